@@ -1,0 +1,61 @@
+# Every duty of this project is one command here; CI calls `make check` and nothing else.
+# PYTHON=python3.12 picks another interpreter, VENV another place for the environment.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test lint fmt check bench wheel protos clean
+
+help:  ## show the commands
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+# What a bare Debian or Ubuntu lacks. Installed only for root and only what is missing; anybody else
+# is told the one command that does it.
+setup: $(READY)  ## make .venv, install everything and build the native parts
+
+$(READY): pyproject.toml
+	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "setuptools>=77" "cffi>=1.17"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	    -e ".[agent,dev]"
+	@touch $(READY)
+
+build: $(READY)  ## rebuild the shim, the simulated driver and the cffi module if they changed
+	@$(BIN)/python -m libvgpu._build
+
+demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
+	@$(BIN)/python -m vgpuctl demo
+
+test: build  ## run all tests (no GPU, no root and no network needed)
+	@$(BIN)/python -m pytest
+
+lint: build  ## check style, types and layering; C warnings are errors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(BIN)/python -m libvgpu._build --werror
+
+fmt: $(READY)  ## format the Python code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: lint test  ## what CI runs
+
+bench: build  ## measure what README quotes
+	$(BIN)/python -m benchmarks run hooks
+
+wheel: $(READY)  ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	    -w dist .
+
+protos: $(READY)  ## regenerate the checked-in gRPC stubs
+	sh deviceplugin/kubelet/protos/generate.sh $(BIN)/python
+
+clean:  ## remove what was built (not .venv)
+	rm -rf build dist *.egg-info libvgpu/*.so libvgpu/sim/lib
+	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Checks for what the build needs beside pip: a Python that is new enough, with venv and headers, a
+# C compiler, and valgrind for the instruction counts. Root on Debian or Ubuntu gets what is missing
+# installed; anybody else is told what to install.
+set -eu
+python=${PYTHON:-python3}
+
+missing=""
+need() { missing="$missing $1"; }
+
+command -v cc >/dev/null 2>&1 || need gcc
+command -v cc >/dev/null 2>&1 && [ -e /usr/include/stdio.h ] || need libc6-dev
+if ! command -v "$python" >/dev/null 2>&1; then
+    need python3; need python3-venv; need python3-dev
+else
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+    header='import os, sysconfig; assert os.path.exists(sysconfig.get_path("include") + "/Python.h")'
+    "$python" -c "$header" 2>/dev/null || need python3-dev
+fi
+optional=""
+command -v valgrind >/dev/null 2>&1 || optional="valgrind"
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    if [ -n "$missing$optional" ]; then
+        echo "installing:$missing $optional"
+        apt-get update -qq
+        # shellcheck disable=SC2086
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing $optional >/dev/null
+    fi
+elif [ -n "$missing" ]; then
+    echo "missing:$missing; install them first, for example: sudo apt-get install$missing" >&2
+    exit 1
+fi
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "$python is $("$python" --version 2>&1), Python 3.11 or newer is needed;" \
+         "name one with: make PYTHON=python3.11 …" >&2
+    exit 1
+}

@@ -1,0 +1,242 @@
+"""Builds every native artefact of the project with setuptools and cffi.
+
+Four targets, from the tables below:
+
+==================  ==========================================  ===================================
+target              file                                        made of
+==================  ==========================================  ===================================
+``shim``            ``libvgpu/libvgpu.so``                      ``src/*.c`` (plain C, no Python)
+``libcuda``         ``libvgpu/sim/lib/libcuda.so.1``            ``sim/driver/*.c``, ``sim/core/*.c``
+``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
+``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers
+==================  ==========================================  ===================================
+
+``pip install .`` runs them through ``build_ext`` (named in pyproject.toml);
+``python -m libvgpu._build [TARGET...]`` rebuilds in place what changed.
+``--werror`` rebuilds all C into a scratch folder with warnings as errors (``make lint``; a user's
+compiler may warn about things ours does not, and must still be able to build).
+"""
+
+import fcntl
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cffi import FFI
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext as _build_ext
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path("libvgpu")
+INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core"]
+
+# Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
+PURE_SHIM_SOURCES = ["checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c"]
+
+# What cffi reads, in this order. Each file holds only what cffi's parser takes once the
+# preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
+CFFI_HEADERS = [
+    "libvgpu/include/vgpu/contract.h",
+    "libvgpu/src/checksum.h",
+    "libvgpu/src/limits_file.h",
+    "libvgpu/src/usage_file.h",
+    "libvgpu/src/ledger.h",
+    "libvgpu/src/share.h",
+    "libvgpu/sim/core/machine_api.h",
+]
+
+COMPILE_ARGS = [
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    "-O2",
+    "-g1",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",  # the contract is read through several views of the same bytes
+    "-ffile-prefix-map=" + str(ROOT) + "=.",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",  # stubs and hooks keep the driver's full signatures
+]
+LINK_ARGS = ["-Wl,-z,defs", "-Wl,-Bsymbolic-functions", "-Wl,-z,relro", "-Wl,--build-id=sha1"]
+LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
+
+FILES = {
+    "libvgpu.shim": PACKAGE / "libvgpu.so",
+    "libvgpu.sim.libcuda": PACKAGE / "sim/lib/libcuda.so.1",
+    "libvgpu.sim.libnvidia_ml": PACKAGE / "sim/lib/libnvidia-ml.so.1",
+    "libvgpu._native": PACKAGE / "_native.abi3.so",
+}
+
+
+def _sources(*patterns: str) -> list[str]:
+    return sorted(str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern))
+
+
+def _headers() -> list[str]:
+    return _sources("libvgpu/include/vgpu/*.h", "libvgpu/src/*.h", "libvgpu/src/*.def",
+                    "libvgpu/src/*.map", "libvgpu/sim/*/*.h", "libvgpu/sim/*/*.def")  # fmt: skip
+
+
+def _plain(name: str, sources: list[str], soname: str | None = None, *link: str) -> Extension:
+    compile_args, link_args = list(COMPILE_ARGS), [*LINK_ARGS, *link]
+    if soname:
+        link_args.append(f"-Wl,-soname,{soname}")
+    return Extension(name, sources=sources, include_dirs=INCLUDES, depends=_headers(),
+                     libraries=LIBRARIES, extra_compile_args=compile_args,
+                     extra_link_args=link_args)  # fmt: skip
+
+
+def cffi_declarations(path: Path) -> str:
+    """Returns the text of a header as cffi can parse it.
+
+    Blocks under ``#ifndef VGPU_CFFI`` and all preprocessor lines but plain integer ``#define``
+    are dropped; everything else goes in unchanged, so a header cannot drift from its cffi view.
+    """
+    text = re.sub(r"#ifndef VGPU_CFFI\n.*?\n#endif[^\n]*\n", "", path.read_text(), flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    kept = []
+    for line in text.splitlines():
+        if line.startswith("#") and not re.match(r"#define \w+ -?(0x[0-9a-fA-F]+|\d+)\s*$", line):
+            continue
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def ffi_builder() -> FFI:
+    """Returns the cffi builder of ``libvgpu._native``, whose pure C it compiles in."""
+    ffi = FFI()
+    headers = [h for h in CFFI_HEADERS if (ROOT / h).exists()]
+    for header in headers:
+        ffi.cdef(cffi_declarations(ROOT / header))
+    includes = "\n".join(f'#include "{Path(h).name}"' for h in headers if "/vgpu/" not in h)
+    ffi.set_source(
+        "libvgpu._native",
+        f'#include "vgpu/contract.h"\n{includes}\n',
+        sources=[
+            s
+            for s in [
+                *(f"libvgpu/src/{name}" for name in PURE_SHIM_SOURCES),
+                *_sources("libvgpu/sim/core/*.c"),
+            ]
+            if (ROOT / s).exists()
+        ],
+        include_dirs=INCLUDES,
+        depends=_headers(),
+        extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-strict-aliasing"],
+        libraries=LIBRARIES,
+        py_limited_api=True,
+    )
+    return ffi
+
+
+def extensions() -> list[Extension]:
+    """Returns the targets whose sources exist, in build order."""
+    return [
+        _plain("libvgpu.shim", _sources("libvgpu/src/*.c"), "libvgpu.so"),
+        _plain("libvgpu.sim.libcuda",
+               _sources("libvgpu/sim/driver/*.c", "libvgpu/sim/core/*.c"), "libcuda.so.1"),
+        _plain("libvgpu.sim.libnvidia_ml",
+               _sources("libvgpu/sim/nvml/*.c", "libvgpu/sim/core/*.c"), "libnvidia-ml.so.1"),
+    ]  # fmt: skip
+
+
+class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by this name
+    """setuptools' build_ext over the table above instead of pyproject's placeholder."""
+
+    only: tuple[str, ...] = ()
+
+    def finalize_options(self) -> None:
+        if platform.machine() != "x86_64":
+            raise SystemExit(
+                f"vgpu cannot be built for {platform.machine()!r}: only x86_64 is supported yet"
+            )
+        os.chdir(ROOT)
+        super().finalize_options()
+        # setuptools annotates and renames extensions while it finalizes; ours are plain files.
+        native = ffi_builder().distutils_extension(tmpdir=os.path.join("build", "cffi"))
+        native.name = "libvgpu._native"
+        native.py_limited_api = True
+        chosen = [*extensions(), native]
+        if self.only:
+            chosen = [e for e in chosen if e.name.rsplit(".", 1)[-1].strip("_") in self.only]
+        self.extensions = chosen
+        self.distribution.ext_modules = chosen
+        for extension in chosen:
+            extension._full_name = extension.name  # type: ignore[attr-defined]
+            extension._links_to_dynamic = False  # type: ignore[attr-defined]
+            extension._needs_stub = False  # type: ignore[attr-defined]
+        self.ext_map = {e.name: e for e in chosen}
+
+    def build_extension(self, ext: Extension) -> None:
+        # Objects of one source differ between targets (flags), so each target has its own folder.
+        shared_temp, self.build_temp = self.build_temp, os.path.join(self.build_temp, ext.name)
+        try:
+            super().build_extension(ext)
+        finally:
+            self.build_temp = shared_temp
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(FILES[fullname])
+
+    def get_ext_fullpath(self, ext_name: str) -> str:
+        base = ROOT if self.inplace else Path(self.build_lib)
+        path = base / FILES[ext_name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return str(path)
+
+    def copy_extensions_to_source(self) -> None:
+        for extension in self.extensions:
+            target = ROOT / FILES[extension.name]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            built = Path(self.build_lib) / FILES[extension.name]
+            if built.resolve() != target:
+                self.copy_file(str(built), str(target))
+
+    def get_outputs(self) -> list[str]:
+        return [str(Path(self.build_lib) / FILES[e.name]) for e in self.extensions]
+
+
+def main(targets: list[str]) -> None:
+    """Builds the named targets (all of them without a name) in place, what changed only."""
+    os.chdir(ROOT)
+    (ROOT / "build").mkdir(exist_ok=True)
+    known = {name.rsplit(".", 1)[-1].strip("_") for name in FILES}
+    unknown = sorted(set(targets) - known)
+    if unknown:
+        raise SystemExit(f"unknown target {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+    with open(ROOT / "build/.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would share object files
+        distribution = Distribution({"name": "vgpu", "script_name": "_build"})
+        command: Any = build_ext(distribution)
+        command.only = tuple(targets)
+        command.inplace = True
+        command.ensure_finalized()
+        command.run()
+
+
+def check_warnings() -> None:
+    """Compiles every C source with warnings as errors, keeping nothing.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler has said why on stderr.
+    """
+    compiler = os.environ.get("CC", "cc").split()
+    with tempfile.TemporaryDirectory() as scratch:
+        for source in _sources("libvgpu/src/*.c", "libvgpu/sim/*/*.c"):
+            subprocess.run(
+                [*compiler, *COMPILE_ARGS, "-fPIC", "-Werror", *(f"-I{i}" for i in INCLUDES),
+                 "-c", source, "-o", os.path.join(scratch, "object.o")],
+                cwd=ROOT, check=True,
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--werror"]:
+        check_warnings()
+    else:
+        main(sys.argv[1:])

@@ -1,0 +1,139 @@
+"""The run directory: one private directory per allocation, and what is known about each.
+
+``<run-dir>/allocations/<allocation-id>/`` holds `limits`, `usage`, `lock` (region.py) and
+``meta.json``, which tells people whose it is. ``meta.json`` is replaced by rename and written last,
+so a directory without one is half made and not listed.
+"""
+
+import json
+import os
+import shutil
+import stat
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from .errors import RegionError, UsageError
+
+META = "meta.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationMeta:
+    """Whose an allocation is.
+
+    Attributes:
+        allocation_id: also the name of its directory.
+        family: ``vgpu`` or ``mps``.
+        source: ``kubelet`` (the node agent) or ``run`` (``vgpuctl run``).
+        created_at: seconds since the epoch.
+        namespace: of the pod, empty until it is known.
+        pod: its name.
+        container: its container's name.
+        command: of ``vgpuctl run``.
+        owner_pid: of ``vgpuctl run``; 0 for the agent's.
+    """
+
+    allocation_id: str
+    family: str
+    source: str
+    created_at: float
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    command: tuple[str, ...] = ()
+    owner_pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A listed allocation: where it is and whose."""
+
+    directory: Path
+    meta: AllocationMeta
+
+
+def default_run_dir() -> Path:
+    """Returns VGPU_RUN_DIR, else /run/vgpu for root, else a private directory of the user's.
+
+    Raises:
+        UsageError: /tmp/vgpu-<uid> exists and belongs to somebody else.
+    """
+    chosen = os.environ.get("VGPU_RUN_DIR")
+    if chosen:
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/run/vgpu")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "vgpu"
+    return private_directory(Path(f"/tmp/vgpu-{os.geteuid()}"))
+
+
+def private_directory(path: Path) -> Path:
+    """Makes ``path`` with mode 0700, or checks that the one that is there is ours alone.
+
+    Raises:
+        UsageError: it is a link, or another user's, or others may enter it.
+    """
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        status = path.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not ours or stat.S_IMODE(status.st_mode) & 0o077:
+            raise UsageError(
+                f"{path} is not a directory of yours alone (mode 0700); "
+                "remove it or choose another with VGPU_RUN_DIR"
+            ) from None
+    return path
+
+
+def allocation_directory(run_dir: Path, allocation_id: str) -> Path:
+    """Returns where the allocation's files are (or would be)."""
+    return run_dir / "allocations" / allocation_id
+
+
+def write_meta(directory: Path, meta: AllocationMeta) -> None:
+    """Writes ``meta.json`` so that a reader sees the old or the new one whole."""
+    temporary = directory / (META + ".new")
+    temporary.write_text(json.dumps(asdict(meta), indent=1) + "\n")
+    temporary.replace(directory / META)
+
+
+def read_meta(directory: Path) -> AllocationMeta:
+    """Returns whose ``directory`` is.
+
+    Raises:
+        RegionError: there is no ``meta.json``, or it is not one of ours.
+    """
+    path = directory / META
+    try:
+        raw = json.loads(path.read_text())
+        known = {field.name for field in fields(AllocationMeta)}
+        values = {name: value for name, value in raw.items() if name in known}
+        values["command"] = tuple(values.get("command", ()))
+        return AllocationMeta(**values)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RegionError(f"{path} cannot be read: {error}") from error
+
+
+def list_allocations(run_dir: Path) -> list[Allocation]:
+    """Returns the allocations of ``run_dir``, oldest first; half-made ones are left out."""
+    found = []
+    root = run_dir / "allocations"
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return []
+    for name in names:
+        try:
+            found.append(Allocation(root / name, read_meta(root / name)))
+        except RegionError:
+            continue
+    return sorted(found, key=lambda a: (a.meta.created_at, a.meta.allocation_id))
+
+
+def remove(directory: Path) -> None:
+    """Removes an allocation's directory; running processes keep the files they have mapped."""
+    (directory / META).unlink(missing_ok=True)  # first, so that a half-removed one is not listed
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""The errors of all three packages, in one tree.
+
+A message says what was asked, why it cannot be, and what is allowed; ``hint`` is an optional
+further sentence. The command lines print them as one sentence on stderr and exit with
+``exit_status``.
+"""
+
+
+class VgpuError(Exception):
+    """Root of everything this project raises on purpose; refused, exit status 1."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(VgpuError, ValueError):
+    """A value the user typed is not one of those allowed; exit status 2."""
+
+    exit_status = 2
+
+
+class ConfigError(UsageError):
+    """The config file is wrong; names file, line or key, value and what is allowed."""
+
+
+class InventoryError(VgpuError):
+    """The GPUs of this node cannot be listed or are not what the config says."""
+
+
+class AllocationRefused(VgpuError):  # noqa: N818 - the word its messages begin with
+    """A request cannot be honoured: what was asked, what was free, on which GPU."""
+
+
+class RegionError(VgpuError):
+    """A `limits` or `usage` file is missing, damaged or of another layout version."""
+
+
+class MpsError(VgpuError):
+    """An MPS control daemon cannot be started or does not answer."""
+
+
+class SimulationError(VgpuError):
+    """A simulated machine cannot be made, found or used."""

@@ -1,0 +1,208 @@
+/*
+ * The contract between the host and the processes of one container: two files, `limits` and
+ * `usage`, read verbatim by the shim (C) and by the node agent (Python through cffi over this
+ * same header).
+ *
+ * limits  written by the host only, mode 0444, mounted read-only. Its changing part exists in two
+ *         copies. A writer (who holds an OFD lock on the file `lock` beside it) fills the copy that
+ *         is not active, with generation and checksum, and stores `active_generation` last: a
+ *         writer killed at any instruction leaves a whole copy. The active copy of generation g is
+ *         copy g & 1. A device keeps its index for the life of the file, so one aligned 8-byte load
+ *         of a field of the active copy is always a value that some writer meant.
+ * usage   written by the container's processes, mode 0666, fully allocated on creation. The host
+ *         treats all of it as hostile: it never maps it, it reads a copy and bounds every value.
+ *
+ * Both keep their inode for life (a bind mount follows the inode).
+ *
+ * Rules for a change: offsets marked "frozen" never move. A field may be carved out of `reserved`
+ * (zero means "not there") without a new version; anything else raises VGPU_LAYOUT_VERSION, and the
+ * previous version must stay readable. Fixed-width types only, little-endian.
+ */
+#ifndef VGPU_CONTRACT_H
+#define VGPU_CONTRACT_H
+
+#include <stdint.h>
+
+#define VGPU_LAYOUT_VERSION 1
+#define VGPU_LIMITS_MAGIC 0x53494d494c554756 /* "VGULIMIS" as bytes */
+#define VGPU_USAGE_MAGIC 0x4547415355554756  /* "VGUUSAGE" as bytes */
+#define VGPU_UUID_BYTES 64
+#define VGPU_ID_BYTES 64
+#define VGPU_MAX_DEVICES 64
+#define VGPU_SLOT_COUNT 512
+#define VGPU_KIND_COUNT 8
+
+/* Where the OFD byte locks of a slot lie in `usage`: far beyond its end, two bytes a slot. */
+#define VGPU_LOCK_BASE 0x10000000000
+#define VGPU_LOCK_CLAIM 0
+#define VGPU_LOCK_LIFE 1
+
+/* enum values as plain integers, since they are stored in files */
+#define VGPU_FAMILY_VGPU 1
+#define VGPU_FAMILY_MPS 2
+
+#define VGPU_COMPUTE_OFF 0
+#define VGPU_COMPUTE_STRICT 1
+#define VGPU_COMPUTE_ELASTIC 2
+
+/* What a charged byte was taken for; index into kind_bytes. */
+#define VGPU_KIND_PLAIN 0   /* cuMemAlloc, cuMemAllocPitch */
+#define VGPU_KIND_ASYNC 1   /* stream-ordered allocations */
+#define VGPU_KIND_MANAGED 2 /* cuMemAllocManaged */
+#define VGPU_KIND_CONTEXT 3 /* what a context costs before its first allocation */
+#define VGPU_KIND_VMM 4     /* cuMemCreate */
+#define VGPU_KIND_ARRAY 5   /* arrays and mipmaps */
+#define VGPU_KIND_MODULE 6  /* module globals */
+#define VGPU_KIND_OTHER 7
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+struct vgpu_limits_header {
+    uint64_t magic;             /* frozen @0 */
+    uint32_t layout_version;    /* frozen @8 */
+    uint32_t header_bytes;      /* frozen @12 */
+    uint64_t file_bytes;        /* frozen @16 */
+    uint32_t device_capacity;   /* most devices this file can ever name */
+    uint32_t copy_bytes;        /* of one copy, devices included */
+    uint32_t copy_offset[2];
+    uint32_t grant_offset;      /* one vgpu_grant per device */
+    uint32_t grant_stride;
+    uint8_t reserved0[80];
+    uint64_t active_generation; /* frozen @128; never 0; stored last; shim compares it per launch */
+    uint8_t reserved1[120];
+};
+
+struct vgpu_limits_copy {
+    uint64_t checksum;          /* vgpu_checksum of everything behind this field */
+    uint64_t generation;
+    uint32_t device_count;
+    uint32_t family;            /* VGPU_FAMILY_* */
+    char allocation_id[64];     /* NUL-terminated */
+    uint8_t reserved[40];
+};
+
+struct vgpu_device_limit {
+    char uuid[64];                  /* "GPU-…" or "MIG-…", NUL-terminated; empty: unused */
+    uint64_t memory_limit_bytes;    /* 0: nothing may be allocated */
+    uint64_t physical_bytes;        /* memory_limit_bytes / overcommit */
+    uint64_t context_bytes;         /* estimate of what one context costs; 0: measure it */
+    uint64_t unaccounted_bytes;     /* measured by the host beside the ledger, charged too */
+    uint32_t core_percent;          /* 1..100; 100 and above: not capped; 0: left-overs only */
+    uint32_t compute_mode;          /* VGPU_COMPUTE_* */
+    uint32_t weight;                /* of this container on a contended GPU */
+    uint32_t mps_thread_percentage; /* CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; 0: not set */
+    uint64_t mps_pinned_bytes;      /* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; 0: not set */
+    char mps_pipe_directory[128];   /* CUDA_MPS_PIPE_DIRECTORY in the container; empty: not set */
+    uint8_t reserved[8];
+};
+
+/* The arbiter's grant for one device: outside the copies, stored by the arbiter alone. A reader
+ * loads number, window, number again and retries while they differ or number is odd. */
+struct vgpu_grant {
+    uint64_t number;
+    uint64_t start_ns;
+    uint64_t end_ns;
+    uint64_t beat_ns;
+    uint8_t reserved[32];
+};
+
+/* ---- usage ----------------------------------------------------------------------------------- */
+
+struct vgpu_usage_header {
+    uint64_t magic;              /* frozen @0 */
+    uint32_t layout_version;     /* frozen @8 */
+    uint32_t header_bytes;       /* frozen @12 */
+    uint64_t file_bytes;         /* frozen @16 */
+    uint32_t device_capacity;
+    uint32_t slot_count;
+    uint32_t device_offset;      /* vgpu_usage_device[device_capacity] */
+    uint32_t device_stride;
+    uint32_t slot_offset;        /* vgpu_usage_slot[slot_count], each followed by its devices */
+    uint32_t slot_stride;
+    uint32_t slot_device_offset; /* of vgpu_usage_slot_device[0] within a slot */
+    uint32_t slot_device_stride;
+    char allocation_id[64];
+    uint8_t reserved0[8];
+    uint32_t hi_slot;            /* frozen @128: slots at and above were never used */
+    uint8_t reserved1[124];
+};
+
+/* Container-wide, per device. Two cache lines that different code writes, and spare ones. */
+struct vgpu_usage_device {
+    uint64_t total_low;          /* ledger.h: used | slot | low bits of the sequence number */
+    uint64_t total_high;         /* ledger.h: delta | high bits of the sequence number */
+    uint8_t reserved0[48];
+    int64_t virtual_time_ns;     /* throttle.h: the cap's virtual time, CLOCK_MONOTONIC */
+    uint64_t busy_until_ns;      /* when the work in flight is predicted to end */
+    uint64_t demand;             /* who waits for a grant; used by the arbiter */
+    uint64_t yields;
+    uint8_t reserved1[32];
+    uint8_t reserved2[128];
+};
+
+/* One per process. gen: even = free and clean, odd = in use or its user died. */
+struct vgpu_usage_slot {
+    uint64_t gen;
+    uint8_t reserved0[56];
+    uint32_t pid;                /* as the process sees itself */
+    uint32_t host_pid_hint;      /* 0; reserved for the agent's matching */
+    uint64_t start_time_ticks;   /* field 22 of /proc/self/stat: tells a reused pid */
+    uint64_t attached_ns;        /* CLOCK_REALTIME */
+    char command[16];            /* comm, NUL-terminated */
+    uint8_t reserved1[24];
+};
+
+/* One per process and device. Only `bytes` and `count` are written by others than the owner. */
+struct vgpu_usage_slot_device {
+    uint64_t bytes;              /* ledger.h: W; 16-aligned */
+    uint64_t count;
+    uint8_t reserved0[48];
+    uint64_t kind_bytes[8];      /* by VGPU_KIND_* */
+    uint64_t peak_bytes;
+    uint64_t launches;
+    uint64_t gpu_time_ns;        /* charged GPU time, corrected by measurement */
+    uint64_t held_ns;            /* time launches were held back */
+    uint64_t refused_count;
+    uint64_t reserved1[3];
+    uint64_t refused_asked_bytes; /* the last refusal */
+    uint64_t refused_used_bytes;
+    uint64_t refused_limit_bytes;
+    uint64_t refused_at_ns;       /* CLOCK_REALTIME */
+    uint64_t refused_kind;        /* VGPU_KIND_* */
+    uint64_t reserved2[3];
+};
+
+/* cffi reads the structs above; the compiler checks them here. */
+#ifndef VGPU_CFFI
+#include <stddef.h>
+#define VGPU_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type " changed size")
+#define VGPU_AT(type, field, at) \
+    _Static_assert(offsetof(struct type, field) == (at), #type "." #field " moved")
+VGPU_SIZE(vgpu_limits_header, 256);
+VGPU_AT(vgpu_limits_header, magic, 0);
+VGPU_AT(vgpu_limits_header, layout_version, 8);
+VGPU_AT(vgpu_limits_header, header_bytes, 12);
+VGPU_AT(vgpu_limits_header, file_bytes, 16);
+VGPU_AT(vgpu_limits_header, active_generation, 128);
+VGPU_SIZE(vgpu_limits_copy, 128);
+VGPU_SIZE(vgpu_device_limit, 256);
+VGPU_AT(vgpu_device_limit, memory_limit_bytes, 64);
+VGPU_AT(vgpu_device_limit, core_percent, 96);
+VGPU_AT(vgpu_device_limit, mps_pinned_bytes, 112);
+VGPU_SIZE(vgpu_grant, 64);
+VGPU_SIZE(vgpu_usage_header, 256);
+VGPU_AT(vgpu_usage_header, magic, 0);
+VGPU_AT(vgpu_usage_header, layout_version, 8);
+VGPU_AT(vgpu_usage_header, header_bytes, 12);
+VGPU_AT(vgpu_usage_header, file_bytes, 16);
+VGPU_AT(vgpu_usage_header, hi_slot, 128);
+VGPU_SIZE(vgpu_usage_device, 256);
+VGPU_AT(vgpu_usage_device, virtual_time_ns, 64);
+VGPU_SIZE(vgpu_usage_slot, 128);
+VGPU_AT(vgpu_usage_slot, pid, 64);
+VGPU_SIZE(vgpu_usage_slot_device, 256);
+VGPU_AT(vgpu_usage_slot_device, kind_bytes, 64);
+VGPU_AT(vgpu_usage_slot_device, refused_asked_bytes, 192);
+#endif
+
+#endif

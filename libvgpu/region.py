@@ -1,0 +1,236 @@
+"""The host's side of one container's slice: making and changing `limits`, making `usage`.
+
+Every writer of `limits` holds an OFD lock on the file ``lock`` beside it, which no container sees,
+and publishes through the same C as the shim reads with (src/limits_file.c): the idle copy first,
+the generation last. All files keep their inode for life.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ._native import ffi, lib
+from .errors import RegionError
+from .limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from .usage import ContainerUsage, DeviceUsage, ProcessUsage, Refusal, read_usage
+
+__all__ = [
+    "ContainerUsage", "DeviceUsage", "LimitsView", "ProcessUsage", "Refusal",
+    "create", "read_limits", "read_usage", "write_limits",
+]  # fmt: skip
+
+LIMITS_MODE = 0o444  # the container reads it, only the host writes
+USAGE_MODE = 0o666  # any user of the container writes
+DIRECTORY_MODE = 0o700
+_FLOCK = struct.Struct("hhxxxxqqixxxx")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsView:
+    """What a `limits` file says now; ``generation`` rises with every change."""
+
+    limits: ContainerLimits
+    generation: int
+
+
+def create(directory: Path, limits: ContainerLimits, *, device_capacity: int | None = None) -> None:
+    """Makes ``directory`` with the files `limits`, `usage` and `lock` of one container.
+
+    Args:
+        directory: must not exist; its parent must.
+        limits: what `limits` says from the start.
+        device_capacity: most devices it can ever name; the number of devices by default.
+
+    Raises:
+        RegionError: the directory exists, the disk is full, or a value does not fit; nothing is
+            left behind then.
+    """
+    capacity = device_capacity or max(1, len(limits.devices))
+    limits_bytes, usage_bytes = lib.limits_file_bytes(capacity), lib.usage_file_bytes(capacity)
+    if limits_bytes == 0 or len(limits.devices) > capacity:
+        raise RegionError(
+            f"a slice of {max(capacity, len(limits.devices))} devices cannot be made: "
+            f"1 to {lib.VGPU_MAX_DEVICES} are possible"
+        )
+    head, devices = _encode(limits)
+    image = bytearray(limits_bytes)
+    view = ffi.from_buffer("unsigned char[]", image, require_writable=True)
+    lib.limits_format(view, capacity)
+    lib.limits_publish(view, head, devices)
+    usage = bytearray(usage_bytes)
+    usage_view = ffi.from_buffer("unsigned char[]", usage, require_writable=True)
+    lib.usage_format(usage_view, capacity, limits.allocation_id.encode())
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE)
+    except OSError as error:
+        raise RegionError(f"{directory} cannot be made: {error.strerror}") from error
+    try:
+        _write_new(directory / "lock", b"", 0o600)
+        _write_new(directory / "usage", bytes(usage), USAGE_MODE)
+        _write_new(directory / "limits", bytes(image), LIMITS_MODE)
+    except OSError as error:
+        for name in ("lock", "usage", "limits"):
+            (directory / name).unlink(missing_ok=True)
+        directory.rmdir()
+        raise RegionError(f"{directory} cannot be filled: {error.strerror}") from error
+
+
+def read_limits(directory: Path) -> LimitsView:
+    """Returns what `limits` in ``directory`` says.
+
+    Raises:
+        RegionError: it is missing, damaged, or of another layout version.
+    """
+    path = directory / "limits"
+    try:
+        image = path.read_bytes()
+    except OSError as error:
+        raise RegionError(f"{path} cannot be read: {error.strerror}") from error
+    return _decode(path, ffi.from_buffer("unsigned char[]", image), len(image))
+
+
+def write_limits(directory: Path, limits: ContainerLimits) -> int:
+    """Changes a slice while its processes run; they see it at their next call.
+
+    Args:
+        directory: where `limits` is.
+        limits: the new content; the devices of before must stand first, in the same order.
+
+    Returns:
+        The new generation.
+
+    Raises:
+        RegionError: the file is damaged, or the devices do not fit; the file is then unchanged.
+    """
+    path = directory / "limits"
+    head, devices = _encode(limits)
+    with _locked(directory), _writable(path) as view:
+        before = _decode(path, view, len(view)).limits
+        old, new = [d.uuid for d in before.devices], [d.uuid for d in limits.devices]
+        if new[: len(old)] != old:
+            raise RegionError(f"{path} names the devices {old}; a change must keep them first")
+        if lib.limits_publish(view, head, devices) != 0:
+            raise RegionError(f"{path} has no room for {len(new)} devices")
+        return int(lib.limits_generation(view))
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    path = directory / "lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
+    try:
+        whole = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, whole)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[Any]:
+    """Maps `limits` for writing, and keeps it read-only for everybody else."""
+    try:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except PermissionError:  # an ordinary user's own file has mode 0444 for him too
+            os.chmod(path, LIMITS_MODE | 0o200)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            os.fchmod(descriptor, LIMITS_MODE)
+    except OSError as error:
+        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
+    try:
+        with mmap.mmap(descriptor, 0) as area:
+            view = ffi.from_buffer("unsigned char[]", area, require_writable=True)
+            try:
+                yield view
+            finally:
+                ffi.release(view)
+    except ValueError as error:
+        raise RegionError(f"{path} is empty") from error
+    finally:
+        os.close(descriptor)
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if content:
+            os.posix_fallocate(descriptor, 0, len(content))  # a full tmpfs fails now, not later
+            os.pwrite(descriptor, content, 0)
+        os.fchmod(descriptor, mode)  # not open's mode: the umask must not narrow it
+    finally:
+        os.close(descriptor)
+
+
+def _encode(limits: ContainerLimits) -> tuple[Any, Any]:
+    head = ffi.new("struct vgpu_limits_copy *")
+    head.device_count = len(limits.devices)
+    head.family = int(limits.family)
+    head.allocation_id = _fixed(limits.allocation_id, lib.VGPU_ID_BYTES)
+    devices = ffi.new("struct vgpu_device_limit[]", max(1, len(limits.devices)))
+    for row, device in zip(devices, limits.devices, strict=False):
+        row.uuid = _fixed(device.uuid, lib.VGPU_UUID_BYTES)
+        row.memory_limit_bytes = device.memory_limit_bytes
+        row.physical_bytes = device.physical_bytes or device.memory_limit_bytes
+        row.context_bytes = device.context_bytes
+        row.unaccounted_bytes = device.unaccounted_bytes
+        row.core_percent = device.core_percent
+        row.compute_mode = int(device.compute_mode)
+        row.weight = device.weight
+        row.mps_thread_percentage = device.mps_thread_percentage
+        row.mps_pinned_bytes = device.mps_pinned_bytes
+        row.mps_pipe_directory = _fixed(
+            device.mps_pipe_directory, ffi.sizeof(row.mps_pipe_directory)
+        )
+    return head, devices
+
+
+def _fixed(text: str, room: int) -> bytes:
+    raw = text.encode()
+    if len(raw) >= room:
+        raise RegionError(f"{text!r} is too long: at most {room - 1} bytes fit")
+    return raw
+
+
+def _decode(path: Path, view: Any, size: int) -> LimitsView:
+    head = ffi.new("struct vgpu_limits_copy *")
+    devices = ffi.new("struct vgpu_device_limit[]", lib.VGPU_MAX_DEVICES)
+    status = lib.limits_check_header(view, size)
+    if status == 0:
+        status = lib.limits_read(view, head, devices, lib.VGPU_MAX_DEVICES)
+    if status != 0:
+        raise RegionError(f"{path} is damaged or of another layout version: {os.strerror(-status)}")
+    try:
+        limits = ContainerLimits(
+            allocation_id=ffi.string(head.allocation_id).decode(),
+            family=Family(head.family),
+            devices=tuple(_device(devices[i]) for i in range(head.device_count)),
+        )
+    except ValueError as error:
+        raise RegionError(f"{path} holds a value this version does not know: {error}") from error
+    return LimitsView(limits, int(head.generation))
+
+
+def _device(row: Any) -> DeviceLimit:
+    return DeviceLimit(
+        uuid=ffi.string(row.uuid).decode(),
+        memory_limit_bytes=row.memory_limit_bytes,
+        physical_bytes=row.physical_bytes,
+        context_bytes=row.context_bytes,
+        unaccounted_bytes=row.unaccounted_bytes,
+        core_percent=row.core_percent,
+        compute_mode=ComputeMode(row.compute_mode),
+        weight=row.weight,
+        mps_thread_percentage=row.mps_thread_percentage,
+        mps_pinned_bytes=row.mps_pinned_bytes,
+        mps_pipe_directory=ffi.string(row.mps_pipe_directory).decode(),
+    )

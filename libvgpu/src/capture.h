@@ -1,0 +1,25 @@
+/* Whether the program records a graph: nothing is measured, waited for or charged inside a stream
+ * capture (an event recorded there would become part of the graph). The count is kept by the hooks
+ * of begin and end, so that nobody is asked while it is 0. */
+#ifndef VGPU_CAPTURE_H
+#define VGPU_CAPTURE_H
+
+#include <stdbool.h>
+
+#include "vgpu/cuda_api.h"
+
+/* True while any stream of the process is being captured. */
+bool capture_is_any(void);
+
+/* True when work put on `stream` would be captured, or when that cannot be told. */
+bool capture_is_active(CUstream stream);
+
+/* Around our own driver calls: other threads' captures are neither ended nor spoilt by them. */
+struct capture_pause {
+    CUstreamCaptureMode mode;
+    bool is_changed;
+};
+struct capture_pause capture_pause(void);
+void capture_resume(struct capture_pause pause);
+
+#endif

@@ -1,0 +1,167 @@
+#include "charge.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "allocation_map.h"
+#include "devices.h"
+#include "log.h"
+#include "real.h"
+#include "region.h"
+#include "vgpu/contract.h"
+
+#define MIB (1024.0 * 1024.0)
+
+static const char *const kind_names[VGPU_KIND_COUNT] = {
+    "plain", "async", "managed", "context", "vmm", "array", "module", "other",
+};
+
+static void count(const struct charge *charge, int64_t bytes)
+{
+    struct vgpu_usage_slot_device *counters = region_counters((uint32_t)charge->device);
+    __atomic_fetch_add(&counters->kind_bytes[charge->kind], (uint64_t)bytes, __ATOMIC_RELAXED);
+    uint64_t held = __atomic_load_n(&counters->bytes, __ATOMIC_RELAXED);
+    if (bytes > 0 && held > counters->peak_bytes)
+        counters->peak_bytes = held; /* a race of two threads loses one sample of a statistic */
+}
+
+static void count_refusal(const struct charge *charge, const struct ledger_refusal *refusal)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    struct vgpu_usage_slot_device *counters = region_counters((uint32_t)charge->device);
+    counters->refused_asked_bytes = charge->bytes;
+    counters->refused_used_bytes = refusal->used_bytes;
+    counters->refused_limit_bytes = refusal->limit_bytes;
+    counters->refused_kind = charge->kind;
+    counters->refused_at_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    __atomic_fetch_add(&counters->refused_count, 1, __ATOMIC_RELAXED);
+    log_line(LOG_INFO,
+             "refused %.2f MiB (%s) on device %d of the slice: %.2f of %.2f MiB are in use; the "
+             "limit is the container's, set by the node",
+             (double)charge->bytes / MIB, kind_names[charge->kind], charge->device,
+             (double)refusal->used_bytes / MIB, (double)refusal->limit_bytes / MIB);
+}
+
+CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
+{
+    *charge = (struct charge){device, kind, bytes};
+    if (region_open() == REGION_NONE) {
+        charge->device = CHARGE_NONE;
+        return CUDA_SUCCESS;
+    }
+    if (device < 0 || !region_claim())
+        return CUDA_ERROR_OUT_OF_MEMORY; /* a GPU that the slice does not name has limit 0 */
+    struct ledger ledger = region_ledger((uint32_t)device);
+    struct ledger_refusal refusal;
+    if (ledger_reserve(&ledger, region_slot(), bytes, &refusal) != 0) {
+        count_refusal(charge, &refusal);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    count(charge, (int64_t)bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes)
+{
+    if (region_open() == REGION_NONE)
+        return charge_reserve(charge, CHARGE_NONE, kind, bytes);
+    CUdevice device;
+    if (real.cuCtxGetDevice != NULL && real.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+        /* No context: nothing can be allocated, and the driver's own answer is the right one. */
+        *charge = (struct charge){CHARGE_NONE, kind, bytes};
+        return CUDA_SUCCESS;
+    }
+    return charge_reserve(charge, devices_find(device), kind, bytes);
+}
+
+CUresult charge_grow(struct charge *charge, uint64_t bytes)
+{
+    if (charge->device < 0 || bytes <= charge->bytes)
+        return CUDA_SUCCESS;
+    struct charge more;
+    CUresult result =
+        charge_reserve(&more, charge->device, charge->kind, bytes - charge->bytes);
+    if (result == CUDA_SUCCESS)
+        charge->bytes = bytes;
+    return result;
+}
+
+static void give_back(const struct charge *charge)
+{
+    struct ledger ledger = region_ledger((uint32_t)charge->device);
+    ledger_release(&ledger, region_slot(), charge->bytes);
+    count(charge, -(int64_t)charge->bytes);
+}
+
+void charge_cancel(const struct charge *charge)
+{
+    if (charge->device >= 0)
+        give_back(charge);
+}
+
+void charge_keep(const struct charge *charge, CUdeviceptr address)
+{
+    if (charge->device < 0)
+        return;
+    CUcontext context = NULL;
+    /* Memory of pools belongs to the device and outlives contexts. */
+    if (charge->kind != VGPU_KIND_ASYNC && real.cuCtxGetCurrent != NULL)
+        real.cuCtxGetCurrent(&context);
+    struct allocation allocation = {
+        .address = address,
+        .bytes = charge->bytes,
+        .context = (uint64_t)(uintptr_t)context,
+        .device = (uint16_t)charge->device,
+        .kind = charge->kind,
+    };
+    if (!allocation_map_insert(&allocation))
+        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
+                 (unsigned long long)charge->bytes);
+}
+
+CUresult charge_settle(const struct charge *charge, CUresult result, const CUdeviceptr *address)
+{
+    if (result == CUDA_SUCCESS)
+        charge_keep(charge, *address);
+    else
+        charge_cancel(charge);
+    return result;
+}
+
+void charge_force(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
+{
+    *charge = (struct charge){device, kind, bytes};
+    if (device < 0 || !region_claim()) {
+        charge->device = CHARGE_NONE;
+        return;
+    }
+    struct ledger ledger = region_ledger((uint32_t)device);
+    ledger_force(&ledger, region_slot(), bytes);
+    count(charge, (int64_t)bytes);
+}
+
+bool charge_take(CUdeviceptr address, struct allocation *taken)
+{
+    return allocation_map_take(address, taken);
+}
+
+void charge_taken(const struct allocation *taken, bool freed)
+{
+    if (taken == NULL)
+        return;
+    struct charge charge = {taken->device, taken->kind, taken->bytes};
+    if (freed)
+        give_back(&charge);
+    else if (!allocation_map_insert(taken))
+        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
+                 (unsigned long long)taken->bytes);
+}
+
+void charge_drop_context(CUcontext context)
+{
+    struct allocation taken;
+    while (context != NULL && allocation_map_take_of_context((uint64_t)(uintptr_t)context, &taken))
+        charge_taken(&taken, true);
+}

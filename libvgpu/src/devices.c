@@ -1,0 +1,63 @@
+#include "devices.h"
+
+#include <stdio.h>
+
+#include "real.h"
+#include "region.h"
+
+#define CUDA_DEVICES 64
+#define UUID_TEXT_BYTES 96
+#define UNKNOWN 0 /* stored is index + 2, so that zeroed memory means unknown */
+
+static signed char found[CUDA_DEVICES];
+
+static int look_up(CUdevice device)
+{
+    CUuuid uuid;
+    __typeof__(real.cuDeviceGetUuid_v2) get =
+        real.cuDeviceGetUuid_v2 != NULL ? real.cuDeviceGetUuid_v2 : real.cuDeviceGetUuid;
+    if (get == NULL || get(&uuid, device) != CUDA_SUCCESS)
+        return DEVICE_NOT_OURS;
+    const unsigned char *b = (const unsigned char *)uuid.bytes;
+    char text[UUID_TEXT_BYTES];
+    snprintf(text, sizeof text,
+             "-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+    return region_find_device(text);
+}
+
+int devices_find(CUdevice device)
+{
+    if (device < 0 || device >= CUDA_DEVICES)
+        return DEVICE_NOT_OURS;
+    if (__builtin_expect(found[device] != UNKNOWN, 1))
+        return found[device] - 2;
+    int index = look_up(device);
+    found[device] = (signed char)(index + 2);
+    return index;
+}
+
+int devices_find_nvml(nvmlDevice_t device)
+{
+    char uuid[UUID_TEXT_BYTES];
+    if (real.nvmlDeviceGetUUID == NULL ||
+        real.nvmlDeviceGetUUID(device, uuid, sizeof uuid) != NVML_SUCCESS)
+        return DEVICE_NOT_OURS;
+    return region_find_device(uuid);
+}
+
+int devices_current(void)
+{
+    CUdevice device;
+    if (real.cuCtxGetDevice == NULL || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return DEVICE_NOT_OURS;
+    return devices_find(device);
+}
+
+bool devices_has_context(void)
+{
+    CUcontext context = NULL;
+    return real.cuCtxGetCurrent != NULL && real.cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
+           context != NULL;
+}

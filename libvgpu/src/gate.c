@@ -1,0 +1,59 @@
+#include "gate.h"
+
+#include "capture.h"
+#include "devices.h"
+#include "estimate.h"
+#include "limits_file.h"
+#include "region.h"
+#include "throttle.h"
+
+static const uint64_t never; /* 0, and no generation is 0 */
+static const uint64_t always = 1;
+
+const uint64_t *gate_watch = &never;
+uint64_t gate_expected = 1;
+
+static void set_gate(const uint64_t *watch, uint64_t expected)
+{
+    __atomic_store_n(&gate_expected, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&gate_watch, watch, __ATOMIC_RELEASE);
+    __atomic_store_n(&gate_expected, expected, __ATOMIC_RELEASE);
+}
+
+/* Opens the gate when no device of the slice has a cap, as of the generation read first. */
+static void gate_refresh(void)
+{
+    const struct vgpu_limits_header *header = region_limits();
+    uint64_t generation = limits_generation(header);
+    for (uint32_t i = 0; i < region_device_count(); i++)
+        if (throttle_is_capped(i)) {
+            set_gate(&never, 1);
+            return;
+        }
+    set_gate(&header->active_generation, generation);
+}
+
+enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream, uint32_t *device)
+{
+    switch (region_open()) {
+    case REGION_NONE:
+        set_gate(&always, always);
+        return GATE_PASS;
+    case REGION_MAPPED:
+        break;
+    default:
+        return GATE_REFUSE;
+    }
+    int index = devices_current();
+    if (index < 0) /* without a context the driver's own error is the right answer */
+        return devices_has_context() ? GATE_REFUSE : GATE_PASS;
+    if (!throttle_is_capped((uint32_t)index)) {
+        gate_refresh();
+        return GATE_PASS;
+    }
+    if (capture_is_active(stream) || !region_claim())
+        return GATE_PASS;
+    *device = (uint32_t)index;
+    uint64_t key = estimate_key(object, blocks);
+    return throttle_before(*device, key, stream) ? GATE_MEASURE : GATE_PASS;
+}

@@ -1,0 +1,32 @@
+/* The decision every launch hook begins with, and the two words that spare most launches of it.
+ *
+ * gate_watch points at a word, gate_expected is what it must hold for launches to pass at once. For a
+ * container without a cap the word is the generation of `limits`, so a live change is noticed by the
+ * next launch at the cost of one comparison; without a slice it is a constant; with a cap the two
+ * never agree. Stored by gate_refresh in an order that can only cause a superfluous look. */
+#ifndef VGPU_GATE_H
+#define VGPU_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vgpu/cuda_api.h"
+
+extern const uint64_t *gate_watch;
+extern uint64_t gate_expected;
+
+static inline bool gate_is_open(void)
+{
+    return __builtin_expect(*gate_watch == gate_expected, 1);
+}
+
+enum gate_answer {
+    GATE_PASS,    /* call the driver, nothing else */
+    GATE_MEASURE, /* call the driver, then throttle_after(*device) */
+    GATE_REFUSE,  /* the GPU is not in the slice: do not call */
+};
+
+/* Waits for the share if need be. `object` is the function or graph, `blocks` its grid. */
+enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream, uint32_t *device);
+
+#endif

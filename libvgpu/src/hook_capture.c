@@ -1,0 +1,76 @@
+/* Hooks of stream capture, and what capture.h says. */
+#include "capture.h"
+#include "export.h"
+#include "real.h"
+
+static int capture_count; /* atomic */
+
+bool capture_is_any(void)
+{
+    return __atomic_load_n(&capture_count, __ATOMIC_ACQUIRE) > 0;
+}
+
+bool capture_is_active(CUstream stream)
+{
+    if (__builtin_expect(!capture_is_any(), 1))
+        return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return real.cuStreamIsCapturing == NULL ||
+           real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+struct capture_pause capture_pause(void)
+{
+    struct capture_pause pause = {CU_STREAM_CAPTURE_MODE_RELAXED, false};
+    if (capture_is_any() && real.cuThreadExchangeStreamCaptureMode != NULL)
+        pause.is_changed = real.cuThreadExchangeStreamCaptureMode(&pause.mode) == CUDA_SUCCESS;
+    return pause;
+}
+
+void capture_resume(struct capture_pause pause)
+{
+    if (pause.is_changed)
+        real.cuThreadExchangeStreamCaptureMode(&pause.mode);
+}
+
+#define BEGIN_CAPTURE(symbol) \
+    VGPU_EXPORT CUresult symbol(CUstream stream, CUstreamCaptureMode mode) \
+    { \
+        if (!real_load_cuda() || real.symbol == NULL) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        /* counted before it begins: a launch on another thread must not be measured into it */ \
+        __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        CUresult result = real.symbol(stream, mode); \
+        if (result != CUDA_SUCCESS) \
+            __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        return result; \
+    }
+
+BEGIN_CAPTURE(cuStreamBeginCapture_v2)
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz)
+
+/* An ended capture is over even when it was invalid; only a stream that was not captured keeps the
+ * count. */
+static CUresult ended(CUresult result)
+{
+    bool was_none = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_INVALID_VALUE ||
+                    result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE ||
+                    result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
+                    result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
+                    result == CUDA_ERROR_NOT_SUPPORTED;
+    if (!was_none && capture_is_any())
+        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
+    return result;
+}
+
+#define END_CAPTURE(symbol) \
+    VGPU_EXPORT CUresult symbol(CUstream stream, CUgraph *graph) \
+    { \
+        if (!real_load_cuda() || real.symbol == NULL) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        return ended(real.symbol(stream, graph)); \
+    }
+
+END_CAPTURE(cuStreamEndCapture)
+END_CAPTURE(cuStreamEndCapture_ptsz)

@@ -1,0 +1,101 @@
+/* Hooks of device memory: reserve in the ledger, call the driver, keep the charge or give it back.
+ * The twins of the per-thread default stream share their original's body. */
+#include "allocation_map.h"
+#include "charge.h"
+#include "export.h"
+#include "real.h"
+#include "vgpu/contract.h"
+
+/* In every hook: the driver must be there, or the program could not have found the hook. */
+#define NEED(symbol) \
+    do { \
+        if (!real_load_cuda() || real.symbol == NULL) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+    } while (0)
+
+VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+{
+    NEED(cuMemAlloc_v2);
+    struct charge charge;
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return charge_settle(&charge, real.cuMemAlloc_v2(address, bytes), address);
+}
+
+VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
+{
+    NEED(cuMemAllocManaged);
+    struct charge charge;
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), address);
+}
+
+VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
+                                        size_t height, unsigned int element_bytes)
+{
+    NEED(cuMemAllocPitch_v2);
+    struct charge charge;
+    uint64_t least;
+    if (__builtin_mul_overflow(width_bytes, height, &least))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, least);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
+    /* Only the driver knows the pitch; what it adds is reserved now, or the memory goes back. */
+    if (result == CUDA_SUCCESS && charge_grow(&charge, *pitch * height) != CUDA_SUCCESS) {
+        real.cuMemFree_v2(*address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return charge_settle(&charge, result, address);
+}
+
+#define ALLOC_ASYNC(symbol) \
+    VGPU_EXPORT CUresult symbol(CUdeviceptr *address, size_t bytes, CUstream stream) \
+    { \
+        NEED(symbol); \
+        struct charge charge; \
+        CUresult result = charge_reserve_current(&charge, VGPU_KIND_ASYNC, bytes); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        return charge_settle(&charge, real.symbol(address, bytes, stream), address); \
+    }
+
+ALLOC_ASYNC(cuMemAllocAsync)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz)
+
+#define ALLOC_FROM_POOL(symbol) \
+    VGPU_EXPORT CUresult symbol(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
+                                CUstream stream) \
+    { \
+        NEED(symbol); \
+        struct charge charge; \
+        CUresult result = charge_reserve_current(&charge, VGPU_KIND_ASYNC, bytes); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        return charge_settle(&charge, real.symbol(address, bytes, pool, stream), address); \
+    }
+
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
+
+VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    NEED(cuMemFree_v2);
+    CHARGE_FREE(address, real.cuMemFree_v2(address));
+}
+
+VGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    NEED(cuMemFreeAsync);
+    CHARGE_FREE(address, real.cuMemFreeAsync(address, stream));
+}
+
+VGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    NEED(cuMemFreeAsync_ptsz);
+    CHARGE_FREE(address, real.cuMemFreeAsync_ptsz(address, stream));
+}

@@ -1,0 +1,38 @@
+#include "share.h"
+
+#define FULL_PERCENT 100
+
+int64_t share_cost_ns(int64_t gpu_ns, uint32_t percent)
+{
+    return gpu_ns * FULL_PERCENT / (percent == 0 ? 1 : percent);
+}
+
+void share_enter(struct vgpu_usage_device *device, int64_t now_ns)
+{
+    int64_t virtual_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
+    /* A new container (V still 0) has saved nothing up. */
+    int64_t least = virtual_ns == 0 ? now_ns : now_ns - SHARE_BURST_NS;
+    if (virtual_ns >= least)
+        return;
+    /* Behind by more than a burst: only a pause is clipped, not the time in which work ran. */
+    int64_t busy_until = (int64_t)__atomic_load_n(&device->busy_until_ns, __ATOMIC_RELAXED);
+    if (busy_until > now_ns)
+        return;
+    __atomic_compare_exchange_n(&device->virtual_time_ns, &virtual_ns, least, 0, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+}
+
+int64_t share_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns, int64_t slack_ns)
+{
+    int64_t ahead = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED) - now_ns;
+    return ahead > slack_ns ? ahead : 0;
+}
+
+void share_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
+                  uint32_t percent)
+{
+    __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
+    int64_t busy = (int64_t)__atomic_load_n(&device->busy_until_ns, __ATOMIC_RELAXED);
+    int64_t until = (busy > now_ns ? busy : now_ns) + gpu_ns;
+    __atomic_store_n(&device->busy_until_ns, (uint64_t)until, __ATOMIC_RELAXED);
+}

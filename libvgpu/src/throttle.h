@@ -1,0 +1,39 @@
+/* Holds this container's GPU time to its share: charge an estimate at launch, correct it by measured
+ * time, carry the error as debt (share.h), and bound the work in flight so that a wrong estimate
+ * cannot run away.
+ *
+ * A launch may start while the container's virtual time is not ahead of the clock, at most
+ * THROTTLE_IN_FLIGHT_NS of estimated work is on the GPU unmeasured, and its kind of launch has been
+ * measured once; otherwise its thread waits its turn, in order of arrival. About every
+ * THROTTLE_BATCH_NS of estimated work a pair of events measures what really ran (timing.h).
+ *
+ * Per device one lock, held for bookkeeping and our own driver calls, never while sleeping and never
+ * during the program's call. A child of a fork starts with nothing in flight. */
+#ifndef VGPU_THROTTLE_H
+#define VGPU_THROTTLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vgpu/cuda_api.h"
+
+#define THROTTLE_BATCH_NS 2000000
+#define THROTTLE_IN_FLIGHT_NS 6000000
+
+/* True when that device of the slice has a cap to hold. */
+bool throttle_is_capped(uint32_t device);
+
+/* Before a launch of kind `key` on `stream`: waits until it may start and charges it. True when
+ * throttle_after is to be called once the driver has taken it. */
+bool throttle_before(uint32_t device, uint64_t key, CUstream stream);
+
+/* After that launch: ends its measurement behind it. */
+void throttle_after(uint32_t device);
+
+/* Before the program waits for the GPU: the pause that follows must not be measured. */
+void throttle_before_wait(void);
+
+/* A context has ended, and our events in it. */
+void throttle_forget_context(CUcontext context);
+
+#endif

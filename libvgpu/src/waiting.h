@@ -1,0 +1,31 @@
+/* Waiting on the launch path: exact sleeps, and turns in the order of arrival.
+ *
+ * A timed sleep is late by the thread's timer slack (50 µs by default), so the slack is 1 ns while
+ * we sleep and put back afterwards. Turns are a ticket counter and a futex: whoever came first goes
+ * first, whatever the scheduler does. Nothing here is held while a lock of ours is. */
+#ifndef VGPU_WAITING_H
+#define VGPU_WAITING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct turns {
+    uint32_t next;
+    uint32_t serving;
+};
+
+int64_t waiting_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* Sleeps until then. */
+void waiting_sleep_until(int64_t until_ns);
+
+/* True while somebody has a turn or waits for one. */
+bool turns_is_busy(const struct turns *turns);
+
+/* Takes a number; returns when it is the caller's turn. */
+void turns_enter(struct turns *turns);
+
+/* Lets the next one go. */
+void turns_leave(struct turns *turns);
+
+#endif

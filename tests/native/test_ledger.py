@@ -1,0 +1,42 @@
+"""The ledger under SIGKILL at every instruction and under races of processes.
+
+The C programs beside this file do the work; a broken ledger makes them exit with the sentence that
+does not hold.
+"""
+
+import subprocess
+
+import pytest
+from support import Compile
+
+PURE = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usage_file.c",
+        "libvgpu/src/ledger.c")  # fmt: skip
+STRIDE = 5  # every fifth instruction; 1 takes ten times as long and finds the same
+LEAST_INSTRUCTIONS = 100  # fewer would mean that the victim was not stepped through its work
+LEAST_KILLS = 10  # a killed process is scheduled to die only after its busy peers had their turn
+
+
+def run(program: str, *arguments: str) -> list[int]:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split() if word.isdigit()]
+
+
+def test_killed_at_any_instruction_leaks_no_byte_and_stalls_nobody(
+    compile_program: Compile,
+) -> None:
+    program = compile_program("ledger_kill.c", *PURE)
+
+    (instructions,) = run(str(program), str(STRIDE))
+
+    assert instructions > LEAST_INSTRUCTIONS
+
+
+@pytest.mark.parametrize("processes", [3, 16, 63])
+def test_racing_processes_never_exceed_nor_leak(compile_program: Compile, processes: int) -> None:
+    program = compile_program("ledger_race.c", *PURE)
+
+    operations, kills = run(str(program), str(processes), "2")
+
+    assert kills > LEAST_KILLS
+    assert operations > kills
