@@ -3,10 +3,15 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from libvgpu.sim import PROFILES, Machine
 from support import ROOT, Compile
+from support.slices import Slice, make_slice
 
 COMPILE_SECONDS = 60
 
@@ -35,3 +40,29 @@ def compile_program(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         return target
 
     return build
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """One simulated H100 whose contexts cost nothing, so that limits divide evenly."""
+    return Machine.create([replace(PROFILES["h100-80g"], context_bytes=0)], tmp_path / "machine")
+
+
+@pytest.fixture
+def costly_machine(tmp_path: Path) -> Machine:
+    """One simulated H100 whose contexts cost what the profile says."""
+    return Machine.create([PROFILES["h100-80g"]], tmp_path / "costly-machine")
+
+
+@pytest.fixture
+def slice_of(tmp_path: Path) -> Iterator[Callable[..., Slice]]:
+    """Returns ``slice_of(machine, memory_bytes=…, core_percent=…)``; ends its programs."""
+    made: list[Slice] = []
+
+    def make(machine: Machine, **limits: int) -> Slice:
+        made.append(make_slice(machine, tmp_path / f"slice-{len(made)}", **limits))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

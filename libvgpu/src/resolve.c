@@ -59,8 +59,15 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
         return loader ? (struct resolve_answer){ours, 1} : theirs;
     }
     const struct hook_row *row = find_row(name);
-    if (row == NULL || !(row->nvml ? real_has_nvml() : real_has_cuda()))
-        return theirs; /* without the library our exports must not make it look as if it were there */
+    if (row == NULL)
+        return theirs;
+    if (!(row->nvml ? real_has_nvml() : real_has_cuda())) {
+        /* Our exports must not make a program that probes for CUDA believe it is there. */
+        bool would_be_ours =
+            handle == RTLD_NEXT ||
+            (handle == RTLD_DEFAULT && real_dlsym(handle, name) == row->hook);
+        return would_be_ours ? (struct resolve_answer){NULL, 1} : theirs;
+    }
     if (!(row->nvml ? real_load_nvml() : real_load_cuda()) || *row->driver == NULL)
         return theirs;
     if (handle == RTLD_NEXT || real_dlsym(handle, name) == *row->driver)

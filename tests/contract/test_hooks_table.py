@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
+
 from support import ROOT
 
 SHIM = ROOT / "libvgpu/libvgpu.so"

@@ -7,6 +7,7 @@ does not hold.
 import subprocess
 
 import pytest
+
 from support import Compile
 
 PURE = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usage_file.c",

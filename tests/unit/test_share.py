@@ -1,6 +1,7 @@
 """The arithmetic of the compute cap, over simulated time."""
 
 import pytest
+
 from libvgpu._native import ffi, lib
 
 MS = 1_000_000

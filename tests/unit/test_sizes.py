@@ -1,6 +1,7 @@
 """Sizes as people type them."""
 
 import pytest
+
 from libvgpu.errors import UsageError
 from libvgpu.sizes import format_size, parse_size
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from libvgpu._native import lib
 from libvgpu.errors import RegionError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family

@@ -1,0 +1,1 @@
+"""Every figure that the README quotes, one module per figure: ``python -m benchmarks``."""

@@ -1,0 +1,123 @@
+"""``python -m benchmarks list | run NAME… [--json FILE] [--shim PATH]``.
+
+Figures go to stdout, talk to stderr. Exit status 0 when every measurement was taken (those
+that need a tool which is not there are said to be missing), 1 when one failed, 2 for wrong usage.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from libvgpu.errors import UsageError, VgpuError
+from vgpuctl.render import Column, Row, print_listing
+
+from .figure import Figure, Measurement, Options, to_json
+
+#: name -> module; imported when run or listed.
+FIGURES = {"hooks": "benchmarks.hooks"}
+DEFAULT_ROUNDS = 15
+
+
+def load_figure(name: str) -> Figure:
+    """Returns a figure by name.
+
+    Raises:
+        UsageError: there is none; the message says which there are.
+    """
+    if name not in FIGURES:
+        raise UsageError(f"figure {name!r} does not exist; there are: {', '.join(FIGURES)}")
+    figure = importlib.import_module(FIGURES[name]).FIGURE
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def _number(row: Row) -> str:
+    value, low, high = row["value"], row["low"], row["high"]
+    if not isinstance(value, int | float):
+        return f"not measured: {row['note']}"
+    if low == high:
+        return f"{value:g}"
+    return f"{value:g}  ({low:g} to {high:g})"
+
+
+_COLUMNS = (
+    Column("CASE", lambda row: str(row["case"])),
+    Column("WITH", lambda row: str(row["subject"])),
+    Column("QUANTITY", lambda row: str(row["quantity"])),
+    Column("MEDIAN (QUARTILES)", _number),
+    Column("UNIT", lambda row: str(row["unit"])),
+)
+
+
+def _row(measurement: Measurement) -> Row:
+    return {name: getattr(measurement, name) for name in Measurement.__slots__}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Measure the figures that the README quotes."""
+
+
+@cli.command("list")
+def list_figures() -> None:
+    """List the figures."""
+    for name in FIGURES:
+        figure = load_figure(name)
+        click.echo(f"{name:12} {figure.summary} [{figure.label}]")
+
+
+@cli.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write everything measured to this file.",
+)
+@click.option(
+    "--shim",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Measure this preload library too, in the same run.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1000),
+    default=DEFAULT_ROUNDS,
+    show_default=True,
+    help="How often each measurement is repeated.",
+)
+def run(names: tuple[str, ...], json_file: Path | None, shim: Path | None, rounds: int) -> int:
+    """Measure figures by NAME."""
+    figures = [load_figure(name) for name in names]
+    results = []
+    for figure in figures:
+        click.echo(f"{figure.name}: measuring ({figure.label})", err=True)
+        measurements = figure.measure(Options(shim.absolute() if shim else None, rounds))
+        results.append((figure, measurements))
+        click.echo(f"{figure.name}: {figure.summary} [{figure.label}]")
+        print_listing([_row(m) for m in measurements], _COLUMNS, "table", "nothing measured")
+    if json_file is not None:
+        json_file.write_text(to_json(results))
+    failed = any(m.value is None and not m.needs_tool for _, found in results for m in found)
+    return 1 if failed else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status."""
+    try:
+        result = cli.main(args=arguments, prog_name="python -m benchmarks", standalone_mode=False)
+    except VgpuError as error:
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        click.echo(f"benchmarks: {error.message}{hint}", err=True)
+        return error.exit_status
+    except click.ClickException as error:
+        click.echo(f"benchmarks: {error.format_message()}", err=True)
+        return error.exit_code
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

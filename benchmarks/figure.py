@@ -1,0 +1,112 @@
+"""What a figure is, and how what it measured is shown and kept.
+
+A figure is a module with a `Figure`. It measures everything it compares in the same run, so that
+figures are differences or ratios of one machine at one time, never numbers to hold against those
+of another day.
+"""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from libvgpu.sizes import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``benchmarks run`` was asked for.
+
+    Attributes:
+        rival: another preload library to measure in the same run, or None.
+        rounds: how often each measurement is repeated, interleaved with the others.
+    """
+
+    rival: Path | None
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One number with its spread.
+
+    Attributes:
+        case: what was done.
+        subject: with what: ``libvgpu``, the name of a rival, or ``none``.
+        quantity: what the number is, for example ``added time``.
+        unit: for example ``ns/call``.
+        value: the median over the rounds, or None where it could not be measured.
+        low: the lower quartile.
+        high: the upper quartile.
+        note: why there is no value, or what to know about it.
+        needs_tool: a tool that is not there would have measured it, so its lack is no failure.
+    """
+
+    case: str
+    subject: str
+    quantity: str
+    unit: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    needs_tool: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure.
+
+    Attributes:
+        name: as typed.
+        summary: one line for the list.
+        label: where the numbers come from; shown wherever they are.
+        measure: takes the measurements.
+    """
+
+    name: str
+    summary: str
+    label: str
+    measure: Callable[[Options], Sequence[Measurement]]
+
+
+def spread(case: str, subject: str, quantity: str, unit: str, samples: Sequence[float],
+           note: str = "") -> Measurement:  # fmt: skip
+    """Returns samples as one measurement: median and quartiles."""
+    low, middle, high = (
+        statistics.quantiles(samples, n=4, method="inclusive")
+        if len(samples) > 1
+        else (samples[0],) * 3
+    )
+    return Measurement(
+        case, subject, quantity, unit, round(middle, 3), round(low, 3), round(high, 3), note
+    )
+
+
+def machine() -> dict[str, object]:
+    """Returns what the numbers depend on besides the code."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory": format_size(memory_bytes),
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()),
+    }
+
+
+def to_json(results: Sequence[tuple[Figure, Sequence[Measurement]]]) -> str:
+    """Returns results as JSON: the machine, then each figure with its label and numbers."""
+    figures = [
+        {"figure": f.name, "label": f.label, "measurements": [asdict(m) for m in measurements]}
+        for f, measurements in results
+    ]
+    return json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n"

@@ -1,0 +1,196 @@
+"""What a hooked call adds to a driver call, against no shim in the same run.
+
+A small C client (``native/hooks_client.c``) calls one entry point in batches on a driver that
+returns at once (``native/null_driver.c``), linked and through cuGetProcAddress, without a preload
+library and with each one that is measured. One *round* starts the client once per subject right
+after another; what a subject adds is the difference of the medians within a round, so that slow
+drifts of the machine fall out. Shown are median and quartiles of these differences.
+
+Instructions do not depend on the machine: callgrind counts them for two numbers of calls, and the
+difference of the counts over the difference of the calls is what one call costs.
+"""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from libvgpu import artifacts, region
+from libvgpu.errors import VgpuError
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+
+from .figure import Figure, Measurement, Options, spread
+from .nulldriver import DEVICE_UUID, build_client, build_driver
+
+_LIMIT_BYTES = 1 << 30
+_WAYS = {"elf": "linked", "getproc": "cuGetProcAddress"}
+_BATCHES = 9
+_RUN_TIMEOUT_SECONDS = 60
+_COUNT_TIMEOUT_SECONDS = 120
+_FEW_CALLS, _MANY_CALLS = 1000, 3000
+_TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.M)
+OURS, NOBODY = "libvgpu", "no shim"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that is called: the client's word for it, and under what share."""
+
+    title: str
+    word: str
+    core_percent: int
+    calls: int
+
+
+CASES = (
+    Case("cuLaunchKernel, not capped", "launch", 100, 100_000),
+    Case("cuLaunchKernel, capped, within budget", "launch", 50, 100_000),
+    Case("cuMemAlloc + cuMemFree", "alloc", 100, 20_000),
+    Case("cuMemAllocAsync + cuMemFreeAsync", "async", 100, 20_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is built once and used by every run: the client, and a fresh slice per run."""
+
+    directory: Path
+    client: Path
+
+    def environment(self, preload: Path | None, case: Case) -> dict[str, str]:
+        """Returns the client's environment; with a preload library it holds a slice."""
+        environment = {
+            "PATH": os.defpath,
+            "LD_LIBRARY_PATH": str(self.directory),
+            # A rival is configured through its own variables.
+            **{k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "GPU_"))},
+        }
+        if preload is not None:
+            slice_directory = Path(tempfile.mkdtemp(dir=self.directory)) / "slice"
+            limit = DeviceLimit(DEVICE_UUID, _LIMIT_BYTES, core_percent=case.core_percent)
+            region.create(slice_directory, ContainerLimits("benchmark", Family.VGPU, (limit,)))
+            environment |= {"LD_PRELOAD": str(preload), "VGPU_DIR": str(slice_directory)}
+        return environment
+
+    def time_calls(self, preload: Path | None, case: Case, way: str) -> float:
+        """Returns the median nanoseconds of one call in one run of the client."""
+        command = [str(self.client), case.word, way, str(case.calls), str(_BATCHES)]
+        output = _run(command, self.environment(preload, case), _RUN_TIMEOUT_SECONDS)
+        return statistics.median(float(line) for line in output.split())
+
+    def count_instructions(self, preload: Path | None, case: Case, way: str) -> float:
+        """Returns the instructions of one call, by callgrind."""
+        totals = []
+        for calls in (_FEW_CALLS, _MANY_CALLS):
+            report = self.directory / "callgrind.out"
+            command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={report}", "-q",
+                       str(self.client), case.word, way, str(calls), "1"]  # fmt: skip
+            _run(command, self.environment(preload, case), _COUNT_TIMEOUT_SECONDS)
+            found = _TOTAL.search(report.read_text())
+            if found is None:
+                raise VgpuError(f"callgrind wrote no total into {report}")
+            totals.append(int(found[1]))
+        return (totals[1] - totals[0]) / (_MANY_CALLS - _FEW_CALLS)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], timeout_seconds: int) -> str:
+    try:
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise VgpuError(f"{command[0]} did not end within {timeout_seconds} s") from None
+    if result.returncode != 0:
+        words = " ".join(result.stderr.split()) or "nothing on stderr"
+        raise VgpuError(f"{Path(command[0]).name} ended with status {result.returncode}: {words}")
+    return result.stdout
+
+
+def _times(
+    bench: Bench, case: Case, way: str, subjects: Mapping[str, Path], rounds: int
+) -> list[Measurement]:
+    title = f"{case.title} ({_WAYS[way]})"
+    base: list[float] = []
+    added: dict[str, list[float]] = {name: [] for name in subjects}
+    failed: dict[str, str] = {}
+    for _ in range(rounds):
+        base.append(bench.time_calls(None, case, way))
+        for name, library in subjects.items():
+            if name in failed:
+                continue
+            try:
+                added[name].append(bench.time_calls(library, case, way) - base[-1])
+            except VgpuError as error:
+                failed[name] = error.message
+    results = [spread(title, NOBODY, "time", "ns/call", base)]
+    for name in subjects:
+        if name in failed:
+            results.append(
+                Measurement(title, name, "added time", "ns/call", None, note=failed[name])
+            )
+        else:
+            results.append(spread(title, name, "added time", "ns/call", added[name]))
+    return results
+
+
+def _instructions(
+    bench: Bench, case: Case, way: str, subjects: Mapping[str, Path]
+) -> list[Measurement]:
+    title = f"{case.title} ({_WAYS[way]})"
+    quantity, unit = "added instructions", "per call"
+    try:
+        base = bench.count_instructions(None, case, way)
+    except VgpuError as error:
+        return [
+            Measurement(title, name, quantity, unit, None, note=error.message) for name in subjects
+        ]
+    results = []
+    for name, library in subjects.items():
+        try:
+            count = bench.count_instructions(library, case, way) - base
+            results.append(spread(title, name, quantity, unit, [count]))
+        except VgpuError as error:
+            results.append(Measurement(title, name, quantity, unit, None, note=error.message))
+    return results
+
+
+def measure(options: Options) -> list[Measurement]:
+    """Takes the figure.
+
+    Raises:
+        VgpuError: there is no compiler, or the client fails without any shim.
+    """
+    subjects = {OURS: artifacts.shim_path()}
+    if options.rival is not None:
+        subjects[options.rival.name if options.rival.name != "libvgpu.so" else "--shim"] = (
+            options.rival
+        )
+    counts = shutil.which("valgrind") is not None
+    with tempfile.TemporaryDirectory(prefix="vgpu-bench-") as name:
+        driver = build_driver(Path(name))
+        bench = Bench(driver.parent, build_client("hooks_client", driver))
+        results = []
+        for case in CASES:
+            for way in _WAYS:
+                results += _times(bench, case, way, subjects, options.rounds)
+                if counts:
+                    results += _instructions(bench, case, way, subjects)
+    if not counts:
+        results.append(
+            Measurement("all cases", OURS, "added instructions", "per call", None, needs_tool=True,
+                        note="valgrind is not on PATH (apt install valgrind)")
+        )  # fmt: skip
+    return results
+
+
+FIGURE = Figure(
+    name="hooks",
+    summary="what a hooked call adds, against no shim in the same run",
+    label="null driver, CPU only",
+    measure=measure,
+)

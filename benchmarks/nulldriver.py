@@ -1,0 +1,124 @@
+"""Builds the null driver and a client against it in a temporary directory.
+
+The driver must have every entry point that the shim or a rival asks for. Their names come from the
+project's own declarations and from the shim's hook table, so that a new row needs no change here:
+what ``native/null_driver.c`` does not define becomes a function of its own that returns success.
+(Of its own, because a shim recognises what cuGetProcAddress answered by its address.)
+"""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import libvgpu
+from libvgpu.errors import VgpuError
+
+#: NVML's name of the null driver's one device, whose UUID bytes are all zero.
+DEVICE_UUID = "GPU-00000000-0000-0000-0000-000000000000"
+
+_NATIVE = Path(__file__).resolve().parent / "native"
+_LIBVGPU = Path(libvgpu.__file__).resolve().parent
+_INCLUDE = _LIBVGPU / "include"
+_ROW = re.compile(r'^ROW\((cu\w+),\s*"(\w*)",\s*(\d+),', re.M)
+_PROTOTYPE = re.compile(r"^CUresult (cu\w+)\(", re.M)
+_TWIN = re.compile(r"^VGPU_TWIN_(PTSZ|PTDS)\((\w+)\);", re.M)
+_COMPILE_TIMEOUT_SECONDS = 60
+_FLAGS = [
+    "-std=gnu11",
+    "-O2",
+    "-fno-ipa-icf",  # else gcc makes one function of all that are alike
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """One function of the driver: ELF symbol, public name, first CUDA version of its ABI."""
+
+    symbol: str
+    public: str
+    since: int
+
+
+def entry_points() -> tuple[EntryPoint, ...]:
+    """Returns what the null driver exports, by symbol."""
+    header = (_INCLUDE / "vgpu" / "cuda_api.h").read_text()
+    symbols = set(_PROTOTYPE.findall(header))
+    symbols |= {f"{name}_{kind.lower()}" for kind, name in _TWIN.findall(header)}
+    # A symbol that the hook table does not name is found by its own name, whatever the version.
+    found = {symbol: EntryPoint(symbol, symbol, 0) for symbol in symbols}
+    for symbol, public, since in _ROW.findall((_LIBVGPU / "src" / "hooks.def").read_text()):
+        found[symbol] = EntryPoint(symbol, public or symbol, int(since))
+    return tuple(found[symbol] for symbol in sorted(found))
+
+
+def rest_source(points: tuple[EntryPoint, ...]) -> str:
+    """Returns the C file of the other functions and of the table behind cuGetProcAddress."""
+    lines = ["#include <string.h>"]
+    lines += [f"__attribute__((weak)) int {point.symbol}(void) {{ return 0; }}" for point in points]
+    lines.append("static const struct { const char *name; int since; int (*f)(void); } rows[] = {")
+    # A plain lookup wants the legacy stream, so twins are left out.
+    lines += [
+        f'    {{"{point.public}", {point.since}, {point.symbol}}},'
+        for point in points
+        if not point.symbol.endswith(("_ptsz", "_ptds"))
+    ]
+    lines += [
+        "};",
+        "void *null_driver_find(const char *name, int version)",
+        "{",
+        "    void *best = 0;",
+        "    int newest = -1;",
+        "    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)",
+        "        if (rows[i].since <= version && rows[i].since > newest &&",
+        "            strcmp(rows[i].name, name) == 0) {",
+        "            best = (void *)rows[i].f;",
+        "            newest = rows[i].since;",
+        "        }",
+        "    return best;",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _compile(arguments: list[str]) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise VgpuError("no C compiler (cc or gcc) on PATH", hint="apt install gcc")
+    result = subprocess.run(
+        [compiler, *_FLAGS, f"-I{_INCLUDE}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=_COMPILE_TIMEOUT_SECONDS,
+    )
+    if result.returncode != 0:
+        raise VgpuError(f"a benchmark's C part does not compile: {result.stderr.strip()}")
+
+
+def build_driver(directory: Path) -> Path:
+    """Builds ``libcuda.so.1`` in ``directory`` and returns its path.
+
+    Raises:
+        VgpuError: there is no compiler, or it fails.
+    """
+    rest = directory / "null_rest.c"
+    rest.write_text(rest_source(entry_points()))
+    library = directory / "libcuda.so.1"
+    _compile(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic",
+              str(_NATIVE / "null_driver.c"), str(rest), "-o", str(library)])  # fmt: skip
+    return library
+
+
+def build_client(name: str, driver: Path) -> Path:
+    """Builds ``native/<name>.c`` linked against the driver, beside it, and returns its path.
+
+    Raises:
+        VgpuError: there is no compiler, or it fails.
+    """
+    program = driver.parent / name
+    _compile([str(_NATIVE / f"{name}.c"), str(driver), "-ldl", "-o", str(program)])
+    return program

@@ -1,0 +1,77 @@
+"""Slices of a simulated machine, and programs started under them."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from libvgpu.artifacts import shim_path
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.region import ContainerUsage, create, read_limits, read_usage, write_limits
+from libvgpu.sim import Machine
+from support import ROOT
+
+CLIENT_SECONDS = 60
+
+
+@dataclass
+class Slice:
+    """One slice: its directory, and the machine it is of."""
+
+    machine: Machine
+    directory: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def environment(self, *, shim: bool = True) -> dict[str, str]:
+        base = dict(os.environ, PYTHONPATH=f"{ROOT / 'tests'}{os.pathsep}{ROOT}")
+        environment = self.machine.environment(base)
+        if shim:
+            environment |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}
+        return environment
+
+    def start(self, code: str, *arguments: str, shim: bool = True) -> subprocess.Popen[str]:
+        """Starts a Python program (its text) under the slice; stdin and stdout are pipes."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            env=self.environment(shim=shim), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def run(self, code: str, *arguments: str, shim: bool = True) -> list[str]:
+        """Runs a program to its end and returns the words it printed."""
+        process = self.start(code, *arguments, shim=shim)
+        stdout, stderr = process.communicate(timeout=CLIENT_SECONDS)
+        assert process.returncode == 0, stderr
+        return stdout.split()
+
+    def change(self, **values: object) -> None:
+        """Changes fields of the first device of `limits` in place."""
+        limits = read_limits(self.directory).limits
+        first = replace(limits.devices[0], **values)  # type: ignore[arg-type]
+        write_limits(self.directory, replace(limits, devices=(first, *limits.devices[1:])))
+
+    def usage(self) -> ContainerUsage:
+        return read_usage(self.directory)
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+def make_slice(
+    machine: Machine, directory: Path, *, memory_bytes: int, core_percent: int = 100
+) -> Slice:
+    """Makes a slice of the machine's first GPU, context cost as its profile says."""
+    device = machine.devices[0]
+    limit = DeviceLimit(
+        uuid=device.uuid,
+        memory_limit_bytes=memory_bytes,
+        context_bytes=device.profile.context_bytes,
+        core_percent=core_percent,
+    )
+    create(directory, ContainerLimits("test", Family.VGPU, (limit,)))
+    return Slice(machine, directory)

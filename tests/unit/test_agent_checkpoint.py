@@ -1,0 +1,166 @@
+"""The agent's memory on disk, the container's files, and the config file being followed."""
+
+import itertools
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.checkpoint import Checkpoint
+from deviceplugin.config import load_config
+from deviceplugin.holdings import Holding, Owner
+from deviceplugin.limits import asked_limits
+from deviceplugin.reload import ConfigWatch
+from deviceplugin.slices import SliceStore
+from deviceplugin.units import Half
+from libvgpu import allocations, artifacts, region
+from libvgpu.errors import VgpuError
+from libvgpu.limits import ComputeMode, Family
+
+HELD = Holding(
+    "id", Family.MPS, "GPU-0", 1 << 30, core=("GPU-0::c0", "GPU-0::c7"), memory=("GPU-0::m0",),
+    settled=True, changed_at=5.5, owner=Owner("a", "b", "c"), shim_build="ab12",
+)  # fmt: skip
+LONE = Holding("id2", Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), borrowed=("GPU-1::m9",))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceStore:
+    source, shim = tmp_path / "shim.c", tmp_path / "libvgpu.so"
+    source.write_text("int nothing;\n")
+    command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(shim), str(source)]
+    subprocess.run(command, check=True, timeout=30)
+    monkeypatch.setattr(artifacts, "SHIM_PATH", shim)
+    store = SliceStore(tmp_path / "run", tmp_path / "state")
+    store.prepare()
+    return store
+
+
+def test_holdings_come_back_as_they_were(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).save([HELD, LONE])
+
+    loaded = Checkpoint(tmp_path).load()
+
+    assert loaded.holdings == (HELD, LONE)
+    assert loaded.trusted
+
+
+def test_no_file_is_the_empty_state(tmp_path: Path) -> None:
+    loaded = Checkpoint(tmp_path).load()
+
+    assert loaded.holdings == ()
+    assert loaded.problem is None
+    assert not loaded.trusted, "what a lost checkpoint does not name must not be removed"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 9, "holdings": []}',
+                                     '{"version": 1, "holdings": [{"family": "X"}]}'])  # fmt: skip
+def test_a_damaged_file_is_put_aside_and_reported(tmp_path: Path, content: str) -> None:
+    (tmp_path / "checkpoint.json").write_text(content)
+
+    loaded = Checkpoint(tmp_path).load()
+
+    assert "is damaged" in str(loaded.problem)
+    assert (tmp_path / "checkpoint.damaged").read_text() == content
+    assert not loaded.trusted
+
+
+def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save([HELD])
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(VgpuError, match="No space left"):
+        checkpoint.save([HELD, LONE])
+    monkeypatch.undo()
+    assert checkpoint.load().holdings == (HELD,)
+
+
+@pytest.mark.parametrize("family", Family)
+def test_both_answers_merge_in_any_order(store: SliceStore, family: Family) -> None:
+    opened = replace(HELD, family=family, memory=(), shim_build=store.build)
+    whole = replace(HELD, family=family, shim_build=store.build)
+    answers = [
+        store.answer(opened, Half.CORE, asked_limits(opened, ComputeMode.STRICT)),
+        store.answer(whole, Half.MEMORY, asked_limits(whole, ComputeMode.STRICT)),
+    ]
+
+    for first, second in itertools.permutations(answers):
+        assert all(first.envs[k] == second.envs[k] for k in first.envs.keys() & second.envs.keys())
+        by_path = {m.container_path: m for m in first.mounts}
+        assert all(by_path.get(m.container_path, m) == m for m in second.mounts)
+
+
+def test_a_changed_limit_keeps_the_files_and_a_damaged_one_is_made_anew(
+    store: SliceStore,
+) -> None:
+    directory = store.directory(HELD.allocation_id)
+    store.put(HELD, asked_limits(HELD, ComputeMode.STRICT))
+    inode = (directory / "limits").stat().st_ino
+    more = replace(HELD, memory=("GPU-0::m0", "GPU-0::m1"))
+
+    before = store.put(more, asked_limits(more, ComputeMode.STRICT))
+
+    assert before == asked_limits(HELD, ComputeMode.STRICT)
+    assert (directory / "limits").stat().st_ino == inode
+    assert allocations.read_meta(directory).pod == "b"
+    (directory / "limits").chmod(0o600)
+    (directory / "limits").write_bytes(b"x" * 100)
+    store.put(more, asked_limits(more, ComputeMode.STRICT))
+    assert region.read_limits(directory).limits == asked_limits(more, ComputeMode.STRICT)
+
+
+def test_an_old_build_of_the_shim_that_is_gone_stops_the_start(store: SliceStore) -> None:
+    with pytest.raises(VgpuError, match="build ab12 of libvgpu"):
+        store.put_back(HELD, asked_limits(HELD, ComputeMode.STRICT))
+
+
+def test_the_installed_shim_is_found_by_the_preload_file(store: SliceStore) -> None:
+    library = store.state_dir / "lib" / store.build
+
+    assert (library / "libvgpu.so").read_bytes() == artifacts.shim_path().read_bytes()
+    assert (library / "ld.so.preload").read_text() == f"/run/vgpu/lib/{store.build}/libvgpu.so\n"
+    assert (library / "libvgpu.so").stat().st_mode & 0o777 == 0o755
+
+
+def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> None:
+    for allocation_id, source in (("old", "kubelet"), ("known", "kubelet"), ("mine", "run")):
+        directory = store.directory(allocation_id)
+        holding = replace(HELD, allocation_id=allocation_id)
+        region.create(directory, asked_limits(holding, ComputeMode.STRICT))
+        meta = allocations.AllocationMeta(allocation_id, "mps", source, 1.0)
+        allocations.write_meta(directory, meta)
+
+    assert store.sweep({"known"}) == ["old"]
+    assert not store.directory("old").exists()
+    assert store.directory("mine").exists()
+
+
+def test_a_config_counts_once_it_is_whole_and_good(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("version: v1\n")
+    watch = ConfigWatch(path, load_config(path))
+    assert watch.look() is None
+
+    path.write_text("version: v1\nlimits:\n- {core: ")  # an editor half-way
+    assert watch.look() is None
+    path.write_text("version: v1\nlimits:\n- {core: 5}\n")
+    assert watch.look() is None
+    assert watch.good, "a file caught half-written was reported"
+    new = watch.look()
+    assert new is not None
+    assert new.rules[0].core_percent == 5
+    watch.take(new)
+    assert watch.look() is None
+
+    path.write_text("version: v2\n")
+    assert [watch.look(), watch.look()] == [None, None]
+    assert not watch.good
+    assert watch.config is new
+    path.unlink()
+    assert [watch.look(), watch.look()] == [None, None]
+    assert not watch.good

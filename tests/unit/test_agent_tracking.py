@@ -1,0 +1,113 @@
+"""What the agent concludes from a podresources listing: owners, ends, and what it must not end."""
+
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin.holdings import Book, Holding, Owner
+from deviceplugin.tracking import (
+    ENDED_AFTER_S,
+    NEVER_SEEN_AFTER_S,
+    OFFERED_AFTER_S,
+    Findings,
+    Listed,
+    conflict,
+    examine,
+)
+from libvgpu.limits import Family
+
+NOW = 1000.0
+OWNER = Owner("team", "pod", "main")
+HELD = Holding(
+    "id", Family.VGPU, "GPU-0", 1 << 30,
+    core=("GPU-0::c0",), memory=("GPU-0::m0",), settled=True, changed_at=NOW,
+)  # fmt: skip
+UNITS = frozenset({"GPU-0::c0", "GPU-0::m0"})
+
+
+def look(
+    holding: Holding,
+    *listing: Listed,
+    now: float = NOW,
+    running: bool = False,
+    offered: frozenset[str] = frozenset(),
+) -> Findings:
+    return examine(Book.of([holding]), listing, now, lambda _: running, offered)
+
+
+def test_a_listing_names_the_owner_once() -> None:
+    found = look(HELD, Listed(OWNER, UNITS))
+
+    assert [h.owner for h in found.identified] == [OWNER]
+    again = look(found.identified[0], Listed(OWNER, UNITS))
+    assert again == Findings((), (), ())
+
+
+def test_a_missing_holding_ends_after_a_while_and_not_before() -> None:
+    known = replace(HELD, owner=OWNER)
+    (missing,) = look(known, now=NOW).changed
+
+    assert not look(missing, now=NOW + ENDED_AFTER_S - 0.1).ended
+    assert look(missing, now=NOW + ENDED_AFTER_S).ended == (missing,)
+
+
+def test_one_that_comes_back_is_as_before() -> None:
+    missing = replace(HELD, owner=OWNER, missing_since=NOW)
+
+    (back,) = look(missing, Listed(OWNER, UNITS), now=NOW + 60).changed
+
+    assert back == replace(HELD, owner=OWNER)
+
+
+def test_a_pod_under_admission_is_waited_for() -> None:
+    (missing,) = look(HELD, now=NOW).changed
+
+    assert not look(missing, now=NOW + NEVER_SEEN_AFTER_S - 0.1).ended
+    assert look(missing, now=NOW + NEVER_SEEN_AFTER_S).ended
+
+
+def test_an_offer_by_the_kubelet_ends_a_missing_one_at_once() -> None:
+    known = replace(HELD, owner=OWNER)
+
+    assert look(known, now=NOW + OFFERED_AFTER_S, offered=frozenset({"GPU-0::m0"})).ended
+    assert not look(known, now=NOW + OFFERED_AFTER_S / 2, offered=frozenset({"GPU-0::m0"})).ended
+
+
+def test_units_that_the_kubelet_forgot_stay_with_a_running_container() -> None:
+    """The kubelet lists the pod, without its units, and offers them to the next (k8s#137534)."""
+    known = replace(HELD, owner=OWNER, started=True)
+    listed = Listed(OWNER, frozenset())
+
+    held = look(known, listed, now=NOW + 60, running=True, offered=UNITS)
+    ended = look(known, listed, now=NOW + 60, running=False, offered=UNITS)
+
+    assert not held.ended
+    assert ended.ended == (known,)
+
+
+def test_a_holding_of_one_container_has_no_conflict() -> None:
+    assert conflict(Book.of([HELD]), HELD, [Listed(OWNER, UNITS)]) is None
+    assert conflict(Book.of([HELD]), HELD, []) is None
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS))
+def test_a_holding_of_two_containers_is_a_conflict(unit: str) -> None:
+    other = Owner("team", "pod", "other")
+    listing = [Listed(OWNER, frozenset({unit})), Listed(other, UNITS - {unit})]
+
+    problem = conflict(Book.of([HELD]), HELD, listing)
+
+    assert problem is not None
+    assert "went to different containers" in problem
+
+
+def test_a_container_with_two_holdings_is_a_conflict() -> None:
+    second = replace(
+        HELD, allocation_id="id2", uuid="GPU-1", core=("GPU-1::c0",), memory=("GPU-1::m0",)
+    )
+    both = Listed(OWNER, UNITS | {"GPU-1::c0", "GPU-1::m0"})
+
+    problem = conflict(Book.of([HELD, second]), HELD, [both])
+
+    assert problem is not None
+    assert "slices of GPU GPU-0 and GPU GPU-1" in problem

@@ -1,0 +1,1 @@
+"""vgpuctl: the command line of fractional GPUs, on a node or on a laptop without one."""

@@ -1,0 +1,64 @@
+"""The entry point: runs the command line and turns every error into one sentence on stderr.
+
+Exit status: 0 good, 1 refused or unhealthy, 2 wrong usage; `run` and `sim run` exit with the
+command's own status.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from libvgpu.errors import VgpuError
+
+from .cli import cli
+
+_STATUS_WRONG_USAGE = 2
+_STATUS_INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
+_STATUS_BROKEN_PIPE = 141  # 128 + SIGPIPE: what any other program that writes to `head` gets
+
+
+def _say(message: str, hint: str | None = None) -> None:
+    print(f"vgpuctl: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status.
+
+    Args:
+        arguments: without the program's name; by default those of this process.
+    """
+    try:
+        result = cli.main(args=arguments, prog_name="vgpuctl", standalone_mode=False)
+        sys.stdout.flush()
+    except VgpuError as error:
+        _say(error.message, error.hint)
+        return error.exit_status
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return _STATUS_WRONG_USAGE
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "vgpuctl"
+        message = error.format_message()
+        _say(message[:1].lower() + message[1:].rstrip("."), f"try '{path} --help'")
+        return _STATUS_WRONG_USAGE
+    except click.ClickException as error:
+        _say(error.format_message())
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _STATUS_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away. Python would complain once more at shutdown.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _STATUS_BROKEN_PIPE
+    except OSError as error:
+        _say(f"{error.filename or 'system call'}: {error.strerror or error}")
+        return VgpuError.exit_status
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

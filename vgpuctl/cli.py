@@ -1,0 +1,60 @@
+"""The group of all verbs. A verb's module is imported when it is typed, not before.
+
+`vgpuctl ps` answers in a fraction of a second because it never imports what `demo` needs.
+"""
+
+import importlib
+
+import click
+
+#: verb -> module and attribute of its click command, in the order of `--help`.
+VERBS = {
+    "run": ("vgpuctl.commands.run", "run"),
+    "ps": ("vgpuctl.commands.ps", "ps"),
+    "status": ("vgpuctl.commands.status", "status"),
+    "config": ("vgpuctl.commands.config", "config"),
+    "sim": ("vgpuctl.commands.sim", "sim"),
+    "demo": ("vgpuctl.commands.demo", "demo"),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules that are imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the verbs in the order they are documented in."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns the command of a verb, or None where there is no such verb."""
+        if cmd_name not in VERBS:
+            return None
+        module, attribute = VERBS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib import metadata
+
+    try:
+        click.echo(f"vgpuctl {metadata.version('vgpu')}")
+    except metadata.PackageNotFoundError:
+        click.echo("vgpuctl of a source tree that is not installed")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what."""

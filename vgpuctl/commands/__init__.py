@@ -1,0 +1,1 @@
+"""One file per verb; `vgpuctl.cli` imports only the one that was typed."""

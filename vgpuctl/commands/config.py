@@ -1,0 +1,31 @@
+"""`vgpuctl config`: the node agent's config file, checked without an agent."""
+
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def config() -> None:
+    """Check config files of the node agent."""
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--on-node", is_flag=True, help="Also check it against the GPUs of this node.")
+def validate(file: Path, on_node: bool) -> None:
+    """Check FILE as the node agent would; exit status 2 where it would be rejected."""
+    from deviceplugin.config import load_config
+
+    found = load_config(file)
+    if on_node:
+        from deviceplugin.inventory import NvmlInventory
+        from deviceplugin.layout import lay_out
+
+        lay_out(found, NvmlInventory().gpus())
+    click.echo(
+        f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
+        "entries"
+    )
+    for wish in found.not_served:
+        click.echo(f"vgpuctl: {file}: {wish} is accepted and not served yet", err=True)

@@ -1,0 +1,22 @@
+"""`vgpuctl demo`: the whole chain on a simulated GPU, from pod manifests to enforced slices."""
+
+from pathlib import Path
+
+import click
+
+from libvgpu.artifacts import PACKAGE
+
+
+@click.command()
+@click.option(
+    "--examples",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=PACKAGE.parent / "deploy" / "examples",
+    help="Directory with config.yaml, client/client.py and */pod.yaml [default: the checkout's].",
+)
+@click.option("--seed", type=int, help="Repeats the kubelet's random choices.")
+def demo(examples: Path, seed: int | None) -> int:
+    """Admit the example pods against the real agent on simulated GPUs, and check every claim."""
+    from vgpuctl.demo.scenario import run_demo
+
+    return 0 if run_demo(examples, seed) else 1

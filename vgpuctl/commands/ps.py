@@ -1,0 +1,83 @@
+"""`vgpuctl ps`: who holds which slice and what they really use.
+
+One row per process and GPU; a slice without a process, or a GPU no process has touched, still
+shows as one row. ``-o json`` gives a list of objects with these keys (null: not known):
+
+``allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, command`` (a list),
+``created_at`` (seconds since 1970), ``family, state`` (``running``, ``idle``, ``abandoned``,
+``damaged``), ``problem`` (what is damaged), ``gpu_uuid, pid`` (as the container counts),
+``process`` (its name), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
+where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
+launches, gpu_time_seconds, held_seconds`` (launches were held back that long), ``refused_count,
+last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
+"""
+
+from pathlib import Path
+
+import click
+
+from libvgpu.sizes import format_size
+
+from ..observe import process_rows, read_slices
+from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..render import Column, Row, format_seconds, print_listing
+
+_SHORT_UUID = 12  # "GPU-" and the first group: enough to tell the GPUs of a node apart
+_COMMAND_WIDTH = 40
+
+
+def _who(row: Row) -> str:
+    if row["pod"]:
+        return f"{row['namespace']}/{row['pod']}/{row['container']}"
+    command = row["command"]
+    assert isinstance(command, list)
+    text = " ".join(" ".join(command).split())
+    return text if len(text) <= _COMMAND_WIDTH else text[: _COMMAND_WIDTH - 1] + "…"
+
+
+def _memory(row: Row) -> str:
+    used, limit = row["memory_used_bytes"], row["memory_limit_bytes"]
+    if not isinstance(limit, int):
+        return "-"
+    shown = format_size(used) if isinstance(used, int) else "?"
+    return f"{shown} / {format_size(limit)}"
+
+
+def _text(key: str) -> Column:
+    return Column(key.upper(), lambda row: "-" if row[key] in (None, "") else str(row[key]))
+
+
+def _duration(title: str, key: str) -> Column:
+    return Column(
+        title, lambda row: "-" if row[key] is None else format_seconds(row[key]), right=True
+    )
+
+
+_COLUMNS = (
+    _text("allocation"),
+    Column("POD OR COMMAND", _who),
+    _text("family"),
+    Column("GPU", lambda row: str(row["gpu_uuid"] or "-")[:_SHORT_UUID]),
+    Column("PID", lambda row: str(row["pid"] or "-"), right=True),
+    Column("MEMORY", _memory, right=True),
+    Column("CORE", lambda row: "-" if row["core_percent"] is None else f"{row['core_percent']}%",
+           right=True),
+    _duration("GPU TIME", "gpu_time_seconds"),
+    _duration("HELD", "held_seconds"),
+    Column("REFUSED", lambda row: "-" if row["refused_count"] is None
+           else str(row["refused_count"]), right=True),
+    _text("state"),
+)  # fmt: skip
+
+
+@click.command()
+@node_dirs_options
+@output_option
+def ps(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:
+    """Show every slice and the processes in it."""
+    looked_in = chosen_run_dir(run_dir)
+    rows = process_rows(read_slices(looked_in))
+    print_listing(rows, _COLUMNS, output, f"no slices in {looked_in}")
+    if output == "table":
+        for problem in {str(row["problem"]) for row in rows if row["problem"]}:
+            click.echo(f"vgpuctl: damaged: {problem}", err=True)

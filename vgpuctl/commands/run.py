@@ -1,0 +1,152 @@
+"""`vgpuctl run`: any program under a slice of a GPU, without Kubernetes.
+
+The slice is a directory of the same form as a container's (`limits`, `usage`), the shim comes by
+LD_PRELOAD, and the program sees the chosen GPUs as its devices 0, 1, … in the order they were
+named. It ends with the program: directory and unnamed simulated machine are removed whatever
+happened, and what a killed `vgpuctl run` left is swept by the next one.
+
+All words are checked before anything is made. The slice protects against accident, not malice:
+the program's user owns the files.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from libvgpu import allocations, artifacts, region
+from libvgpu.errors import AllocationRefused, UsageError
+from libvgpu.limits import ComputeMode, ContainerLimits, Family
+from libvgpu.sim.spec import MachineSpec, parse_spec
+
+from .. import gpus as gpu_sources
+from .. import ownership
+from ..foreground import require_command, run_in_foreground, signals_held
+from ..options import chosen_run_dir, run_dir_option
+from ..requests import Gpu, GpuRequest, limits_for, parse_requests
+
+_COMPUTE_MODES = {"strict": ComputeMode.STRICT, "elastic": ComputeMode.ELASTIC}
+
+
+def _refuse_inside_a_slice(environment: Mapping[str, str]) -> None:
+    # The inner slice would take the place of the outer one, and could be larger.
+    directory = environment.get("VGPU_DIR")
+    if directory and (Path(directory) / "limits").exists():
+        raise AllocationRefused(
+            f"this process is in a slice already (VGPU_DIR={directory}), which a second one "
+            "would replace",
+            hint="change the outer slice instead, or run this outside of it",
+        )
+
+
+def _slice_environment(
+    base: Mapping[str, str], directory: Path, limits: ContainerLimits, shim: Path
+) -> dict[str, str]:
+    environment = dict(base)
+    preloaded = environment.get("LD_PRELOAD", "")
+    environment["LD_PRELOAD"] = f"{shim}:{preloaded}" if preloaded else str(shim)
+    environment["VGPU_DIR"] = str(directory)
+    # So that the program's device 0 is one it may use; a GPU that `limits` does not name is not.
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(d.uuid for d in limits.devices)
+    return environment
+
+
+@contextlib.contextmanager
+def _gpus(
+    spec: MachineSpec | None, requests: tuple[GpuRequest, ...]
+) -> Iterator[tuple[tuple[Gpu, ...], Mapping[str, str]]]:
+    """Gives the GPUs to choose from and the environment in which a program finds them."""
+    if spec is None:
+        yield gpu_sources.gpus_of_driver(), os.environ
+        return
+    if gpu_sources.is_new(spec):
+        # What it cannot serve is refused before it is made: a named machine would stay behind.
+        limits_for(requests, gpu_sources.gpus_of_spec(spec), ComputeMode.STRICT)
+    with gpu_sources.acquired(spec) as machine:
+        yield gpu_sources.gpus_of_machine(machine), machine.environment(os.environ)
+
+
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: vgpuctl run --simulate h100 --memory 1GiB --core 50 -- python train.py",
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="INDEX|UUID",
+    help="Which GPU; repeat it for several [default: 0].",
+)
+@click.option(
+    "--memory",
+    "memories",
+    multiple=True,
+    metavar="SIZE",
+    help="Memory limit, for example 8GiB or 512Mi [default: all of the GPU's].",
+)
+@click.option(
+    "--core",
+    "cores",
+    multiple=True,
+    metavar="PERCENT",
+    help="Share of the GPU's compute, 1 to 100 [default: 100, not capped].",
+)
+@click.option(
+    "--compute",
+    type=click.Choice(list(_COMPUTE_MODES)),
+    default="strict",
+    show_default=True,
+    help="elastic may also use what nobody else wants.",
+)
+@click.option(
+    "--simulate",
+    metavar="SPEC",
+    help="Run on a simulated GPU: PROFILE[*N][,PROFILE[*N]…][@NAME], for example "
+    "h100 or a100-80g*2@box.",
+)
+@run_dir_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(
+    gpus: tuple[str, ...],
+    memories: tuple[str, ...],
+    cores: tuple[str, ...],
+    compute: str,
+    simulate: str | None,
+    run_dir: Path | None,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND under a slice of a GPU and exit with its status."""
+    requests = parse_requests(gpus, memories, cores)
+    spec = parse_spec(simulate) if simulate is not None else None
+    if not command:
+        raise UsageError(
+            "no command to run: give it behind --, for example "
+            "vgpuctl run --memory 1GiB -- python train.py"
+        )
+    _refuse_inside_a_slice(os.environ)
+    shim = artifacts.shim_path()
+    require_command(command, gpu_sources.search_path(simulated=spec is not None))
+    with contextlib.ExitStack() as made:
+        made.enter_context(signals_held())
+        there, base = made.enter_context(_gpus(spec, requests))
+        devices = limits_for(requests, there, _COMPUTE_MODES[compute])
+        kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
+        ownership.sweep(kept_in)
+        allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
+        limits = ContainerLimits(allocation_id, Family.VGPU, devices)
+        region.create(directory, limits, device_capacity=len(devices))
+        allocations.write_meta(
+            directory,
+            allocations.AllocationMeta(
+                allocation_id=allocation_id,
+                family=Family.VGPU.name.lower(),
+                source=ownership.SOURCE,
+                created_at=time.time(),
+                command=command,
+                owner_pid=os.getpid(),
+            ),
+        )
+        return run_in_foreground(command, _slice_environment(base, directory, limits, shim))

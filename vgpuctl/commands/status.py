@@ -1,0 +1,77 @@
+"""`vgpuctl status`: the GPUs of this node and how much of each is given away.
+
+One row per GPU that the driver lists, that a simulated machine of this user has, or that only a
+slice still names. ``-o json`` gives a list of objects with these keys (null: not known):
+
+``index, uuid, product, source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
+``family`` (of its slices; empty without any), ``memory_total_bytes``, ``memory_allocated_bytes``
+(the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``core_allocated_percent``
+(of the slices' shares; one of 100 is not capped), ``containers`` (how many slices).
+"""
+
+import os
+from pathlib import Path
+
+import click
+
+from libvgpu.errors import InventoryError
+from libvgpu.sizes import format_size
+
+from .. import gpus as gpu_sources
+from ..observe import SeenGpu, gpu_rows, read_slices
+from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..render import Column, Row, print_listing
+
+
+def _seen_gpus() -> tuple[list[SeenGpu], str]:
+    """Returns the GPUs of driver and simulated machines, and why the driver lists none."""
+    seen, problem = [], ""
+    # Under `vgpuctl sim run` the driver itself is the simulated one.
+    source = gpu_sources.SIMULATED if "VGPU_SIM_MACHINE" in os.environ else gpu_sources.DRIVER
+    try:
+        seen = [SeenGpu(gpu, source) for gpu in gpu_sources.gpus_of_driver()]
+    except InventoryError as error:
+        problem = error.message
+    known = {found.gpu.uuid for found in seen}
+    for machine in gpu_sources.simulated_machines():
+        seen += [
+            SeenGpu(gpu, gpu_sources.SIMULATED)
+            for gpu in gpu_sources.gpus_of_machine(machine)
+            if gpu.uuid not in known
+        ]
+    return seen, problem
+
+
+def _size(row: Row, key: str) -> str:
+    value = row[key]
+    return format_size(value) if isinstance(value, int) else "-"
+
+
+_COLUMNS = (
+    Column("GPU", lambda row: "-" if row["index"] is None else str(row["index"]), right=True),
+    Column("UUID", lambda row: str(row["uuid"])),
+    Column("PRODUCT", lambda row: str(row["product"]) or "-"),
+    Column("SOURCE", lambda row: str(row["source"])),
+    Column("FAMILY", lambda row: str(row["family"]) or "-"),
+    Column("ALLOCATED", lambda row: _size(row, "memory_allocated_bytes"), right=True),
+    Column("USED", lambda row: _size(row, "memory_used_bytes"), right=True),
+    Column("MEMORY", lambda row: _size(row, "memory_total_bytes"), right=True),
+    Column("CORE", lambda row: f"{row['core_allocated_percent']}%", right=True),
+    Column("CONTAINERS", lambda row: str(row["containers"]), right=True),
+)
+
+
+@click.command()
+@node_dirs_options
+@output_option
+def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:
+    """Show every GPU and how much of it is given away."""
+    seen, problem = _seen_gpus()
+    if problem:
+        click.echo(f"vgpuctl: {problem}", err=True)
+    print_listing(
+        gpu_rows(seen, read_slices(chosen_run_dir(run_dir))),
+        _COLUMNS,
+        output,
+        "no GPUs and no slices",
+    )

@@ -1,0 +1,224 @@
+"""What the slices of a run directory hold and use, as rows for `ps` and `status`.
+
+Reads the files of each allocation and nothing else; no lock is taken and nothing is changed, so
+looking never disturbs a container. What tenants write is hostile: `libvgpu.region` bounds it, and
+an allocation whose files are damaged becomes a row that says so instead of an error.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from libvgpu import allocations, region
+from libvgpu.errors import AllocationRefused, VgpuError
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+
+from . import ownership
+from .render import Row, seconds
+from .requests import Gpu
+
+RUNNING, IDLE, ABANDONED, DAMAGED = "running", "idle", "abandoned", "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One allocation as found.
+
+    Attributes:
+        meta: who it belongs to.
+        limits: None where the file is damaged.
+        usage: None where either file is damaged.
+        state: ``running``, ``idle`` (no process), ``abandoned`` (its `vgpuctl run` is dead) or
+            ``damaged``.
+        problem: what is damaged, a sentence; empty otherwise.
+    """
+
+    meta: allocations.AllocationMeta
+    limits: ContainerLimits | None
+    usage: region.ContainerUsage | None
+    state: str
+    problem: str = ""
+
+
+def read_slices(run_dir: Path) -> tuple[Slice, ...]:
+    """Returns the slices of a run directory, oldest first; none where it does not exist.
+
+    Raises:
+        AllocationRefused: the directory belongs to somebody else.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.listdir(run_dir / "allocations")
+        except PermissionError:
+            raise AllocationRefused(
+                f"{run_dir} may not be read by this user",
+                hint="look as the user who made the slices, or choose another with --run-dir",
+            ) from None
+    return tuple(
+        read
+        for allocation in allocations.list_allocations(run_dir)
+        if (read := _read_slice(run_dir, allocation)) is not None
+    )
+
+
+def _read_slice(run_dir: Path, allocation: allocations.Allocation) -> Slice | None:
+    limits = None
+    try:
+        limits = region.read_limits(allocation.directory).limits
+        usage = region.read_usage(allocation.directory)
+    except VgpuError as error:
+        if not allocation.directory.exists():
+            return None  # it ended while we looked
+        return Slice(allocation.meta, limits, None, DAMAGED, error.message)
+    state = RUNNING if any(p.alive for p in usage.processes) else IDLE
+    if allocation.meta.source == ownership.SOURCE and ownership.is_abandoned(
+        run_dir, allocation.meta.allocation_id
+    ):
+        state = ABANDONED
+    return Slice(allocation.meta, limits, usage, state)
+
+
+def enforced_core_percent(family: Family, limit: DeviceLimit) -> int:
+    """Returns the core percentage that holds: that of MPS in its family, else the shim's."""
+    if family is Family.MPS:
+        return limit.mps_thread_percentage or limit.core_percent
+    return limit.core_percent
+
+
+def process_rows(slices: Sequence[Slice]) -> list[Row]:
+    """Returns one row per process and GPU it uses; one per GPU where no process uses it."""
+    rows: list[Row] = []
+    for found in slices:
+        if found.limits is None or found.usage is None:
+            rows.append(_row(found, None, None, None, None))
+            continue
+        for index, limit in enumerate(found.limits.devices):
+            total = _of_container(found.usage, index)
+            using = [
+                (process, own)
+                for process in found.usage.processes
+                if process.alive
+                and (own := _of_device(process.devices, index)) is not None
+                and (_is_used(own) or (index == 0 and not any(map(_is_used, process.devices))))
+            ]
+            for process, own in using:
+                rows.append(_row(found, limit, total, process, own))
+            if not using:
+                rows.append(_row(found, limit, total, None, total))
+    return rows
+
+
+def _of_device(devices: Sequence[region.DeviceUsage], index: int) -> region.DeviceUsage | None:
+    return next((d for d in devices if d.device_index == index), None)
+
+
+def _of_container(usage: region.ContainerUsage, index: int) -> region.DeviceUsage | None:
+    """Returns a device's totals without the bytes of dead processes.
+
+    Those are free already: the container's next allocation that needs them takes them back.
+    """
+    total = _of_device(usage.devices, index)
+    if total is None:
+        return None
+    dead = [own for p in usage.processes if not p.alive and (own := _of_device(p.devices, index))]
+    used = max(0, total.used_bytes - sum(own.used_bytes for own in dead))
+    return replace(total, used_bytes=used)
+
+
+def _is_used(usage: region.DeviceUsage) -> bool:
+    return bool(usage.used_bytes or usage.launches or usage.refused_count or usage.peak_bytes)
+
+
+def _row(
+    found: Slice,
+    limit: DeviceLimit | None,
+    total: region.DeviceUsage | None,
+    process: region.ProcessUsage | None,
+    own: region.DeviceUsage | None,
+) -> Row:
+    meta = found.meta
+    refusal = own.last_refusal if own else None
+    return {
+        "allocation": meta.allocation_id,
+        "source": meta.source,
+        "namespace": meta.namespace,
+        "pod": meta.pod,
+        "container": meta.container,
+        "command": list(meta.command),
+        "created_at": meta.created_at,
+        "family": meta.family,
+        "state": found.state,
+        "problem": found.problem,
+        "gpu_uuid": limit.uuid if limit else None,
+        "pid": process.pid if process else None,
+        "process": process.command if process else None,
+        "memory_used_bytes": own.used_bytes if own else None,
+        "memory_peak_bytes": own.peak_bytes if own else None,
+        "container_memory_used_bytes": total.used_bytes if total else None,
+        "memory_limit_bytes": limit.memory_limit_bytes if limit else None,
+        "core_percent": (
+            enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
+        ),
+        "compute": limit.compute_mode.name.lower() if limit else None,
+        "launches": own.launches if own else None,
+        "gpu_time_seconds": seconds(own.gpu_time_ns) if own else None,
+        "held_seconds": seconds(own.held_ns) if own else None,
+        "refused_count": own.refused_count if own else None,
+        "last_refusal": (
+            {
+                "asked_bytes": refusal.asked_bytes,
+                "used_bytes": refusal.used_bytes,
+                "limit_bytes": refusal.limit_bytes,
+                "kind": refusal.kind,
+                "at": seconds(refusal.at_ns),
+            }
+            if refusal
+            else None
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGpu:
+    """One GPU and who told of it: ``driver``, ``simulated``, or ``limits`` (only its name)."""
+
+    gpu: Gpu
+    source: str
+
+
+def gpu_rows(gpus: Sequence[SeenGpu], slices: Sequence[Slice]) -> list[Row]:
+    """Returns one row per GPU seen, then one per GPU that only a slice names."""
+    known = {seen.gpu.uuid for seen in gpus}
+    named = {d.uuid for s in slices if s.limits for d in s.limits.devices}
+    only_named = [SeenGpu(Gpu(-1, uuid, "", 0), "limits") for uuid in sorted(named - known)]
+    return [_gpu_row(seen, slices) for seen in (*gpus, *only_named)]
+
+
+def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
+    uuid = seen.gpu.uuid
+    families: set[str] = set()
+    allocated_bytes = used_bytes = core_percent = containers = 0
+    for found in slices:
+        for index, limit in enumerate(found.limits.devices if found.limits else ()):
+            if limit.uuid != uuid or found.limits is None:
+                continue
+            containers += 1
+            families.add(found.meta.family)
+            allocated_bytes += limit.memory_limit_bytes
+            core_percent += enforced_core_percent(found.limits.family, limit)
+            usage = _of_container(found.usage, index) if found.usage else None
+            used_bytes += usage.used_bytes if usage else 0
+    return {
+        "index": seen.gpu.index if seen.gpu.index >= 0 else None,
+        "uuid": uuid,
+        "product": seen.gpu.product,
+        "source": seen.source,
+        "family": "+".join(sorted(families)),
+        "memory_total_bytes": seen.gpu.memory_bytes or None,
+        "memory_allocated_bytes": allocated_bytes,
+        "memory_used_bytes": used_bytes,
+        "core_allocated_percent": core_percent,
+        "containers": containers,
+    }

@@ -1,0 +1,148 @@
+"""What `vgpuctl run` was asked for, from the words typed to the limits of one slice.
+
+Pure: words in, `DeviceLimit` out. Two steps, since the first needs no GPU: `parse_requests`
+reads the words, `limits_for` fits them to the GPUs that are there. ``--memory`` and ``--core``
+are given once (and then hold for each GPU) or once per ``--gpu`` in the same order.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libvgpu.errors import AllocationRefused, UsageError
+from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit
+from libvgpu.sizes import format_size, parse_size
+
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-zA-Z/-]+")
+DEFAULT_GPU = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU that a slice can be cut from.
+
+    Attributes:
+        index: as NVML counts.
+        uuid: NVML's name of it; empty while a simulated machine is not started yet.
+        product: its marketing name.
+        memory_bytes: its whole memory.
+        context_bytes: what one context costs; 0 where only the shim can measure it.
+    """
+
+    index: int
+    uuid: str
+    product: str
+    memory_bytes: int
+    context_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """The slice asked of one GPU.
+
+    Attributes:
+        selector: index or UUID.
+        memory_bytes: the limit, or None for all of the GPU's.
+        core_percent: 1..100.
+    """
+
+    selector: str
+    memory_bytes: int | None = None
+    core_percent: int = WHOLE_CORE_PERCENT
+
+
+def parse_core(text: str) -> int:
+    """Returns the percentage that ``text`` stands for, 1 to 100.
+
+    Raises:
+        UsageError: naming the value and what is allowed.
+    """
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= WHOLE_CORE_PERCENT:
+        raise UsageError(
+            f"core {text!r} is not a share of one GPU: give a whole percentage from 1 to 100"
+        )
+    return int(text)
+
+
+def parse_requests(
+    gpus: Sequence[str], memories: Sequence[str], cores: Sequence[str]
+) -> tuple[GpuRequest, ...]:
+    """Returns one request per GPU from the values of ``--gpu``, ``--memory`` and ``--core``.
+
+    Raises:
+        UsageError: a value is wrong, a GPU is named twice, or the counts do not fit together.
+    """
+    selectors = [gpu.strip() for gpu in gpus] or [DEFAULT_GPU]
+    for at, selector in enumerate(selectors):
+        if not re.fullmatch(r"[0-9]{1,4}", selector) and not _UUID.fullmatch(selector):
+            raise UsageError(
+                f"gpu {selector!r} is not a GPU: give its index, for example 0, or its UUID"
+            )
+        if selector in selectors[:at]:
+            raise UsageError(f"gpu {selector!r} is named twice: name each GPU once")
+    for option, values in (("--memory", memories), ("--core", cores)):
+        if len(values) not in (0, 1, len(selectors)):
+            raise UsageError(
+                f"{option} is given {len(values)} times for {len(selectors)} GPU(s): "
+                f"give it once, or once per --gpu in the same order"
+            )
+    sizes = [parse_size(text, "memory") for text in memories]
+    percents = [parse_core(text) for text in cores]
+    return tuple(
+        GpuRequest(
+            selector,
+            None if not sizes else sizes[at % len(sizes)],
+            WHOLE_CORE_PERCENT if not percents else percents[at % len(percents)],
+        )
+        for at, selector in enumerate(selectors)
+    )
+
+
+def choose_gpu(selector: str, gpus: Sequence[Gpu]) -> Gpu:
+    """Returns the GPU that a selector names.
+
+    Raises:
+        AllocationRefused: there is none; the message says which there are.
+    """
+    for gpu in gpus:
+        if gpu.uuid == selector or (selector.isdecimal() and gpu.index == int(selector)):
+            return gpu
+    there = ", ".join(f"{g.index} ({g.uuid or g.product})" for g in gpus) or "none"
+    raise AllocationRefused(f"gpu {selector!r} is not on this machine; there are: {there}")
+
+
+def limits_for(
+    requests: Sequence[GpuRequest], gpus: Sequence[Gpu], compute: ComputeMode
+) -> tuple[DeviceLimit, ...]:
+    """Returns the limits of a slice in the order asked.
+
+    Raises:
+        AllocationRefused: a GPU is not there, is named twice by different names, or is smaller
+            than the memory asked of it.
+    """
+    limits: list[DeviceLimit] = []
+    for request in requests:
+        gpu = choose_gpu(request.selector, gpus)
+        if gpu.uuid and any(limit.uuid == gpu.uuid for limit in limits):
+            raise AllocationRefused(
+                f"gpu {request.selector!r} is GPU {gpu.index}, which is named already: "
+                "name each GPU once"
+            )
+        memory_bytes = gpu.memory_bytes if request.memory_bytes is None else request.memory_bytes
+        if memory_bytes > gpu.memory_bytes:
+            raise AllocationRefused(
+                f"memory {format_size(memory_bytes)} ({memory_bytes} bytes) is more than GPU "
+                f"{gpu.index} ({gpu.product}) has: at most {format_size(gpu.memory_bytes)} "
+                f"({gpu.memory_bytes} bytes)"
+            )
+        limits.append(
+            DeviceLimit(
+                uuid=gpu.uuid,
+                memory_limit_bytes=memory_bytes,
+                physical_bytes=memory_bytes,
+                context_bytes=gpu.context_bytes,
+                core_percent=request.core_percent,
+                compute_mode=compute,
+            )
+        )
+    return tuple(limits)
