@@ -160,7 +160,7 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
         # setuptools annotates and renames extensions while it finalizes; ours are plain files.
         native = ffi_builder().distutils_extension(tmpdir=os.path.join("build", "cffi"))
         native.name = "libvgpu._native"
-        native.py_limited_api = True
+        native.py_limited_api = True  # type: ignore[attr-defined]
         chosen = [*extensions(), native]
         if self.only:
             chosen = [e for e in chosen if e.name.rsplit(".", 1)[-1].strip("_") in self.only]

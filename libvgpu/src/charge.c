@@ -20,7 +20,7 @@ static const char *const kind_names[VGPU_KIND_COUNT] = {
 static void count(const struct charge *charge, int64_t bytes)
 {
     struct vgpu_usage_slot_device *counters = region_counters((uint32_t)charge->device);
-    __atomic_fetch_add(&counters->kind_bytes[charge->kind], (uint64_t)bytes, __ATOMIC_RELAXED);
+    region_add(&counters->kind_bytes[charge->kind], bytes);
     uint64_t held = __atomic_load_n(&counters->bytes, __ATOMIC_RELAXED);
     if (bytes > 0 && held > counters->peak_bytes)
         counters->peak_bytes = held; /* a race of two threads loses one sample of a statistic */
@@ -36,7 +36,7 @@ static void count_refusal(const struct charge *charge, const struct ledger_refus
     counters->refused_limit_bytes = refusal->limit_bytes;
     counters->refused_kind = charge->kind;
     counters->refused_at_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    __atomic_fetch_add(&counters->refused_count, 1, __ATOMIC_RELAXED);
+    region_add(&counters->refused_count, 1);
     log_line(LOG_INFO,
              "refused %.2f MiB (%s) on device %d of the slice: %.2f of %.2f MiB are in use; the "
              "limit is the container's, set by the node",

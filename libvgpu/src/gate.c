@@ -2,7 +2,6 @@
 
 #include "capture.h"
 #include "devices.h"
-#include "estimate.h"
 #include "limits_file.h"
 #include "region.h"
 #include "throttle.h"
@@ -54,6 +53,5 @@ enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream
     if (capture_is_active(stream) || !region_claim())
         return GATE_PASS;
     *device = (uint32_t)index;
-    uint64_t key = estimate_key(object, blocks);
-    return throttle_before(*device, key, stream) ? GATE_MEASURE : GATE_PASS;
+    return throttle_before(*device, object, blocks, stream) ? GATE_MEASURE : GATE_PASS;
 }

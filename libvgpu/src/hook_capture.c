@@ -2,6 +2,7 @@
 #include "capture.h"
 #include "export.h"
 #include "real.h"
+#include "throttle.h"
 
 static int capture_count; /* atomic */
 
@@ -41,6 +42,7 @@ void capture_resume(struct capture_pause pause)
             return CUDA_ERROR_NOT_INITIALIZED; \
         /* counted before it begins: a launch on another thread must not be measured into it */ \
         __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        throttle_before_wait(); /* nothing leased may go into it either */ \
         CUresult result = real.symbol(stream, mode); \
         if (result != CUDA_SUCCESS) \
             __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \

@@ -9,6 +9,7 @@
 
 #include "export.h"
 #include "gate.h"
+#include "lease.h"
 #include "real.h"
 #include "throttle.h"
 
@@ -70,11 +71,14 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
                                         unsigned int row_index)
 {
     const struct launch_row *row = &launch_rows[row_index];
+    uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
+    stream = true_stream(stream, row->is_per_thread);
+    if (__builtin_expect(lease_take(function, blocks, stream), 1))
+        return *row->driver;
     if (!real_load_cuda() || *row->driver == NULL)
         return (void *)refuse_launch;
-    uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
     uint32_t device = 0;
-    switch (gate_enter(function, blocks, true_stream(stream, row->is_per_thread), &device)) {
+    switch (gate_enter(function, blocks, stream, &device)) {
     case GATE_PASS:
         return *row->driver;
     case GATE_MEASURE:
@@ -123,6 +127,8 @@ LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUME
             return call; \
         if (!real_load_cuda() || real.symbol == NULL) \
             return CUDA_ERROR_NOT_INITIALIZED; \
+        if (lease_take(object, blocks, stream)) \
+            return call; \
         uint32_t device = 0; \
         enum gate_answer answer = gate_enter(object, blocks, stream, &device); \
         if (answer == GATE_REFUSE) \

@@ -217,3 +217,8 @@ struct vgpu_usage_slot_device *region_counters(uint32_t device)
 {
     return usage_slot_device(usage_map, own_slot.index, device);
 }
+
+struct vgpu_usage_device *region_shared(uint32_t device)
+{
+    return usage_device(usage_map, device);
+}

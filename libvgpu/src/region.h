@@ -41,9 +41,18 @@ int region_find_device(const char *uuid);
 /* The ledger of a device. */
 struct ledger region_ledger(uint32_t device);
 
+/* What all processes of the container share of a device. */
+struct vgpu_usage_device *region_shared(uint32_t device);
+
 /* After region_claim. */
 uint32_t region_slot(void);
 struct vgpu_usage_slot_device *region_counters(uint32_t device);
+
+/* Adds to one of these counters; several threads may. */
+static inline void region_add(uint64_t *counter, int64_t value)
+{
+    __atomic_fetch_add(counter, (uint64_t)value, __ATOMIC_RELAXED);
+}
 
 /* Called in the child of a fork, after region's own reset (other modules reset their locks). */
 void region_on_child(void (*handler)(void));

@@ -28,6 +28,11 @@ int64_t share_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns, in
     return ahead > slack_ns ? ahead : 0;
 }
 
+int64_t share_room_ns(const struct vgpu_usage_device *device, int64_t now_ns)
+{
+    return now_ns + SHARE_SLACK_NS - __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
+}
+
 void share_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
                   uint32_t percent)
 {

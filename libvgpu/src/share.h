@@ -33,6 +33,9 @@ void share_enter(struct vgpu_usage_device *device, int64_t now_ns);
  * reached. */
 int64_t share_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns, int64_t slack_ns);
 
+/* Returns by how much V may still move before launches have to wait; 0 or less: not at all. */
+int64_t share_room_ns(const struct vgpu_usage_device *device, int64_t now_ns);
+
 /* Moves V by the cost of `gpu_ns` (negative to give back), and the end of the work in flight. */
 void share_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
                   uint32_t percent);

@@ -23,14 +23,19 @@
 /* True when that device of the slice has a cap to hold. */
 bool throttle_is_capped(uint32_t device);
 
-/* Before a launch of kind `key` on `stream`: waits until it may start and charges it. True when
- * throttle_after is to be called once the driver has taken it. */
-bool throttle_before(uint32_t device, uint64_t key, CUstream stream);
+/* The share of a device in percent, 100 where there is no cap. */
+uint32_t throttle_percent(uint32_t device);
+
+/* Before a launch of `object` (function or graph) with `blocks` on `stream`: waits until it may start
+ * and charges it. True when throttle_after is to be called once the driver has taken it. Further ones
+ * of the same kind may find a lease (lease.h). */
+bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream);
 
 /* After that launch: ends its measurement behind it. */
 void throttle_after(uint32_t device);
 
-/* Before the program waits for the GPU: the pause that follows must not be measured. */
+/* Before the program waits for the GPU, or begins a capture: the pause that follows must not be
+ * measured, and nothing leased may go into the capture. */
 void throttle_before_wait(void);
 
 /* A context has ended, and our events in it. */

@@ -68,7 +68,7 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     batch->charged_ns = 0;
     batch->launches = 0;
     batch->key = 0;
-    batch->last_launch_ns = now_ns;
+    batch->opened_ns = now_ns;
     timing->count++;
     timing->is_open = true;
     return true;

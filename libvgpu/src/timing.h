@@ -24,7 +24,7 @@ struct batch {
     CUcontext context; /* of the events; NULL: there are none */
     CUstream stream;
     int64_t charged_ns;
-    int64_t last_launch_ns;
+    int64_t opened_ns;
     int64_t predicted_end_ns;
     uint32_t launches;
     uint64_t key; /* of all its launches, 0 when they differ */

@@ -1,0 +1,53 @@
+/* What one device has in flight for this process: charged launches, the batches that measure them, and
+ * the launches leased in advance. Every charge moves the container's virtual time and is taken out of
+ * the books again, with what is then known of it, when its batch is measured or given up.
+ *
+ * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing here
+ * sleeps. All zero is ready to use. */
+#ifndef VGPU_FLIGHT_H
+#define VGPU_FLIGHT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "estimate.h"
+#include "timing.h"
+#include "waiting.h"
+
+#define STALE_AFTER_NS 50000 /* a batch that took this much longer to launch than to run idled */
+
+struct flight {
+    pthread_mutex_t lock;
+    struct turns turns;
+    struct timing timing;
+    struct estimates estimates;
+    int64_t in_flight_ns;    /* charged and not measured yet */
+    int64_t leased_price_ns; /* of one launch of the lease */
+    bool measure_next;       /* the last batch was lost: measure one launch alone */
+};
+
+/* Charges one launch and puts it into a batch on `stream`. True when the batch must end behind it. */
+bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
+                   CUstream stream, int64_t now_ns);
+
+/* Leases further launches of the kind that has just been enlisted, as far as there is room. */
+void flight_grant(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                  const void *object, uint64_t blocks, int64_t now_ns);
+
+/* Takes back what is left of this device's lease. */
+void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Ends the open batch, or gives it up if the GPU has idled in it. */
+void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Gives the open batch up if the GPU has idled in it by now. */
+void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Settles every batch that the GPU is through with. */
+void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* For the child of a fork: no lease. */
+void flight_reset_lease(void);
+
+#endif
