@@ -1,0 +1,67 @@
+"""``python -m deviceplugin``: the node agent's command line."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from libvgpu.allocations import default_run_dir
+from libvgpu.errors import VgpuError
+
+from . import log
+from .agent import Settings, run
+from .inventory import NvmlInventory
+from .metrics import split_address
+from .stopping import stop_on_signals
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(help="Hands out slices of this node's GPUs to the kubelet and keeps their limits.")
+@click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--kubelet-dir", envvar="VGPU_KUBELET_DIR", default="/var/lib/kubelet",
+              show_default=True, type=_DIRECTORY)  # fmt: skip
+@click.option("--state-dir", envvar="VGPU_STATE_DIR", default="/var/lib/vgpu",
+              show_default=True, type=_DIRECTORY)  # fmt: skip
+@click.option("--run-dir", envvar="VGPU_RUN_DIR", type=_DIRECTORY, help="[default: /run/vgpu]")
+@click.option("--metrics-address", default=":9446", show_default=True)
+@click.option("--node-name", envvar="NODE_NAME", default=socket.gethostname)
+@click.option("--spawn-mps/--no-spawn-mps", default=True, show_default=True,
+              help="Start the MPS daemons if nobody runs them.")  # fmt: skip
+def main(
+    config: Path,
+    kubelet_dir: Path,
+    state_dir: Path,
+    run_dir: Path | None,
+    metrics_address: str,
+    node_name: str,
+    spawn_mps: bool,
+) -> None:
+    """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
+    log.set_up()
+    stop = stop_on_signals()
+    try:
+        split_address(metrics_address)
+        run(
+            Settings(
+                config=config,
+                kubelet_dir=kubelet_dir.absolute(),
+                state_dir=state_dir.absolute(),
+                run_dir=(run_dir or default_run_dir()).absolute(),
+                metrics_address=metrics_address,
+                node_name=node_name or os.uname().nodename,
+                spawn_mps=spawn_mps,
+            ),
+            NvmlInventory(),
+            stop,
+        )
+    except VgpuError as error:
+        hint = f" (hint: {error.hint})" if error.hint else ""
+        click.echo(f"deviceplugin: {error.message}{hint}", err=True)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The agent's config file, decoded strictly and checked as a whole.
+
+Reading has two steps. `parse_config` needs no GPU: YAML -> schema (unknown keys and wrong types are
+errors with key and line) -> the values themselves -> `AgentConfig`. `deviceplugin.layout.lay_out`
+then holds it against the GPUs that are there. A file is taken whole or not at all.
+
+Nothing here keeps state; every value is frozen and may be shared between threads.
+"""
+
+import difflib
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libvgpu.errors import ConfigError, UsageError
+from libvgpu.limits import ComputeMode, Family
+from libvgpu.sizes import parse_size
+
+from . import schema
+from .yamltext import Places, parse, read
+
+#: The container's memory limit is handed to MPS in MiB, so a unit is whole MiB.
+UNIT_STEP_BYTES = 1 << 20
+FAMILIES = {"mps": Family.MPS, "vgpu": Family.VGPU}
+COMPUTE_MODES = {"strict": ComputeMode.STRICT, "elastic": ComputeMode.ELASTIC}
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
+_FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
+_NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
+
+
+@dataclass(frozen=True, slots=True)
+class FractionalShare:
+    """One entry of ``sharing.fractional``.
+
+    Attributes:
+        devices: GPU indexes or UUIDs; None means all GPUs.
+        path: where it stands in the file, for messages.
+    """
+
+    family: Family
+    devices: tuple[int | str, ...] | None
+    memory_unit_bytes: int
+    compute: ComputeMode
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRule:
+    """One entry of ``limits``: whom it meets and down to what it lowers.
+
+    Attributes:
+        core_percent: of the GPU; None leaves it.
+        core_share_of_asked: 0..1 of what the container asked; None leaves it.
+        needs_labels: it names pod labels, which the agent does not know without the API server.
+    """
+
+    namespace: str = "*"
+    container: str = "*"
+    core_percent: int | None = None
+    core_share_of_asked: float | None = None
+    memory_bytes: int | None = None
+    compute: ComputeMode | None = None
+    needs_labels: bool = False
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What a whole, good config file says.
+
+    Attributes:
+        not_served: what the file asks for and the agent does not do yet, in words.
+        digest: hash of the text, to tell one version of the file from another.
+    """
+
+    resource_domain: str
+    shares: tuple[FractionalShare, ...]
+    rules: tuple[LimitRule, ...]
+    not_served: tuple[str, ...]
+    digest: str
+    text: str
+    places: Places
+
+
+def load_config(path: Path) -> AgentConfig:
+    """Reads and checks a config file.
+
+    Raises:
+        ConfigError: one sentence with file, line, value and what is allowed.
+    """
+    return parse_config(read(path), str(path))
+
+
+def parse_config(text: str, name: str = "config") -> AgentConfig:
+    """Returns what a config text says.
+
+    Args:
+        text: the whole file.
+        name: what to call it in messages.
+
+    Raises:
+        ConfigError: one sentence with file, line, value and what is allowed.
+    """
+    data, places = parse(text, name)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
+    file = _decode(data, places)
+    if file.version != "v1":
+        raise places.error("$.version", f"version is {file.version!r}, allowed is: v1")
+    if not _DOMAIN.fullmatch(file.resource_domain):
+        raise places.error(
+            "$.resourceDomain",
+            f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",
+        )
+    sharing = file.sharing or schema.Sharing()
+    return AgentConfig(
+        resource_domain=file.resource_domain,
+        shares=_shares(sharing.fractional, places),
+        rules=tuple(_rule(r, f"$.limits[{i}]", places) for i, r in enumerate(file.limits)),
+        not_served=tuple(_not_served(file, sharing, places)),
+        text=text,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        places=places,
+    )
+
+
+def _decode(data: Any, places: Places) -> schema.ConfigFile:
+    try:
+        return msgspec.convert(data, type=schema.ConfigFile)
+    except msgspec.ValidationError as error:
+        match = _FIELD_AT.match(str(error))
+        text, path = (match["text"], match["path"] or "$") if match else (str(error), "$")
+    named = _NAMED_FIELD.match(text)
+    if named is None:
+        expected = text.replace("`", "").replace("Expected ", "must be ").replace("got", "not")
+        raise places.error(path, f"{path[2:] or 'the file'} {expected}")
+    where, key = path[2:] or "the file", named[2]
+    if named[1] == "missing required":
+        raise places.error(path, f"{where} lacks the key {key!r}")
+    steps = [int(i) if i else k for k, i in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)]
+    allowed = schema.allowed_keys(steps)
+    near = difflib.get_close_matches(key, allowed, 1)
+    hint = f"did you mean {near[0]!r}?" if near else None
+    raise places.error(
+        f"{path}.{key}", f"unknown key {key!r} in {where}; allowed are: {', '.join(allowed)}", hint
+    )
+
+
+def _one_of(value: str, allowed: Any, path: str, places: Places) -> None:
+    if value not in allowed:
+        raise places.error(path, f"{path[2:]} is {value!r}, allowed are: {', '.join(allowed)}")
+
+
+def _size(value: str | int, path: str, places: Places) -> int:
+    try:
+        return parse_size(str(value), path[2:])
+    except UsageError as error:
+        raise places.error(path, error.message) from None
+
+
+def _shares(entries: list[schema.Fractional], places: Places) -> tuple[FractionalShare, ...]:
+    shares: list[FractionalShare] = []
+    for number, entry in enumerate(entries):
+        path = f"$.sharing.fractional[{number}]"
+        _one_of(entry.family, FAMILIES, f"{path}.family", places)
+        family = FAMILIES[entry.family]
+        if entry.compute is not None:
+            _one_of(entry.compute, COMPUTE_MODES, f"{path}.compute", places)
+            if family is Family.MPS:
+                raise places.error(
+                    f"{path}.compute",
+                    "compute belongs to family vgpu; in family mps the MPS daemon holds the share",
+                )
+        for key, factor in (
+            ("memoryOvercommit", entry.memory_overcommit),
+            ("coreOvercommit", entry.core_overcommit),
+        ):
+            if factor != 1.0:
+                raise places.error(
+                    f"{path}.{key}", f"{key} is {factor}; only 1.0 is served yet (no overcommit)"
+                )
+        unit_bytes = _size(entry.memory_unit, f"{path}.memoryUnit", places)
+        if unit_bytes % UNIT_STEP_BYTES:
+            raise places.error(
+                f"{path}.memoryUnit", f"memoryUnit {entry.memory_unit!r} is not a multiple of 1Mi"
+            )
+        for other in shares:
+            if other.family is family and other.memory_unit_bytes != unit_bytes:
+                raise places.error(
+                    f"{path}.memoryUnit",
+                    f"family {entry.family} has memoryUnit {entry.memory_unit} here and another on "
+                    f"line {places.line(other.path + '.memoryUnit')}; give one unit per family",
+                )
+            for device in _common(other.devices, entry.devices):
+                raise places.error(
+                    f"{path}.devices",
+                    f"GPU {device} is already shared on line {places.line(other.path)}; "
+                    "a GPU belongs to one entry and one family",
+                )
+        mode = COMPUTE_MODES[entry.compute or "strict"]
+        devices = _devices(entry.devices, f"{path}.devices", places)
+        shares.append(FractionalShare(family, devices, unit_bytes, mode, path))
+    return tuple(shares)
+
+
+def _common(first: tuple[int | str, ...] | None, second: str | list[int | str]) -> list[int | str]:
+    """Returns what two entries both name, as far as that shows without looking at the GPUs."""
+    if first is None:
+        return ["all"] if isinstance(second, str) else second[:1]
+    return list(first[:1]) if isinstance(second, str) else [d for d in second if d in first]
+
+
+def _devices(
+    value: str | list[int | str], path: str, places: Places
+) -> tuple[int | str, ...] | None:
+    if isinstance(value, str):
+        _one_of(value, ("all", "a list of GPU indexes or UUIDs"), path, places)
+        return None
+    if not value:
+        raise places.error(path, f"{path[2:]} is an empty list; name a GPU index or UUID, or all")
+    for number, device in enumerate(value):
+        if isinstance(device, int) and device < 0:
+            raise places.error(f"{path}[{number}]", f"GPU index {device} is below 0")
+        if device in value[:number]:
+            raise places.error(f"{path}[{number}]", f"GPU {device} is named twice in {path[2:]}")
+    return tuple(value)
+
+
+def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
+    percent: int | None = None
+    share: float | None = None
+    if rule.core is not None:
+        match = _PERCENT.fullmatch(rule.core) if isinstance(rule.core, str) else None
+        if match and 0 < float(match[1]) <= 100:
+            share = float(match[1]) / 100
+        elif isinstance(rule.core, int) and 1 <= rule.core <= 100:
+            percent = rule.core
+        else:
+            raise places.error(
+                f"{path}.core",
+                f"core {rule.core!r} must be 1 to 100 percent of a GPU, or a part of what was "
+                'asked such as "60%"',
+            )
+    memory = None if rule.memory is None else _size(rule.memory, f"{path}.memory", places)
+    if rule.compute is not None:
+        _one_of(rule.compute, COMPUTE_MODES, f"{path}.compute", places)
+    if rule.core is None and memory is None and rule.compute is None:
+        raise places.error(path, f"{path[2:]} changes nothing; give core, memory or compute")
+    return LimitRule(
+        namespace=rule.match.namespace,
+        container=rule.match.container,
+        core_percent=percent,
+        core_share_of_asked=share,
+        memory_bytes=memory,
+        compute=COMPUTE_MODES[rule.compute] if rule.compute else None,
+        needs_labels=bool(rule.match.pod_labels),
+        path=path,
+    )
+
+
+def _not_served(file: schema.ConfigFile, sharing: schema.Sharing, places: Places) -> list[str]:
+    found: list[str] = []
+    flags = file.flags or schema.Flags()
+    _one_of(flags.mig_strategy, ("none", "single", "mixed"), "$.flags.migStrategy", places)
+    if flags.mig_strategy != "none":
+        found.append(f"flags.migStrategy {flags.mig_strategy}")
+    plugin = flags.plugin
+    strategies = plugin.device_list_strategy
+    for strategy in [strategies] if isinstance(strategies, str) else strategies:
+        allowed = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+        _one_of(strategy, allowed, "$.flags.plugin.deviceListStrategy", places)
+        if strategy != "envvar":
+            found.append(f"flags.plugin.deviceListStrategy {strategy}")
+    _one_of(plugin.device_id_strategy, ("uuid", "index"), "$.flags.plugin.deviceIDStrategy", places)
+    _one_of(
+        plugin.shared_devices_allocation_policy,
+        ("distributed", "packed"),
+        "$.flags.plugin.sharedDevicesAllocationPolicy",
+        places,
+    )
+    if plugin.pass_device_specs:
+        found.append("flags.plugin.passDeviceSpecs")
+    if file.resources and (file.resources.gpus or file.resources.migs):
+        found.append("resources")
+    for key, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
+        for number, entry in enumerate(section.resources if section else []):
+            path = f"$.sharing.{key}.resources[{number}].replicas"
+            if entry.replicas < 2:
+                raise places.error(path, f"{path[2:]} is {entry.replicas}, allowed is 2 or more")
+        if section and section.resources:
+            found.append(f"sharing.{key}")
+    if file.imex and file.imex.channel_ids:
+        found.append("imex")
+    for number, rule in enumerate(file.limits):
+        if rule.allow_raise:
+            found.append(f"limits[{number}].allowRaise")
+    return found

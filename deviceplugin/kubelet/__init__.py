@@ -1,0 +1,1 @@
+"""Everything that speaks gRPC: plugin servers, registration, podresources."""

@@ -1,0 +1,1 @@
+"""Generated stubs of the kubelet's protocols; `make protos` writes them."""

@@ -1,0 +1,108 @@
+"""Keeps the plugin servers registered with whatever kubelet is there.
+
+A kubelet that starts removes every socket in its directory, makes ``kubelet.sock`` anew and forgets
+all plugins. So `look`, called every half second, compares for each plugin the identity of
+``kubelet.sock`` and the existence of its own socket with what was there at its last registration;
+a plugin for which something differs is served and registered again. The kubelet dials the plugin
+from inside Register, so serving comes first.
+
+Used from one thread.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
+from deviceplugin.log import event
+
+from .plugin import OPTIONS, PluginServer
+from .transport import dial, why
+
+API_VERSION = "v1beta1"
+_TIMEOUT_S = 10.0
+
+Identity = tuple[int, int]  # inode and time of change of kubelet.sock
+
+
+class Registrar:
+    """The plugin servers of this node and their registration."""
+
+    def __init__(self, directory: Path, plugins: Sequence[PluginServer]) -> None:
+        """Makes a registrar that has served nothing yet.
+
+        Args:
+            directory: the kubelet's device-plugins directory.
+            plugins: one per resource.
+        """
+        self._socket = directory / "kubelet.sock"
+        self._plugins = plugins
+        self._serving: set[str] = set()
+        self._registered: dict[str, Identity] = {}
+        self._last_problem = ""
+        self._waiting = False
+
+    def look(self) -> bool:
+        """Serves and registers where that is needed; returns whether all are registered."""
+        kubelet = self._identity()
+        if kubelet is None and not self._serving and not self._waiting:
+            event(logging.WARNING, "waiting for the kubelet", socket=self._socket)
+            self._waiting = True
+        if not self._socket.parent.is_dir():
+            return False  # no kubelet was ever here
+        if kubelet is None and self._registered:
+            event(logging.WARNING, "the kubelet has gone", socket=self._socket)
+            self._registered.clear()
+        for plugin in self._plugins:
+            renewed = self._registered.get(plugin.resource, kubelet) != kubelet
+            if renewed or plugin.resource not in self._serving or not plugin.socket.exists():
+                self._registered.pop(plugin.resource, None)
+                plugin.stop()
+                plugin.start()
+                self._serving.add(plugin.resource)
+            if kubelet is not None and plugin.resource not in self._registered:
+                if not self._register(plugin):
+                    return False
+                self._registered[plugin.resource] = kubelet
+        return kubelet is not None
+
+    def stop(self) -> None:
+        """Ends all servers and removes their sockets."""
+        for plugin in self._plugins:
+            plugin.stop()
+        self._serving.clear()
+
+    def _identity(self) -> Identity | None:
+        try:
+            status = self._socket.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def _register(self, plugin: PluginServer) -> bool:
+        channel = dial(self._socket)
+        try:
+            stub = rpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
+            stub.Register(
+                pb.RegisterRequest(
+                    version=API_VERSION,
+                    endpoint=plugin.socket.name,
+                    resource_name=plugin.resource,
+                    options=OPTIONS,
+                ),
+                timeout=_TIMEOUT_S,
+            )
+        except grpc.RpcError as error:
+            problem = f"{plugin.resource}: {why(error)}"
+            if problem != self._last_problem:  # once, not twice a second
+                event(logging.WARNING, "registration failed, will try again", reason=problem)
+            self._last_problem = problem
+            return False
+        finally:
+            channel.close()
+        self._last_problem = ""
+        event(logging.INFO, "registered", resource=plugin.resource)
+        return True

@@ -1,0 +1,44 @@
+"""Log lines of the form ``time level message key=value …`` on stderr.
+
+A value goes in through ``extra={"fields": {...}}``; `event` is the short way to say so.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from typing import Any
+
+LOGGER = logging.getLogger("deviceplugin")
+_PLAIN = re.compile(r"[^\s\"=]+")
+
+
+class KeyValueFormatter(logging.Formatter):
+    """One line per record; values with blanks are quoted, so a line can be taken apart again."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        parts = [f"{moment}.{int(record.msecs):03d}Z {record.levelname.lower()}"]
+        parts.append(f"msg={json.dumps(record.getMessage(), ensure_ascii=False)}")
+        for key, value in getattr(record, "fields", {}).items():
+            text = str(value)
+            plain = _PLAIN.fullmatch(text)
+            parts.append(f"{key}={text if plain else json.dumps(text, ensure_ascii=False)}")
+        if record.exc_info:
+            parts.append(f"trace={json.dumps(self.formatException(record.exc_info))}")
+        return " ".join(parts)
+
+
+def set_up(level: int = logging.INFO) -> None:
+    """Sends this package's log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(KeyValueFormatter())
+    LOGGER.handlers[:] = [handler]
+    LOGGER.setLevel(level)
+    LOGGER.propagate = False
+
+
+def event(level: int, message: str, **fields: Any) -> None:
+    """Logs one sentence with its values."""
+    LOGGER.log(level, message, extra={"fields": fields})

@@ -1,0 +1,104 @@
+"""Talking to the MPS control daemon of a GPU through its pipe directory.
+
+Nothing here starts or owns a daemon (`deviceplugin.mps` does): whoever answers in
+``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from libvgpu.errors import MpsError
+
+from .slices import pipe_directory
+
+TOOL = "nvidia-cuda-mps-control"
+READY_COMMAND = "get_default_active_thread_percentage"
+_ASK_TIMEOUT_S = 5.0
+_POLL_S = 0.1
+
+
+def tool_path() -> str:
+    """Returns the control tool.
+
+    Raises:
+        MpsError: it is not installed.
+    """
+    found = shutil.which(TOOL)
+    if found is None:
+        raise MpsError(
+            f"{TOOL} is not in PATH, so no GPU can be shared in family mps",
+            hint="install the driver's MPS tools, or share the GPU in family vgpu",
+        )
+    return found
+
+
+def daemon_environment(run_dir: Path, uuid: str) -> dict[str, str]:
+    """Returns the environment that points the control tool at one GPU's daemon."""
+    pipe = pipe_directory(run_dir, uuid)
+    return {
+        **os.environ,
+        "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+        "CUDA_MPS_LOG_DIRECTORY": str(pipe.parent / "log"),
+        "CUDA_VISIBLE_DEVICES": uuid,
+    }
+
+
+def ask(run_dir: Path, uuid: str, command: str, timeout_s: float = _ASK_TIMEOUT_S) -> str:
+    """Sends one command to a GPU's daemon and returns what it answers.
+
+    Raises:
+        MpsError: there is no daemon, or it does not answer in time.
+    """
+    try:
+        result = subprocess.run(
+            [tool_path()],
+            input=command + "\n",
+            env=daemon_environment(run_dir, uuid),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise MpsError(
+            f"the MPS daemon of GPU {uuid} did not answer in {timeout_s:.0f} s"
+        ) from None
+    except OSError as error:
+        raise MpsError(f"{TOOL} cannot be run: {error.strerror}") from None
+    if result.returncode != 0:
+        said = " ".join((result.stderr or result.stdout).split())[:200]
+        raise MpsError(f"the MPS daemon of GPU {uuid} does not answer: {said or 'no reason given'}")
+    return result.stdout.strip()
+
+
+def is_ready(run_dir: Path, uuid: str) -> bool:
+    """Returns whether a GPU's daemon answers."""
+    if not pipe_directory(run_dir, uuid).is_dir():
+        return False
+    try:
+        float(ask(run_dir, uuid, READY_COMMAND))
+    except (MpsError, ValueError):
+        return False
+    return True
+
+
+def wait_ready(
+    run_dir: Path, uuid: str, timeout_s: float, stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Waits until a GPU's daemon answers.
+
+    Raises:
+        MpsError: it does not within ``timeout_s`` seconds, or ``stopped`` says to give up.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not is_ready(run_dir, uuid):
+        if stopped() or time.monotonic() >= deadline:
+            raise MpsError(
+                f"the MPS daemon of GPU {uuid} is not ready after {timeout_s:.0f} s",
+                hint=f"look into {pipe_directory(run_dir, uuid).parent / 'log'}",
+            )
+        time.sleep(_POLL_S)

@@ -1,0 +1,231 @@
+"""What the host keeps for each container, and the answers that bring it there.
+
+Per allocation a private directory with `limits` and `usage` (libvgpu.region) and ``meta.json``
+(libvgpu.allocations) under the run directory, which may be emptied by a reboot; per build of the
+shim a directory under the state directory, which survives. Both halves of a pair get answers made
+from the same holding, so their mounts are equal and their variables disjoint or equal: the kubelet
+may merge them in any order.
+
+Synchronised by the agent's lock, apart from `running`, which only reads.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from libvgpu import allocations, artifacts, region
+from libvgpu.errors import RegionError, VgpuError
+from libvgpu.limits import ContainerLimits, Family
+
+from .holdings import Holding
+from .limits import CONTAINER_PIPE_DIRECTORY, MIB
+from .units import Half
+
+CONTAINER_DIRECTORY = "/run/vgpu"
+PRELOAD_FILE = "/etc/ld.so.preload"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One bind mount of an answer."""
+
+    container_path: str
+    host_path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a container is started with for one half."""
+
+    envs: dict[str, str]
+    mounts: tuple[Mount, ...]
+
+
+def container_shim_path(build: str) -> str:
+    """Returns where a build of the shim is in a container."""
+    return f"{CONTAINER_DIRECTORY}/lib/{build}/libvgpu.so"
+
+
+class SliceStore:
+    """The files of all slices of this node."""
+
+    def __init__(self, run_dir: Path, state_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.state_dir = state_dir
+        self.shim = artifacts.shim_path()
+        self.build = artifacts.build_id(self.shim)
+
+    def prepare(self) -> None:
+        """Makes the directories and installs the present build of the shim.
+
+        Raises:
+            VgpuError: a directory cannot be made or written.
+        """
+        try:
+            for directory in (self.run_dir, self.state_dir):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.run_dir / "allocations").mkdir(mode=0o700, exist_ok=True)
+            self._install()
+        except OSError as error:
+            raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+
+    def directory(self, allocation_id: str) -> Path:
+        """Returns where the files of an allocation are."""
+        return allocations.allocation_directory(self.run_dir, allocation_id)
+
+    def put(self, holding: Holding, limits: ContainerLimits) -> ContainerLimits | None:
+        """Makes the files of a holding where they are missing, and writes ``limits`` into them.
+
+        Files that are whole keep their inode and change in place; a directory of which a part is
+        missing or damaged is made anew, which a container sees when it starts.
+
+        Returns:
+            What `limits` said before, None if it was made or said the same already.
+
+        Raises:
+            VgpuError: the files cannot be made.
+        """
+        directory = self.directory(holding.allocation_id)
+        before: ContainerLimits | None = None
+        if not (directory / "usage").is_file() or not (directory / "lock").is_file():
+            self._make(directory, holding, limits)
+        else:
+            try:
+                before = region.read_limits(directory).limits
+            except RegionError:
+                self._make(directory, holding, limits)
+            else:
+                if before == limits:
+                    before = None
+                else:
+                    region.write_limits(directory, limits)
+        self.write_meta(holding)
+        return before
+
+    def write_meta(self, holding: Holding) -> None:
+        """Writes whose the allocation is beside its files, if that is new."""
+        directory = self.directory(holding.allocation_id)
+        owner = holding.owner
+        meta = allocations.AllocationMeta(
+            allocation_id=holding.allocation_id,
+            family=holding.family.name.lower(),
+            source="kubelet",
+            created_at=holding.changed_at,
+            namespace=owner.namespace if owner else "",
+            pod=owner.pod if owner else "",
+            container=owner.container if owner else "",
+        )
+        try:
+            old = allocations.read_meta(directory)
+        except RegionError:
+            old = None
+        if old is not None:
+            meta = replace(meta, created_at=old.created_at)
+        if old != meta:
+            try:
+                allocations.write_meta(directory, meta)
+            except OSError as error:
+                raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
+
+    def put_back(self, holding: Holding, limits: ContainerLimits) -> None:
+        """Makes sure that every host path of the holding's answers is there (PreStartContainer).
+
+        Raises:
+            VgpuError: something is missing that cannot be made again.
+        """
+        self.prepare()
+        library = self._library_directory(holding.shim_build)
+        if not (library / "libvgpu.so").is_file() or not (library / "ld.so.preload").is_file():
+            raise VgpuError(
+                f"build {holding.shim_build} of libvgpu.so, which this container was admitted "
+                f"with, is missing in {library.parent}",
+                hint="delete the pod, so that it is admitted with the present build",
+            )
+        self.put(holding, limits)
+
+    def remove(self, allocation_id: str) -> None:
+        """Removes the files of an allocation; running processes keep what they have open."""
+        allocations.remove(self.directory(allocation_id))
+
+    def sweep(self, known: set[str]) -> list[str]:
+        """Removes directories of the kubelet's allocations that are not ``known``; returns them."""
+        gone = []
+        for entry in allocations.list_allocations(self.run_dir):
+            if entry.meta.source == "kubelet" and entry.meta.allocation_id not in known:
+                allocations.remove(entry.directory)
+                gone.append(entry.meta.allocation_id)
+        return gone
+
+    def running(self, allocation_id: str) -> bool:
+        """Returns whether processes of an allocation are alive."""
+        try:
+            usage = region.read_usage(self.directory(allocation_id))
+        except RegionError:
+            return False
+        return any(process.alive for process in usage.processes)
+
+    def answer(self, holding: Holding, half: Half, limits: ContainerLimits) -> Answer:
+        """Returns what the container is started with for ``half``."""
+        directory = self.directory(holding.allocation_id)
+        library = self._library_directory(holding.shim_build)
+        mounts = [
+            Mount(f"{CONTAINER_DIRECTORY}/limits", str(directory / "limits"), True),
+            Mount(f"{CONTAINER_DIRECTORY}/usage", str(directory / "usage"), False),
+            Mount(container_shim_path(holding.shim_build), str(library / "libvgpu.so"), True),
+            Mount(PRELOAD_FILE, str(library / "ld.so.preload"), True),
+        ]
+        envs = {"NVIDIA_VISIBLE_DEVICES": holding.uuid}
+        if holding.family is Family.MPS:
+            (device,) = limits.devices
+            pipe = pipe_directory(self.run_dir, holding.uuid)
+            mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
+            envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
+            if half is Half.CORE:
+                envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
+            else:
+                # The container sees one GPU, so it is number 0 there.
+                mebibytes = device.mps_pinned_bytes // MIB
+                envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"
+        return Answer(envs, tuple(mounts))
+
+    def _make(self, directory: Path, holding: Holding, limits: ContainerLimits) -> None:
+        if directory.exists():
+            allocations.remove(directory)
+        region.create(directory, limits)
+
+    def _library_directory(self, build: str) -> Path:
+        return self.state_dir / "lib" / build
+
+    def _install(self) -> None:
+        """Puts the present build under its id: a running process never sees a file replaced."""
+        library = self._library_directory(self.build)
+        # Reached by every user of a container, through bind mounts of the files themselves.
+        library.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _place(library / "libvgpu.so", self.shim.read_bytes(), 0o755)
+        text = container_shim_path(self.build) + "\n"
+        _place(library / "ld.so.preload", text.encode(), 0o644)
+
+
+def pipe_directory(run_dir: Path, uuid: str) -> Path:
+    """Returns the host's path of the pipe directory of a GPU's MPS daemon."""
+    return run_dir / "mps" / uuid / "pipe"
+
+
+def _place(path: Path, content: bytes, mode: int) -> None:
+    try:
+        if path.read_bytes() == content:
+            return
+    except OSError:
+        pass
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,130 @@
+"""What a podresources listing says about the holdings: whose they are, and which have ended.
+
+Pure. A listing names, per active container, the units the kubelet has on record. It may be behind
+(a kubelet that just started lists nothing) or forgetful (kubernetes#137534), so a holding is given
+up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An offer
+of its units by the kubelet is a second witness: then two listings in a row are enough, of which the
+first only spares an answer that the kubelet has not recorded yet.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from .holdings import Book, Holding, Owner
+
+#: How long a holding must be missing before it counts as ended.
+ENDED_AFTER_S = 3.0
+#: The same for one that was never listed: its pod may just be being admitted.
+NEVER_SEEN_AFTER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One active container and all device units it has, of any resource."""
+
+    owner: Owner
+    units: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What to do after a listing.
+
+    Attributes:
+        changed: holdings with a new state (owner known, missing or back).
+        ended: holdings whose units are free.
+        identified: those of ``changed`` whose owner was not known before.
+    """
+
+    changed: tuple[Holding, ...]
+    ended: tuple[Holding, ...]
+    identified: tuple[Holding, ...]
+
+
+def examine(
+    book: Book,
+    listing: Iterable[Listed],
+    now: float,
+    running: Callable[[str], bool],
+    offered: frozenset[str] = frozenset(),
+) -> Findings:
+    """Compares a listing with the book.
+
+    Args:
+        listing: taken while no `Allocate` was in flight.
+        now: seconds since the epoch.
+        running: whether an allocation has live processes.
+        offered: units that the kubelet offers right now, so believes free.
+    """
+    containers = list(listing)
+    by_unit = {unit: c.owner for c in containers for unit in c.units}
+    pods = {(c.owner.namespace, c.owner.pod) for c in containers}
+    changed, ended, identified = [], [], []
+    for holding in book.holdings.values():
+        units = (*holding.core, *holding.memory)
+        owners = {by_unit[unit] for unit in units if unit in by_unit}
+        if owners:
+            owner = holding.owner if len(owners) > 1 else owners.pop()
+            if owner != holding.owner or holding.missing_since:
+                new = replace(holding, owner=owner, missing_since=0.0)
+                changed.append(new)
+                if owner != holding.owner:
+                    identified.append(new)
+            continue
+        since = holding.missing_since or now
+        if _has_ended(holding, since, now, pods, running, offered):
+            ended.append(holding)
+        elif not holding.missing_since:
+            changed.append(replace(holding, missing_since=now))
+    return Findings(tuple(changed), tuple(ended), tuple(identified))
+
+
+def _has_ended(
+    holding: Holding,
+    missing_since: float,
+    now: float,
+    pods: set[tuple[str, str]],
+    running: Callable[[str], bool],
+    offered: frozenset[str],
+) -> bool:
+    if not offered.isdisjoint(holding.core) or not offered.isdisjoint(holding.memory):
+        if not holding.missing_since and not holding.refused:
+            return False
+    elif holding.owner is None:
+        if now - max(holding.changed_at, missing_since) < NEVER_SEEN_AFTER_S:
+            return False
+    elif now - missing_since < ENDED_AFTER_S:
+        return False
+    owner = holding.owner
+    if owner is not None and (owner.namespace, owner.pod) not in pods:
+        return True
+    return not running(holding.allocation_id)
+
+
+def conflict(book: Book, holding: Holding, listing: Iterable[Listed]) -> str | None:
+    """Returns in words why a container may not start with this holding, None where it may.
+
+    Either two containers ended in one holding, or one container in two holdings (two GPUs or two
+    families): both would share files that belong to one.
+    """
+    mine = {*holding.core, *holding.memory}
+    for container in listing:
+        if not mine & container.units:
+            continue
+        foreign = mine - container.units
+        if foreign:
+            return (
+                f"core and memory of allocation {holding.allocation_id} went to different "
+                f"containers ({container.owner} has only {len(mine) - len(foreign)} of its "
+                f"{len(mine)} units); each must ask for both halves, or one at a time"
+            )
+        for other in book.holdings.values():
+            if other.allocation_id != holding.allocation_id and container.units & {
+                *other.core,
+                *other.memory,
+            }:
+                return (
+                    f"container {container.owner} holds slices of GPU {holding.uuid} and GPU "
+                    f"{other.uuid}; a container has one slice, of one family"
+                )
+    return None

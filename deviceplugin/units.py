@@ -1,0 +1,89 @@
+"""Names of what the kubelet counts: ``<GPU-UUID>::c<n>`` is 1 % of a GPU, ``::m<n>`` a memory unit.
+
+The GPU stands in every name, so any list of units tells on its own which GPU it is of; the halves
+never share a name, since the kubelet looks up health by name alone.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+
+from libvgpu.errors import AllocationRefused
+from libvgpu.limits import Family
+
+CORE_UNITS_PER_GPU = 100
+_UNIT = re.compile(r"(?P<uuid>[A-Za-z0-9-]{1,56})::(?P<letter>[cm])(?P<number>0|[1-9]\d{0,5})")
+_SHOWN = 3  # units that a message names
+
+
+class Half(StrEnum):
+    """The two resources of a pair; the value ends the resource's name."""
+
+    CORE = "core"
+    MEMORY = "memory"
+
+    @property
+    def other(self) -> "Half":
+        """The half that belongs to this one."""
+        return Half.MEMORY if self is Half.CORE else Half.CORE
+
+
+_LETTER = {Half.CORE: "c", Half.MEMORY: "m"}
+
+
+def unit_name(uuid: str, half: Half, number: int) -> str:
+    """Returns the name of one unit."""
+    return f"{uuid}::{_LETTER[half]}{number}"
+
+
+def unit_number(unit: str) -> int:
+    """Returns n of ``<UUID>::c<n>``."""
+    return int(unit.rpartition("::")[2][1:])
+
+
+def gpu_of(unit: str) -> str:
+    """Returns the GPU's UUID in a unit's name."""
+    return unit.rpartition("::")[0]
+
+
+def resource_name(domain: str, family: Family, half: Half) -> str:
+    """Returns for example ``nvidia.com/vgpu-core``."""
+    return f"{domain}/{family.name.lower()}-{half}"
+
+
+def shown(units: Iterable[str]) -> str:
+    """Returns a few units as a message names them."""
+    ordered = sorted(units)
+    rest = len(ordered) - _SHOWN
+    return ", ".join(ordered[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def only_gpu(half: Half, units: Iterable[str], what: str) -> str:
+    """Returns the one GPU that all ``units`` are of.
+
+    Args:
+        half: which half they must be of.
+        units: names as the kubelet sent them.
+        what: the request in words, for the message.
+
+    Raises:
+        AllocationRefused: none, a name that is no unit of this half, a name given twice, or units
+            of several GPUs.
+    """
+    listed = list(units)
+    if not listed:
+        raise AllocationRefused(f"{what} names no unit; ask for at least 1")
+    uuids = set()
+    for unit in listed:
+        match = _UNIT.fullmatch(unit)
+        if match is None or match["letter"] != _LETTER[half]:
+            raise AllocationRefused(f"{what} names {unit[:80]!r}, which is no unit of {half}")
+        uuids.add(match["uuid"])
+    if len(set(listed)) != len(listed):
+        raise AllocationRefused(f"{what} names a unit twice")
+    if len(uuids) > 1:
+        raise AllocationRefused(
+            f"{what} is spread over the GPUs {', '.join(sorted(uuids))}; "
+            "a slice is on one GPU, and no more than one GPU's units can be asked for"
+        )
+    return uuids.pop()

@@ -1,0 +1,98 @@
+"""YAML with places: the data of a file plus the line on which each of its values stands.
+
+PyYAML forgets where a value came from and lets a later duplicate key silently win. Here the node
+tree gives both: `parse` returns the plain data and `Places`, which maps a path such as
+``$.sharing.fractional[0].family`` (the form msgspec uses in its messages) to a line.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from libvgpu.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the values of one file stand.
+
+    Attributes:
+        name: the file, as messages name it.
+        lines: path of a value -> line, from 1.
+    """
+
+    name: str
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def line(self, path: str) -> int:
+        """Returns the line of ``path``, or of the nearest value around it."""
+        while path not in self.lines and path != "$":
+            path = path[: max(path.rfind("."), path.rfind("["))] or "$"
+        return self.lines.get(path, 1)
+
+    def error(self, path: str, sentence: str, hint: str | None = None) -> ConfigError:
+        """Returns the error that says ``sentence`` about the value at ``path``."""
+        return ConfigError(f"{self.name} line {self.line(path)}: {sentence}", hint)
+
+
+def parse(text: str, name: str) -> tuple[Any, Places]:
+    """Returns the data of a YAML text and the places of its values.
+
+    Args:
+        text: one YAML document.
+        name: what to call it in messages.
+
+    Raises:
+        ConfigError: not YAML, or a key stands twice in one mapping.
+    """
+    places = Places(name)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{name} line {line}: not YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
+    if root is not None:
+        _note_places(root, "$", places, set())
+    return data, places
+
+
+def _note_places(node: yaml.Node, path: str, places: Places, seen: set[int]) -> None:
+    places.lines.setdefault(path, node.start_mark.line + 1)
+    if id(node) in seen:  # an alias: its first place is enough, and a chain of them stays cheap
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        keys: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in keys:
+                raise ConfigError(
+                    f"{places.name} line {line}: key {key.value!r} stands twice in one mapping, "
+                    f"first on line {keys[key.value]}; give it once"
+                )
+            keys[key.value] = line
+            places.lines[f"{path}.{key.value}"] = line
+            _note_places(value, f"{path}.{key.value}", places, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _note_places(item, f"{path}[{index}]", places, seen)
+
+
+def read(path: Path) -> str:
+    """Returns the text of a config file.
+
+    Raises:
+        ConfigError: it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"config file {path} is not UTF-8 text") from None

@@ -1,0 +1,141 @@
+"""Pods admitted over real gRPC: pairs, answers, defaults, refusals."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.kubelet.standin import AdmissionFailed
+from libvgpu import artifacts, region
+from libvgpu.limits import ComputeMode, Family
+from support.agent_node import (
+    GIB,
+    MPS_GPU,
+    SPARE_GPU,
+    VGPU_GPU,
+    Node,
+    running_node,
+    wait_until,
+)
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with running_node(monkeypatch) as node:
+        yield node
+
+
+def test_all_four_resources_are_offered_unit_by_unit(node: Node) -> None:
+    offered = node.kubelet.allocatable()
+
+    assert offered == {
+        "nvidia.com/mps-core": 100,
+        "nvidia.com/mps-memory": 16,
+        "nvidia.com/vgpu-core": 200,
+        "nvidia.com/vgpu-memory": 32,
+    }
+
+
+def test_a_vgpu_pair_becomes_one_slice(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4})
+
+    options = node.kubelet.run_options(pod, "c0")
+
+    assert options.conflicts == ()
+    assert set(options.envs) == {"NVIDIA_VISIBLE_DEVICES"}
+    mounts = {m.container_path: m for m in options.mounts}
+    assert mounts["/run/vgpu/limits"].read_only
+    assert not mounts["/run/vgpu/usage"].read_only
+    preload = Path(mounts["/etc/ld.so.preload"].host_path).read_text().rstrip("\n")
+    assert Path(mounts[preload].host_path).read_bytes() == artifacts.shim_path().read_bytes()
+    view = region.read_limits(Path(mounts["/run/vgpu/limits"].host_path).parent).limits
+    assert view.family is Family.VGPU
+    (device,) = view.devices
+    assert device.uuid == options.envs["NVIDIA_VISIBLE_DEVICES"]
+    assert device.memory_limit_bytes == 4 * GIB
+    assert (device.core_percent, device.compute_mode) == (30, ComputeMode.ELASTIC)
+
+
+def test_an_mps_pair_gets_the_three_variables_and_the_pipe(node: Node) -> None:
+    pod = node.admit("a", {"mps-core": 50, "mps-memory": 8})
+
+    options = node.kubelet.run_options(pod, "c0")
+
+    assert options.conflicts == ()
+    assert options.envs == {
+        "NVIDIA_VISIBLE_DEVICES": MPS_GPU.uuid,
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/vgpu/mps",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
+    }
+    pipe = next(m for m in options.mounts if m.container_path == "/run/vgpu/mps")
+    assert Path(pipe.host_path).is_dir()
+    assert not pipe.read_only
+    device = node.limit(pod)
+    assert device.compute_mode is ComputeMode.OFF
+    assert (device.mps_thread_percentage, device.mps_pinned_bytes) == (50, 8 * GIB)
+
+
+def test_containers_of_one_pod_and_of_many_never_share_or_split(node: Node) -> None:
+    pods = [
+        node.admit(
+            f"p{n}", {"vgpu-core": 20, "vgpu-memory": 3}, {"vgpu-memory": 5, "vgpu-core": 30}
+        )
+        for n in range(3)
+    ]
+
+    gpus, directories = [], set()
+    for pod in pods:
+        for name, memory in (("c0", 3), ("c1", 5)):
+            options = node.kubelet.run_options(pod, name)
+            gpus.append(options.envs["NVIDIA_VISIBLE_DEVICES"])
+            directories.add(
+                next(m.host_path for m in options.mounts if m.container_path == "/run/vgpu/usage")
+            )
+            assert node.limit(pod, name).memory_limit_bytes == memory * GIB
+            held = [u for units in pod.container(name).devices.values() for u in units]
+            assert {u.partition("::")[0] for u in held} == {gpus[-1]}
+    assert len(directories) == len(gpus)
+    assert set(gpus) == {VGPU_GPU.uuid, SPARE_GPU.uuid}
+
+
+def test_what_no_single_gpu_can_hold_is_refused_with_the_numbers(node: Node) -> None:
+    with pytest.raises(AdmissionFailed, match="allowed are 1 to 100"):
+        node.admit("r", {"vgpu-core": 101})
+    for n in range(2):
+        node.admit(f"p{n}", {"vgpu-core": 60, "vgpu-memory": 2})
+
+    with pytest.raises(
+        AdmissionFailed, match=r"vgpu-core: 70 (is not free on any single GPU|cannot join).*40"
+    ):
+        node.admit("q", {"vgpu-core": 70, "vgpu-memory": 2})
+    node.admit("s", {"vgpu-core": 40, "vgpu-memory": 14})  # the failed pod keeps no half
+
+
+def test_core_alone_gets_its_share_of_memory_and_the_rest_is_withdrawn(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 25})
+
+    device = node.limit(pod)
+
+    assert (device.core_percent, device.memory_limit_bytes) == (25, 4 * GIB)
+    wait_until(lambda: node.kubelet.allocatable()["nvidia.com/vgpu-memory"] == 28)
+    node.kubelet.finish(pod)
+    wait_until(lambda: node.kubelet.allocatable()["nvidia.com/vgpu-memory"] == 32)
+
+
+@pytest.mark.parametrize("family", ["vgpu", "mps"])
+def test_memory_alone_is_refused_at_the_start(node: Node, family: str) -> None:
+    pod = node.admit("a", {f"{family}-memory": 2})
+
+    with pytest.raises(
+        AdmissionFailed, match=f"{family}-memory: 2 without nvidia.com/{family}-core"
+    ):
+        node.kubelet.run_options(pod, "c0")
+
+
+def test_halves_of_two_containers_are_refused_at_the_start(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
+
+    for name in ("c0", "c1"):
+        with pytest.raises(AdmissionFailed, match="went to different containers"):
+            node.kubelet.run_options(pod, name)

@@ -1,0 +1,146 @@
+"""A kubelet stand-in and the node agent in this process, with GPUs brought by the test."""
+
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deviceplugin import agent
+from deviceplugin.gpus import Gpu
+from deviceplugin.kubelet.standin import (
+    AdmittedPod,
+    ContainerManifest,
+    PodManifest,
+    StandInKubelet,
+)
+from libvgpu import artifacts, region
+from libvgpu.limits import DeviceLimit
+
+GIB = 1 << 30
+WAIT_S = 10.0
+GPU_MEMORY_BYTES = 16 * GIB
+MPS_GPU = Gpu(0, "GPU-aaaaaaaa-0000-0000-0000-000000000000", "test", GPU_MEMORY_BYTES)
+VGPU_GPU = Gpu(1, "GPU-bbbbbbbb-0000-0000-0000-000000000001", "test", GPU_MEMORY_BYTES)
+SPARE_GPU = Gpu(2, "GPU-cccccccc-0000-0000-0000-000000000002", "test", GPU_MEMORY_BYTES)
+RESOURCES = [f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")]
+
+CONFIG = """\
+version: v1
+sharing:
+  fractional:
+    - {family: mps, devices: [0], memoryUnit: 1Gi}
+    - {family: vgpu, devices: [1, 2], memoryUnit: 1Gi, compute: elastic}
+"""
+# Answers readiness and nothing else: what the agent needs of an MPS daemon in these tests.
+MPS_TOOL = """\
+#!/bin/sh
+case "$1" in -f) exec sleep 60;; esac
+read command; [ "$command" = get_default_active_thread_percentage ] && echo 100.0
+"""
+
+
+class GivenGpus:
+    """An inventory of the test's own."""
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        return (MPS_GPU, VGPU_GPU, SPARE_GPU)
+
+
+class Node:
+    """A kubelet stand-in and an agent over one set of directories."""
+
+    def __init__(self, base: Path, seed: int = 1) -> None:
+        self.kubelet_dir, self.state_dir, self.run_dir = (base / n for n in ("k", "s", "r"))
+        self.config = base / "config.yaml"
+        self.config.write_text(CONFIG)
+        self.kubelet = StandInKubelet(self.kubelet_dir, seed)
+        self.metrics_address = "127.0.0.1:0"
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    def start_agent(self) -> None:
+        self._stop = threading.Event()
+        settings = agent.Settings(
+            self.config, self.kubelet_dir, self.state_dir, self.run_dir,
+            self.metrics_address, "test-node", spawn_mps=False,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
+        self._thread.start()
+
+    def _run(self, settings: agent.Settings) -> None:
+        try:
+            agent.run(settings, GivenGpus(), self._stop)
+        except BaseException as error:
+            self.failure = error
+
+    def stop_agent(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(WAIT_S)
+            assert not self._thread.is_alive(), "the agent does not stop"
+
+    def wait_registered(self, resources: list[str] | None = None) -> None:
+        self.kubelet.wait_for_resources(resources or RESOURCES, WAIT_S)
+
+    def admit(self, name: str, *containers: dict[str, int]) -> AdmittedPod:
+        return self.kubelet.admit(
+            PodManifest(
+                name=name,
+                containers=tuple(
+                    ContainerManifest(f"c{i}", limits={f"nvidia.com/{k}": v for k, v in c.items()})
+                    for i, c in enumerate(containers)
+                ),
+            )
+        )
+
+    def limit(self, pod: AdmittedPod, container: str = "c0") -> DeviceLimit:
+        options = self.kubelet.run_options(pod, container)
+        host = next(m.host_path for m in options.mounts if m.container_path == "/run/vgpu/limits")
+        return only_device(Path(host).parent)
+
+
+def only_device(directory: Path) -> DeviceLimit:
+    (device,) = region.read_limits(directory).limits.devices
+    return device
+
+
+def wait_until(what: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A registered node in a directory with a short name: a socket's path has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        base = Path(name)
+        source = base / "shim.c"
+        source.write_text("int nothing;\n")
+        shim = base / "libvgpu.so"
+        command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(shim), str(source)]
+        subprocess.run(command, check=True, timeout=30)
+        monkeypatch.setattr(artifacts, "SHIM_PATH", shim)
+        tools = base / "tools"
+        tools.mkdir()
+        (tools / "nvidia-cuda-mps-control").write_text(MPS_TOOL)
+        (tools / "nvidia-cuda-mps-control").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+        node = Node(base)
+        (node.run_dir / "mps" / MPS_GPU.uuid / "pipe").mkdir(parents=True)
+        node.run_dir.chmod(0o700)
+        node.kubelet.start()
+        node.start_agent()
+        try:
+            node.wait_registered()
+            yield node
+        finally:
+            node.stop_agent()
+            node.kubelet.stop()

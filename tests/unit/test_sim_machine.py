@@ -1,0 +1,156 @@
+"""Making, joining, reading and removing simulated machines."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libvgpu.errors import SimulationError
+from libvgpu.sim import PROFILES, Machine, acquire, machines_root, parse_spec, release, sweep
+
+T4 = PROFILES["t4"]
+FORTY_PROCESSES = 40
+
+
+@pytest.fixture(autouse=True)
+def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_a_created_machine_opens_with_the_same_gpus(tmp_path: Path) -> None:
+    made = Machine.create([T4, PROFILES["a100-80g"]], tmp_path / "m")
+
+    opened = Machine.open(tmp_path / "m")
+
+    assert opened.devices == made.devices
+    assert opened.identifier == made.identifier
+    assert [device.profile.name for device in opened.devices] == ["t4", "a100-80g"]
+    assert len({device.uuid for device in opened.devices}) == 2
+
+
+def test_a_fresh_machine_has_empty_books(tmp_path: Path) -> None:
+    (books,) = Machine.create([T4], tmp_path / "m").books()
+
+    assert (books.memory_used_bytes, books.busy_ns, books.clients) == (0, 0, ())
+
+
+def test_the_clock_of_an_idle_machine_goes_on(tmp_path: Path) -> None:
+    machine = Machine.create([T4], tmp_path / "m")
+
+    assert machine.books()[0].clock_ns < machine.books()[0].clock_ns
+
+
+def test_other_users_may_share_the_file_but_not_remove_it(tmp_path: Path) -> None:
+    Machine.create([T4], tmp_path / "m")
+
+    assert (tmp_path / "m/machine").stat().st_mode & 0o777 == 0o666
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_machine_is_never_replaced(tmp_path: Path) -> None:
+    first = Machine.create([T4], tmp_path / "m")
+
+    with pytest.raises(SimulationError, match="File exists"):
+        Machine.create([T4], tmp_path / "m")
+
+    assert Machine.open(tmp_path / "m").identifier == first.identifier
+
+
+def test_no_machine_is_said_with_the_directory(tmp_path: Path) -> None:
+    with pytest.raises(SimulationError, match=str(tmp_path)):
+        Machine.open(tmp_path)
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 4, 4096, 100_000])
+def test_a_cut_off_file_is_damaged(tmp_path: Path, keep_bytes: int) -> None:
+    Machine.create([T4], tmp_path / "m")
+    os.truncate(tmp_path / "m/machine", keep_bytes)
+
+    with pytest.raises(SimulationError, match="damaged"):
+        Machine.open(tmp_path / "m")
+
+
+def test_garbage_is_damaged(tmp_path: Path) -> None:
+    Machine.create([T4], tmp_path / "m")
+    with open(tmp_path / "m/machine", "r+b") as file:
+        file.write(b"\xff" * 64)
+
+    with pytest.raises(SimulationError, match="damaged"):
+        Machine.open(tmp_path / "m")
+
+
+def test_environment_leads_programs_to_the_machine(tmp_path: Path) -> None:
+    machine = Machine.create([T4], tmp_path / "m")
+
+    env = machine.environment({"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/opt/lib", "A": "b"})
+
+    assert env["VGPU_SIM_MACHINE"] == str(tmp_path / "m")
+    assert env["LD_LIBRARY_PATH"].endswith("sim/lib:/opt/lib")
+    assert env["PATH"].endswith("sim/bin:/usr/bin")
+    assert env["A"] == "b"
+
+
+# ---- by name -------------------------------------------------------------------------------------
+
+
+def test_the_root_is_private() -> None:
+    assert machines_root().stat().st_mode & 0o777 == 0o700
+
+
+def test_the_same_name_is_the_same_machine() -> None:
+    one, other = acquire(parse_spec("t4@lab")), acquire(parse_spec("t4@lab"))
+
+    assert one.identifier == other.identifier
+
+
+def test_one_name_for_two_machines_is_refused() -> None:
+    acquire(parse_spec("t4@lab"))
+
+    with pytest.raises(SimulationError, match="@lab has other GPUs: t4"):
+        acquire(parse_spec("t4*2@lab"))
+
+
+def test_releasing_removes_what_has_no_name() -> None:
+    unnamed, named = acquire(parse_spec("t4")), acquire(parse_spec("t4@lab"))
+
+    release(unnamed)
+    release(named)
+
+    assert not unnamed.directory.exists()
+    assert named.directory.exists()
+
+
+def test_a_machine_of_a_dead_owner_is_swept() -> None:
+    mine = acquire(parse_spec("t4"))
+    code = (
+        "import os, signal; from libvgpu.sim import acquire, parse_spec\n"
+        "print(acquire(parse_spec('t4')).directory, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    died = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    left = Path(died.stdout.strip())
+    assert died.returncode == -signal.SIGKILL
+    assert left.exists()
+
+    assert sweep() == 1
+
+    assert not left.exists()
+    assert mine.directory.exists()
+    release(mine)
+
+
+def _join(_: int) -> str:
+    return acquire(parse_spec("t4@race")).identifier
+
+
+def test_many_that_make_one_name_at_once_get_one_machine() -> None:
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        identifiers = pool.map(_join, range(FORTY_PROCESSES))
+
+    assert len(set(identifiers)) == 1
