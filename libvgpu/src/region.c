@@ -62,8 +62,7 @@ void region_on_child(void (*handler)(void))
     }
 }
 
-/* True when the runtime mounted this library: the environment then has no say. */
-static bool is_managed(void)
+bool region_is_managed(void)
 {
     Dl_info info;
     return dladdr((void *)&limits_devices, &info) != 0 && info.dli_fname != NULL &&
@@ -123,7 +122,7 @@ static int open_files(const char *directory)
 
 static enum region_state look(void)
 {
-    bool managed = is_managed();
+    bool managed = region_is_managed();
     const char *chosen = managed ? NULL : getenv("VGPU_DIR");
     const char *directory = chosen != NULL && chosen[0] != '\0' ? chosen : MANAGED_DIRECTORY;
     int result = open_files(directory);

@@ -26,6 +26,9 @@ enum region_state {
 /* Looks for the files once and maps them. */
 enum region_state region_open(void);
 
+/* True when the container runtime mounted this library: the environment then has no say. */
+bool region_is_managed(void);
+
 /* Also claims a slot. False when this process can be charged nothing: refuse then. */
 bool region_claim(void);
 

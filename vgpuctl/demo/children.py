@@ -31,21 +31,20 @@ class ChildError(VgpuError):
 
 
 class Child:
-    """One process; ``lines`` yields its stdout when that was asked for."""
+    """One process; ``lines`` takes its stdout, where asked for, until ``reader`` ends."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
         self.process = process
         self.log = log
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        if process.stdout is not None:
-            reader = threading.Thread(
-                target=self._read, args=(process.stdout,), name=f"output of {name}", daemon=True
-            )
-            reader.start()
+        self.reader = threading.Thread(
+            target=self._read, args=(process.stdout,), name=f"output of {name}", daemon=True
+        )
+        self.reader.start()
 
-    def _read(self, stream: IO[bytes]) -> None:
-        for line in stream:
+    def _read(self, stream: IO[bytes] | None) -> None:
+        for line in stream or ():
             self.lines.put(line.decode(errors="replace"))
 
     def last_words(self) -> str:

@@ -14,8 +14,7 @@ import yaml
 from deviceplugin.config import load_config
 from deviceplugin.kubelet.standin import StandInKubelet
 from libvgpu.errors import VgpuError
-from libvgpu.sim.machine import Machine
-from libvgpu.sim.profiles import PROFILES
+from libvgpu.sim import PROFILES, Machine
 
 from .children import Children, tool_environment
 from .launch import Order

@@ -26,19 +26,17 @@ from deviceplugin.kubelet.standin import PodManifest, read_pod
 from deviceplugin.units import gpu_of
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import Family
-from libvgpu.sim.profiles import PROFILES
 from libvgpu.sizes import format_size
 
 from . import container, image
+from .checks import check_listed, check_slice
 from .children import Children, tool_environment
 from .node import GPU_PROFILES, Node
-from .report import Report, size
+from .report import Report
 from .table import COLUMNS, row
 from .tenant import Asked, Tenant, asked_by
 from .workspace import Workspace, sweep
 
-_CUDA_ERROR_OUT_OF_MEMORY = 2
-_SHARE_TOLERANCE_POINTS = 3.0
 _FIRST_LINE_S = 20.0
 _COMPUTE_S = 20.0
 _CHANGE_S = 10.0
@@ -106,6 +104,9 @@ class _Scenario:
             self.show_slices()
             self.show_ps()
             self.change_a_limit()
+        except VgpuError:
+            self.children.check()  # a process that has ended is the better reason
+            raise
         finally:
             self.node.stop()
 
@@ -150,54 +151,21 @@ class _Scenario:
         self.report.table([row(tenant, self.isolated) for tenant in self.tenants], COLUMNS)
         self.report.head("Checks")
         for tenant in self.tenants:
-            self.check_slice(tenant, tenant.asked, 0)
+            self.check_round(tenant, tenant.asked, 0)
 
-    def check_slice(self, tenant: Tenant, asked: Asked, number: int) -> None:
-        view, memory, compute = (
-            tenant.wait_for(phase, number, _COMPUTE_S, self.children)
+    def check_round(self, tenant: Tenant, asked: Asked, number: int) -> None:
+        said = {
+            phase: tenant.wait_for(phase, number, _COMPUTE_S, self.children)
             for phase in ("view", "memory", "compute")
-        )
-        check, name = self.report.check, tenant.name
-        limit = asked.memory_bytes
-        for what, key in (("CUDA", "cuda_total_bytes"), ("device", "device_total_bytes"),
-                          ("NVML", "nvml_total_bytes")):  # fmt: skip
-            check(f"{name}: {what} total", size(limit), size(view[key]))
-        context_bytes = PROFILES[GPU_PROFILES[0]].context_bytes
-        free = memory["free_before_bytes"]
-        check(f"{name}: free beside its context", size(limit - context_bytes), size(free))
-        piece = memory["piece_bytes"]
-        check(f"{name}: granted", size(free // piece * piece), size(memory["granted_bytes"]))
-        check(f"{name}: refusal's code", _CUDA_ERROR_OUT_OF_MEMORY, memory["refusal_code"])
-        check(f"{name}: one piece again after a free", True, memory["one_again_after_free"])
-        held = self.booked_bytes(tenant)
-        check(f"{name}: memory in the GPU's own books", f"at most {size(limit)}", size(held),
-              0 < held <= limit)  # fmt: skip
-        share = compute["share_percent"]
-        check(f"{name}: compute share", f"{asked.core_percent} ± {_SHARE_TOLERANCE_POINTS:.0f} %",
-              f"{share} %", abs(share - asked.core_percent) <= _SHARE_TOLERANCE_POINTS)  # fmt: skip
-
-    def booked_bytes(self, tenant: Tenant) -> int:
-        """Returns what the simulated GPUs say the container's process holds."""
-        pid = tenant.child.process.pid
-        return sum(
-            client.memory_bytes
-            for device in self.node.machine.books()
-            for client in device.clients
-            if client.pid == pid
-        )
+        }
+        check_slice(self.report, tenant, asked, said, self.node.machine)
 
     def show_ps(self) -> None:
         self.report.head("vgpuctl ps")
         self.report.show(self.node.vgpuctl("ps"))
         rows = json.loads(self.node.vgpuctl("ps", "-o", "json"))
         for tenant in self.tenants:
-            mine = [r for r in rows if f"{r['pod']}/{r['container']}" == tenant.name]
-            shown = [(r["pid"], r["memory_limit_bytes"], r["core_percent"]) for r in mine]
-            asked = tenant.asked
-            expected = [(tenant.child.process.pid, asked.memory_bytes, asked.core_percent)]
-            self.report.check(
-                f"{tenant.name}: pid, memory limit and core in vgpuctl ps", expected, shown
-            )
+            check_listed(self.report, tenant, rows)
 
     def change_a_limit(self) -> None:
         tenant = next((t for t in self.tenants if t.asked.family is Family.VGPU), None)
@@ -227,7 +195,7 @@ class _Scenario:
             f"{tenant.name}: seen by the process", f"within {_CHANGE_BAR_S:.0f} s",
             f"{seconds:.2f} s after the file changed", seconds <= _CHANGE_BAR_S,
         )  # fmt: skip
-        self.check_slice(tenant, new, 1)
+        self.check_round(tenant, new, 1)
 
 
 @contextmanager

@@ -1,0 +1,265 @@
+"""The demo as a user runs it: it holds, and however it ends it leaves nothing behind.
+
+Each run takes 10 to 30 seconds, most of it simulated kernels.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from libvgpu.artifacts import PACKAGE
+from vgpuctl.demo.children import Children, tool_environment
+from vgpuctl.demo.container import can_isolate
+from vgpuctl.demo.launch import Order
+from vgpuctl.demo.rootfs import Bind
+from vgpuctl.demo.workspace import Workspace, sweep
+
+DEMO_LIMIT_S = 60.0
+STEP_LIMIT_S = 40.0
+ORDINARY_USER = 1000
+PODS = ("mps-half/inference", "vgpu-30/batch", "vgpu-70/training")
+CHILDREN = ("node agent", "MPS daemons", *PODS)
+
+pytestmark = pytest.mark.timeout(150)
+
+
+class Demo:
+    """A running ``vgpuctl demo`` whose temporary directory is ``base``."""
+
+    def __init__(self, base: Path, checkout: Path = PACKAGE.parent) -> None:
+        self.base = base
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "vgpuctl", "demo"],
+            env=os.environ | {"TMPDIR": str(base), "NO_COLOR": "1", "PYTHONPATH": str(checkout)},
+            cwd=checkout,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self) -> tuple[int, str, str]:
+        """Waits for the end; returns status, stdout and stderr."""
+        output, talk = self.process.communicate(timeout=DEMO_LIMIT_S)
+        return self.process.returncode, output, talk
+
+    def recorded(self) -> dict[str, int]:
+        """Returns the process ids that it recorded, by name."""
+        found = {}
+        for file in self.base.glob("vgpu-demo-*/processes"):
+            for line in file.read_text().splitlines():
+                pid, _, name = line.split(" ", 2)
+                found[name] = int(pid)
+        return found
+
+    def wait_for_child(self, name: str) -> int:
+        wait_until(lambda: name in self.recorded() or self.process.poll() is not None)
+        assert name in self.recorded(), self.process.communicate()
+        return self.recorded()[name]
+
+    def family(self) -> set[int]:
+        """Returns every process whose command, environment or mounts name the workspace."""
+        found = set()
+        for process in Path("/proc").iterdir():
+            if not process.name.isdecimal() or int(process.name) == os.getpid():
+                continue
+            try:
+                files = ("cmdline", "environ", "mountinfo")
+                text = b"".join((process / file).read_bytes() for file in files)
+            except OSError:
+                continue
+            if str(self.base).encode() + b"/vgpu-demo-" in text:
+                found.add(int(process.name))
+        return found
+
+    def mounts(self) -> list[str]:
+        """Returns the mounts of any process that name the temporary directory."""
+        found = []
+        for file in Path("/proc").glob("[0-9]*/mountinfo"):
+            try:
+                lines = file.read_text().splitlines()
+            except OSError:
+                continue
+            found += [line for line in lines if str(self.base) in line]
+        return found
+
+
+@pytest.fixture
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # Sockets lie below it, so its name must be short: pytest's own are not.
+    made = Path("/tmp") / f"vgpu-e2e-{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    made.mkdir(mode=0o777)
+    made.chmod(0o777)
+    yield made
+    sweep(made)
+    assert list(made.iterdir()) == [], "the demo left files"
+    made.rmdir()
+
+
+@pytest.fixture
+def start(base: Path) -> Iterator[Callable[..., Demo]]:
+    started: list[Demo] = []
+
+    def begin(**options: Path) -> Demo:
+        started.append(Demo(base, **options))
+        return started[-1]
+
+    yield begin
+    for demo in started:
+        if demo.process.poll() is None:
+            demo.process.kill()
+        demo.process.communicate()
+        wait_until(lambda demo=demo: not demo.family())
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = STEP_LIMIT_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def assert_nothing_left(demo: Demo) -> None:
+    wait_until(lambda: not demo.family(), 10)
+    assert list(demo.base.iterdir()) == []
+    assert demo.mounts() == []
+
+
+def test_the_demo_holds_and_leaves_nothing(start) -> None:
+    before = sorted(os.listdir("/etc"))
+
+    demo = start()
+    status, output, talk = demo.finish()
+
+    assert status == 0, output + talk
+    assert "demo passed" in output
+    assert "FAILED" not in output
+    for name in PODS:
+        assert name in output
+    assert "2 CUDA_ERROR_OUT_OF_MEMORY" in output
+    assert sorted(os.listdir("/etc")) == before
+    assert_nothing_left(demo)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can enter that checkout")
+def test_the_demo_holds_from_a_checkout_only_root_can_enter(start, tmp_path) -> None:
+    sealed = tmp_path / "checkout"
+    for part in ("libvgpu", "deviceplugin", "vgpuctl", "deploy"):
+        shutil.copytree(PACKAGE.parent / part, sealed / part)
+    for path in [sealed, *sealed.rglob("*")]:
+        path.chmod(path.stat().st_mode & 0o700)
+
+    status, output, talk = start(checkout=sealed).finish()
+
+    assert status == 0, output + talk
+    assert "demo passed" in output
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
+@pytest.mark.skipif(
+    os.getuid() == 0 and not can_isolate(tool_environment()),
+    reason="needs a mount namespace, so that another user reaches this Python and checkout",
+)
+def test_the_demo_holds_for_an_ordinary_user(base) -> None:
+    env = tool_environment({"PATH": "/usr/bin:/bin", "HOME": "/tmp", "NO_COLOR": "1"})
+    trees = {os.path.realpath(sys.base_prefix), sys.prefix, str(PACKAGE.parent)}
+    with Workspace(base) as workspace:
+        order = Order(
+            name="demo of an ordinary user",
+            parent_pid=0,
+            argv=(sys.executable, "-m", "vgpuctl", "demo"),
+            env=env,
+            mountpoint=str(workspace.path("root")),
+            binds=tuple(Bind(tree, tree) for tree in sorted(trees) if tree != "/usr"),
+            uid=ORDINARY_USER,
+            gid=ORDINARY_USER,
+        )
+        children = Children(workspace)
+        child = children.start(order, read_output=True)
+        try:
+            status = child.process.wait(DEMO_LIMIT_S)
+            child.reader.join(STEP_LIMIT_S)
+            output = "".join(child.lines.get() for _ in range(child.lines.qsize()))
+            said = child.log.read_text()
+        finally:
+            children.end_all()
+
+    assert status == 0, output + said
+    assert "demo passed" in output
+    assert "paths translated" in output
+    assert f"starting it as user {ORDINARY_USER}" in said
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_a_killed_child_fails_the_demo_which_cleans_up(start, name) -> None:
+    demo = start()
+    pid = demo.wait_for_child(name)
+
+    os.kill(pid, signal.SIGKILL)
+    status, output, _ = demo.finish()
+
+    assert status == 1, output
+    assert f"FAILED  {name} ended by SIGKILL" in output
+    assert "demo FAILED" in output
+    assert_nothing_left(demo)
+
+
+def test_a_killed_mps_control_daemon_leaves_nothing(start) -> None:
+    demo = start()
+    demo.wait_for_child("mps-half/inference")
+    (control,) = (
+        pid
+        for pid in demo.family()
+        if b"nvidia-cuda-mps-control" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+
+    os.kill(control, signal.SIGKILL)
+    demo.finish()
+
+    assert_nothing_left(demo)
+
+
+@pytest.mark.parametrize("reached", ["node agent", "vgpu-70/training"])
+def test_a_killed_demo_takes_everything_with_it(start, base, reached) -> None:
+    demo = start()
+    demo.wait_for_child(reached)
+
+    demo.process.kill()
+    demo.process.communicate()
+
+    wait_until(lambda: not demo.family(), 10)
+    assert demo.mounts() == []
+    assert len(sweep(base)) == 1  # as the next demo does first
+    assert list(base.iterdir()) == []
+
+
+def test_a_terminated_demo_cleans_up_with_the_shells_status(start) -> None:
+    demo = start()
+    demo.wait_for_child("mps-half/inference")
+
+    demo.process.terminate()
+    status, _, _ = demo.finish()
+
+    assert status == 128 + signal.SIGTERM
+    assert_nothing_left(demo)
+
+
+def test_a_directory_without_examples_is_refused_in_words(tmp_path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "vgpuctl", "demo", "--examples", str(tmp_path)],
+        env=tool_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=STEP_LIMIT_S,
+    )
+
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"vgpuctl: {tmp_path} holds no */pod.yaml")
+    assert result.stderr.count("\n") == 1
