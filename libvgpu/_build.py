@@ -62,7 +62,8 @@ COMPILE_ARGS = [
     "-Wextra",
     "-Wno-unused-parameter",  # stubs and hooks keep the driver's full signatures
 ]
-LINK_ARGS = ["-Wl,-z,defs", "-Wl,-Bsymbolic-functions", "-Wl,-z,relro", "-Wl,--build-id=sha1"]
+LINK_ARGS = ["-Wl,-z,defs", "-Wl,-Bsymbolic-functions", "-Wl,-z,relro", "-Wl,--build-id=sha1",
+             "-Wl,-z,nodelete"]  # fork handlers must outlive a dlclose  # fmt: skip
 LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
 
 FILES = {

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from support import ROOT
 
 BUILD_SECONDS = 110

@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 
-from libvgpu.sim import Machine
+from libvgpu.sim import DeviceBooks, Machine
 
 from . import ROOT
 
 #: Longest that any of these programs may run.
 PROGRAM_SECONDS = 60
+WARM_UP_SECONDS = 1.0
+WINDOW_SECONDS = 1.5
 
 PRELUDE = """
 import ctypes, json, os, sys, time
@@ -49,3 +52,49 @@ def finish(program: subprocess.Popen[str], tell: str = "") -> str:
 def run(machine: Machine, code: str, env: Mapping[str, str] | None = None) -> str:
     """Runs a program to its end and returns what it printed."""
     return finish(start(machine, code, env))
+
+
+BUSY_FOR_A_WHILE = """
+open_context()
+spinner = Spinner({kernel_ns})
+end = time.monotonic() + 30
+print("ready", flush=True)
+import threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while time.monotonic() < end:
+    spinner.launch()
+    {after}
+"""
+
+
+def busy(kernel_ns: int, after: str = "pass") -> str:
+    return BUSY_FOR_A_WHILE.format(kernel_ns=kernel_ns, after=after)
+
+
+def shares(machine: Machine, *codes: str, env: tuple[dict[str, str], ...] = ()) -> list[float]:
+    """Returns which part of the window each program had of the device, and lastly all of them."""
+    programs = [
+        start(machine, code, env[i] if i < len(env) else None) for i, code in enumerate(codes)
+    ]
+    try:
+        for program in programs:
+            assert program.stdout
+            assert program.stdout.readline() == "ready\n"
+        time.sleep(WARM_UP_SECONDS)
+        first = machine.books()[0]
+        time.sleep(WINDOW_SECONDS)
+        last = machine.books()[0]
+        by_pid = {client.pid: client.busy_ns for client in first.clients}
+        parts = []
+        for program in programs:
+            client = next(c for c in last.clients if c.pid == program.pid)
+            parts.append((client.busy_ns - by_pid[program.pid]) / window_ns(first, last))
+        return [*parts, (last.busy_ns - first.busy_ns) / window_ns(first, last)]
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait(10)
+
+
+def window_ns(first: DeviceBooks, last: DeviceBooks) -> int:
+    return last.clock_ns - first.clock_ns

@@ -1,0 +1,143 @@
+/*
+ * The machine file: what the processes of one simulated machine share. Only code of one build
+ * shares a file (layout_version guards it), so this is no contract between releases.
+ *
+ *   header | device 0 | device 1 | ...
+ *   device = its identity and `active` | state buffers, two a process slot | queues, one a slot
+ *
+ * Nothing here is ever locked, so a process that is killed or stopped at any instruction holds up
+ * nobody:
+ * - A device's whole state (timeline, memory, clients) is an immutable snapshot. `active` names the
+ *   buffer that holds the current one, with a version. A change is made in a copy, in one of the
+ *   changer's own two buffers (the one that is not active), and published by a compare-and-swap of
+ *   `active`; whoever loses starts again from the winner's. A reader copies and looks whether the
+ *   version is still the same. Only its owner writes a buffer, and never while it is active.
+ * - A queue is written by its process alone (operations, then `tail`) and read by everyone. How far
+ *   it is done stands in the snapshot.
+ * - A process slot belongs to whoever holds the OFD lock on its byte behind the end of the file;
+ *   the kernel lets go of it when the process dies.
+ */
+#ifndef VGPU_SIM_LAYOUT_H
+#define VGPU_SIM_LAYOUT_H
+
+#include "machine_api.h"
+
+#define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
+#define SIM_LAYOUT_VERSION 1
+#define SIM_QUEUE_DEPTH 1024
+#define SIM_LIFE_BASE 0x10000000000ll
+#define SIM_PAGE 4096
+#define SIM_FILE_NAME "machine"
+
+/* Time slices without MPS, and what changing the process costs while another waits. */
+#define SIM_SLICE_NS 2000000ull
+#define SIM_SWITCH_NS 20000ull
+/* Over this long NVML averages utilisation. */
+#define SIM_WINDOW_NS 166666667ull
+/* Dead processes are looked for this often at most, beside when memory is short. */
+#define SIM_REAP_NS 10000000ull
+
+#define SIM_OPERATION_KERNEL 0   /* needs the device */
+#define SIM_OPERATION_MEMORY 1   /* memset, copy on the device: needs it too */
+#define SIM_OPERATION_TRANSFER 2 /* over PCIe: takes time in its queue only */
+#define SIM_OPERATION_EVENT 3    /* no time */
+
+#define SIM_STAMP_TAG_SHIFT 56
+
+struct sim_operation {
+    uint64_t submitted_ns;
+    uint64_t cost_ns;   /* of the whole device's time */
+    uint32_t kind;
+    uint32_t kernels;   /* how many launches this stands for in the books */
+    uint64_t stamp;     /* round of the queue in the top byte, then when it was done, 0 before */
+};
+
+struct sim_queue {
+    uint64_t tail;      /* operations ever submitted; the next goes to tail % SIM_QUEUE_DEPTH */
+    uint64_t reserved[7];
+    struct sim_operation operations[SIM_QUEUE_DEPTH];
+};
+
+#define SIM_CLIENT_ATTACHED 1u
+#define SIM_CLIENT_STARTED 2u   /* remaining_ns is that of the operation at `head` */
+#define SIM_CLIENT_MPS 4u
+#define SIM_CLIENT_USED 8u      /* its books are worth showing */
+
+struct sim_client {
+    uint64_t head;              /* operations done */
+    uint64_t remaining_ns;      /* of the operation at `head`, in time of the whole device */
+    uint64_t busy_ns;
+    uint64_t window_busy_ns;    /* in the window that runs */
+    uint64_t last_window_busy_ns;
+    uint64_t launches;
+    uint64_t memory_bytes;
+    uint32_t flags;
+    uint32_t pid;
+    uint32_t percentage;
+    uint32_t uid;
+    uint64_t reserved[7];
+};
+
+#define SIM_NOBODY 0xffffffffu
+#define SIM_MPS_GROUP 0xfffffffeu
+
+struct sim_state {
+    uint64_t clock_ns;          /* up to here the timeline is settled */
+    uint64_t busy_ns;
+    uint64_t used_bytes;        /* the sum over clients */
+    uint64_t slice_started_ns;
+    uint64_t switch_left_ns;
+    uint64_t window_started_ns;
+    uint64_t window_busy_ns;
+    uint64_t last_window_busy_ns;
+    uint64_t reaped_ns;
+    uint32_t current;           /* slot, SIM_MPS_GROUP or SIM_NOBODY */
+    uint32_t client_limit;      /* slots at and above were never used */
+    uint32_t compute_mode;
+    uint32_t reserved0;
+    uint64_t reserved[20];
+    struct sim_client clients[SIM_PROCESS_SLOTS];
+};
+
+struct sim_device_header {
+    struct sim_device_identity identity;
+    uint8_t reserved0[1024 - sizeof(struct sim_device_identity)];
+    uint64_t active;            /* version << 16 | buffer */
+    uint64_t reserved1[7];
+};
+
+struct sim_machine_header {
+    uint64_t magic;             /* stored last */
+    uint32_t layout_version;
+    uint32_t device_count;
+    uint64_t file_bytes;
+    char identifier[64];        /* tells machines apart wherever they are mounted */
+    uint32_t next_slot;
+};
+
+#define SIM_ROUND(bytes) (((bytes) + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE)
+#define SIM_STATE_STRIDE SIM_ROUND(sizeof(struct sim_state))
+#define SIM_QUEUE_STRIDE SIM_ROUND(sizeof(struct sim_queue))
+#define SIM_BUFFER_COUNT (2 * SIM_PROCESS_SLOTS)
+#define SIM_DEVICE_BYTES \
+    (SIM_PAGE + SIM_BUFFER_COUNT * SIM_STATE_STRIDE + SIM_PROCESS_SLOTS * SIM_QUEUE_STRIDE)
+
+_Static_assert(sizeof(struct sim_operation) == 32, "operations fill half a cache line");
+_Static_assert(sizeof(struct sim_client) == 128, "clients fill two cache lines");
+_Static_assert(sizeof(struct sim_device_header) <= SIM_PAGE, "a device's header is one page");
+
+static inline struct sim_device_header *sim_layout_device(void *base, uint32_t index) {
+    return (struct sim_device_header *)((char *)base + SIM_PAGE + index * SIM_DEVICE_BYTES);
+}
+
+static inline struct sim_state *sim_layout_state(struct sim_device_header *device,
+                                                 uint32_t buffer) {
+    return (struct sim_state *)((char *)device + SIM_PAGE + buffer * SIM_STATE_STRIDE);
+}
+
+static inline struct sim_queue *sim_layout_queue(struct sim_device_header *device, uint32_t slot) {
+    return (struct sim_queue *)((char *)device + SIM_PAGE + SIM_BUFFER_COUNT * SIM_STATE_STRIDE +
+                                slot * SIM_QUEUE_STRIDE);
+}
+
+#endif

@@ -1,0 +1,215 @@
+/* Creating and opening the machine file, and holding a process slot in it. */
+#include "machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef F_OFD_GETLK /* kernel 3.15, glibc 2.20 */
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+/* Slots are handed out in turn among the first ones, so that the books of a process outlive it for
+ * a while; all of them would make every snapshot large. */
+#define SLOTS_IN_TURN 64
+
+uint64_t sim_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int machine_path(char *path, size_t length, const char *directory, const char *suffix) {
+    int written = snprintf(path, length, "%s/%s%s", directory, SIM_FILE_NAME, suffix);
+    return written < 0 || (size_t)written >= length ? -ENAMETOOLONG : 0;
+}
+
+static uint64_t file_bytes(uint32_t device_count) {
+    return SIM_PAGE + (uint64_t)device_count * SIM_DEVICE_BYTES;
+}
+
+int sim_machine_create(const char *directory, const char *identifier,
+                       const struct sim_device_identity *devices, uint32_t count) {
+    char path[4096], draft[4096];
+    if (count == 0 || count > SIM_MAX_DEVICES ||
+        strlen(identifier) >= sizeof(((struct sim_machine_header *)0)->identifier))
+        return -EINVAL;
+    int error = machine_path(path, sizeof path, directory, "");
+    if (!error)
+        error = machine_path(draft, sizeof draft, directory, ".new");
+    if (error)
+        return error;
+    int file = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0)
+        return -errno;
+    void *base = MAP_FAILED;
+    /* other users' processes share the machine, whatever the creator's umask */
+    if (fchmod(file, 0666) == 0 && ftruncate(file, (off_t)file_bytes(count)) == 0)
+        base = mmap(NULL, file_bytes(count), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    error = base == MAP_FAILED ? -errno : posix_fallocate(file, 0, SIM_PAGE) ? -ENOSPC : 0;
+    for (uint32_t i = 0; !error && i < count; i++) {
+        off_t at = SIM_PAGE + (off_t)i * (off_t)SIM_DEVICE_BYTES;
+        if (posix_fallocate(file, at, SIM_PAGE + (off_t)SIM_STATE_STRIDE))
+            error = -ENOSPC;
+    }
+    if (!error) {
+        struct sim_machine_header *header = base;
+        for (uint32_t i = 0; i < count; i++) {
+            struct sim_device_header *device = sim_layout_device(base, i);
+            struct sim_state *state = sim_layout_state(device, 0);
+            device->identity = devices[i];
+            state->clock_ns = sim_now_ns();
+            state->window_started_ns = state->clock_ns;
+            state->current = SIM_NOBODY;
+        }
+        header->layout_version = SIM_LAYOUT_VERSION;
+        header->device_count = count;
+        header->file_bytes = file_bytes(count);
+        strcpy(header->identifier, identifier);
+        __atomic_store_n(&header->magic, SIM_MAGIC, __ATOMIC_RELEASE);
+        if (link(draft, path) != 0) /* never replaces a machine in use */
+            error = -errno;
+    }
+    unlink(draft);
+    if (base != MAP_FAILED)
+        munmap(base, file_bytes(count));
+    close(file);
+    return error;
+}
+
+static int lock_slot(int file, int command, uint32_t slot, struct flock *lock) {
+    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET,
+                           .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
+    return fcntl(file, command, lock);
+}
+
+/* Takes a free slot: the lock is held by an open file whose only reference is one mapped page,
+ * which neither a child of a fork nor a program that closes all descriptors can touch. */
+static int claim_slot(struct sim_machine *machine, const char *path) {
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return -errno;
+    uint32_t first = __atomic_fetch_add(&machine->header->next_slot, 1, __ATOMIC_RELAXED);
+    int error = -EUSERS;
+    for (uint32_t i = 0; i < SIM_PROCESS_SLOTS && error; i++) {
+        uint32_t slot = i < SLOTS_IN_TURN ? (first + i) % SLOTS_IN_TURN : i;
+        struct flock lock;
+        if (lock_slot(file, F_OFD_SETLK, slot, &lock) == 0) {
+            machine->slot = slot;
+            error = 0;
+        } else if (errno != EAGAIN && errno != EACCES) {
+            error = -errno;
+            break;
+        }
+    }
+    if (!error) {
+        machine->life_page = mmap(NULL, SIM_PAGE, PROT_READ, MAP_SHARED, file, 0);
+        if (machine->life_page == MAP_FAILED || madvise(machine->life_page, SIM_PAGE,
+                                                        MADV_DONTFORK) != 0)
+            error = -errno;
+    }
+    close(file);
+    return error;
+}
+
+static int map_machine(struct sim_machine *machine) {
+    struct stat status;
+    if (fstat(machine->file, &status) != 0)
+        return -errno;
+    if ((uint64_t)status.st_size < SIM_PAGE + SIM_DEVICE_BYTES)
+        return -EPROTO;
+    void *base = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                      machine->file, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    struct sim_machine_header *header = base;
+    bool whole = __atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) == SIM_MAGIC &&
+                 header->layout_version == SIM_LAYOUT_VERSION && header->device_count > 0 &&
+                 header->device_count <= SIM_MAX_DEVICES &&
+                 header->file_bytes == (uint64_t)status.st_size &&
+                 header->file_bytes == file_bytes(header->device_count);
+    if (!whole) {
+        munmap(base, (size_t)status.st_size);
+        return -EPROTO;
+    }
+    machine->header = header;
+    return 0;
+}
+
+int sim_machine_open(const char *directory, struct sim_machine **result) {
+    char path[4096];
+    int error = machine_path(path, sizeof path, directory, "");
+    struct sim_machine *machine = error ? NULL : calloc(1, sizeof *machine);
+    if (!machine)
+        return error ? error : -ENOMEM;
+    machine->file = open(path, O_RDWR | O_CLOEXEC);
+    error = machine->file < 0 ? -errno : map_machine(machine);
+    if (!error)
+        error = claim_slot(machine, path);
+    for (uint32_t i = 0; !error && i < machine->header->device_count; i++) {
+        struct sim_device *device = &machine->devices[i];
+        device->machine = machine;
+        device->index = i;
+        device->header = sim_layout_device(machine->header, i);
+        device->scratch = malloc(sizeof *device->scratch);
+        pthread_mutex_init(&device->mutex, NULL);
+        error = device->scratch ? sim_device_detach_slot(device) : -ENOMEM;
+    }
+    if (error) {
+        sim_machine_close(machine);
+        return error;
+    }
+    *result = machine;
+    return 0;
+}
+
+void sim_machine_close(struct sim_machine *machine) {
+    if (!machine)
+        return;
+    for (uint32_t i = 0; machine->header && i < machine->header->device_count; i++) {
+        if (machine->devices[i].machine)
+            sim_device_detach_slot(&machine->devices[i]);
+        free(machine->devices[i].scratch);
+    }
+    if (machine->life_page && machine->life_page != MAP_FAILED)
+        munmap(machine->life_page, SIM_PAGE);
+    if (machine->header)
+        munmap(machine->header, machine->header->file_bytes);
+    if (machine->file >= 0)
+        close(machine->file);
+    free(machine);
+}
+
+/* In the child of a fork: drops the parent's machine without touching what is shared. */
+void sim_machine_forget(struct sim_machine *machine) {
+    munmap(machine->header, machine->header->file_bytes);
+    close(machine->file);
+    /* the rest is memory of the parent, left alone: another thread held who knows which lock */
+}
+
+uint32_t sim_machine_device_count(const struct sim_machine *machine) {
+    return machine->header->device_count;
+}
+
+const char *sim_machine_identifier(const struct sim_machine *machine) {
+    return machine->header->identifier;
+}
+
+struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index) {
+    return index < machine->header->device_count ? &machine->devices[index] : NULL;
+}
+
+int sim_machine_identity(const struct sim_machine *machine, uint32_t index,
+                         struct sim_device_identity *identity) {
+    if (index >= machine->header->device_count)
+        return -EINVAL;
+    *identity = machine->devices[index].header->identity;
+    return 0;
+}

@@ -1,0 +1,80 @@
+/*
+ * One process's view of a simulated machine: its mapping, its slot, and for each device the
+ * transaction on the device's state and the process's queue.
+ *
+ * Threads of the process are kept apart by the mutex of each device, which is private to the
+ * process; nothing between processes is locked (layout.h). After a fork the child owns nothing:
+ * it must forget the machine (sim_machine_forget) and open it anew.
+ */
+#ifndef VGPU_SIM_MACHINE_H
+#define VGPU_SIM_MACHINE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "layout.h"
+
+/* Called under the device's mutex when an operation submitted with a note is found done. */
+typedef void (*sim_done_function)(void *note, uint64_t at_ns);
+
+struct sim_device {
+    struct sim_machine *machine;
+    struct sim_device_header *header;
+    uint32_t index;
+    pthread_mutex_t mutex;
+    bool attached;
+    uint64_t done;                       /* as last seen here; notes up to it were called */
+    uint64_t settled_ns;                 /* clock_ns of the state last seen */
+    sim_done_function on_done;
+    void *notes[SIM_QUEUE_DEPTH];
+    struct sim_state *scratch;           /* for predictions */
+};
+
+struct sim_machine {
+    struct sim_machine_header *header;
+    int file;                            /* asks about others' locks */
+    void *life_page;                     /* the only reference to this process's own lock */
+    uint32_t slot;
+    struct sim_device devices[SIM_MAX_DEVICES];
+};
+
+/* A change to a device's state, made under the mutex in a copy that may be thrown away: no side
+ * effects beside `state` and `argument`. Returns 0, or an error that leaves the device alone. */
+typedef int (*sim_change)(struct sim_device *device, struct sim_state *state, void *argument);
+
+uint64_t sim_now_ns(void);
+struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index);
+void sim_machine_forget(struct sim_machine *machine);
+
+/* device.c: state */
+int sim_device_transact_locked(struct sim_device *device, sim_change change, void *argument,
+                               bool reap);
+int sim_device_transact(struct sim_device *device, sim_change change, void *argument, bool reap);
+int sim_device_detach_slot(struct sim_device *device); /* clears what an earlier owner left */
+
+/* client.c: this process as a client of a device */
+struct sim_client_options {
+    uint32_t percentage;                 /* 0: not an MPS client */
+};
+int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
+int sim_client_detach(struct sim_device *device);
+/* Takes `bytes` of device memory, or -ENOMEM. `cap_bytes` limits what this process has; 0: no. */
+int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes);
+int sim_client_release(struct sim_device *device, uint64_t bytes);
+int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t *own_bytes);
+
+/* queue.c: its work */
+struct sim_submission {
+    uint64_t cost_ns;
+    uint32_t kind;
+    uint32_t kernels;
+    void *note;                          /* for on_done, or NULL */
+};
+/* Appends one operation, waiting while the queue is full; returns its number. */
+uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission *submission);
+/* Whether operation `sequence` is done by now. */
+bool sim_queue_query(struct sim_device *device, uint64_t sequence);
+/* Returns once operation `sequence` is done, sleeping most of the time. */
+void sim_queue_wait(struct sim_device *device, uint64_t sequence);
+
+#endif

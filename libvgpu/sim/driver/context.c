@@ -1,0 +1,285 @@
+/* Contexts: a primary one a device, and created ones. Each costs the profile's context_bytes from
+ * its beginning to its end. The first of a process on a device makes the process its client. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+#define STACK_DEPTH 64
+#define COMPUTE_MODE_PROHIBITED 2
+#define COMPUTE_MODE_EXCLUSIVE_PROCESS 3
+
+static __thread struct CUctx_st *context_stack[STACK_DEPTH];
+static __thread int context_depth;
+
+CUresult context_current(struct CUctx_st **context) {
+    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct CUctx_st *current = context_depth ? context_stack[context_depth - 1] : NULL;
+    if (!current)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!current->alive)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+static bool is_context(const struct CUctx_st *context) {
+    return context && context->magic == MAGIC_CONTEXT;
+}
+
+/* Whether the device's compute mode lets this process in. */
+static CUresult check_compute_mode(struct driver_device *device) {
+    struct sim_device_books *books = malloc(sizeof *books);
+    CUresult result = CUDA_SUCCESS;
+    if (!books)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    sim_machine_books(driver.machine, device->device->index, books);
+    if (books->compute_mode == COMPUTE_MODE_PROHIBITED)
+        result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    /* all clients of MPS together count as one process */
+    for (uint32_t i = 0; i < books->client_count; i++)
+        if (books->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS && books->clients[i].alive &&
+            !(books->clients[i].mps && device->percentage))
+            result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    free(books);
+    return result;
+}
+
+/* Makes the device side of a context. Called under driver.mutex. */
+static CUresult begin_context(struct CUctx_st *context, struct driver_device *device,
+                              unsigned int flags) {
+    struct sim_client_options options = {.percentage = device->percentage};
+    if (!device->device->attached) {
+        CUresult result = check_compute_mode(device);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    if (sim_client_attach(device->device, &options) != 0)
+        return CUDA_ERROR_UNKNOWN;
+    if (memory_charge(device, device->identity->profile.context_bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    context->magic = MAGIC_CONTEXT;
+    context->device = device;
+    context->flags = flags;
+    context->id = ++driver.next_id;
+    context->last = 0;
+    memset(context->limits, 0, sizeof context->limits);
+    context->limits[CU_LIMIT_STACK_SIZE] = 1024;
+    context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    stream_initialise(&context->legacy, context, CU_STREAM_DEFAULT);
+    stream_initialise(&context->per_thread, context, CU_STREAM_DEFAULT);
+    context->alive = true;
+    return CUDA_SUCCESS;
+}
+
+static void end_context(struct CUctx_st *context) {
+    context_wait(context);
+    memory_free_context(context);
+    context->alive = false;
+    sim_client_release(context->device->device, context->device->identity->profile.context_bytes);
+}
+
+/* ---- primary contexts ------------------------------------------------------------------------ */
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
+    DRIVER_CHECK();
+    struct driver_device *device = device_of(ordinal);
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&driver.mutex);
+    device->primary.primary = true;
+    if (!device->primary.alive)
+        result = begin_context(&device->primary, device, device->primary.flags);
+    if (result == CUDA_SUCCESS) {
+        device->primary.retained++;
+        *context = &device->primary;
+    }
+    pthread_mutex_unlock(&driver.mutex);
+    return result;
+}
+
+static CUresult drop_primary(CUdevice ordinal, bool all) {
+    DRIVER_CHECK();
+    struct driver_device *device = device_of(ordinal);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&driver.mutex);
+    struct CUctx_st *primary = &device->primary;
+    if (!all && primary->retained == 0)
+        result = CUDA_ERROR_INVALID_CONTEXT;
+    else if (!all)
+        primary->retained--;
+    if (result == CUDA_SUCCESS && primary->alive && (all || primary->retained == 0)) {
+        primary->retained = 0;
+        end_context(primary);
+    }
+    pthread_mutex_unlock(&driver.mutex);
+    return result;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return drop_primary(device, false);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    return drop_primary(device, false);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return drop_primary(device, true);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+    return drop_primary(device, true);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+    DRIVER_CHECK();
+    if (!flags || !active)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *flags = device_of(device)->primary.flags;
+    *active = device_of(device)->primary.alive;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+    DRIVER_CHECK();
+    if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    device_of(device)->primary.flags = flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+/* ---- created contexts ------------------------------------------------------------------------ */
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal) {
+    DRIVER_CHECK();
+    struct driver_device *device = device_of(ordinal);
+    if (!context || flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (context_depth == STACK_DEPTH)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct CUctx_st *created = calloc(1, sizeof *created);
+    if (!created)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&driver.mutex);
+    CUresult result = begin_context(created, device, flags);
+    pthread_mutex_unlock(&driver.mutex);
+    if (result != CUDA_SUCCESS) {
+        free(created);
+        return result;
+    }
+    context_stack[context_depth++] = created;
+    *context = created;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
+                        unsigned int flags, CUdevice device) {
+    if (affinity_count < 0 || (affinity_count > 0 && !affinities))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (affinity_count > 0) /* real only with MPS, and not modelled */
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags,
+                        CUdevice device) {
+    if (params && params->cigParams)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return params ? cuCtxCreate_v3(context, params->execAffinityParams,
+                                   params->numExecAffinityParams, flags, device)
+                  : cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    DRIVER_CHECK();
+    if (!is_context(context) || context->primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&driver.mutex);
+    CUresult result = context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (result == CUDA_SUCCESS)
+        end_context(context); /* the handle stays, so that its late use is an error, not a crash */
+    pthread_mutex_unlock(&driver.mutex);
+    if (result == CUDA_SUCCESS && context_depth && context_stack[context_depth - 1] == context)
+        context_depth--;
+    return result;
+}
+
+CUresult cuCtxDestroy(CUcontext context) {
+    return cuCtxDestroy_v2(context);
+}
+
+/* ---- the current one ------------------------------------------------------------------------- */
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+    DRIVER_CHECK();
+    if (context && !is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context) {
+        if (context_depth)
+            context_depth--;
+    } else if (context_depth) {
+        context_stack[context_depth - 1] = context;
+    } else {
+        context_stack[context_depth++] = context;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context) {
+    DRIVER_CHECK();
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    *context = context_depth ? context_stack[context_depth - 1] : NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    DRIVER_CHECK();
+    if (!is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context_depth == STACK_DEPTH)
+        return CUDA_ERROR_INVALID_VALUE;
+    context_stack[context_depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+    return cuCtxPushCurrent_v2(context);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    DRIVER_CHECK();
+    if (!context_depth)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    context_depth--;
+    if (context)
+        *context = context_stack[context_depth];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *context) {
+    return cuCtxPopCurrent_v2(context);
+}

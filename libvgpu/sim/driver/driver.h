@@ -1,0 +1,239 @@
+/*
+ * The simulated libcuda.so.1, inside: one process's view of its devices, contexts, memory, modules,
+ * streams and graphs, on top of sim/core. Only the cu* symbols of entries.def are exported.
+ *
+ * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts),
+ * memory.mutex (allocation map, pools), then the core's mutex of a device. Notes of the core (event
+ * completion) are called under the last one and take none. Only driver.mutex is ever held across a
+ * wait: for the work of a context that ends.
+ */
+#ifndef VGPU_SIM_DRIVER_H
+#define VGPU_SIM_DRIVER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#pragma GCC visibility push(default)
+#include "vgpu/cuda_api.h"
+#pragma GCC visibility pop
+
+#include "machine.h"
+
+#define DRIVER_VERSION 13000 /* CUDA 13.0: what this driver says it is */
+#define DRIVER_ALLOCATION_ROUND 512
+#define DRIVER_MAX_BLOCK_THREADS 1024
+#define DRIVER_STATIC_SHARED_BYTES 49152
+
+#define MAGIC_CONTEXT 0x7478746e6f637569ull
+#define MAGIC_STREAM 0x6d61657274737569ull
+#define MAGIC_EVENT 0x00746e6576657569ull
+#define MAGIC_MODULE 0x656c75646f6d7569ull
+#define MAGIC_FUNCTION 0x6e6f6974636e7566ull
+#define MAGIC_POOL 0x00006c6f6f707569ull
+#define MAGIC_GRAPH 0x0068706172677569ull
+#define MAGIC_EXEC 0x0063657868706172ull
+
+struct capture;
+
+struct CUstream_st {
+    uint64_t magic;
+    struct CUctx_st *context;
+    unsigned int flags;
+    int priority;
+    unsigned long long id;
+    uint64_t last;                 /* number of its last operation, plus one; 0: none yet */
+    unsigned int callbacks;        /* host functions not returned yet */
+    struct capture *capture;
+};
+
+struct CUctx_st {
+    uint64_t magic;
+    struct driver_device *device;
+    unsigned int flags;
+    bool primary;
+    bool alive;
+    unsigned int retained;         /* of a primary context */
+    unsigned long long id;
+    uint64_t last;                 /* of all its streams */
+    size_t limits[16];
+    struct CUstream_st legacy;     /* the default stream */
+    struct CUstream_st per_thread; /* stands for the default streams of all threads */
+};
+
+struct CUmemPoolHandle_st {
+    uint64_t magic;
+    struct driver_device *device;
+    uint64_t used_bytes, used_high_bytes;
+    uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */
+    uint64_t threshold_bytes;      /* kept over a synchronisation */
+    int reuse[3];
+    bool destroyed;
+};
+
+struct driver_device {
+    struct sim_device *device;
+    const struct sim_device_identity *identity;
+    int ordinal;
+    struct CUctx_st primary;
+    struct CUmemPoolHandle_st pool; /* the default one */
+    struct CUmemPoolHandle_st *current_pool;
+    uint32_t percentage;           /* as an MPS client; 0: none */
+    uint64_t cap_bytes;            /* MPS pinned memory limit of this process; 0: none */
+};
+
+struct driver {
+    pthread_mutex_t mutex;
+    bool ready;
+    bool forked;                   /* a child of a process that had called cuInit */
+    CUresult failure;              /* of the last cuInit */
+    struct sim_machine *machine;
+    int device_count;
+    struct driver_device devices[SIM_MAX_DEVICES];
+    unsigned long long next_id;
+};
+
+extern struct driver driver;
+
+/* start.c */
+CUresult driver_check(void);
+/* visible.c: which devices of the machine this process sees; fills driver.devices */
+int visible_find_devices(void);
+/* mps_client.c: whether the process is an MPS client of each device, and within which bounds */
+void mps_client_configure(void);
+
+/* context.c */
+CUresult context_current(struct CUctx_st **context);
+struct driver_device *device_of(CUdevice ordinal);
+
+/* memory.c */
+enum allocation_kind { ALLOCATION_DEVICE, ALLOCATION_MANAGED, ALLOCATION_POOL, ALLOCATION_HOST,
+                       ALLOCATION_REGISTERED };
+struct allocation {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t charged_bytes;
+    enum allocation_kind kind;
+    struct CUctx_st *context;
+    struct CUmemPoolHandle_st *pool;
+    unsigned long long id;
+    struct allocation *next, *previous;
+};
+extern pthread_mutex_t memory_mutex;
+uint64_t memory_round(uint64_t bytes);
+/* Takes device memory, giving up what pools keep unused if that helps. */
+int memory_charge(struct driver_device *device, uint64_t bytes);
+CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
+                         CUdeviceptr *address);
+CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host);
+/* Finds the allocation that holds [address, address + bytes). */
+bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found);
+void memory_free_context(struct CUctx_st *context);
+struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
+                                 enum allocation_kind kind, struct CUctx_st *context,
+                                 struct CUmemPoolHandle_st *pool);
+struct allocation *memory_remove_locked(uint64_t address);
+void *memory_map(uint64_t bytes);
+void memory_unmap(void *address, uint64_t bytes);
+
+/* pool.c */
+void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device);
+void pool_trim_device(struct driver_device *device, bool to_threshold);
+void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+
+/* stream.c */
+/* Turns a handle (NULL, the two special ones, a real one) into a stream of a live context. */
+CUresult stream_resolve(CUstream handle, struct CUstream_st **stream);
+void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, unsigned int flags);
+uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *submission);
+CUresult stream_wait(struct CUstream_st *stream);
+CUresult context_wait(struct CUctx_st *context);
+
+/* capture.c */
+struct graph_node {
+    CUgraphNodeType type;
+    uint64_t cost_ns;
+    uint32_t kernels;
+    struct CUgraph_st *graph;
+    void (*run)(const struct graph_node *node); /* the part that moves bytes, at each launch */
+    CUdeviceptr target, source;
+    uint64_t bytes;
+    unsigned int value, value_bytes;
+    struct graph_node *next;
+};
+/* Adds to the capture of a stream. Returns CUDA_SUCCESS, or why that cannot be captured. */
+CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node);
+/* Refuses calls that may not be made beside a capture; spoils that capture, as the driver does. */
+CUresult capture_check_unsafe(void);
+CUresult capture_refuse(struct CUstream_st *stream);
+CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream);
+CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event);
+
+struct CUevent_st {
+    uint64_t magic;
+    struct CUctx_st *context;
+    unsigned int flags;
+    uint64_t sequence;             /* of the last record, plus one; 0: never recorded */
+    uint64_t at_ns;                /* when the last record was done */
+    unsigned int pending;          /* records under way */
+    bool destroyed;                /* freed when none is pending */
+    struct CUctx_st *recorded_in;
+    struct capture *capture;       /* last recorded in it */
+    unsigned long long capture_id;
+};
+void event_done(void *note, uint64_t at_ns);
+
+/* module.c */
+struct parameter {
+    uint32_t offset, bytes;
+};
+struct CUfunc_st {
+    uint64_t magic;
+    struct CUmod_st *module;
+    char *name;
+    bool spins;                    /* its first argument is nanoseconds of GPU work */
+    uint32_t parameter_count;      /* UINT32_MAX: not known */
+    struct parameter *parameters;
+    int dynamic_shared_bytes;
+    struct CUfunc_st *next;
+};
+struct module_global {
+    char *name;
+    uint64_t bytes;
+    CUdeviceptr address;
+    struct module_global *next;
+};
+struct CUmod_st {
+    uint64_t magic;
+    struct CUctx_st *context;      /* NULL: a library, bound when its globals are asked for */
+    struct CUfunc_st *functions;
+    struct module_global *globals;
+};
+CUresult module_load(struct CUctx_st *context, const void *image, struct CUmod_st **module);
+CUresult module_unload(struct CUmod_st *module);
+struct CUfunc_st *module_find_function(struct CUmod_st *module, const char *name);
+CUresult module_find_global(struct CUmod_st *module, const char *name, CUdeviceptr *address,
+                            size_t *bytes);
+/* ptx.c, cubin.c: fill functions and globals; 0 or -EINVAL, -ENOMEM */
+int ptx_parse(struct CUmod_st *module, const char *text);
+int cubin_parse(struct CUmod_st *module, const void *image);
+struct CUfunc_st *module_add_function(struct CUmod_st *module, const char *name, size_t length);
+
+/* launch.c */
+struct launch {
+    unsigned int grid[3], block[3];
+    unsigned int shared_bytes;
+    void **params, **extra;
+};
+CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
+                         const struct launch *launch, uint64_t *cost_ns);
+uint64_t transfer_cost_ns(const struct sim_profile *profile, uint64_t bytes);
+uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
+
+#define DRIVER_CHECK() \
+    do { \
+        CUresult driver_result_ = driver_check(); \
+        if (driver_result_ != CUDA_SUCCESS) \
+            return driver_result_; \
+    } while (0)
+
+#endif

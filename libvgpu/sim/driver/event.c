@@ -1,0 +1,152 @@
+/* Events: operations without cost, stamped with the moment at which the device got to them. */
+#include <stdlib.h>
+
+#include "driver.h"
+
+#define NS_PER_MS 1000000.0
+
+/* Called by the core under the device's mutex; counts down the records under way. */
+void event_done(void *note, uint64_t at_ns) {
+    struct CUevent_st *event = note;
+    event->at_ns = at_ns;
+    if (__atomic_sub_fetch(&event->pending, 1, __ATOMIC_ACQ_REL) == 0 &&
+        __atomic_load_n(&event->destroyed, __ATOMIC_ACQUIRE))
+        free(event);
+}
+
+static bool is_event(const struct CUevent_st *event) {
+    return event && event->magic == MAGIC_EVENT;
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags) {
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!event || flags & ~7u)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags & CU_EVENT_INTERPROCESS)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct CUevent_st *created = calloc(1, sizeof *created);
+    if (!created)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    created->magic = MAGIC_EVENT;
+    created->context = context;
+    created->flags = flags;
+    *event = created;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+    DRIVER_CHECK();
+    if (!is_event(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct sim_device *device = event->context->device->device;
+    event->magic = 0;
+    pthread_mutex_lock(&device->mutex); /* against event_done */
+    bool idle = __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0;
+    __atomic_store_n(&event->destroyed, true, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&device->mutex);
+    if (idle)
+        free(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event) {
+    return cuEventDestroy_v2(event);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream handle) {
+    struct CUstream_st *stream;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!is_event(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->context->device != stream->context->device)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture)
+        return capture_record_event(event, stream);
+    event->capture = NULL;
+    __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
+    struct sim_submission submission = {.kind = SIM_OPERATION_EVENT, .note = event};
+    event->sequence = stream_submit(stream, &submission) + 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+    return flags & ~1u ? CUDA_ERROR_INVALID_VALUE : cuEventRecord(event, stream);
+}
+
+CUresult cuEventQuery(CUevent event) {
+    DRIVER_CHECK();
+    if (!is_event(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    CUresult result = capture_check_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
+        return CUDA_SUCCESS;
+    return sim_queue_query(event->context->device->device, event->sequence - 1)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+    DRIVER_CHECK();
+    if (!is_event(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    CUresult result = capture_check_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE))
+        sim_queue_wait(event->context->device->device, event->sequence - 1);
+    pool_trim_device(event->context->device, true);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
+    DRIVER_CHECK();
+    if (!milliseconds)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_event(start) || !is_event(end) || !start->sequence || !end->sequence ||
+        (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
+        start->context->device != end->context->device)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (start->capture || end->capture)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    struct sim_device *device = start->context->device->device;
+    if ((__atomic_load_n(&start->pending, __ATOMIC_ACQUIRE) &&
+         !sim_queue_query(device, start->sequence - 1)) ||
+        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) &&
+         !sim_queue_query(device, end->sequence - 1)))
+        return CUDA_ERROR_NOT_READY;
+    *milliseconds = (float)(((double)end->at_ns - (double)start->at_ns) / NS_PER_MS);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    return cuEventElapsedTime_v2(milliseconds, start, end);
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
+    struct CUstream_st *stream;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!is_event(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (flags & ~1u)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture || event->capture)
+        return capture_wait_event(stream, event);
+    /* One device: its queue is in order already. Another device's event is waited for here, on the
+     * host, which holds back more than it need but never less. */
+    if (event->context->device != stream->context->device && event->sequence)
+        sim_queue_wait(event->context->device->device, event->sequence - 1);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,109 @@
+/* cuInit and what can be asked without a device. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                        .failure = CUDA_ERROR_NOT_INITIALIZED};
+
+CUresult driver_check(void) {
+    return __builtin_expect(__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 1)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* As with the real driver, a child cannot go on with its parent's state nor start its own. */
+static void forget_in_child(void) {
+    if (driver.machine)
+        sim_machine_forget(driver.machine);
+    driver.forked = driver.machine != NULL;
+    driver.machine = NULL;
+    driver.ready = false;
+    pthread_mutex_init(&driver.mutex, NULL);
+    pthread_mutex_init(&memory_mutex, NULL);
+}
+
+static CUresult open_machine(void) {
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    if (!directory || !*directory)
+        return CUDA_ERROR_NO_DEVICE;
+    int error = sim_machine_open(directory, &driver.machine);
+    if (error) {
+        driver.machine = NULL;
+        fprintf(stderr, "simulated libcuda: no machine in %s (VGPU_SIM_MACHINE): %s\n", directory,
+                error == -EPROTO ? "its state file is damaged or of another version"
+                                 : strerror(-error));
+        return error == -ENOENT ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    pthread_atfork(NULL, NULL, forget_in_child);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuInit(unsigned int flags) {
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver.mutex);
+    CUresult result = CUDA_SUCCESS;
+    if (driver.forked)
+        result = CUDA_ERROR_NOT_INITIALIZED;
+    else if (!driver.ready) {
+        if (!driver.machine)
+            result = open_machine();
+        if (result == CUDA_SUCCESS && visible_find_devices() == 0)
+            result = CUDA_ERROR_NO_DEVICE;
+        if (result == CUDA_SUCCESS) {
+            mps_client_configure();
+            __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
+        }
+    }
+    pthread_mutex_unlock(&driver.mutex);
+    return result;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = DRIVER_VERSION;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **name) {
+    if (!name)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (error) {
+#define NAME(symbol, value, words) \
+    case symbol: \
+        *name = #symbol; \
+        return CUDA_SUCCESS;
+        VGPU_CURESULTS(NAME)
+#undef NAME
+    }
+    *name = NULL;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorString(CUresult error, const char **text) {
+    if (!text)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (error) {
+#define WORDS(symbol, value, words) \
+    case symbol: \
+        *text = words; \
+        return CUDA_SUCCESS;
+        VGPU_CURESULTS(WORDS)
+#undef WORDS
+    }
+    *text = NULL;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Private tables of NVIDIA's libraries (cudart and others): none is known here. */
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    if (!table || !id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *table = NULL;
+    return CUDA_ERROR_NOT_FOUND;
+}

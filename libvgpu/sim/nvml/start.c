@@ -1,0 +1,145 @@
+/* Initialisation, versions, names of errors and processes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nvml.h"
+#include "visible.h"
+
+#define CUDA_VERSION_SHOWN 13000
+#define DRIVER_VERSION_SHOWN "580.00.00"
+#define NVML_VERSION_SHOWN "13.580.00.00"
+
+struct nvml nvml = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* A child may go on using NVML: it gets a mapping of its own, with the same handles. */
+static void renew_in_child(void) {
+    pthread_mutex_init(&nvml.mutex, NULL);
+    if (!nvml.machine)
+        return;
+    sim_machine_forget(nvml.machine);
+    nvml.machine = NULL;
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    if (!directory || sim_machine_open(directory, &nvml.machine) != 0)
+        nvml.references = nvml.device_count = 0;
+}
+
+static nvmlReturn_t open_machine(void) {
+    static bool watching;
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    if (!directory || !*directory)
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    int error = sim_machine_open(directory, &nvml.machine);
+    if (error) {
+        nvml.machine = NULL;
+        fprintf(stderr, "simulated libnvidia-ml: no machine in %s (VGPU_SIM_MACHINE): %s\n",
+                directory,
+                error == -EPROTO ? "its state file is damaged or of another version"
+                                 : strerror(-error));
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    if (!watching)
+        watching = pthread_atfork(NULL, NULL, renew_in_child) == 0;
+    nvml.device_count = 0;
+    for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++) {
+        const struct sim_device_identity *identity =
+            &sim_machine_device(nvml.machine, i)->header->identity;
+        if (!visible_on_machine(identity->uuid))
+            continue;
+        nvml.devices[nvml.device_count] =
+            (struct nvmlDevice_st){.machine_index = i, .index = nvml.device_count};
+        nvml.device_count++;
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+    (void)flags; /* they only say how to do without GPUs */
+    pthread_mutex_lock(&nvml.mutex);
+    nvmlReturn_t result = nvml.references ? NVML_SUCCESS : open_machine();
+    if (result == NVML_SUCCESS)
+        nvml.references++;
+    pthread_mutex_unlock(&nvml.mutex);
+    return result;
+}
+
+nvmlReturn_t nvmlInit_v2(void) {
+    return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlInit(void) {
+    return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlShutdown(void) {
+    pthread_mutex_lock(&nvml.mutex);
+    nvmlReturn_t result = nvml.references ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (nvml.references && --nvml.references == 0) {
+        sim_machine_close(nvml.machine);
+        nvml.machine = NULL;
+        nvml.device_count = 0;
+    }
+    pthread_mutex_unlock(&nvml.mutex);
+    return result;
+}
+
+const char *nvmlErrorString(nvmlReturn_t error) {
+    switch (error) {
+#define WORDS(symbol, value, words) \
+    case symbol: \
+        return words;
+        VGPU_NVML_RESULTS(WORDS)
+#undef WORDS
+    }
+    return "Unknown Error";
+}
+
+nvmlReturn_t nvml_copy_text(char *target, unsigned int length, const char *text) {
+    if (strlen(text) >= length)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(target, text);
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t system_text(char *target, unsigned int length, const char *text) {
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    return target ? nvml_copy_text(target, length, text) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+    return system_text(version, length, DRIVER_VERSION_SHOWN);
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
+    return system_text(version, length, NVML_VERSION_SHOWN);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    if (!version)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *version = CUDA_VERSION_SHOWN;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
+    char path[64], text[1024];
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!name || length == 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return NVML_ERROR_NOT_FOUND;
+    size_t read = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[read] = '\0'; /* up to the end of the first word */
+    snprintf(name, length, "%s", text);
+    return NVML_SUCCESS;
+}
