@@ -216,6 +216,7 @@ def main(targets: list[str]) -> None:
         command: Any = build_ext(distribution)
         command.only = tuple(targets)
         command.inplace = True
+        command.verbose = 0
         command.ensure_finalized()
         command.run()
 

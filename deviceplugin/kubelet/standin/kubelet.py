@@ -82,11 +82,11 @@ class StandInKubelet:
         self._servers = [
             self._serve(
                 self.podresources_socket,
-                lambda s: podresources_rpc.add_PodResourcesListerServicer_to_server(resources, s),
+                lambda s: podresources_rpc.add_PodResourcesListerServicer_to_server(resources, s),  # type: ignore[no-untyped-call]
             ),
             self._serve(
                 self.plugin_socket,
-                lambda s: plugin_rpc.add_RegistrationServicer_to_server(
+                lambda s: plugin_rpc.add_RegistrationServicer_to_server(  # type: ignore[no-untyped-call]
                     Registration(self._register), s
                 ),
             ),

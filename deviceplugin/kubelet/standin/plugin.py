@@ -49,7 +49,7 @@ class Plugin:
         self.connected = True
         self._changed = changed
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
-        self._stub = rpc.DevicePluginStub(self._channel)
+        self._stub = rpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
         try:
             self.options = self._stub.GetDevicePluginOptions(
                 pb.Empty(), timeout=_DIAL_TIMEOUT_S, wait_for_ready=True
