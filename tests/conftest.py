@@ -16,6 +16,20 @@ from support.slices import Slice, make_slice
 COMPILE_SECONDS = 60
 
 
+# What is quick runs first; what measures time runs last, when nothing of ours runs beside it.
+FOLDERS = ("unit", "contract", "native", "integration", "e2e")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Orders the tests by folder, those marked ``timing`` at the end."""
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return item.get_closest_marker("timing") is not None, FOLDERS.index(folder)
+
+    items.sort(key=place)  # stable: the order within a file stays
+
+
 @pytest.fixture(scope="session")
 def compile_program(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     """Returns ``compile_program(source, *more, flags=())``: builds a test program, gives its path.

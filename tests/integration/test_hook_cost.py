@@ -1,0 +1,35 @@
+"""What a hooked launch may cost, in instructions: the gate that does not depend on the machine."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import hooks
+from benchmarks.nulldriver import build_client, build_driver
+from libvgpu.artifacts import shim_path
+
+# A launch of an uncapped and of a capped container within its budget.
+MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}}
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("valgrind") is None, reason="valgrind is not on PATH (apt install valgrind)"
+)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> hooks.Bench:
+    driver = build_driver(tmp_path_factory.mktemp("bench"))
+    return hooks.Bench(driver.parent, build_client("hooks_client", driver))
+
+
+@pytest.mark.parametrize("case", hooks.CASES[:2], ids=lambda case: case.title)
+@pytest.mark.parametrize("way", ["elf", "getproc"])
+def test_a_hooked_launch_stays_within_its_instructions(
+    bench: hooks.Bench, case: hooks.Case, way: str
+) -> None:
+    shim = Path(shim_path())
+
+    added = bench.count_instructions(shim, case, way) - bench.count_instructions(None, case, way)
+
+    assert 1 <= added <= MOST_INSTRUCTIONS[case.word][case.core_percent]
