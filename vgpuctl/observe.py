@@ -13,7 +13,13 @@ from pathlib import Path
 
 from libvgpu import allocations, region
 from libvgpu.errors import AllocationRefused, VgpuError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import (
+    WHOLE_CORE_PERCENT,
+    ComputeMode,
+    ContainerLimits,
+    DeviceLimit,
+    Family,
+)
 
 from . import ownership
 from .render import Row, seconds
@@ -131,6 +137,15 @@ def _is_used(usage: region.DeviceUsage) -> bool:
     return bool(usage.used_bytes or usage.launches or usage.refused_count or usage.peak_bytes)
 
 
+def _is_timed(limit: DeviceLimit | None) -> bool:
+    """Tells whether the shim measures GPU time: it does so only where it holds a cap."""
+    return (
+        limit is not None
+        and limit.compute_mode is not ComputeMode.OFF
+        and 0 < limit.core_percent < WHOLE_CORE_PERCENT
+    )
+
+
 def _row(
     found: Slice,
     limit: DeviceLimit | None,
@@ -163,7 +178,7 @@ def _row(
         ),
         "compute": limit.compute_mode.name.lower() if limit else None,
         "launches": own.launches if own else None,
-        "gpu_time_seconds": seconds(own.gpu_time_ns) if own else None,
+        "gpu_time_seconds": seconds(own.gpu_time_ns) if own and _is_timed(limit) else None,
         "held_seconds": seconds(own.held_ns) if own else None,
         "refused_count": own.refused_count if own else None,
         "last_refusal": (

@@ -8,8 +8,9 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``damaged``), ``problem`` (what is damaged), ``gpu_uuid, pid`` (as the container counts),
 ``process`` (its name), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
-launches, gpu_time_seconds, held_seconds`` (launches were held back that long), ``refused_count,
-last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
+launches, gpu_time_seconds`` (null where no cap is held, so that nothing is measured),
+``held_seconds`` (launches were held back that long), ``refused_count, last_refusal`` (null, or
+``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 
 from pathlib import Path

@@ -17,8 +17,8 @@ def row(tenant: Tenant, isolated: bool) -> Row:
         "gpu": view["uuid"][:12],
         "cuda": format_size(view["cuda_total_bytes"]),
         "nvml": format_size(view["nvml_total_bytes"]),
-        "granted": format_size(memory["granted_bytes"]),
-        "refusal": f"{memory['refusal_code']} {memory['refusal_name']}",
+        "granted": str(memory["granted_bytes"]),
+        "refusal": str(memory["refusal_code"]),
         "share": f"{compute['share_percent']:.1f} % of {asked.core_percent} %",
         "notes": "; ".join(tenant.notes) or ("own root file system" if isolated else ""),
     }
@@ -32,8 +32,8 @@ COLUMNS = tuple(
         ("GPU", "gpu", False),
         ("CUDA SEES", "cuda", True),
         ("NVML SEES", "nvml", True),
-        ("GRANTED", "granted", True),
-        ("REFUSED WITH", "refusal", False),
+        ("GRANTED BYTES", "granted", True),
+        ("REFUSAL", "refusal", True),
         ("SHARE (SIMULATED)", "share", True),
         ("HOW IT RUNS", "notes", False),
     )
