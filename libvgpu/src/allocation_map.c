@@ -79,7 +79,7 @@ static void remove_at(struct shard *shard, uint64_t at)
     shard->count--;
 }
 
-bool allocation_map_insert(const struct allocation *allocation)
+bool allocation_map_insert(const struct allocation *allocation, struct allocation *displaced)
 {
     struct shard *shard = shard_of(allocation->address);
     bool done = true;
@@ -88,7 +88,10 @@ bool allocation_map_insert(const struct allocation *allocation)
         done = grow(shard);
     if (done) {
         uint64_t at = find(shard, allocation->address);
-        shard->count += shard->entries[at].address == 0;
+        if (shard->entries[at].address == 0)
+            shard->count++;
+        else
+            *displaced = shard->entries[at];
         shard->entries[at] = *allocation;
     }
     pthread_mutex_unlock(&shard->lock);
@@ -114,16 +117,18 @@ bool allocation_map_take(uint64_t address, struct allocation *taken)
     return found;
 }
 
-bool allocation_map_take_of_context(uint64_t context, struct allocation *taken)
+bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *walk,
+                                    struct allocation *taken)
 {
-    for (int i = 0; i < SHARD_COUNT; i++) {
-        struct shard *shard = &shards[i];
+    for (; walk->shard < SHARD_COUNT; walk->shard++, walk->place = 0) {
+        struct shard *shard = &shards[walk->shard];
         pthread_mutex_lock(&shard->lock);
-        for (uint64_t at = 0; at < shard->capacity; at++) {
-            if (shard->entries[at].address == 0 || shard->entries[at].context != context)
+        for (; walk->place < shard->capacity; walk->place++) {
+            const struct allocation *entry = &shard->entries[walk->place];
+            if (entry->address == 0 || entry->context != context)
                 continue;
-            *taken = shard->entries[at];
-            remove_at(shard, at);
+            *taken = *entry;
+            remove_at(shard, walk->place); /* another may have moved here: look again */
             pthread_mutex_unlock(&shard->lock);
             return true;
         }

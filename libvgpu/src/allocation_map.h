@@ -19,14 +19,22 @@ struct allocation {
     uint32_t reserved;
 };
 
-/* False only when the kernel gives no memory for the table. */
-bool allocation_map_insert(const struct allocation *allocation);
+/* False only when the kernel gives no memory for the table. An entry that stood at that address goes
+ * into *displaced. */
+bool allocation_map_insert(const struct allocation *allocation, struct allocation *displaced);
 
 /* Takes the entry out; false when there is none. */
 bool allocation_map_take(uint64_t address, struct allocation *taken);
 
-/* Takes one entry of that context out; false when none is left. */
-bool allocation_map_take_of_context(uint64_t context, struct allocation *taken);
+/* How far a search through the whole map has come; begins all zero. */
+struct allocation_walk {
+    uint32_t shard;
+    uint64_t place;
+};
+
+/* Takes the next entry of that context out; false when none is left. */
+bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *walk,
+                                    struct allocation *taken);
 
 /* Empties the map and its locks, in the child of a fork. */
 void allocation_map_reset(void);

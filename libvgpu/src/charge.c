@@ -63,17 +63,40 @@ CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64
     return CUDA_SUCCESS;
 }
 
+/* `device` as devices.h gives it. */
+static CUresult reserve_found(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
+{
+    if (device != DEVICE_UNKNOWN)
+        return charge_reserve(charge, device, kind, bytes);
+    *charge = (struct charge){CHARGE_NONE, kind, bytes};
+    return CUDA_SUCCESS;
+}
+
 CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes)
 {
-    if (region_open() == REGION_NONE)
-        return charge_reserve(charge, CHARGE_NONE, kind, bytes);
-    CUdevice device;
-    if (real.cuCtxGetDevice != NULL && real.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
-        /* No context: nothing can be allocated, and the driver's own answer is the right one. */
-        *charge = (struct charge){CHARGE_NONE, kind, bytes};
+    bool counts = region_open() != REGION_NONE;
+    return reserve_found(charge, counts ? devices_current() : DEVICE_UNKNOWN, kind, bytes);
+}
+
+CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint64_t bytes)
+{
+    bool counts = region_open() != REGION_NONE;
+    return reserve_found(charge, counts ? devices_of_stream(stream) : DEVICE_UNKNOWN,
+                         VGPU_KIND_ASYNC, bytes);
+}
+
+CUresult charge_move(struct charge *charge, CUdeviceptr address)
+{
+    int device = region_open() == REGION_NONE ? DEVICE_UNKNOWN : devices_of_pointer(address);
+    if (device == DEVICE_UNKNOWN || device == charge->device)
         return CUDA_SUCCESS;
-    }
-    return charge_reserve(charge, devices_find(device), kind, bytes);
+    struct charge moved;
+    CUresult result = charge_reserve(&moved, device, charge->kind, charge->bytes);
+    if (result != CUDA_SUCCESS)
+        return result; /* the caller frees, and cancels what it has */
+    charge_cancel(charge);
+    *charge = moved;
+    return CUDA_SUCCESS;
 }
 
 CUresult charge_grow(struct charge *charge, uint64_t bytes)
@@ -101,6 +124,19 @@ void charge_cancel(const struct charge *charge)
         give_back(charge);
 }
 
+static void give_back(const struct charge *charge);
+
+/* Puts an entry into the map. What stood at that address was freed in a way nobody told us. */
+static void keep(const struct allocation *allocation)
+{
+    struct allocation displaced = {0};
+    if (!allocation_map_insert(allocation, &displaced))
+        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
+                 (unsigned long long)allocation->bytes);
+    if (displaced.address != 0)
+        give_back(&(struct charge){displaced.device, displaced.kind, displaced.bytes});
+}
+
 void charge_keep(const struct charge *charge, CUdeviceptr address)
 {
     if (charge->device < 0)
@@ -116,9 +152,7 @@ void charge_keep(const struct charge *charge, CUdeviceptr address)
         .device = (uint16_t)charge->device,
         .kind = charge->kind,
     };
-    if (!allocation_map_insert(&allocation))
-        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
-                 (unsigned long long)charge->bytes);
+    keep(&allocation);
 }
 
 CUresult charge_settle(const struct charge *charge, CUresult result, const CUdeviceptr *address)
@@ -154,14 +188,15 @@ void charge_taken(const struct allocation *taken, bool freed)
     struct charge charge = {taken->device, taken->kind, taken->bytes};
     if (freed)
         give_back(&charge);
-    else if (!allocation_map_insert(taken))
-        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
-                 (unsigned long long)taken->bytes);
+    else
+        keep(taken);
 }
 
 void charge_drop_context(CUcontext context)
 {
     struct allocation taken;
-    while (context != NULL && allocation_map_take_of_context((uint64_t)(uintptr_t)context, &taken))
+    struct allocation_walk walk = {0};
+    while (context != NULL &&
+           allocation_map_take_of_context((uint64_t)(uintptr_t)context, &walk, &taken))
         charge_taken(&taken, true);
 }

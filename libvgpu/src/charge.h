@@ -17,9 +17,14 @@ struct charge {
 };
 
 /* Reserves `bytes` on `device`. CUDA_SUCCESS (also without a slice), or what the hook returns to
- * its caller: CUDA_ERROR_OUT_OF_MEMORY. The pair of _current takes the current context's device. */
+ * its caller: CUDA_ERROR_OUT_OF_MEMORY. _current takes the current context's
+ * device, _stream that of the stream, for memory of pools. */
 CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes);
 CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes);
+CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint64_t bytes);
+
+/* Moves a reservation to the device that the driver really took the memory from. */
+CUresult charge_move(struct charge *charge, CUdeviceptr address);
 
 /* Changes a reservation once the driver has said how much it took. */
 CUresult charge_grow(struct charge *charge, uint64_t bytes);

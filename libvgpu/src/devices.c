@@ -1,5 +1,6 @@
 #include "devices.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "real.h"
@@ -34,6 +35,8 @@ int devices_find(CUdevice device)
     if (__builtin_expect(found[device] != UNKNOWN, 1))
         return found[device] - 2;
     int index = look_up(device);
+    if (index < 0)
+        return index; /* not kept: it may be a driver that is not initialised yet */
     found[device] = (signed char)(index + 2);
     return index;
 }
@@ -51,13 +54,51 @@ int devices_current(void)
 {
     CUdevice device;
     if (real.cuCtxGetDevice == NULL || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-        return DEVICE_NOT_OURS;
+        return DEVICE_UNKNOWN;
     return devices_find(device);
 }
 
-bool devices_has_context(void)
+/* Streams that are names for the current context's own, and so are what they stand for in a thread. */
+static bool is_name(CUstream stream)
+{
+    return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext current = NULL;
+    if (real.cuCtxGetCurrent == NULL || real.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
+        return NULL;
+    return current;
+}
+
+CUcontext devices_context_of(CUstream stream)
 {
     CUcontext context = NULL;
-    return real.cuCtxGetCurrent != NULL && real.cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
-           context != NULL;
+    if (is_name(stream) || real.cuStreamGetCtx == NULL ||
+        real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || context == NULL)
+        return current_context();
+    return context;
+}
+
+int devices_of_stream(CUstream stream)
+{
+    CUcontext context = devices_context_of(stream);
+    if (context == current_context() || real.cuCtxPushCurrent_v2 == NULL)
+        return devices_current();
+    if (real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return DEVICE_UNKNOWN;
+    int index = devices_current();
+    real.cuCtxPopCurrent_v2(&context);
+    return index;
+}
+
+int devices_of_pointer(CUdeviceptr address)
+{
+    int ordinal;
+    if (real.cuPointerGetAttribute == NULL ||
+        real.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) !=
+            CUDA_SUCCESS)
+        return DEVICE_UNKNOWN;
+    return devices_find(ordinal);
 }

@@ -3,8 +3,6 @@
 #ifndef VGPU_DEVICES_H
 #define VGPU_DEVICES_H
 
-#include <stdbool.h>
-
 #include "vgpu/cuda_api.h"
 #include "vgpu/nvml_api.h"
 
@@ -14,10 +12,21 @@
 int devices_find(CUdevice device);
 int devices_find_nvml(nvmlDevice_t device);
 
-/* The device of the calling thread's current context; DEVICE_NOT_OURS without one, too. */
+/* No context says which device is meant: nothing can happen, and the driver's own error is the right
+ * answer. */
+#define DEVICE_UNKNOWN (-2)
+
+/* The device of the calling thread's current context, DEVICE_UNKNOWN without one. */
 int devices_current(void);
 
-/* True when the calling thread has a current context. */
-bool devices_has_context(void);
+/* The context of a stream; for those that are names for the current context's own, the current one.
+ * NULL when there is none. */
+CUcontext devices_context_of(CUstream stream);
+
+/* The device that work on `stream` uses: its own context's, which need not be the current one. */
+int devices_of_stream(CUstream stream);
+
+/* The device that holds `address`. */
+int devices_of_pointer(CUdeviceptr address);
 
 #endif

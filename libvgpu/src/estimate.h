@@ -17,7 +17,7 @@ struct estimate {
     uint64_t key; /* 0: free */
     int64_t gpu_ns;
     uint32_t samples;
-    uint32_t unmeasured; /* launches in flight while there is no sample yet */
+    uint32_t given_up; /* measurements in a row that the launch itself spoilt */
 };
 
 struct estimates {

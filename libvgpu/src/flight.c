@@ -9,12 +9,35 @@
 #include "throttle.h"
 
 #define LEAST_ESTIMATE_NS 100
+#define MOST_GIVEN_UP 2
 
 struct lease lease;
+
+/* What a launch of this kind is charged. */
+static int64_t price_of(const struct estimate *estimate)
+{
+    return estimate->gpu_ns > LEAST_ESTIMATE_NS ? estimate->gpu_ns : LEAST_ESTIMATE_NS;
+}
 
 void flight_reset_lease(void)
 {
     memset(&lease, 0, sizeof lease);
+}
+
+/* Spreads what a batch took over its kinds of launch, in proportion to what each was expected to take. */
+static void learn(struct flight *flight, const struct batch *batch, int64_t gpu_ns)
+{
+    double ratio = batch->charged_ns > 0 ? (double)gpu_ns / (double)batch->charged_ns : 1;
+    for (uint32_t i = 0; i < batch->kind_count; i++) {
+        uint32_t launches = batch->kinds[i].launches;
+        if (launches == 0)
+            continue;
+        struct estimate *estimate = estimate_find(&flight->estimates, batch->kinds[i].key);
+        double own_ns = batch->kind_count == 1
+                            ? (double)gpu_ns
+                            : (double)price_of(estimate) * (double)launches * ratio;
+        estimate_learn(estimate, (int64_t)own_ns, launches);
+    }
 }
 
 /* Takes a batch out of the books of what is in flight, with what is now known of it. */
@@ -24,15 +47,12 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     flight->in_flight_ns -= batch->charged_ns;
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
-    if (is_measured)
-        share_charge(region_shared(device), now_ns, truth_ns - batch->charged_ns, throttle_percent(device));
-    if (batch->key == 0)
+    if (!is_measured)
         return;
-    struct estimate *estimate = estimate_find(&flight->estimates, batch->key);
-    estimate->unmeasured -= estimate->unmeasured < batch->launches ? estimate->unmeasured
-                                                                   : batch->launches;
-    if (is_measured)
-        estimate_learn(estimate, gpu_ns, batch->launches);
+    share_charge(region_shared(device), now_ns, truth_ns - batch->charged_ns,
+                 throttle_percent(device));
+    learn(flight, batch, gpu_ns);
+    flight->is_blind = false;
 }
 
 void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
@@ -44,15 +64,9 @@ void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
         settle(flight, device, &batch, outcome > 0, gpu_ns, now_ns);
 }
 
-/* What a launch of this kind is charged. */
-static int64_t price_of(const struct estimate *estimate)
-{
-    return estimate->gpu_ns > LEAST_ESTIMATE_NS ? estimate->gpu_ns : LEAST_ESTIMATE_NS;
-}
-
 /* Puts `launches` of a kind into the open batch, or takes them out again (negative). */
-static void charge(struct flight *flight, uint32_t device, int64_t price_ns, int64_t launches,
-                   int64_t now_ns)
+static void charge(struct flight *flight, uint32_t device, uint64_t key, int64_t price_ns,
+                   int64_t launches, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
     int64_t gpu_ns = launches * price_ns;
@@ -62,7 +76,7 @@ static void charge(struct flight *flight, uint32_t device, int64_t price_ns, int
         region_add(&region_counters(device)->gpu_time_ns, gpu_ns); /* not timed: as estimated */
         return;
     }
-    open->launches += (uint32_t)launches;
+    timing_count(open, key, launches);
     open->charged_ns += gpu_ns;
     flight->in_flight_ns += gpu_ns;
 }
@@ -75,7 +89,7 @@ void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns)
     lease.granted = 0;
     struct batch *open = timing_open_batch(&flight->timing);
     if (left > 0 && open != NULL)
-        charge(flight, device, flight->leased_price_ns, -left, now_ns);
+        charge(flight, device, flight->leased_key, flight->leased_price_ns, -left, now_ns);
 }
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -88,8 +102,8 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
 {
     struct batch *open = timing_open_batch(&flight->timing);
     if (estimate->samples < ESTIMATE_FIRST_BATCHES || turns_is_busy(&flight->turns) ||
-        capture_is_any())
-        return;
+        open->thread != 0 || capture_is_any())
+        return; /* a per-thread stream is another one in each thread, and a lease fits them all */
     int64_t price = price_of(estimate);
     int64_t room = lesser(THROTTLE_BATCH_NS - open->charged_ns,
                           THROTTLE_IN_FLIGHT_NS - flight->in_flight_ns);
@@ -98,7 +112,8 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
         lesser(room / price, slack_ns / (share_cost_ns(price, throttle_percent(device)) + 1));
     if (launches <= 0 || (lease.granted != 0 && lease.device != device))
         return;
-    charge(flight, device, price, launches, now_ns);
+    charge(flight, device, estimate->key, price, launches, now_ns);
+    flight->leased_key = estimate->key;
     flight->leased_price_ns = price;
     lease.object = object;
     lease.blocks = blocks;
@@ -108,11 +123,11 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
     __atomic_store_n(&lease.left, launches, __ATOMIC_RELEASE);
 }
 
-/* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is nobody's
- * GPU time. */
+/* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is
+ * nobody's GPU time. Not asked of a batch that its own launch is about to close. */
 static bool has_idled(const struct batch *open, int64_t now_ns)
 {
-    return now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;
+    return !open->ends_behind && now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;
 }
 
 /* Leaves an open batch unmeasured; its estimates stand. */
@@ -133,7 +148,7 @@ void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
     struct batch *open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return;
-    if (open->launches > 1 && has_idled(open, now_ns)) {
+    if (has_idled(open, now_ns)) {
         give_up_open(flight, device, now_ns);
         return;
     }
@@ -155,18 +170,34 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
                    CUstream stream, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    if (open != NULL && open->stream != stream)
+    if (open != NULL && (open->stream != stream || open->thread != timing_thread_of(stream) ||
+                         estimate->samples == 0)) /* a new kind is measured by itself */
         flight_close(flight, device, now_ns);
     if (timing_open_batch(&flight->timing) == NULL)
         timing_open(&flight->timing, stream, now_ns);
-    charge(flight, device, price_of(estimate), 1, now_ns);
+    charge(flight, device, estimate->key, price_of(estimate), 1, now_ns);
     open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return false; /* the driver cannot time it: its estimate stands */
-    open->key = open->launches == 1 || open->key == estimate->key ? estimate->key : 0;
-    if (estimate->samples == 0)
-        estimate->unmeasured++;
-    bool alone = flight->measure_next || open->launches >= estimate_batch_limit(estimate);
+    open->ends_behind = flight->measure_next || open->charged_ns >= THROTTLE_BATCH_NS ||
+                        open->launches >= estimate_batch_limit(estimate);
     flight->measure_next = false;
-    return alone || open->charged_ns >= THROTTLE_BATCH_NS;
+    return open->ends_behind;
+}
+
+void flight_close_behind(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    const struct batch *open = timing_open_batch(&flight->timing);
+    /* The driver can take milliseconds for a first launch (it loads the code), with our start event
+     * already on the idle GPU. Twice at most: a launch that is always slow must be learned, too. */
+    if (open != NULL && open->launches == 1 && now_ns > open->opened_ns + STALE_AFTER_NS) {
+        struct estimate *estimate = estimate_find(&flight->estimates, open->kinds[0].key);
+        if (estimate->given_up < MOST_GIVEN_UP) {
+            estimate->given_up++;
+            give_up_open(flight, device, now_ns);
+            return;
+        }
+        estimate->given_up = 0;
+    }
+    flight_close(flight, device, now_ns);
 }

@@ -23,8 +23,10 @@ struct flight {
     struct timing timing;
     struct estimates estimates;
     int64_t in_flight_ns;    /* charged and not measured yet */
+    uint64_t leased_key;
     int64_t leased_price_ns; /* of one launch of the lease */
     bool measure_next;       /* the last batch was lost: measure one launch alone */
+    bool is_blind;           /* no measurement has come back for long: do not wait for one */
 };
 
 /* Charges one launch and puts it into a batch on `stream`. True when the batch must end behind it. */
@@ -40,6 +42,9 @@ void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns);
 
 /* Ends the open batch, or gives it up if the GPU has idled in it. */
 void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* The same right behind the launch that ends it. */
+void flight_close_behind(struct flight *flight, uint32_t device, int64_t now_ns);
 
 /* Gives the open batch up if the GPU has idled in it by now. */
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns);

@@ -14,7 +14,7 @@ uint64_t gate_expected = 1;
 
 static void set_gate(const uint64_t *watch, uint64_t expected)
 {
-    __atomic_store_n(&gate_expected, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&gate_expected, UINT64_MAX, __ATOMIC_RELEASE); /* no word ever holds it */
     __atomic_store_n(&gate_watch, watch, __ATOMIC_RELEASE);
     __atomic_store_n(&gate_expected, expected, __ATOMIC_RELEASE);
 }
@@ -43,9 +43,9 @@ enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream
     default:
         return GATE_REFUSE;
     }
-    int index = devices_current();
-    if (index < 0) /* without a context the driver's own error is the right answer */
-        return devices_has_context() ? GATE_REFUSE : GATE_PASS;
+    int index = devices_of_stream(stream);
+    if (index < 0)
+        return index == DEVICE_UNKNOWN ? GATE_PASS : GATE_REFUSE;
     if (!throttle_is_capped((uint32_t)index)) {
         gate_refresh();
         return GATE_PASS;

@@ -35,22 +35,32 @@ void capture_resume(struct capture_pause pause)
         real.cuThreadExchangeStreamCaptureMode(&pause.mode);
 }
 
-#define BEGIN_CAPTURE(symbol) \
-    VGPU_EXPORT CUresult symbol(CUstream stream, CUstreamCaptureMode mode) \
+#define BEGIN_CAPTURE(symbol, arguments, values) \
+    VGPU_EXPORT CUresult symbol arguments \
     { \
         if (!real_load_cuda() || real.symbol == NULL) \
             return CUDA_ERROR_NOT_INITIALIZED; \
         /* counted before it begins: a launch on another thread must not be measured into it */ \
         __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
         throttle_before_wait(); /* nothing leased may go into it either */ \
-        CUresult result = real.symbol(stream, mode); \
+        CUresult result = real.symbol values; \
         if (result != CUDA_SUCCESS) \
             __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \
         return result; \
     }
 
-BEGIN_CAPTURE(cuStreamBeginCapture_v2)
-BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz)
+#define GRAPH_ARGUMENTS \
+    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, \
+     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+#define GRAPH_VALUES (stream, graph, dependencies, edges, count, mode)
+
+BEGIN_CAPTURE(cuStreamBeginCapture, (CUstream stream), (stream))
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, (CUstream stream), (stream))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode),
+              (stream, mode))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, GRAPH_ARGUMENTS, GRAPH_VALUES)
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GRAPH_ARGUMENTS, GRAPH_VALUES)
 
 /* An ended capture is over even when it was invalid; only a stream that was not captured keeps the
  * count. */

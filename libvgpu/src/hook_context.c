@@ -34,8 +34,10 @@ static void reset_in_child(void)
 {
     pthread_mutex_init(&context_lock, NULL);
     allocation_map_reset();
-    for (int i = 0; i < MOST_DEVICES; i++)
-        primary_charge[i] = (struct charge){0};
+    for (int i = 0; i < MOST_DEVICES; i++) {
+        primary_charge[i] = (struct charge){.device = CHARGE_NONE};
+        primary_context[i] = NULL;
+    }
 }
 
 static void lock_contexts(void)
@@ -122,7 +124,6 @@ static void close_primary(CUdevice device)
         real.cuDevicePrimaryCtxGetState == NULL ||
         real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active)
         return;
-    throttle_forget_context(primary_context[device]);
     charge_drop_context(primary_context[device]);
     charge_cancel(&primary_charge[device]);
     primary_context[device] = NULL;
@@ -134,6 +135,8 @@ static void close_primary(CUdevice device)
     { \
         NEED(symbol); \
         lock_contexts(); \
+        if (device >= 0 && device < MOST_DEVICES) /* our events end with it */ \
+            throttle_forget_context(primary_context[device]); \
         CUresult result = real.symbol(device); \
         if (result == CUDA_SUCCESS) \
             close_primary(device); \
@@ -141,7 +144,9 @@ static void close_primary(CUdevice device)
         return result; \
     }
 
+END_PRIMARY(cuDevicePrimaryCtxRelease)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2)
+END_PRIMARY(cuDevicePrimaryCtxReset)
 END_PRIMARY(cuDevicePrimaryCtxReset_v2)
 
 /* The charge of a created context is kept in the allocation map under the handle itself. */
@@ -159,7 +164,10 @@ static CUresult created(struct opening *opening, CUresult result, CUcontext *con
             .device = (uint16_t)opening->charge.device,
             .kind = VGPU_KIND_CONTEXT,
         };
-        allocation_map_insert(&allocation);
+        struct allocation displaced = {0};
+        allocation_map_insert(&allocation, &displaced);
+        if (displaced.address != 0)
+            charge_taken(&displaced, true);
     }
     return result;
 }
@@ -174,6 +182,12 @@ static CUresult created(struct opening *opening, CUresult result, CUcontext *con
         pthread_mutex_unlock(&context_lock); \
         return result; \
     } while (0)
+
+VGPU_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    NEED(cuCtxCreate);
+    CREATE_CONTEXT(real.cuCtxCreate(context, flags, device), context, device);
+}
 
 VGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
@@ -196,15 +210,18 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
     CREATE_CONTEXT(real.cuCtxCreate_v4(context, params, flags, device), context, device);
 }
 
-VGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
-{
-    NEED(cuCtxDestroy_v2);
-    lock_contexts();
-    CUresult result = real.cuCtxDestroy_v2(context);
-    if (result == CUDA_SUCCESS) {
-        throttle_forget_context(context);
-        charge_drop_context(context); /* its own charge is one of them */
+#define DESTROY_CONTEXT(symbol) \
+    VGPU_EXPORT CUresult symbol(CUcontext context) \
+    { \
+        NEED(symbol); \
+        lock_contexts(); \
+        throttle_forget_context(context); /* before the driver ends our events in it */ \
+        CUresult result = real.symbol(context); \
+        if (result == CUDA_SUCCESS) \
+            charge_drop_context(context); /* its own charge is one of them */ \
+        pthread_mutex_unlock(&context_lock); \
+        return result; \
     }
-    pthread_mutex_unlock(&context_lock);
-    return result;
-}
+
+DESTROY_CONTEXT(cuCtxDestroy)
+DESTROY_CONTEXT(cuCtxDestroy_v2)

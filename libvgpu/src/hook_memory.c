@@ -58,7 +58,7 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
     { \
         NEED(symbol); \
         struct charge charge; \
-        CUresult result = charge_reserve_current(&charge, VGPU_KIND_ASYNC, bytes); \
+        CUresult result = charge_reserve_stream(&charge, stream, bytes); \
         if (result != CUDA_SUCCESS) \
             return result; \
         return charge_settle(&charge, real.symbol(address, bytes, stream), address); \
@@ -73,10 +73,16 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz)
     { \
         NEED(symbol); \
         struct charge charge; \
-        CUresult result = charge_reserve_current(&charge, VGPU_KIND_ASYNC, bytes); \
+        CUresult result = charge_reserve_stream(&charge, stream, bytes); \
         if (result != CUDA_SUCCESS) \
             return result; \
-        return charge_settle(&charge, real.symbol(address, bytes, pool, stream), address); \
+        result = real.symbol(address, bytes, pool, stream); \
+        /* the pool may be another device's than the stream */ \
+        if (result == CUDA_SUCCESS && charge_move(&charge, *address) != CUDA_SUCCESS) { \
+            real.cuMemFreeAsync(*address, stream); \
+            result = CUDA_ERROR_OUT_OF_MEMORY; \
+        } \
+        return charge_settle(&charge, result, address); \
     }
 
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)

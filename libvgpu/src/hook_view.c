@@ -20,6 +20,7 @@ static struct view view_of(int device, uint64_t physical_free_bytes)
     if (device < 0)
         return view;
     struct ledger ledger = region_ledger((uint32_t)device);
+    ledger_sweep(&ledger); /* programs size their pools by what this shows */
     view.total_bytes = ledger_limit_bytes(&ledger);
     view.used_bytes = ledger_used_bytes(&ledger);
     if (view.used_bytes < view.total_bytes)

@@ -243,3 +243,14 @@ void ledger_force(const struct ledger *ledger, uint32_t slot, uint64_t bytes)
 {
     shift(ledger, slot, (int64_t)bytes);
 }
+
+void ledger_sweep(const struct ledger *ledger)
+{
+    uint32_t hi_slot = hi_slot_of(ledger);
+    for (uint32_t slot = 0; slot < hi_slot; slot++) {
+        uint64_t gen = gen_of(ledger, slot);
+        if (gen % 2 == 1 && word128_load(word_of(ledger, slot)).low != 0 &&
+            !ledger->is_held(ledger->is_held_context, slot))
+            ledger_reap(ledger, slot, gen);
+    }
+}

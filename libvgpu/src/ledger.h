@@ -63,6 +63,9 @@ void ledger_release(const struct ledger *ledger, uint32_t slot, uint64_t bytes);
 /* Takes `bytes` whatever the limit: for what the driver has already taken. */
 void ledger_force(const struct ledger *ledger, uint32_t slot, uint64_t bytes);
 
+/* Gives back what dead processes hold. */
+void ledger_sweep(const struct ledger *ledger);
+
 /* Gives everything back that `slot` holds, as long as its generation is still `gen` (odd). */
 void ledger_reap(const struct ledger *ledger, uint32_t slot, uint64_t gen);
 

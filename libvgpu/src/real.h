@@ -30,6 +30,10 @@
     CALL(cuDevicePrimaryCtxGetState) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
+    CALL(cuCtxPushCurrent_v2) \
+    CALL(cuCtxPopCurrent_v2) \
+    CALL(cuStreamGetCtx) \
+    CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
     CALL(cuThreadExchangeStreamCaptureMode) \
     CALL(cuEventCreate) \

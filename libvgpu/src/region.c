@@ -32,6 +32,22 @@ static struct vgpu_limits_copy limits_head;
 static struct vgpu_device_limit limits_devices[VGPU_MAX_DEVICES]; /* for their uuids */
 static void (*child_handlers[CHILD_HANDLERS])(void);
 
+/* Files are opened under the guard, and open is a cancellation point: a thread cancelled there would
+ * keep every fork of the process waiting. */
+static int guard_enter(void)
+{
+    int cancelling;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    pthread_mutex_lock(&fork_guard);
+    return cancelling;
+}
+
+static void guard_leave(int cancelling)
+{
+    pthread_mutex_unlock(&fork_guard);
+    pthread_setcancelstate(cancelling, NULL);
+}
+
 static void before_fork(void)
 {
     pthread_mutex_lock(&fork_guard);
@@ -120,9 +136,8 @@ static int open_files(const char *directory)
     return 0;
 }
 
-static enum region_state look(void)
+static enum region_state look(bool managed)
 {
-    bool managed = region_is_managed();
     const char *chosen = managed ? NULL : getenv("VGPU_DIR");
     const char *directory = chosen != NULL && chosen[0] != '\0' ? chosen : MANAGED_DIRECTORY;
     int result = open_files(directory);
@@ -141,12 +156,13 @@ enum region_state region_open(void)
     enum region_state seen = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
     if (__builtin_expect(seen != REGION_UNKNOWN, 1))
         return seen;
-    pthread_mutex_lock(&fork_guard);
+    bool managed = region_is_managed(); /* takes the loader's lock: never under ours */
+    int cancelling = guard_enter();
     if (state == REGION_UNKNOWN) {
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-        __atomic_store_n(&state, look(), __ATOMIC_RELEASE);
+        __atomic_store_n(&state, look(managed), __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&fork_guard);
+    guard_leave(cancelling);
     return state;
 }
 
@@ -156,17 +172,16 @@ bool region_claim(void)
         return true;
     if (region_open() != REGION_MAPPED)
         return false;
-    pthread_mutex_lock(&fork_guard);
+    int cancelling = guard_enter();
     if (!is_claimed) {
-        int result =
-            slot_claim(&own_slot, usage_path, usage_map, limits_map, limits_head.device_count);
+        int result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
         if (result == 0)
             __atomic_store_n(&is_claimed, true, __ATOMIC_RELEASE);
         else
             log_line(LOG_ERROR, "no place in %s for this process: %s", usage_path,
                      result == -EUSERS ? "all slots are taken" : strerror(-result));
     }
-    pthread_mutex_unlock(&fork_guard);
+    guard_leave(cancelling);
     return is_claimed;
 }
 

@@ -63,10 +63,11 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
         return theirs;
     if (!(row->nvml ? real_has_nvml() : real_has_cuda())) {
         /* Our exports must not make a program that probes for CUDA believe it is there. */
-        bool would_be_ours =
-            handle == RTLD_NEXT ||
-            (handle == RTLD_DEFAULT && real_dlsym(handle, name) == row->hook);
-        return would_be_ours ? (struct resolve_answer){NULL, 1} : theirs;
+        if (handle != RTLD_NEXT && real_dlsym(handle, name) != row->hook)
+            return theirs;
+        /* Asked of libc, which lacks it, the loader says so in dlerror, too. */
+        void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+        return (struct resolve_answer){libc != NULL ? real_dlsym(libc, name) : NULL, 1};
     }
     if (!(row->nvml ? real_load_nvml() : real_load_cuda()) || *row->driver == NULL)
         return theirs;

@@ -1,10 +1,31 @@
 #include "share.h"
 
 #define FULL_PERCENT 100
+#define MOST_DEBT_NS 3600000000000 /* an hour: beyond it the sums could overflow */
 
 int64_t share_cost_ns(int64_t gpu_ns, uint32_t percent)
 {
     return gpu_ns * FULL_PERCENT / (percent == 0 ? 1 : percent);
+}
+
+void share_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_t percent)
+{
+    uint64_t before = __atomic_load_n(&device->counted_percent, __ATOMIC_RELAXED);
+    if (before == percent || percent == 0 ||
+        !__atomic_compare_exchange_n(&device->counted_percent, &before, percent, 0,
+                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    if (before == 0 || before > FULL_PERCENT) /* nothing counted yet, or a tenant's garbage */
+        return;
+    int64_t virtual_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
+    int64_t moved_ns;
+    do {
+        int64_t ahead_ns = virtual_ns - now_ns;
+        if (virtual_ns == 0 || ahead_ns > MOST_DEBT_NS || ahead_ns < -MOST_DEBT_NS)
+            return;
+        moved_ns = now_ns + ahead_ns * (int64_t)before / percent;
+    } while (!__atomic_compare_exchange_n(&device->virtual_time_ns, &virtual_ns, moved_ns, 0,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
 void share_enter(struct vgpu_usage_device *device, int64_t now_ns)

@@ -26,6 +26,10 @@
 /* Returns what `gpu_ns` of GPU time cost in virtual time under a cap of `percent` (1..100). */
 int64_t share_cost_ns(int64_t gpu_ns, uint32_t percent);
 
+/* To be called when the cap may have changed: what V is ahead of the clock (or behind) was counted in
+ * the old one, and is converted once, by whichever process comes first. */
+void share_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_t percent);
+
 /* To be called when a launch enters, before it waits: clips the credit of a pause that ended now. */
 void share_enter(struct vgpu_usage_device *device, int64_t now_ns);
 

@@ -71,8 +71,9 @@ static uint64_t own_start_time(void)
 }
 
 /* Gives back what a dead user left, and makes the slot free and clean. */
-static void clean(uint32_t index, void *usage, const void *limits, uint32_t device_count)
+static void clean(uint32_t index, void *usage, const void *limits)
 {
+    uint32_t device_count = ((const struct vgpu_usage_header *)usage)->device_capacity;
     struct vgpu_usage_slot *row = usage_slot(usage, index);
     uint64_t gen = __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE);
     for (uint32_t device = 0; device < device_count; device++) {
@@ -108,13 +109,12 @@ static void occupy(uint32_t index, void *usage)
     __atomic_store_n(&row->gen, row->gen + 1, __ATOMIC_RELEASE);
 }
 
-static int claim_one(int descriptor, uint32_t index, void *usage, const void *limits,
-                     uint32_t device_count)
+static int claim_one(int descriptor, uint32_t index, void *usage, const void *limits)
 {
     int status = set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_WRLCK);
     if (status != 0)
         return status;
-    clean(index, usage, limits, device_count);
+    clean(index, usage, limits);
     status = set_lock(descriptor, index, VGPU_LOCK_LIFE, F_WRLCK);
     if (status != 0) {
         set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_UNLCK);
@@ -124,8 +124,7 @@ static int claim_one(int descriptor, uint32_t index, void *usage, const void *li
     return 0;
 }
 
-int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits,
-               uint32_t device_count)
+int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits)
 {
     int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0)
@@ -141,9 +140,9 @@ int slot_claim(struct slot *slot, const char *path, void *usage, const void *lim
     }
     int status = -EUSERS;
     for (uint32_t index = 0; index < VGPU_SLOT_COUNT; index++) {
-        status = claim_one(descriptor, index, usage, limits, device_count);
+        status = claim_one(descriptor, index, usage, limits);
         if (status == 0) {
-            *slot = (struct slot){index, device_count, page};
+            *slot = (struct slot){index, page};
             break;
         }
         if (status != -EAGAIN && status != -EACCES)

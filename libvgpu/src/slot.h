@@ -13,14 +13,12 @@
 
 struct slot {
     uint32_t index;
-    uint32_t device_count;
     void *life_page; /* keeps the locks; never touched */
 };
 
 /* Claims a slot of the mapped `usage` whose file is `path`; what a dead user left in it is given
  * back first. Returns 0, -EUSERS when all are taken, or another negative errno. */
-int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits,
-               uint32_t device_count);
+int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits);
 
 /* For ledger.is_held: `context` is the path of `usage`. Says 1 when it cannot be told. */
 int slot_is_held(void *context, uint32_t slot);

@@ -15,6 +15,11 @@
 #define POLL_FIRST_NS 20000
 #define POLL_MOST_NS 500000
 #define WAIT_FOR_GPU (-1)
+/* What is in flight may itself wait for what the program would do next (a kernel that polls host memory,
+ * a stream that waits for a value), so a launch is never held for the GPU without end. Launches whose
+ * length is known then wait for it no more until a measurement has come back: the virtual time, moved
+ * by estimates, still holds the share. Those nobody has measured yet go one by one, this far apart. */
+#define MOST_GPU_WAIT_NS 50000000
 
 static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
 
@@ -50,8 +55,10 @@ static int64_t blocked_until(struct flight *flight, uint32_t device,
     int64_t wait_ns = share_wait_ns(region_shared(device), now_ns, slack_ns);
     if (wait_ns > 0)
         return now_ns + wait_ns;
-    if (estimate->samples == 0 && estimate->unmeasured > 0)
+    if (estimate->samples == 0 && timing_holds(&flight->timing, estimate->key))
         return WAIT_FOR_GPU;
+    if (flight->is_blind)
+        return 0;
     if (flight->in_flight_ns > 0 &&
         flight->in_flight_ns + estimate->gpu_ns > THROTTLE_IN_FLIGHT_NS)
         return WAIT_FOR_GPU;
@@ -63,23 +70,28 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
 {
     int64_t since_ns = now_ns;
     int64_t poll_ns = POLL_FIRST_NS;
+    int64_t gpu_since_ns = 0;
     pthread_mutex_unlock(&flight->lock);
     turns_enter(&flight->turns);
     for (;;) {
         pthread_mutex_lock(&flight->lock);
         now_ns = waiting_now_ns();
         flight_harvest(flight, device, now_ns);
+        share_set_percent(region_shared(device), now_ns, throttle_percent(device));
         struct estimate *estimate = estimate_find(&flight->estimates, key);
         int64_t until_ns = blocked_until(flight, device, estimate, now_ns, 0);
-        if (until_ns == 0)
+        if (until_ns == 0 || !throttle_is_capped(device))
             break;
         flight_close(flight, device, now_ns);
         if (until_ns == WAIT_FOR_GPU) {
             struct batch *oldest = timing_oldest(&flight->timing);
+            gpu_since_ns = gpu_since_ns == 0 ? now_ns : gpu_since_ns;
             until_ns = now_ns + poll_ns;
-            if (oldest == NULL)
-                until_ns = now_ns; /* nothing to wait for after all: look again */
-            else if (oldest->predicted_end_ns > until_ns)
+            if (oldest == NULL || now_ns - gpu_since_ns > MOST_GPU_WAIT_NS + oldest->charged_ns) {
+                flight->is_blind = estimate->samples > 0;
+                break;
+            }
+            if (oldest->predicted_end_ns > until_ns)
                 until_ns = oldest->predicted_end_ns;
             else if (poll_ns < POLL_MOST_NS)
                 poll_ns *= 2;
@@ -100,6 +112,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     uint64_t key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
     region_on_child(reset_in_child);
+    share_set_percent(region_shared(device), now_ns, throttle_percent(device));
     share_enter(region_shared(device), now_ns);
     pthread_mutex_lock(&flight->lock);
     flight_revoke(flight, device, now_ns);
@@ -124,7 +137,7 @@ void throttle_after(uint32_t device)
 {
     struct flight *flight = &flights[device];
     pthread_mutex_lock(&flight->lock);
-    flight_close(flight, device, waiting_now_ns());
+    flight_close_behind(flight, device, waiting_now_ns());
     pthread_mutex_unlock(&flight->lock);
 }
 
@@ -137,7 +150,9 @@ void throttle_before_wait(void)
         if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED))
             continue;
         pthread_mutex_lock(&flight->lock);
-        flight_close(flight, device, waiting_now_ns());
+        const struct batch *open = timing_open_batch(&flight->timing);
+        if (open != NULL && !open->ends_behind) /* else its own launch is about to close it */
+            flight_close(flight, device, waiting_now_ns());
         pthread_mutex_unlock(&flight->lock);
     }
 }

@@ -1,8 +1,11 @@
 #include "timing.h"
 
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "capture.h"
+#include "devices.h"
 #include "real.h"
 
 #define NS_PER_MS 1000000.0f
@@ -22,11 +25,35 @@ struct batch *timing_oldest(struct timing *timing)
     return timing->count > (timing->is_open ? 1u : 0u) ? at(timing, 0) : NULL;
 }
 
-/* Gives the batch events of the current context. They are kept for its place in the ring. */
-static bool prepare_events(struct timing *timing, struct batch *batch)
+/* Around our own driver calls: in the batch's context, whatever the calling thread's is, and leaving
+ * captures alone. */
+struct visit {
+    struct capture_pause pause;
+    bool is_pushed;
+};
+
+static struct visit visit_begin(CUcontext context)
 {
-    CUcontext context = NULL;
-    if (real.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == NULL)
+    struct visit visit = {capture_pause(), false};
+    CUcontext current = NULL;
+    real.cuCtxGetCurrent(&current);
+    if (context != NULL && context != current)
+        visit.is_pushed = real.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    return visit;
+}
+
+static void visit_end(struct visit visit)
+{
+    CUcontext left;
+    if (visit.is_pushed)
+        real.cuCtxPopCurrent_v2(&left);
+    capture_resume(visit.pause);
+}
+
+/* Gives the batch events of `context`, the current one. They are kept for its place in the ring. */
+static bool prepare_events(struct timing *timing, struct batch *batch, CUcontext context)
+{
+    if (context == NULL)
         return false;
     if (batch->context == context)
         return true;
@@ -47,27 +74,70 @@ static bool prepare_events(struct timing *timing, struct batch *batch)
     return true;
 }
 
+/* Asked of the driver for every event, whatever the hooks of capture have counted: one recorded in a
+ * capture would become part of the program's graph. */
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return real.cuStreamIsCapturing != NULL &&
+           (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+int timing_thread_of(CUstream stream)
+{
+    return stream == CU_STREAM_PER_THREAD ? (int)syscall(SYS_gettid) : 0;
+}
+
+bool timing_holds(const struct timing *timing, uint64_t key)
+{
+    for (uint32_t i = 0; i < timing->count; i++) {
+        const struct batch *batch = &timing->ring[(timing->first + i) % TIMING_BATCHES];
+        for (uint32_t kind = 0; kind < batch->kind_count; kind++)
+            if (batch->kinds[kind].key == key && batch->kinds[kind].launches > 0)
+                return true;
+    }
+    return false;
+}
+
+void timing_count(struct batch *batch, uint64_t key, int64_t launches)
+{
+    batch->launches += (uint32_t)launches;
+    for (uint32_t i = 0; i < batch->kind_count; i++)
+        if (batch->kinds[i].key == key) {
+            batch->kinds[i].launches += (uint32_t)launches;
+            return;
+        }
+    if (batch->kind_count < BATCH_KINDS)
+        batch->kinds[batch->kind_count++] = (struct batch_kind){key, (uint32_t)launches};
+}
+
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
 {
     if (timing->count == TIMING_BATCHES || timing->is_open)
         return false;
     struct batch *batch = at(timing, timing->count);
-    struct capture_pause pause = capture_pause();
-    bool done = prepare_events(timing, batch);
+    CUcontext context = devices_context_of(stream);
+    struct visit visit = visit_begin(context);
+    bool done = prepare_events(timing, batch, context);
     /* The end that covers what was measured so far may be this place's own from the last round. */
     if (done && timing->cover == batch->end)
         timing->cover = NULL;
-    if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
+    if (done && is_captured(stream))
+        done = false;
+    else if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
         batch->context = NULL; /* of a context that ended, or a stream of another one */
         done = false;
     }
-    capture_resume(pause);
+    visit_end(visit);
     if (!done)
         return false;
     batch->stream = stream;
     batch->charged_ns = 0;
+    batch->thread = timing_thread_of(stream);
+    batch->ends_behind = false;
     batch->launches = 0;
-    batch->key = 0;
+    batch->kind_count = 0;
     batch->opened_ns = now_ns;
     timing->count++;
     timing->is_open = true;
@@ -87,9 +157,11 @@ bool timing_close(struct timing *timing, int64_t now_ns)
     struct batch *batch = timing_open_batch(timing);
     if (batch == NULL)
         return false;
-    struct capture_pause pause = capture_pause();
-    bool done = real.cuEventRecord(batch->end, batch->stream) == CUDA_SUCCESS;
-    capture_resume(pause);
+    struct visit visit = visit_begin(batch->context);
+    /* Another thread's default stream cannot be named from here. */
+    bool done = batch->thread == timing_thread_of(batch->stream) && !is_captured(batch->stream) &&
+                real.cuEventRecord(batch->end, batch->stream) == CUDA_SUCCESS;
+    visit_end(visit);
     if (!done) {
         timing_drop_open(timing);
         return false;
@@ -121,15 +193,39 @@ static bool measure(struct timing *timing, const struct batch *batch, int64_t *g
     return true;
 }
 
+/* Makes the first batch that the GPU is through with the oldest one: a long kernel on one stream must
+ * not hide what has ended on others. Returns what the driver said of it. */
+static CUresult bring_forward(struct timing *timing)
+{
+    uint32_t closed = timing->count - (timing->is_open ? 1u : 0u);
+    CUstream blocked = at(timing, 0)->stream;
+    for (uint32_t i = 0; i < closed; i++) {
+        if (i > 0 && at(timing, i)->stream == blocked)
+            continue; /* behind one that still runs */
+        CUresult result = real.cuEventQuery(at(timing, i)->end);
+        if (result == CUDA_ERROR_NOT_READY) {
+            blocked = at(timing, i)->stream;
+            continue;
+        }
+        struct batch found = *at(timing, i);
+        for (uint32_t j = i; j > 0; j--)
+            *at(timing, j) = *at(timing, j - 1);
+        *at(timing, 0) = found;
+        return result;
+    }
+    return CUDA_ERROR_NOT_READY;
+}
+
 int timing_harvest(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 {
     struct batch *oldest = timing_oldest(timing);
     if (oldest == NULL)
         return 0;
-    struct capture_pause pause = capture_pause();
-    CUresult result = real.cuEventQuery(oldest->end);
+    struct visit visit = visit_begin(oldest->context);
+    CUresult result = bring_forward(timing);
+    oldest = timing_oldest(timing);
     bool measured = result == CUDA_SUCCESS && measure(timing, oldest, gpu_ns);
-    capture_resume(pause);
+    visit_end(visit);
     if (result == CUDA_ERROR_NOT_READY)
         return 0;
     *batch = *oldest;

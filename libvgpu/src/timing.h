@@ -17,17 +17,27 @@
 #include "vgpu/cuda_api.h"
 
 #define TIMING_BATCHES 16
+#define BATCH_KINDS 8
+
+/* How many launches of one kind a batch holds. */
+struct batch_kind {
+    uint64_t key;
+    uint32_t launches;
+};
 
 struct batch {
     CUevent start;
     CUevent end;
     CUcontext context; /* of the events; NULL: there are none */
     CUstream stream;
+    int thread;        /* whose per-thread default stream it is; 0 for any other stream */
+    bool ends_behind;  /* it is closed right behind its last launch, by that launch */
     int64_t charged_ns;
     int64_t opened_ns;
     int64_t predicted_end_ns;
     uint32_t launches;
-    uint64_t key; /* of all its launches, 0 when they differ */
+    uint32_t kind_count;                   /* further kinds are not learned from */
+    struct batch_kind kinds[BATCH_KINDS];
 };
 
 struct timing {
@@ -41,6 +51,15 @@ struct timing {
 
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns);
+
+/* True while a batch holds launches of that kind. */
+bool timing_holds(const struct timing *timing, uint64_t key);
+
+/* Counts launches of a kind in the batch, or takes them out again (negative). */
+void timing_count(struct batch *batch, uint64_t key, int64_t launches);
+
+/* The calling thread's number where `stream` means its own default stream, else 0. */
+int timing_thread_of(CUstream stream);
 
 /* The open batch, or NULL. */
 struct batch *timing_open_batch(struct timing *timing);

@@ -24,7 +24,9 @@ void waiting_sleep_until(int64_t until_ns)
     prctl(PR_SET_TIMERSLACK, 1ul);
     struct timespec until = {until_ns / SECOND_NS, until_ns % SECOND_NS};
     int saved_errno = errno;
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+    /* Not clock_nanosleep: that is a cancellation point, and the sleeper has the turn. */
+    while (syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0 &&
+           errno == EINTR)
         continue;
     errno = saved_errno;
     if (slack > 0)

@@ -136,7 +136,8 @@ struct vgpu_usage_device {
     uint64_t busy_until_ns;      /* when the work in flight is predicted to end */
     uint64_t demand;             /* who waits for a grant; used by the arbiter */
     uint64_t yields;
-    uint8_t reserved1[32];
+    uint64_t counted_percent;    /* the cap that virtual_time_ns is counted in; 0: none yet */
+    uint8_t reserved1[24];
     uint8_t reserved2[128];
 };
 

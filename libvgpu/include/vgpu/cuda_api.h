@@ -872,6 +872,9 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *a
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                     const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                     size_t count, CUstreamCaptureMode mode);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id);
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
@@ -898,6 +901,7 @@ VGPU_TWIN_PTSZ(cuStreamAddCallback);
 VGPU_TWIN_PTSZ(cuStreamIsCapturing);
 VGPU_TWIN_PTSZ(cuStreamBeginCapture);
 VGPU_TWIN_PTSZ(cuStreamBeginCapture_v2);
+VGPU_TWIN_PTSZ(cuStreamBeginCaptureToGraph);
 VGPU_TWIN_PTSZ(cuStreamEndCapture);
 VGPU_TWIN_PTSZ(cuStreamGetCaptureInfo);
 VGPU_TWIN_PTSZ(cuStreamGetCaptureInfo_v2);
