@@ -17,7 +17,10 @@ static int look_up(CUdevice device)
     CUuuid uuid;
     __typeof__(real.cuDeviceGetUuid_v2) get =
         real.cuDeviceGetUuid_v2 != NULL ? real.cuDeviceGetUuid_v2 : real.cuDeviceGetUuid;
-    if (get == NULL || get(&uuid, device) != CUDA_SUCCESS)
+    CUresult result = get != NULL ? get(&uuid, device) : CUDA_ERROR_NOT_SUPPORTED;
+    if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_DEVICE)
+        return DEVICE_UNKNOWN;
+    if (result != CUDA_SUCCESS)
         return DEVICE_NOT_OURS;
     const unsigned char *b = (const unsigned char *)uuid.bytes;
     char text[UUID_TEXT_BYTES];
@@ -36,7 +39,7 @@ int devices_find(CUdevice device)
         return found[device] - 2;
     int index = look_up(device);
     if (index < 0)
-        return index; /* not kept: it may be a driver that is not initialised yet */
+        return index; /* not kept: a later call may know more */
     found[device] = (signed char)(index + 2);
     return index;
 }

@@ -8,13 +8,13 @@
 
 #define DEVICE_NOT_OURS (-1)
 
-/* Index in `limits`, or DEVICE_NOT_OURS. The region is mapped. */
+/* There is no such device, no context that says which is meant, or the driver is not initialised:
+ * nothing can happen, and the driver's own error is the right answer. */
+#define DEVICE_UNKNOWN (-2)
+
+/* Index in `limits`, DEVICE_NOT_OURS or DEVICE_UNKNOWN. The region is mapped. */
 int devices_find(CUdevice device);
 int devices_find_nvml(nvmlDevice_t device);
-
-/* No context says which device is meant: nothing can happen, and the driver's own error is the right
- * answer. */
-#define DEVICE_UNKNOWN (-2)
 
 /* The device of the calling thread's current context, DEVICE_UNKNOWN without one. */
 int devices_current(void);

@@ -201,3 +201,12 @@ void flight_close_behind(struct flight *flight, uint32_t device, int64_t now_ns)
     }
     flight_close(flight, device, now_ns);
 }
+
+void flight_forget(struct flight *flight, uint32_t device, CUcontext context, int64_t now_ns)
+{
+    struct batch batch;
+    flight_revoke(flight, device, now_ns);
+    while (timing_take_of_context(&flight->timing, context, &batch))
+        settle(flight, device, &batch, false, 0, now_ns);
+    timing_forget_context(&flight->timing, context);
+}

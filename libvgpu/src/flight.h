@@ -49,6 +49,9 @@ void flight_close_behind(struct flight *flight, uint32_t device, int64_t now_ns)
 /* Gives the open batch up if the GPU has idled in it by now. */
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns);
 
+/* Settles what is left of a context that is about to end, as estimated. */
+void flight_forget(struct flight *flight, uint32_t device, CUcontext context, int64_t now_ns);
+
 /* Settles every batch that the GPU is through with. */
 void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns);
 

@@ -59,6 +59,8 @@ static CUresult open_begin(struct opening *opening, CUdevice device)
     if (region_open() == REGION_NONE)
         return CUDA_SUCCESS;
     int index = region_open() == REGION_MAPPED ? devices_find(device) : DEVICE_NOT_OURS;
+    if (index == DEVICE_UNKNOWN)
+        return CUDA_SUCCESS; /* the driver says why */
     uint64_t estimate = index >= 0 ? context_cost_estimate((uint32_t)index) : 0;
     CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
     opening->is_measured = result == CUDA_SUCCESS && estimate == 0;
@@ -134,9 +136,9 @@ static void close_primary(CUdevice device)
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
         NEED(symbol); \
-        lock_contexts(); \
         if (device >= 0 && device < MOST_DEVICES) /* our events end with it */ \
-            throttle_forget_context(primary_context[device]); \
+            throttle_forget_context(__atomic_load_n(&primary_context[device], __ATOMIC_RELAXED)); \
+        lock_contexts(); \
         CUresult result = real.symbol(device); \
         if (result == CUDA_SUCCESS) \
             close_primary(device); \
@@ -214,8 +216,8 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
     VGPU_EXPORT CUresult symbol(CUcontext context) \
     { \
         NEED(symbol); \
-        lock_contexts(); \
         throttle_forget_context(context); /* before the driver ends our events in it */ \
+        lock_contexts(); \
         CUresult result = real.symbol(context); \
         if (result == CUDA_SUCCESS) \
             charge_drop_context(context); /* its own charge is one of them */ \

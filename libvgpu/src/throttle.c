@@ -20,6 +20,9 @@
  * length is known then wait for it no more until a measurement has come back: the virtual time, moved
  * by estimates, still holds the share. Those nobody has measured yet go one by one, this far apart. */
 #define MOST_GPU_WAIT_NS 50000000
+/* A context that ends waits this long for its measurements, or a program could run its work in one
+ * context after another unmeasured. The driver waits for the work anyway. */
+#define MOST_ENDING_NS 2000000000
 
 static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
 
@@ -157,15 +160,32 @@ void throttle_before_wait(void)
     }
 }
 
+/* True while a batch of that context is not measured. */
+static bool is_running(const struct timing *timing, CUcontext context)
+{
+    for (uint32_t i = 0; i < timing->count; i++)
+        if (timing->ring[(timing->first + i) % TIMING_BATCHES].context == context)
+            return true;
+    return false;
+}
+
 void throttle_forget_context(CUcontext context)
 {
-    if (region_open() != REGION_MAPPED)
+    if (region_open() != REGION_MAPPED || context == NULL)
         return;
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = &flights[device];
+        int64_t give_up_ns = waiting_now_ns() + MOST_ENDING_NS;
         pthread_mutex_lock(&flight->lock);
-        flight_revoke(flight, device, waiting_now_ns());
-        flight->in_flight_ns -= timing_forget_context(&flight->timing, context);
+        flight_close(flight, device, waiting_now_ns());
+        flight_harvest(flight, device, waiting_now_ns());
+        while (is_running(&flight->timing, context) && waiting_now_ns() < give_up_ns) {
+            pthread_mutex_unlock(&flight->lock);
+            waiting_sleep_until(waiting_now_ns() + POLL_MOST_NS);
+            pthread_mutex_lock(&flight->lock);
+            flight_harvest(flight, device, waiting_now_ns());
+        }
+        flight_forget(flight, device, context, waiting_now_ns());
         pthread_mutex_unlock(&flight->lock);
     }
 }

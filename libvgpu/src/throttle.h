@@ -38,7 +38,7 @@ void throttle_after(uint32_t device);
  * measured, and nothing leased may go into the capture. */
 void throttle_before_wait(void);
 
-/* A context has ended, and our events in it. */
+/* A context is about to end, and our events in it: waits for what they measure. Without any lock held. */
 void throttle_forget_context(CUcontext context);
 
 #endif

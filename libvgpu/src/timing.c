@@ -234,22 +234,28 @@ int timing_harvest(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
     return measured ? 1 : -1;
 }
 
-int64_t timing_forget_context(struct timing *timing, CUcontext context)
+bool timing_take_of_context(struct timing *timing, CUcontext context, struct batch *batch)
 {
-    int64_t dropped_ns = 0;
-    bool holds = false;
-    for (uint32_t i = 0; i < timing->count; i++)
-        holds = holds || at(timing, i)->context == context;
-    for (uint32_t i = 0; holds && i < timing->count; i++)
-        dropped_ns += at(timing, i)->charged_ns;
-    if (holds) { /* contexts end rarely: the batches of others go along, their estimates stand */
-        timing->count = 0;
-        timing->is_open = false;
+    for (uint32_t i = 0; i < timing->count; i++) {
+        if (at(timing, i)->context != context)
+            continue;
+        *batch = *at(timing, i);
+        if (i == timing->count - 1)
+            timing->is_open = false;
+        for (uint32_t j = i; j + 1 < timing->count; j++)
+            *at(timing, j) = *at(timing, j + 1);
+        *at(timing, timing->count - 1) = *batch; /* its events stay with the free place */
+        timing->count--;
+        return true;
     }
+    return false;
+}
+
+void timing_forget_context(struct timing *timing, CUcontext context)
+{
     for (int i = 0; i < TIMING_BATCHES; i++)
         if (timing->ring[i].context == context)
             timing->ring[i].context = NULL;
     if (timing->cover_context == context)
         timing->cover = NULL;
-    return dropped_ns;
 }

@@ -77,7 +77,10 @@ void timing_drop_open(struct timing *timing);
  * when it still runs (or there is none), -1 when it cannot be told and was dropped. */
 int timing_harvest(struct timing *timing, struct batch *batch, int64_t *gpu_ns);
 
-/* Drops what belongs to a context that has ended. Returns the charged time that was dropped. */
-int64_t timing_forget_context(struct timing *timing, CUcontext context);
+/* Takes a batch of that context out unmeasured, the open one too; false when there is none left. */
+bool timing_take_of_context(struct timing *timing, CUcontext context, struct batch *batch);
+
+/* Forgets the events in a context that is about to end. */
+void timing_forget_context(struct timing *timing, CUcontext context);
 
 #endif

@@ -1,0 +1,43 @@
+"""What killed processes held is free again for the next one, from its first look on."""
+
+import signal
+from collections.abc import Callable
+
+from libvgpu.sim import Machine
+from support.slices import Slice
+
+SliceOf = Callable[..., Slice]
+GIB = 1 << 30
+HOLDERS = 3
+HELD_BYTES = 300 << 20
+
+HOLD = """
+import sys
+from support.cuda_client import *
+open_context()
+check(driver.cuMemAlloc(int(sys.argv[1])))
+print("held", flush=True)
+sys.stdin.readline()
+"""
+LOOK = """
+from support.cuda_client import *
+open_context()
+print(*check(driver.cuMemGetInfo()))
+"""
+
+
+def test_what_killed_processes_held_is_shown_as_free(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=GIB)
+    holders = [part.start(HOLD, str(HELD_BYTES)) for _ in range(HOLDERS)]
+    for holder in holders:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    before, _ = map(int, part.run(LOOK))
+    for holder in holders:
+        holder.send_signal(signal.SIGKILL)
+    for holder in holders:
+        holder.wait()
+
+    free, total = map(int, part.run(LOOK))
+
+    assert before == GIB - HOLDERS * HELD_BYTES
+    assert (free, total) == (GIB, GIB)

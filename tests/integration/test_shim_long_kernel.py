@@ -1,0 +1,52 @@
+"""A long kernel on one stream does not hold up the launches on another."""
+
+from collections.abc import Callable
+
+import pytest
+
+from libvgpu.sim import Machine
+from support.slices import Slice
+
+SliceOf = Callable[..., Slice]
+GIB = 1 << 30
+CAP_PERCENT = 90
+LONGEST_LAUNCH_SECONDS = 0.2
+NOT_READY = 600
+KNOWN_LAUNCHES, LAUNCHES_BESIDE = 30, 400
+
+# The short kernels are known before; the long one, of another grid, has never been measured. Those
+# beside it are more than may be in flight unmeasured, and fewer than the device's queue takes.
+LONG = """
+import os, sys
+from support.cuda_client import *
+open_context()
+short, long = Spinner(20_000), Spinner(3_000_000_000)
+for _ in range(int(sys.argv[1])):
+    short.launch()
+    short.wait()
+time.sleep(0.05)
+check(driver.cuLaunchKernel(long._function, 64, 1, 1, 1, 1, 1, 0, long.stream,
+                            ctypes.addressof(long._arguments), 0))
+longest = 0.0
+for _ in range(int(sys.argv[2])):
+    start = time.monotonic()
+    short.launch()
+    longest = max(longest, time.monotonic() - start)
+print(longest, int(driver.cuStreamQuery(long.stream)[0]), flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+
+
+def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
+
+    process = part.start(LONG, str(KNOWN_LAUNCHES), str(LAUNCHES_BESIDE))
+    assert process.stdout is not None
+    longest_seconds, state = process.stdout.readline().split()
+
+    assert float(longest_seconds) < LONGEST_LAUNCH_SECONDS
+    assert int(state) == NOT_READY  # the long one ran all the while
+    assert part.usage().devices[0].launches == KNOWN_LAUNCHES + 1 + LAUNCHES_BESIDE
