@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test lint fmt check bench wheel protos clean
@@ -36,13 +37,15 @@ test: build  ## run all tests (no GPU, no root and no network needed)
 lint: build  ## check style, types and layering; C warnings are errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python -m libvgpu._build --werror
 
-fmt: $(READY)  ## format the Python code
+fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
 
 check: lint test  ## what CI runs
 

@@ -2,8 +2,9 @@
  * A libcuda.so.1 that does nothing and returns at once, so that what remains of a call's time is
  * the call itself and whatever is hooked in front of it. One device of 80 GiB; addresses and
  * handles are constants. A launch takes 1 ns of "device time", which events tell: so little that
- * no cap ever holds one back. Entry points that need no answer only return success; they, and the table
- * behind cuGetProcAddress, are generated from the shim's hook table by benchmarks/nulldriver.py.
+ * no cap ever holds one back. Entry points that need no answer only return success; they, and the
+ * table behind cuGetProcAddress, are generated from the shim's hook table by
+ * benchmarks/nulldriver.py.
  */
 #include "vgpu/cuda_api.h"
 
@@ -19,7 +20,7 @@
 void *null_driver_find(const char *name, int version);
 
 static char any_object[64]; /* what every handle but an event points to */
-static uint64_t launches;    /* of one thread: the client has no second */
+static uint64_t launches;   /* of one thread: the client has no second */
 
 CUresult cuDriverGetVersion(int *version)
 {

@@ -19,8 +19,8 @@ struct allocation {
     uint32_t reserved;
 };
 
-/* False only when the kernel gives no memory for the table. An entry that stood at that address goes
- * into *displaced. */
+/* False only when the kernel gives no memory for the table. An entry that stood at that address
+ * goes into *displaced. */
 bool allocation_map_insert(const struct allocation *allocation, struct allocation *displaced);
 
 /* Takes the entry out; false when there is none. */

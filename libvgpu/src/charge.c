@@ -104,8 +104,7 @@ CUresult charge_grow(struct charge *charge, uint64_t bytes)
     if (charge->device < 0 || bytes <= charge->bytes)
         return CUDA_SUCCESS;
     struct charge more;
-    CUresult result =
-        charge_reserve(&more, charge->device, charge->kind, bytes - charge->bytes);
+    CUresult result = charge_reserve(&more, charge->device, charge->kind, bytes - charge->bytes);
     if (result == CUDA_SUCCESS)
         charge->bytes = bytes;
     return result;

@@ -61,7 +61,8 @@ int devices_current(void)
     return devices_find(device);
 }
 
-/* Streams that are names for the current context's own, and so are what they stand for in a thread. */
+/* Streams that are names for the current context's own, and so are what they stand for in a thread.
+ */
 static bool is_name(CUstream stream)
 {
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;

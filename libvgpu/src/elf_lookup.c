@@ -17,9 +17,9 @@ struct request {
 
 /* The parts of a dynamic section that a lookup needs. */
 struct tables {
-    const ElfW(Sym) *symbols;
+    const ElfW(Sym) * symbols;
     const char *strings;
-    const ElfW(Half) *versions;
+    const ElfW(Half) * versions;
     const uint32_t *gnu_hash;
     const uint32_t *sysv_hash;
 };
@@ -30,7 +30,7 @@ static const void *at_address(ElfW(Addr) base, ElfW(Addr) value)
     return (const void *)(value < base ? base + value : value);
 }
 
-static struct tables read_tables(ElfW(Addr) base, const ElfW(Dyn) *dynamic)
+static struct tables read_tables(ElfW(Addr) base, const ElfW(Dyn) * dynamic)
 {
     struct tables tables = {0};
     for (; dynamic->d_tag != DT_NULL; dynamic++) {

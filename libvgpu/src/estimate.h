@@ -1,9 +1,9 @@
 /* How long each kind of launch takes on the GPU, learned from measured batches.
  *
- * A fixed open-addressing table by key (function and grid, or graph). An estimate follows its samples
- * by an exponential average; a new key has a guess and no samples, and the caller then measures it
- * alone. When the table is full the key that is in the way is replaced: it is learned again.
- * Pure; serialised by its caller. */
+ * A fixed open-addressing table by key (function and grid, or graph). An estimate follows its
+ * samples by an exponential average; a new key has a guess and no samples, and the caller then
+ * measures it alone. When the table is full the key that is in the way is replaced: it is learned
+ * again. Pure; serialised by its caller. */
 #ifndef VGPU_ESTIMATE_H
 #define VGPU_ESTIMATE_H
 

@@ -24,7 +24,8 @@ void flight_reset_lease(void)
     memset(&lease, 0, sizeof lease);
 }
 
-/* Spreads what a batch took over its kinds of launch, in proportion to what each was expected to take. */
+/* Spreads what a batch took over its kinds of launch, in proportion to what each was expected to
+ * take. */
 static void learn(struct flight *flight, const struct batch *batch, int64_t gpu_ns)
 {
     double ratio = batch->charged_ns > 0 ? (double)gpu_ns / (double)batch->charged_ns : 1;
@@ -105,8 +106,8 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
         open->thread != 0 || capture_is_any())
         return; /* a per-thread stream is another one in each thread, and a lease fits them all */
     int64_t price = price_of(estimate);
-    int64_t room = lesser(THROTTLE_BATCH_NS - open->charged_ns,
-                          THROTTLE_IN_FLIGHT_NS - flight->in_flight_ns);
+    int64_t room =
+        lesser(THROTTLE_BATCH_NS - open->charged_ns, THROTTLE_IN_FLIGHT_NS - flight->in_flight_ns);
     int64_t slack_ns = share_room_ns(region_shared(device), now_ns);
     int64_t launches =
         lesser(room / price, slack_ns / (share_cost_ns(price, throttle_percent(device)) + 1));

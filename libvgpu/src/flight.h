@@ -1,9 +1,9 @@
-/* What one device has in flight for this process: charged launches, the batches that measure them, and
- * the launches leased in advance. Every charge moves the container's virtual time and is taken out of
- * the books again, with what is then known of it, when its batch is measured or given up.
+/* What one device has in flight for this process: charged launches, the batches that measure them,
+ * and the launches leased in advance. Every charge moves the container's virtual time and is taken
+ * out of the books again, with what is then known of it, when its batch is measured or given up.
  *
- * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing here
- * sleeps. All zero is ready to use. */
+ * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing
+ * here sleeps. All zero is ready to use. */
 #ifndef VGPU_FLIGHT_H
 #define VGPU_FLIGHT_H
 
@@ -22,14 +22,15 @@ struct flight {
     struct turns turns;
     struct timing timing;
     struct estimates estimates;
-    int64_t in_flight_ns;    /* charged and not measured yet */
+    int64_t in_flight_ns; /* charged and not measured yet */
     uint64_t leased_key;
     int64_t leased_price_ns; /* of one launch of the lease */
     bool measure_next;       /* the last batch was lost: measure one launch alone */
     bool is_blind;           /* no measurement has come back for long: do not wait for one */
 };
 
-/* Charges one launch and puts it into a batch on `stream`. True when the batch must end behind it. */
+/* Charges one launch and puts it into a batch on `stream`. True when the batch must end behind it.
+ */
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns);
 

@@ -1,9 +1,9 @@
 /* The decision every launch hook begins with, and the two words that spare most launches of it.
  *
- * gate_watch points at a word, gate_expected is what it must hold for launches to pass at once. For a
- * container without a cap the word is the generation of `limits`, so a live change is noticed by the
- * next launch at the cost of one comparison; without a slice it is a constant; with a cap the two
- * never agree. Stored by gate_refresh in an order that can only cause a superfluous look. */
+ * gate_watch points at a word, gate_expected is what it must hold for launches to pass at once. For
+ * a container without a cap the word is the generation of `limits`, so a live change is noticed by
+ * the next launch at the cost of one comparison; without a slice it is a constant; with a cap the
+ * two never agree. Stored by gate_refresh in an order that can only cause a superfluous look. */
 #ifndef VGPU_GATE_H
 #define VGPU_GATE_H
 

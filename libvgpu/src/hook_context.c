@@ -64,7 +64,8 @@ static CUresult open_begin(struct opening *opening, CUdevice device)
     uint64_t estimate = index >= 0 ? context_cost_estimate((uint32_t)index) : 0;
     CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
     opening->is_measured = result == CUDA_SUCCESS && estimate == 0;
-    if (opening->is_measured && !context_cost_own_bytes((uint32_t)index, &opening->own_bytes_before))
+    if (opening->is_measured &&
+        !context_cost_own_bytes((uint32_t)index, &opening->own_bytes_before))
         opening->own_bytes_before = 0; /* not on the GPU yet, or not visible to us */
     return result;
 }

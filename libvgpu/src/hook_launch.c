@@ -2,9 +2,10 @@
  *
  * A plain C hook for an eleven-argument call loads and stores all its stack arguments again, at
  * three times the cost of the whole check. So kernel launches enter through an assembly thunk that
- * compares two words (gate.h) and jumps to the driver with every register and the stack as they came.
- * Only when they differ are the six argument registers saved around launch_gate, which returns where
- * to jump: the driver, the C body that also ends a measurement behind the launch, or the refusal. */
+ * compares two words (gate.h) and jumps to the driver with every register and the stack as they
+ * came. Only when they differ are the six argument registers saved around launch_gate, which
+ * returns where to jump: the driver, the C body that also ends a measurement behind the launch, or
+ * the refusal. */
 #include <stddef.h>
 
 #include "export.h"
@@ -89,9 +90,9 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
     }
 }
 
-/* The thunk of one row. Stack at entry: return address, block_z, shared_bytes, stream; behind the six
- * pushes and the alignment the stream is 56 bytes further. Naked, so that the compiler adds nothing;
- * extended, so that a field of `real` can be named by its offset. */
+/* The thunk of one row. Stack at entry: return address, block_z, shared_bytes, stream; behind the
+ * six pushes and the alignment the stream is 56 bytes further. Naked, so that the compiler adds
+ * nothing; extended, so that a field of `real` can be named by its offset. */
 #define SAVE(name) "    pushq %%" name "\n    .cfi_adjust_cfa_offset 8\n"
 #define RESTORE(name) "    popq %%" name "\n    .cfi_adjust_cfa_offset -8\n"
 #define LAUNCH_THUNK(symbol, row, ...) \
@@ -102,15 +103,14 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
                 "    cmpq %%rax, (%%r11)\n" \
                 "    jne 1f\n" \
                 "    jmpq *real+%c0(%%rip)\n" \
-                "1:\n" SAVE("rdi") SAVE("rsi") SAVE("rdx") SAVE("rcx") SAVE("r8") SAVE("r9") \
-                "    subq $8, %%rsp\n    .cfi_adjust_cfa_offset 8\n" \
-                "    movq 24+56(%%rsp), %%r8\n" \
-                "    movl %1, %%r9d\n" \
-                "    call launch_gate\n" \
-                "    addq $8, %%rsp\n    .cfi_adjust_cfa_offset -8\n" \
-                RESTORE("r9") RESTORE("r8") RESTORE("rcx") RESTORE("rdx") RESTORE("rsi") \
-                RESTORE("rdi") \
-                "    jmpq *%%rax\n" \
+                "1:\n" SAVE("rdi") SAVE("rsi") SAVE("rdx") SAVE("rcx") SAVE("r8") \
+                    SAVE("r9") "    subq $8, %%rsp\n    .cfi_adjust_cfa_offset 8\n" \
+                               "    movq 24+56(%%rsp), %%r8\n" \
+                               "    movl %1, %%r9d\n" \
+                               "    call launch_gate\n" \
+                               "    addq $8, %%rsp\n    .cfi_adjust_cfa_offset -8\n" RESTORE("r9") \
+                                   RESTORE("r8") RESTORE("rcx") RESTORE("rdx") RESTORE("rsi") \
+                                       RESTORE("rdi") "    jmpq *%%rax\n" \
                 : \
                 : "i"(offsetof(struct real, symbol)), "i"(row)); \
     }
@@ -144,8 +144,7 @@ LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUME
                                 void **parameters, void **extra) \
     { \
         uint64_t blocks = \
-            config == NULL ? 0 \
-                           : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
+            config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
         CUstream stream = config == NULL ? NULL : config->hStream; \
         LAUNCH(symbol, function, blocks, true_stream(stream, per_thread), \
                real.symbol(config, function, parameters, extra)); \

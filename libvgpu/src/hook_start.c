@@ -31,8 +31,8 @@ static void apply_mps(void)
     const void *limits = region_limits();
     const struct vgpu_device_limit *first = limits_device(limits, 0);
     char value[VALUE_BYTES];
-    /* The slice names the directory as the container sees it. Where nothing was mounted there, whoever
-     * started the process knows better. */
+    /* The slice names the directory as the container sees it. Where nothing was mounted there,
+     * whoever started the process knows better. */
     if (region_is_managed() || getenv("CUDA_MPS_PIPE_DIRECTORY") == NULL)
         set_variable("CUDA_MPS_PIPE_DIRECTORY", first->mps_pipe_directory);
     if (first->mps_thread_percentage > 0) {

@@ -1,10 +1,12 @@
-/* Launches paid for in advance, so that most launches of a capped program cost one atomic decrement.
+/* Launches paid for in advance, so that most launches of a capped program cost one atomic
+ * decrement.
  *
- * When a launch has gone the long way (throttle.c) and its kind is well known, the throttle charges as
- * many further launches of the same function, grid and stream as the open batch, the bound of work in
- * flight and the virtual time leave room for, and leases them to the process. A launch that matches
- * takes one and goes; any other goes the long way, where what is left is taken back first. No clock is
- * read for a leased launch: whether the GPU idled meanwhile is found out when the batch ends.
+ * When a launch has gone the long way (throttle.c) and its kind is well known, the throttle charges
+ * as many further launches of the same function, grid and stream as the open batch, the bound of
+ * work in flight and the virtual time leave room for, and leases them to the process. A launch that
+ * matches takes one and goes; any other goes the long way, where what is left is taken back first.
+ * No clock is read for a leased launch: whether the GPU idled meanwhile is found out when the batch
+ * ends.
  *
  * One lease a process. Granted and revoked under the device's throttle lock; taken by any thread. A
  * thread that compares with an old lease and takes from a new one gets a launch at another kind's

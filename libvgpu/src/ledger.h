@@ -1,27 +1,27 @@
 /* How many bytes the processes of one container hold on one device, exactly, without a lock.
  *
- * The total T is one 16-byte word that describes its own last operation whole, so that whoever comes
- * next can finish it for a process that was stopped or killed in the middle:
+ * The total T is one 16-byte word that describes its own last operation whole, so that whoever
+ * comes next can finish it for a process that was stopped or killed in the middle:
  *
  *     low   used:42 | slot:9 | low 13 bits of the sequence number
  *     high  delta:43, signed | high 21 bits of the sequence number
  *
- * Each process has a slot with a word W = {bytes, count}. T is uncommitted while W[T.slot].count + 1
- * equals T's sequence number (34 bits); committing adds the delta to W.bytes and 1 to W.count.
+ * Each process has a slot with a word W = {bytes, count}. T is uncommitted while W[T.slot].count +
+ * 1 equals T's sequence number (34 bits); committing adds the delta to W.bytes and 1 to W.count.
  * Invariant: T.used = sum of all W.bytes, plus T.delta while T is uncommitted.
  *
- * reserve  finish the last operation; if the request does not fit, *prove* it (below); else replace T
- *          by {used + n, +n, me, count + 1}, commit, and look at the limit again: if it was lowered
+ * reserve  finish the last operation; if the request does not fit, *prove* it (below); else replace
+ * T by {used + n, +n, me, count + 1}, commit, and look at the limit again: if it was lowered
  *          meanwhile, take the reservation back and begin anew.
  * refuse   only when n exceeded the limit at one moment with nothing left to reclaim: note every
- *          slot's generation and count, read limit and T, then look at each other slot: dead ones are
- *          reaped and the whole thing begins anew. Ordinary traffic forces no retry.
- * reap     give a dead process's bytes back, the same way; several may do so at once.
+ *          slot's generation and count, read limit and T, then look at each other slot: dead ones
+ * are reaped and the whole thing begins anew. Ordinary traffic forces no retry. reap     give a
+ * dead process's bytes back, the same way; several may do so at once.
  *
- * Synchronised by itself: any number of threads and processes, any of which may be stopped or killed
- * at any instruction. It takes no lock, but a refusal asks the kernel who is alive.
- * 42 bits are 4 TiB; 34 bits of sequence wrap only if one thread stands still for 2^34 operations of
- * one slot inside a window of nanoseconds and that slot's owner is killed as well. */
+ * Synchronised by itself: any number of threads and processes, any of which may be stopped or
+ * killed at any instruction. It takes no lock, but a refusal asks the kernel who is alive. 42 bits
+ * are 4 TiB; 34 bits of sequence wrap only if one thread stands still for 2^34 operations of one
+ * slot inside a window of nanoseconds and that slot's owner is killed as well. */
 #ifndef VGPU_LEDGER_H
 #define VGPU_LEDGER_H
 

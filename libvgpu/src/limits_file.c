@@ -47,8 +47,7 @@ int limits_check_header(const void *file, uint64_t file_bytes)
     uint32_t capacity = header->device_capacity;
     uint64_t expected = limits_file_bytes(capacity);
     if (expected == 0 || expected != file_bytes || header->file_bytes != file_bytes ||
-        header->copy_bytes != copy_bytes_for(capacity) ||
-        header->grant_offset != sizeof *header ||
+        header->copy_bytes != copy_bytes_for(capacity) || header->grant_offset != sizeof *header ||
         header->grant_stride != sizeof(struct vgpu_grant) ||
         header->copy_offset[0] != sizeof *header + capacity * sizeof(struct vgpu_grant) ||
         header->copy_offset[1] != header->copy_offset[0] + header->copy_bytes)

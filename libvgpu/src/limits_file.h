@@ -1,4 +1,5 @@
-/* The `limits` file as bytes in memory: making, publishing and reading it (contract.h has the form).
+/* The `limits` file as bytes in memory: making, publishing and reading it (contract.h has the
+ * form).
  *
  * Pure: works on any mapped or in-memory image. Writers are serialised by their caller (an OFD lock
  * on the file `lock`); readers need nothing. Publishing stores active_generation last, with release

@@ -32,8 +32,8 @@ static struct vgpu_limits_copy limits_head;
 static struct vgpu_device_limit limits_devices[VGPU_MAX_DEVICES]; /* for their uuids */
 static void (*child_handlers[CHILD_HANDLERS])(void);
 
-/* Files are opened under the guard, and open is a cancellation point: a thread cancelled there would
- * keep every fork of the process waiting. */
+/* Files are opened under the guard, and open is a cancellation point: a thread cancelled there
+ * would keep every fork of the process waiting. */
 static int guard_enter(void)
 {
     int cancelling;

@@ -33,7 +33,8 @@ static const struct hook_row *find_row(const char *name)
     return NULL;
 }
 
-/* Driver names are "cu" and a capital ("curl_…" and "cudaMalloc" are not), NVML's "nvml" and one. */
+/* Driver names are "cu" and a capital ("curl_…" and "cudaMalloc" are not), NVML's "nvml" and one.
+ */
 static bool may_be_ours(const char *name)
 {
     if (name[0] == 'c' && name[1] == 'u')
@@ -53,8 +54,8 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
     if (strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0) {
         /* Only where the loader's own would be the answer: another library may define its own. */
         void *found = handle == RTLD_NEXT ? NULL : real_dlsym(handle, name);
-        bool loader = handle == RTLD_NEXT || found == real_dlsym_address ||
-                      found == real_dlvsym_address;
+        bool loader =
+            handle == RTLD_NEXT || found == real_dlsym_address || found == real_dlvsym_address;
         void *ours = name[2] == 's' ? (void *)&dlsym : (void *)&dlvsym;
         return loader ? (struct resolve_answer){ours, 1} : theirs;
     }

@@ -1,6 +1,6 @@
 /* How programs reach the hooks when they do not link to the driver: dlsym, dlvsym and
- * cuGetProcAddress. A name that is not ours leaves dlsym by a tail jump to the loader's own, so that
- * RTLD_NEXT and RTLD_DEFAULT stay relative to the caller at every optimisation level. */
+ * cuGetProcAddress. A name that is not ours leaves dlsym by a tail jump to the loader's own, so
+ * that RTLD_NEXT and RTLD_DEFAULT stay relative to the caller at every optimisation level. */
 #ifndef VGPU_RESOLVE_H
 #define VGPU_RESOLVE_H
 

@@ -20,17 +20,18 @@
 #endif
 
 #define SHARE_BURST_NS 50000000
-#define SHARE_SLACK_NS 1000000 /* V may be this far ahead before a launch sleeps: saves small
-                                  synchronous kernels a sleep each */
+/* V may be this far ahead before a launch sleeps: saves small synchronous kernels a sleep each. */
+#define SHARE_SLACK_NS 1000000
 
 /* Returns what `gpu_ns` of GPU time cost in virtual time under a cap of `percent` (1..100). */
 int64_t share_cost_ns(int64_t gpu_ns, uint32_t percent);
 
-/* To be called when the cap may have changed: what V is ahead of the clock (or behind) was counted in
- * the old one, and is converted once, by whichever process comes first. */
+/* To be called when the cap may have changed: what V is ahead of the clock (or behind) was counted
+ * in the old one, and is converted once, by whichever process comes first. */
 void share_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_t percent);
 
-/* To be called when a launch enters, before it waits: clips the credit of a pause that ended now. */
+/* To be called when a launch enters, before it waits: clips the credit of a pause that ended now.
+ */
 void share_enter(struct vgpu_usage_device *device, int64_t now_ns);
 
 /* Returns how long a launch must wait: 0 while V is at most `slack_ns` ahead, else until V is

@@ -64,8 +64,10 @@ static uint64_t own_start_time(void)
     text[length] = '\0';
     const char *at = strrchr(text, ')'); /* the command before it may hold anything */
     unsigned long long ticks = 0;
-    if (at == NULL || sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
-                                     "%*d %*d %*d %*d %llu", &ticks) != 1)
+    if (at == NULL || sscanf(at + 2,
+                             "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
+                             "%*d %*d %*d %*d %llu",
+                             &ticks) != 1)
         return 0;
     return ticks;
 }
@@ -82,8 +84,8 @@ static void clean(uint32_t index, void *usage, const void *limits)
             ledger_reap(&ledger, index, gen);
         struct vgpu_usage_slot_device *counters = usage_slot_device(usage, index, device);
         /* everything but the ledger's word, which keeps its count for ever */
-        memset(counters->kind_bytes, 0, sizeof *counters - offsetof(struct vgpu_usage_slot_device,
-                                                                    kind_bytes));
+        memset(counters->kind_bytes, 0,
+               sizeof *counters - offsetof(struct vgpu_usage_slot_device, kind_bytes));
     }
     if (gen % 2 == 1)
         __atomic_store_n(&row->gen, gen + 1, __ATOMIC_RELEASE);

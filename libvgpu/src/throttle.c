@@ -11,14 +11,16 @@
 #include "waiting.h"
 
 #define WHOLE_PERCENT 100
-#define MOST_WAITING_NS 20000000 /* then the limit is read again: a raised one must not be slept over */
+#define MOST_WAITING_NS \
+    20000000 /* then the limit is read again: a raised one must not be slept over */
 #define POLL_FIRST_NS 20000
 #define POLL_MOST_NS 500000
 #define WAIT_FOR_GPU (-1)
-/* What is in flight may itself wait for what the program would do next (a kernel that polls host memory,
- * a stream that waits for a value), so a launch is never held for the GPU without end. Launches whose
- * length is known then wait for it no more until a measurement has come back: the virtual time, moved
- * by estimates, still holds the share. Those nobody has measured yet go one by one, this far apart. */
+/* What is in flight may itself wait for what the program would do next (a kernel that polls host
+ * memory, a stream that waits for a value), so a launch is never held for the GPU without end.
+ * Launches whose length is known then wait for it no more until a measurement has come back: the
+ * virtual time, moved by estimates, still holds the share. Those nobody has measured yet go one by
+ * one, this far apart. */
 #define MOST_GPU_WAIT_NS 50000000
 /* A context that ends waits this long for its measurements, or a program could run its work in one
  * context after another unmeasured. The driver waits for the work anyway. */
@@ -40,8 +42,8 @@ static const struct vgpu_device_limit *limit_of(uint32_t device)
 bool throttle_is_capped(uint32_t device)
 {
     const struct vgpu_device_limit *limit = limit_of(device);
-    /* Until there is an arbiter, an elastic share is held like a strict one, and left-overs (core 0)
-     * are whatever the driver gives. */
+    /* Until there is an arbiter, an elastic share is held like a strict one, and left-overs (core
+     * 0) are whatever the driver gives. */
     return limit->compute_mode != VGPU_COMPUTE_OFF && limit->core_percent > 0 &&
            limit->core_percent < WHOLE_PERCENT;
 }
@@ -62,8 +64,7 @@ static int64_t blocked_until(struct flight *flight, uint32_t device,
         return WAIT_FOR_GPU;
     if (flight->is_blind)
         return 0;
-    if (flight->in_flight_ns > 0 &&
-        flight->in_flight_ns + estimate->gpu_ns > THROTTLE_IN_FLIGHT_NS)
+    if (flight->in_flight_ns > 0 && flight->in_flight_ns + estimate->gpu_ns > THROTTLE_IN_FLIGHT_NS)
         return WAIT_FOR_GPU;
     return flight->timing.count + 1 >= TIMING_BATCHES ? WAIT_FOR_GPU : 0;
 }

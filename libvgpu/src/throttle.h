@@ -1,14 +1,14 @@
-/* Holds this container's GPU time to its share: charge an estimate at launch, correct it by measured
- * time, carry the error as debt (share.h), and bound the work in flight so that a wrong estimate
- * cannot run away.
+/* Holds this container's GPU time to its share: charge an estimate at launch, correct it by
+ * measured time, carry the error as debt (share.h), and bound the work in flight so that a wrong
+ * estimate cannot run away.
  *
  * A launch may start while the container's virtual time is not ahead of the clock, at most
  * THROTTLE_IN_FLIGHT_NS of estimated work is on the GPU unmeasured, and its kind of launch has been
  * measured once; otherwise its thread waits its turn, in order of arrival. About every
  * THROTTLE_BATCH_NS of estimated work a pair of events measures what really ran (timing.h).
  *
- * Per device one lock, held for bookkeeping and our own driver calls, never while sleeping and never
- * during the program's call. A child of a fork starts with nothing in flight. */
+ * Per device one lock, held for bookkeeping and our own driver calls, never while sleeping and
+ * never during the program's call. A child of a fork starts with nothing in flight. */
 #ifndef VGPU_THROTTLE_H
 #define VGPU_THROTTLE_H
 
@@ -26,9 +26,9 @@ bool throttle_is_capped(uint32_t device);
 /* The share of a device in percent, 100 where there is no cap. */
 uint32_t throttle_percent(uint32_t device);
 
-/* Before a launch of `object` (function or graph) with `blocks` on `stream`: waits until it may start
- * and charges it. True when throttle_after is to be called once the driver has taken it. Further ones
- * of the same kind may find a lease (lease.h). */
+/* Before a launch of `object` (function or graph) with `blocks` on `stream`: waits until it may
+ * start and charges it. True when throttle_after is to be called once the driver has taken it.
+ * Further ones of the same kind may find a lease (lease.h). */
 bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream);
 
 /* After that launch: ends its measurement behind it. */
@@ -38,7 +38,8 @@ void throttle_after(uint32_t device);
  * measured, and nothing leased may go into the capture. */
 void throttle_before_wait(void);
 
-/* A context is about to end, and our events in it: waits for what they measure. Without any lock held. */
+/* A context is about to end, and our events in it: waits for what they measure. Without any lock
+ * held. */
 void throttle_forget_context(CUcontext context);
 
 #endif

@@ -25,8 +25,8 @@ struct batch *timing_oldest(struct timing *timing)
     return timing->count > (timing->is_open ? 1u : 0u) ? at(timing, 0) : NULL;
 }
 
-/* Around our own driver calls: in the batch's context, whatever the calling thread's is, and leaving
- * captures alone. */
+/* Around our own driver calls: in the batch's context, whatever the calling thread's is, and
+ * leaving captures alone. */
 struct visit {
     struct capture_pause pause;
     bool is_pushed;
@@ -74,8 +74,8 @@ static bool prepare_events(struct timing *timing, struct batch *batch, CUcontext
     return true;
 }
 
-/* Asked of the driver for every event, whatever the hooks of capture have counted: one recorded in a
- * capture would become part of the program's graph. */
+/* Asked of the driver for every event, whatever the hooks of capture have counted: one recorded in
+ * a capture would become part of the program's graph. */
 static bool is_captured(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -193,8 +193,8 @@ static bool measure(struct timing *timing, const struct batch *batch, int64_t *g
     return true;
 }
 
-/* Makes the first batch that the GPU is through with the oldest one: a long kernel on one stream must
- * not hide what has ended on others. Returns what the driver said of it. */
+/* Makes the first batch that the GPU is through with the oldest one: a long kernel on one stream
+ * must not hide what has ended on others. Returns what the driver said of it. */
 static CUresult bring_forward(struct timing *timing)
 {
     uint32_t closed = timing->count - (timing->is_open ? 1u : 0u);

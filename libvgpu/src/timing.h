@@ -30,13 +30,13 @@ struct batch {
     CUevent end;
     CUcontext context; /* of the events; NULL: there are none */
     CUstream stream;
-    int thread;        /* whose per-thread default stream it is; 0 for any other stream */
-    bool ends_behind;  /* it is closed right behind its last launch, by that launch */
+    int thread;       /* whose per-thread default stream it is; 0 for any other stream */
+    bool ends_behind; /* it is closed right behind its last launch, by that launch */
     int64_t charged_ns;
     int64_t opened_ns;
     int64_t predicted_end_ns;
     uint32_t launches;
-    uint32_t kind_count;                   /* further kinds are not learned from */
+    uint32_t kind_count; /* further kinds are not learned from */
     struct batch_kind kinds[BATCH_KINDS];
 };
 
@@ -44,8 +44,8 @@ struct timing {
     struct batch ring[TIMING_BATCHES];
     uint32_t first; /* oldest */
     uint32_t count;
-    bool is_open;   /* the youngest takes further launches */
-    CUevent cover;  /* the latest end measured, on loan from the ring */
+    bool is_open;  /* the youngest takes further launches */
+    CUevent cover; /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
 };
 

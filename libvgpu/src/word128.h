@@ -1,8 +1,9 @@
 /* 16-byte atomic words for x86-64, without -mcx16 and libatomic.
  *
  * An aligned 16-byte vector load is atomic on every CPU with AVX (Intel SDM vol. 3A §9.1.1, AMD APM
- * vol. 2 §7.3.2); elsewhere the load is a compare-and-exchange of the value with itself. ThreadSanitizer does
- * not see inline assembly, so that build (VGPU_TSAN) uses the builtins instead. */
+ * vol. 2 §7.3.2); elsewhere the load is a compare-and-exchange of the value with itself.
+ * ThreadSanitizer does not see inline assembly, so that build (VGPU_TSAN) uses the builtins
+ * instead. */
 #ifndef VGPU_WORD128_H
 #define VGPU_WORD128_H
 

@@ -42,8 +42,7 @@ static inline void fixture_set_limit(struct fixture *fixture, uint64_t limit_byt
     CHECK(limits_publish(fixture->limits, &head, &device) == 0, "publish");
 }
 
-static inline struct fixture fixture_make(uint64_t limit_bytes,
-                                          int (*is_held)(void *, uint32_t))
+static inline struct fixture fixture_make(uint64_t limit_bytes, int (*is_held)(void *, uint32_t))
 {
     struct fixture fixture;
     fixture.usage = fixture_share(usage_file_bytes(1));
@@ -60,9 +59,9 @@ static inline void fixture_occupy(struct fixture *fixture, uint32_t slot)
 {
     struct vgpu_usage_header *header = fixture->usage;
     uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
-    while (hi_slot < slot + 1 && !__atomic_compare_exchange_n(&header->hi_slot, &hi_slot, slot + 1,
-                                                              0, __ATOMIC_ACQ_REL,
-                                                              __ATOMIC_ACQUIRE))
+    while (hi_slot < slot + 1 &&
+           !__atomic_compare_exchange_n(&header->hi_slot, &hi_slot, slot + 1, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
         continue;
     struct vgpu_usage_slot *row = usage_slot(fixture->usage, slot);
     if (row->gen % 2 == 1) {

@@ -65,7 +65,8 @@ static int kill_after(struct fixture *fixture, long steps, int neighbour_acts_fi
     int alive = step_victim(pid, steps);
     /* A stopped victim stalls nobody: the neighbour acts while it stands at that instruction. */
     if (alive && neighbour_acts_first) {
-        CHECK(ledger_reserve(&fixture->ledger, NEIGHBOUR, 5, &refusal) == 0, "beside a stopped one");
+        CHECK(ledger_reserve(&fixture->ledger, NEIGHBOUR, 5, &refusal) == 0,
+              "beside a stopped one");
         ledger_release(&fixture->ledger, NEIGHBOUR, 5);
     }
     if (alive) {

@@ -4,8 +4,8 @@
  *
  * Every process keeps its own count in shared memory: raised before it reserves, lowered after it
  * releases, by the exact amounts granted. So at the end, with everybody gone, what the ledger held
- * must be explained, come back whole, and never have exceeded the highest limit. A process that asks
- * for exactly what is free while it is alone must get it. */
+ * must be explained, come back whole, and never have exceeded the highest limit. A process that
+ * asks for exactly what is free while it is alone must get it. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* A library that, like a profiler, wraps getenv and finds the next one: RTLD_NEXT must be relative to
- * it, not to the shim. */
+/* A library that, like a profiler, wraps getenv and finds the next one: RTLD_NEXT must be relative
+ * to it, not to the shim. */
 #include <dlfcn.h>
 #include <stddef.h>
 

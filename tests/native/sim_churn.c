@@ -21,7 +21,8 @@
 static const char ptx[] = ".version 7.0\n.target sm_70\n"
                           ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
 
-int main(void) {
+int main(void)
+{
     CUcontext context;
     CUmodule module;
     CUfunction spin;

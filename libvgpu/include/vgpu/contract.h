@@ -58,14 +58,14 @@
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 struct vgpu_limits_header {
-    uint64_t magic;             /* frozen @0 */
-    uint32_t layout_version;    /* frozen @8 */
-    uint32_t header_bytes;      /* frozen @12 */
-    uint64_t file_bytes;        /* frozen @16 */
-    uint32_t device_capacity;   /* most devices this file can ever name */
-    uint32_t copy_bytes;        /* of one copy, devices included */
+    uint64_t magic;           /* frozen @0 */
+    uint32_t layout_version;  /* frozen @8 */
+    uint32_t header_bytes;    /* frozen @12 */
+    uint64_t file_bytes;      /* frozen @16 */
+    uint32_t device_capacity; /* most devices this file can ever name */
+    uint32_t copy_bytes;      /* of one copy, devices included */
     uint32_t copy_offset[2];
-    uint32_t grant_offset;      /* one vgpu_grant per device */
+    uint32_t grant_offset; /* one vgpu_grant per device */
     uint32_t grant_stride;
     uint8_t reserved0[80];
     uint64_t active_generation; /* frozen @128; never 0; stored last; shim compares it per launch */
@@ -73,11 +73,11 @@ struct vgpu_limits_header {
 };
 
 struct vgpu_limits_copy {
-    uint64_t checksum;          /* vgpu_checksum of everything behind this field */
+    uint64_t checksum; /* vgpu_checksum of everything behind this field */
     uint64_t generation;
     uint32_t device_count;
-    uint32_t family;            /* VGPU_FAMILY_* */
-    char allocation_id[64];     /* NUL-terminated */
+    uint32_t family;        /* VGPU_FAMILY_* */
+    char allocation_id[64]; /* NUL-terminated */
     uint8_t reserved[40];
 };
 
@@ -109,34 +109,34 @@ struct vgpu_grant {
 /* ---- usage ----------------------------------------------------------------------------------- */
 
 struct vgpu_usage_header {
-    uint64_t magic;              /* frozen @0 */
-    uint32_t layout_version;     /* frozen @8 */
-    uint32_t header_bytes;       /* frozen @12 */
-    uint64_t file_bytes;         /* frozen @16 */
+    uint64_t magic;          /* frozen @0 */
+    uint32_t layout_version; /* frozen @8 */
+    uint32_t header_bytes;   /* frozen @12 */
+    uint64_t file_bytes;     /* frozen @16 */
     uint32_t device_capacity;
     uint32_t slot_count;
-    uint32_t device_offset;      /* vgpu_usage_device[device_capacity] */
+    uint32_t device_offset; /* vgpu_usage_device[device_capacity] */
     uint32_t device_stride;
-    uint32_t slot_offset;        /* vgpu_usage_slot[slot_count], each followed by its devices */
+    uint32_t slot_offset; /* vgpu_usage_slot[slot_count], each followed by its devices */
     uint32_t slot_stride;
     uint32_t slot_device_offset; /* of vgpu_usage_slot_device[0] within a slot */
     uint32_t slot_device_stride;
     char allocation_id[64];
     uint8_t reserved0[8];
-    uint32_t hi_slot;            /* frozen @128: slots at and above were never used */
+    uint32_t hi_slot; /* frozen @128: slots at and above were never used */
     uint8_t reserved1[124];
 };
 
 /* Container-wide, per device. Two cache lines that different code writes, and spare ones. */
 struct vgpu_usage_device {
-    uint64_t total_low;          /* ledger.h: used | slot | low bits of the sequence number */
-    uint64_t total_high;         /* ledger.h: delta | high bits of the sequence number */
+    uint64_t total_low;  /* ledger.h: used | slot | low bits of the sequence number */
+    uint64_t total_high; /* ledger.h: delta | high bits of the sequence number */
     uint8_t reserved0[48];
-    int64_t virtual_time_ns;     /* throttle.h: the cap's virtual time, CLOCK_MONOTONIC */
-    uint64_t busy_until_ns;      /* when the work in flight is predicted to end */
-    uint64_t demand;             /* who waits for a grant; used by the arbiter */
+    int64_t virtual_time_ns; /* throttle.h: the cap's virtual time, CLOCK_MONOTONIC */
+    uint64_t busy_until_ns;  /* when the work in flight is predicted to end */
+    uint64_t demand;         /* who waits for a grant; used by the arbiter */
     uint64_t yields;
-    uint64_t counted_percent;    /* the cap that virtual_time_ns is counted in; 0: none yet */
+    uint64_t counted_percent; /* the cap that virtual_time_ns is counted in; 0: none yet */
     uint8_t reserved1[24];
     uint8_t reserved2[128];
 };
@@ -145,31 +145,31 @@ struct vgpu_usage_device {
 struct vgpu_usage_slot {
     uint64_t gen;
     uint8_t reserved0[56];
-    uint32_t pid;                /* as the process sees itself */
-    uint32_t host_pid_hint;      /* 0; reserved for the agent's matching */
-    uint64_t start_time_ticks;   /* field 22 of /proc/self/stat: tells a reused pid */
-    uint64_t attached_ns;        /* CLOCK_REALTIME */
-    char command[16];            /* comm, NUL-terminated */
+    uint32_t pid;              /* as the process sees itself */
+    uint32_t host_pid_hint;    /* 0; reserved for the agent's matching */
+    uint64_t start_time_ticks; /* field 22 of /proc/self/stat: tells a reused pid */
+    uint64_t attached_ns;      /* CLOCK_REALTIME */
+    char command[16];          /* comm, NUL-terminated */
     uint8_t reserved1[24];
 };
 
 /* One per process and device. Only `bytes` and `count` are written by others than the owner. */
 struct vgpu_usage_slot_device {
-    uint64_t bytes;              /* ledger.h: W; 16-aligned */
+    uint64_t bytes; /* ledger.h: W; 16-aligned */
     uint64_t count;
     uint8_t reserved0[48];
-    uint64_t kind_bytes[8];      /* by VGPU_KIND_* */
+    uint64_t kind_bytes[8]; /* by VGPU_KIND_* */
     uint64_t peak_bytes;
     uint64_t launches;
-    uint64_t gpu_time_ns;        /* charged GPU time, corrected by measurement */
-    uint64_t held_ns;            /* time launches were held back */
+    uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */
+    uint64_t held_ns;     /* time launches were held back */
     uint64_t refused_count;
     uint64_t reserved1[3];
     uint64_t refused_asked_bytes; /* the last refusal */
     uint64_t refused_used_bytes;
     uint64_t refused_limit_bytes;
-    uint64_t refused_at_ns;       /* CLOCK_REALTIME */
-    uint64_t refused_kind;        /* VGPU_KIND_* */
+    uint64_t refused_at_ns; /* CLOCK_REALTIME */
+    uint64_t refused_kind;  /* VGPU_KIND_* */
     uint64_t reserved2[3];
 };
 

@@ -5,7 +5,8 @@
 
 #include "machine.h"
 
-static int attach_client(struct sim_device *device, struct sim_state *state, void *argument) {
+static int attach_client(struct sim_device *device, struct sim_state *state, void *argument)
+{
     const struct sim_client_options *options = argument;
     uint32_t slot = device->machine->slot;
     if (slot >= state->client_limit) {
@@ -24,7 +25,8 @@ static int attach_client(struct sim_device *device, struct sim_state *state, voi
     return 0;
 }
 
-int sim_client_attach(struct sim_device *device, const struct sim_client_options *options) {
+int sim_client_attach(struct sim_device *device, const struct sim_client_options *options)
+{
     pthread_mutex_lock(&device->mutex);
     int error = 0;
     if (!device->attached) {
@@ -44,7 +46,8 @@ struct reservation {
     uint64_t cap_bytes;
 };
 
-static int reserve_memory(struct sim_device *device, struct sim_state *state, void *argument) {
+static int reserve_memory(struct sim_device *device, struct sim_state *state, void *argument)
+{
     const struct reservation *wanted = argument;
     struct sim_client *client = &state->clients[device->machine->slot];
     uint64_t total_bytes = device->header->identity.profile.memory_bytes;
@@ -57,7 +60,8 @@ static int reserve_memory(struct sim_device *device, struct sim_state *state, vo
     return 0;
 }
 
-int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes) {
+int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes)
+{
     struct reservation wanted = {bytes, cap_bytes};
     int error = sim_device_transact(device, reserve_memory, &wanted, false);
     if (error == -ENOMEM) /* unless somebody's death freed some that nobody noticed yet */
@@ -65,7 +69,8 @@ int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_b
     return error;
 }
 
-static int release_memory(struct sim_device *device, struct sim_state *state, void *argument) {
+static int release_memory(struct sim_device *device, struct sim_state *state, void *argument)
+{
     uint64_t bytes = *(const uint64_t *)argument;
     struct sim_client *client = &state->clients[device->machine->slot];
     if (bytes > client->memory_bytes)
@@ -75,11 +80,13 @@ static int release_memory(struct sim_device *device, struct sim_state *state, vo
     return 0;
 }
 
-int sim_client_release(struct sim_device *device, uint64_t bytes) {
+int sim_client_release(struct sim_device *device, uint64_t bytes)
+{
     return sim_device_transact(device, release_memory, &bytes, false);
 }
 
-static int read_memory(struct sim_device *device, struct sim_state *state, void *argument) {
+static int read_memory(struct sim_device *device, struct sim_state *state, void *argument)
+{
     uint64_t *bytes = argument;
     uint32_t slot = device->machine->slot;
     bytes[0] = state->used_bytes;
@@ -87,7 +94,8 @@ static int read_memory(struct sim_device *device, struct sim_state *state, void 
     return 0;
 }
 
-int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t *own_bytes) {
+int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t *own_bytes)
+{
     uint64_t bytes[2];
     int error = sim_device_transact(device, read_memory, bytes, true);
     if (!error) {

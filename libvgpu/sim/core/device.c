@@ -14,22 +14,25 @@
 #define BUFFER_BITS 16
 #define BUFFER_MASK ((1u << BUFFER_BITS) - 1)
 
-static size_t used_bytes_of(const struct sim_state *state) {
+static size_t used_bytes_of(const struct sim_state *state)
+{
     uint32_t limit = state->client_limit;
     if (limit > SIM_PROCESS_SLOTS) /* torn; the version check throws the copy away */
         limit = SIM_PROCESS_SLOTS;
     return offsetof(struct sim_state, clients) + limit * sizeof(struct sim_client);
 }
 
-static bool slot_is_alive(const struct sim_machine *machine, uint32_t slot) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
-                         .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
+static bool slot_is_alive(const struct sim_machine *machine, uint32_t slot)
+{
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
     /* in doubt alive: a process must not lose its memory over a failed question */
     return fcntl(machine->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 /* Takes everything from the client in `slot`; its books stay. */
-static void drop_client(struct sim_device *device, struct sim_state *state, uint32_t slot) {
+static void drop_client(struct sim_device *device, struct sim_state *state, uint32_t slot)
+{
     struct sim_client *client = &state->clients[slot];
     struct sim_queue *queue = sim_layout_queue(device->header, slot);
     state->used_bytes -= client->memory_bytes;
@@ -39,7 +42,8 @@ static void drop_client(struct sim_device *device, struct sim_state *state, uint
     client->flags &= ~(SIM_CLIENT_ATTACHED | SIM_CLIENT_STARTED);
 }
 
-static void reap_dead(struct sim_device *device, struct sim_state *state) {
+static void reap_dead(struct sim_device *device, struct sim_state *state)
+{
     for (uint32_t slot = 0; slot < state->client_limit; slot++)
         if ((state->clients[slot].flags & SIM_CLIENT_ATTACHED) && slot != device->machine->slot &&
             !slot_is_alive(device->machine, slot))
@@ -47,7 +51,8 @@ static void reap_dead(struct sim_device *device, struct sim_state *state) {
     state->reaped_ns = state->clock_ns;
 }
 
-static void call_notes(struct sim_device *device, uint64_t head) {
+static void call_notes(struct sim_device *device, uint64_t head)
+{
     struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot);
     const uint64_t time_mask = (1ull << SIM_STAMP_TAG_SHIFT) - 1;
     for (; device->done < head; device->done++) {
@@ -55,13 +60,15 @@ static void call_notes(struct sim_device *device, uint64_t head) {
         void *note = device->notes[place];
         device->notes[place] = NULL;
         if (note)
-            device->on_done(note, __atomic_load_n(&queue->operations[place].stamp,
-                                                  __ATOMIC_ACQUIRE) & time_mask);
+            device->on_done(note,
+                            __atomic_load_n(&queue->operations[place].stamp, __ATOMIC_ACQUIRE) &
+                                time_mask);
     }
 }
 
 int sim_device_transact_locked(struct sim_device *device, sim_change change, void *argument,
-                               bool reap) {
+                               bool reap)
+{
     struct sim_device_header *header = device->header;
     uint32_t own = 2 * device->machine->slot;
     for (;;) {
@@ -95,14 +102,16 @@ int sim_device_transact_locked(struct sim_device *device, sim_change change, voi
     }
 }
 
-int sim_device_transact(struct sim_device *device, sim_change change, void *argument, bool reap) {
+int sim_device_transact(struct sim_device *device, sim_change change, void *argument, bool reap)
+{
     pthread_mutex_lock(&device->mutex);
     int error = sim_device_transact_locked(device, change, argument, reap);
     pthread_mutex_unlock(&device->mutex);
     return error;
 }
 
-static int detach_slot(struct sim_device *device, struct sim_state *state, void *argument) {
+static int detach_slot(struct sim_device *device, struct sim_state *state, void *argument)
+{
     uint32_t slot = device->machine->slot;
     (void)argument;
     if (slot < state->client_limit && (state->clients[slot].flags & SIM_CLIENT_ATTACHED))
@@ -110,13 +119,15 @@ static int detach_slot(struct sim_device *device, struct sim_state *state, void 
     return 0;
 }
 
-int sim_device_detach_slot(struct sim_device *device) {
+int sim_device_detach_slot(struct sim_device *device)
+{
     return sim_device_transact(device, detach_slot, NULL, false);
 }
 
 /* ---- books ----------------------------------------------------------------------------------- */
 
-static int copy_books(struct sim_device *device, struct sim_state *state, void *argument) {
+static int copy_books(struct sim_device *device, struct sim_state *state, void *argument)
+{
     struct sim_device_books *books = argument;
     (void)device;
     *books = (struct sim_device_books){
@@ -145,19 +156,21 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
     return 0;
 }
 
-int sim_machine_books(struct sim_machine *machine, uint32_t index,
-                      struct sim_device_books *books) {
+int sim_machine_books(struct sim_machine *machine, uint32_t index, struct sim_device_books *books)
+{
     struct sim_device *device = sim_machine_device(machine, index);
     return device ? sim_device_transact(device, copy_books, books, true) : -EINVAL;
 }
 
-static int set_compute_mode(struct sim_device *device, struct sim_state *state, void *argument) {
+static int set_compute_mode(struct sim_device *device, struct sim_state *state, void *argument)
+{
     (void)device;
     state->compute_mode = *(uint32_t *)argument;
     return 0;
 }
 
-int sim_machine_set_compute_mode(struct sim_machine *machine, uint32_t index, uint32_t mode) {
+int sim_machine_set_compute_mode(struct sim_machine *machine, uint32_t index, uint32_t mode)
+{
     struct sim_device *device = sim_machine_device(machine, index);
     return device ? sim_device_transact(device, set_compute_mode, &mode, false) : -EINVAL;
 }

@@ -46,28 +46,28 @@
 
 struct sim_operation {
     uint64_t submitted_ns;
-    uint64_t cost_ns;   /* of the whole device's time */
+    uint64_t cost_ns; /* of the whole device's time */
     uint32_t kind;
-    uint32_t kernels;   /* how many launches this stands for in the books */
-    uint64_t stamp;     /* round of the queue in the top byte, then when it was done, 0 before */
+    uint32_t kernels; /* how many launches this stands for in the books */
+    uint64_t stamp;   /* round of the queue in the top byte, then when it was done, 0 before */
 };
 
 struct sim_queue {
-    uint64_t tail;      /* operations ever submitted; the next goes to tail % SIM_QUEUE_DEPTH */
+    uint64_t tail; /* operations ever submitted; the next goes to tail % SIM_QUEUE_DEPTH */
     uint64_t reserved[7];
     struct sim_operation operations[SIM_QUEUE_DEPTH];
 };
 
 #define SIM_CLIENT_ATTACHED 1u
-#define SIM_CLIENT_STARTED 2u   /* remaining_ns is that of the operation at `head` */
+#define SIM_CLIENT_STARTED 2u /* remaining_ns is that of the operation at `head` */
 #define SIM_CLIENT_MPS 4u
-#define SIM_CLIENT_USED 8u      /* its books are worth showing */
+#define SIM_CLIENT_USED 8u /* its books are worth showing */
 
 struct sim_client {
-    uint64_t head;              /* operations done */
-    uint64_t remaining_ns;      /* of the operation at `head`, in time of the whole device */
+    uint64_t head;         /* operations done */
+    uint64_t remaining_ns; /* of the operation at `head`, in time of the whole device */
     uint64_t busy_ns;
-    uint64_t window_busy_ns;    /* in the window that runs */
+    uint64_t window_busy_ns; /* in the window that runs */
     uint64_t last_window_busy_ns;
     uint64_t launches;
     uint64_t memory_bytes;
@@ -82,17 +82,17 @@ struct sim_client {
 #define SIM_MPS_GROUP 0xfffffffeu
 
 struct sim_state {
-    uint64_t clock_ns;          /* up to here the timeline is settled */
+    uint64_t clock_ns; /* up to here the timeline is settled */
     uint64_t busy_ns;
-    uint64_t used_bytes;        /* the sum over clients */
+    uint64_t used_bytes; /* the sum over clients */
     uint64_t slice_started_ns;
     uint64_t switch_left_ns;
     uint64_t window_started_ns;
     uint64_t window_busy_ns;
     uint64_t last_window_busy_ns;
     uint64_t reaped_ns;
-    uint32_t current;           /* slot, SIM_MPS_GROUP or SIM_NOBODY */
-    uint32_t client_limit;      /* slots at and above were never used */
+    uint32_t current;      /* slot, SIM_MPS_GROUP or SIM_NOBODY */
+    uint32_t client_limit; /* slots at and above were never used */
     uint32_t compute_mode;
     uint32_t reserved0;
     uint64_t reserved[20];
@@ -102,16 +102,16 @@ struct sim_state {
 struct sim_device_header {
     struct sim_device_identity identity;
     uint8_t reserved0[1024 - sizeof(struct sim_device_identity)];
-    uint64_t active;            /* version << 16 | buffer */
+    uint64_t active; /* version << 16 | buffer */
     uint64_t reserved1[7];
 };
 
 struct sim_machine_header {
-    uint64_t magic;             /* stored last */
+    uint64_t magic; /* stored last */
     uint32_t layout_version;
     uint32_t device_count;
     uint64_t file_bytes;
-    char identifier[64];        /* tells machines apart wherever they are mounted */
+    char identifier[64]; /* tells machines apart wherever they are mounted */
     uint32_t next_slot;
 };
 
@@ -126,16 +126,18 @@ _Static_assert(sizeof(struct sim_operation) == 32, "operations fill half a cache
 _Static_assert(sizeof(struct sim_client) == 128, "clients fill two cache lines");
 _Static_assert(sizeof(struct sim_device_header) <= SIM_PAGE, "a device's header is one page");
 
-static inline struct sim_device_header *sim_layout_device(void *base, uint32_t index) {
+static inline struct sim_device_header *sim_layout_device(void *base, uint32_t index)
+{
     return (struct sim_device_header *)((char *)base + SIM_PAGE + index * SIM_DEVICE_BYTES);
 }
 
-static inline struct sim_state *sim_layout_state(struct sim_device_header *device,
-                                                 uint32_t buffer) {
+static inline struct sim_state *sim_layout_state(struct sim_device_header *device, uint32_t buffer)
+{
     return (struct sim_state *)((char *)device + SIM_PAGE + buffer * SIM_STATE_STRIDE);
 }
 
-static inline struct sim_queue *sim_layout_queue(struct sim_device_header *device, uint32_t slot) {
+static inline struct sim_queue *sim_layout_queue(struct sim_device_header *device, uint32_t slot)
+{
     return (struct sim_queue *)((char *)device + SIM_PAGE + SIM_BUFFER_COUNT * SIM_STATE_STRIDE +
                                 slot * SIM_QUEUE_STRIDE);
 }

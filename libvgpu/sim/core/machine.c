@@ -20,23 +20,27 @@
  * a while; all of them would make every snapshot large. */
 #define SLOTS_IN_TURN 64
 
-uint64_t sim_now_ns(void) {
+uint64_t sim_now_ns(void)
+{
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int machine_path(char *path, size_t length, const char *directory, const char *suffix) {
+static int machine_path(char *path, size_t length, const char *directory, const char *suffix)
+{
     int written = snprintf(path, length, "%s/%s%s", directory, SIM_FILE_NAME, suffix);
     return written < 0 || (size_t)written >= length ? -ENAMETOOLONG : 0;
 }
 
-static uint64_t file_bytes(uint32_t device_count) {
+static uint64_t file_bytes(uint32_t device_count)
+{
     return SIM_PAGE + (uint64_t)device_count * SIM_DEVICE_BYTES;
 }
 
 int sim_machine_create(const char *directory, const char *identifier,
-                       const struct sim_device_identity *devices, uint32_t count) {
+                       const struct sim_device_identity *devices, uint32_t count)
+{
     char path[4096], draft[4096];
     if (count == 0 || count > SIM_MAX_DEVICES ||
         strlen(identifier) >= sizeof(((struct sim_machine_header *)0)->identifier))
@@ -84,15 +88,17 @@ int sim_machine_create(const char *directory, const char *identifier,
     return error;
 }
 
-static int lock_slot(int file, int command, uint32_t slot, struct flock *lock) {
-    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET,
-                           .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
+static int lock_slot(int file, int command, uint32_t slot, struct flock *lock)
+{
+    *lock = (struct flock){
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
     return fcntl(file, command, lock);
 }
 
 /* Takes a free slot: the lock is held by an open file whose only reference is one mapped page,
  * which neither a child of a fork nor a program that closes all descriptors can touch. */
-static int claim_slot(struct sim_machine *machine, const char *path) {
+static int claim_slot(struct sim_machine *machine, const char *path)
+{
     int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0)
         return -errno;
@@ -111,22 +117,23 @@ static int claim_slot(struct sim_machine *machine, const char *path) {
     }
     if (!error) {
         machine->life_page = mmap(NULL, SIM_PAGE, PROT_READ, MAP_SHARED, file, 0);
-        if (machine->life_page == MAP_FAILED || madvise(machine->life_page, SIM_PAGE,
-                                                        MADV_DONTFORK) != 0)
+        if (machine->life_page == MAP_FAILED ||
+            madvise(machine->life_page, SIM_PAGE, MADV_DONTFORK) != 0)
             error = -errno;
     }
     close(file);
     return error;
 }
 
-static int map_machine(struct sim_machine *machine) {
+static int map_machine(struct sim_machine *machine)
+{
     struct stat status;
     if (fstat(machine->file, &status) != 0)
         return -errno;
     if ((uint64_t)status.st_size < SIM_PAGE + SIM_DEVICE_BYTES)
         return -EPROTO;
-    void *base = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                      machine->file, 0);
+    void *base =
+        mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, machine->file, 0);
     if (base == MAP_FAILED)
         return -errno;
     struct sim_machine_header *header = base;
@@ -143,7 +150,8 @@ static int map_machine(struct sim_machine *machine) {
     return 0;
 }
 
-int sim_machine_open(const char *directory, struct sim_machine **result) {
+int sim_machine_open(const char *directory, struct sim_machine **result)
+{
     char path[4096];
     int error = machine_path(path, sizeof path, directory, "");
     struct sim_machine *machine = error ? NULL : calloc(1, sizeof *machine);
@@ -170,7 +178,8 @@ int sim_machine_open(const char *directory, struct sim_machine **result) {
     return 0;
 }
 
-void sim_machine_close(struct sim_machine *machine) {
+void sim_machine_close(struct sim_machine *machine)
+{
     if (!machine)
         return;
     for (uint32_t i = 0; machine->header && i < machine->header->device_count; i++) {
@@ -188,26 +197,31 @@ void sim_machine_close(struct sim_machine *machine) {
 }
 
 /* In the child of a fork: drops the parent's machine without touching what is shared. */
-void sim_machine_forget(struct sim_machine *machine) {
+void sim_machine_forget(struct sim_machine *machine)
+{
     munmap(machine->header, machine->header->file_bytes);
     close(machine->file);
     /* the rest is memory of the parent, left alone: another thread held who knows which lock */
 }
 
-uint32_t sim_machine_device_count(const struct sim_machine *machine) {
+uint32_t sim_machine_device_count(const struct sim_machine *machine)
+{
     return machine->header->device_count;
 }
 
-const char *sim_machine_identifier(const struct sim_machine *machine) {
+const char *sim_machine_identifier(const struct sim_machine *machine)
+{
     return machine->header->identifier;
 }
 
-struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index) {
+struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index)
+{
     return index < machine->header->device_count ? &machine->devices[index] : NULL;
 }
 
 int sim_machine_identity(const struct sim_machine *machine, uint32_t index,
-                         struct sim_device_identity *identity) {
+                         struct sim_device_identity *identity)
+{
     if (index >= machine->header->device_count)
         return -EINVAL;
     *identity = machine->devices[index].header->identity;

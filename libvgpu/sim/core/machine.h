@@ -23,17 +23,17 @@ struct sim_device {
     uint32_t index;
     pthread_mutex_t mutex;
     bool attached;
-    uint64_t done;                       /* as last seen here; notes up to it were called */
-    uint64_t settled_ns;                 /* clock_ns of the state last seen */
+    uint64_t done;       /* as last seen here; notes up to it were called */
+    uint64_t settled_ns; /* clock_ns of the state last seen */
     sim_done_function on_done;
     void *notes[SIM_QUEUE_DEPTH];
-    struct sim_state *scratch;           /* for predictions */
+    struct sim_state *scratch; /* for predictions */
 };
 
 struct sim_machine {
     struct sim_machine_header *header;
-    int file;                            /* asks about others' locks */
-    void *life_page;                     /* the only reference to this process's own lock */
+    int file;        /* asks about others' locks */
+    void *life_page; /* the only reference to this process's own lock */
     uint32_t slot;
     struct sim_device devices[SIM_MAX_DEVICES];
 };
@@ -54,7 +54,7 @@ int sim_device_detach_slot(struct sim_device *device); /* clears what an earlier
 
 /* client.c: this process as a client of a device */
 struct sim_client_options {
-    uint32_t percentage;                 /* 0: not an MPS client */
+    uint32_t percentage; /* 0: not an MPS client */
 };
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
 int sim_client_detach(struct sim_device *device);
@@ -68,7 +68,7 @@ struct sim_submission {
     uint64_t cost_ns;
     uint32_t kind;
     uint32_t kernels;
-    void *note;                          /* for on_done, or NULL */
+    void *note; /* for on_done, or NULL */
 };
 /* Appends one operation, waiting while the queue is full; returns its number. */
 uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission *submission);

@@ -18,10 +18,10 @@
 
 /* What a model of GPU is like. Sizes in bytes, rates a second. */
 struct sim_profile {
-    char name[32];                     /* "a100-80g" */
-    char product[64];                  /* what NVML and CUDA call it */
+    char name[32];    /* "a100-80g" */
+    char product[64]; /* what NVML and CUDA call it */
     uint64_t memory_bytes;
-    uint64_t context_bytes;            /* what each context on it costs */
+    uint64_t context_bytes; /* what each context on it costs */
     uint64_t memory_bytes_per_second;
     uint64_t pcie_bytes_per_second;
     uint64_t l2_bytes;
@@ -32,19 +32,19 @@ struct sim_profile {
     uint32_t threads_per_sm;
     uint32_t blocks_per_sm;
     uint32_t shared_bytes_per_sm;
-    uint32_t shared_bytes_per_block;   /* the most a block can opt in to */
+    uint32_t shared_bytes_per_block; /* the most a block can opt in to */
     uint32_t clock_khz;
     uint32_t memory_clock_khz;
     uint32_t memory_bus_bits;
     uint32_t power_limit_milliwatts;
-    uint32_t pci_device_id;            /* device in the high half, vendor in the low */
+    uint32_t pci_device_id; /* device in the high half, vendor in the low */
     uint32_t reserved;
 };
 
 /* One GPU of a machine. */
 struct sim_device_identity {
     struct sim_profile profile;
-    char uuid[64];                     /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
+    char uuid[64]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
     char serial[32];
     uint32_t pci_bus;
     int32_t numa_node;
@@ -52,23 +52,23 @@ struct sim_device_identity {
 
 /* What one process had of one device, dead ones until their place is taken again. */
 struct sim_client_books {
-    uint32_t pid;                      /* as the process sees itself */
+    uint32_t pid; /* as the process sees itself */
     uint32_t alive;
-    uint32_t mps;                      /* 1: a client of the MPS server */
-    uint32_t percentage;               /* of the device it may use at once */
+    uint32_t mps;        /* 1: a client of the MPS server */
+    uint32_t percentage; /* of the device it may use at once */
     uint64_t memory_bytes;
-    uint64_t busy_ns;                  /* device time it really had */
-    uint64_t window_busy_ns;           /* of it, in the last whole utilisation window */
-    uint64_t launches;                 /* kernels completed */
+    uint64_t busy_ns;        /* device time it really had */
+    uint64_t window_busy_ns; /* of it, in the last whole utilisation window */
+    uint64_t launches;       /* kernels completed */
 };
 
 struct sim_device_books {
     uint64_t memory_used_bytes;
-    uint64_t busy_ns;                  /* time during which anything ran */
+    uint64_t busy_ns; /* time during which anything ran */
     uint64_t window_busy_ns;
     uint64_t window_ns;
-    uint64_t clock_ns;                 /* CLOCK_MONOTONIC up to which this is true */
-    uint32_t compute_mode;             /* NVML's number */
+    uint64_t clock_ns;     /* CLOCK_MONOTONIC up to which this is true */
+    uint32_t compute_mode; /* NVML's number */
     uint32_t client_count;
     struct sim_client_books clients[256];
 };

@@ -20,7 +20,8 @@
 /* Keeps products with percentages inside 64 bits. */
 #define LONGEST_OPERATION_NS 100000000000000ull
 
-static uint64_t predict_locked(struct sim_device *device, uint64_t sequence) {
+static uint64_t predict_locked(struct sim_device *device, uint64_t sequence)
+{
     /* Another process may publish meanwhile, but nobody writes the active buffer; a prediction
      * from a state that has just been replaced is a prediction all the same. */
     uint32_t own = 2 * device->machine->slot;
@@ -35,13 +36,15 @@ static uint64_t predict_locked(struct sim_device *device, uint64_t sequence) {
     return sim_timeline_predict(&timeline, device->machine->slot, sequence);
 }
 
-static void sleep_until(uint64_t wake_ns) {
+static void sleep_until(uint64_t wake_ns)
+{
     struct timespec wake = {.tv_sec = (time_t)(wake_ns / 1000000000u),
                             .tv_nsec = (long)(wake_ns % 1000000000u)};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL); /* an early return is fine */
 }
 
-static void pause_until(uint64_t end_ns) {
+static void pause_until(uint64_t end_ns)
+{
     uint64_t now_ns = sim_now_ns();
     if (end_ns > now_ns + SPIN_NS + SHORTEST_SLEEP_NS) {
         uint64_t wake_ns = end_ns - SPIN_NS;
@@ -60,7 +63,8 @@ static void pause_until(uint64_t end_ns) {
 }
 
 /* Looks once; returns 0 when done, else when it should be. */
-static uint64_t look(struct sim_device *device, uint64_t sequence, uint64_t *done) {
+static uint64_t look(struct sim_device *device, uint64_t sequence, uint64_t *done)
+{
     uint64_t end_ns = 0;
     pthread_mutex_lock(&device->mutex);
     if (device->done <= sequence)
@@ -76,13 +80,15 @@ static uint64_t look(struct sim_device *device, uint64_t sequence, uint64_t *don
     return end_ns;
 }
 
-void sim_queue_wait(struct sim_device *device, uint64_t sequence) {
+void sim_queue_wait(struct sim_device *device, uint64_t sequence)
+{
     uint64_t end_ns;
     while ((end_ns = look(device, sequence, NULL)) != 0)
         pause_until(end_ns);
 }
 
-bool sim_queue_query(struct sim_device *device, uint64_t sequence) {
+bool sim_queue_query(struct sim_device *device, uint64_t sequence)
+{
     pthread_mutex_lock(&device->mutex);
     if (device->done <= sequence)
         sim_device_transact_locked(device, NULL, NULL, false);
@@ -92,7 +98,8 @@ bool sim_queue_query(struct sim_device *device, uint64_t sequence) {
 }
 
 /* Waits until operation `first` is done, or, where that is soon, for some more of them. */
-static void wait_for_room(struct sim_device *device, uint64_t first) {
+static void wait_for_room(struct sim_device *device, uint64_t first)
+{
     uint64_t end_ns = look(device, first, NULL);
     if (end_ns == 0)
         return;
@@ -104,7 +111,8 @@ static void wait_for_room(struct sim_device *device, uint64_t first) {
     pause_until(end_ns);
 }
 
-uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission *submission) {
+uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission *submission)
+{
     struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot);
     pthread_mutex_lock(&device->mutex);
     while (queue->tail - device->done >= SIM_QUEUE_DEPTH) {
@@ -117,12 +125,12 @@ uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission
     uint32_t place = sequence % SIM_QUEUE_DEPTH;
     struct sim_operation *operation = &queue->operations[place];
     operation->submitted_ns = sim_now_ns();
-    operation->cost_ns = submission->cost_ns < LONGEST_OPERATION_NS ? submission->cost_ns
-                                                                    : LONGEST_OPERATION_NS;
+    operation->cost_ns =
+        submission->cost_ns < LONGEST_OPERATION_NS ? submission->cost_ns : LONGEST_OPERATION_NS;
     operation->kind = submission->kind;
     operation->kernels = submission->kernels;
-    __atomic_store_n(&operation->stamp,
-                     (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT, __ATOMIC_RELAXED);
+    __atomic_store_n(&operation->stamp, (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT,
+                     __ATOMIC_RELAXED);
     device->notes[place] = submission->note;
     __atomic_store_n(&queue->tail, sequence + 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&device->mutex);

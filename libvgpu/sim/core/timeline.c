@@ -18,11 +18,13 @@ struct workers {
     uint32_t count;
 };
 
-static uint64_t least(uint64_t one, uint64_t other) {
+static uint64_t least(uint64_t one, uint64_t other)
+{
     return one < other ? one : other;
 }
 
-static void find_workers(struct sim_timeline *timeline, struct workers *workers) {
+static void find_workers(struct sim_timeline *timeline, struct workers *workers)
+{
     struct sim_state *state = timeline->state;
     workers->count = 0;
     for (uint32_t slot = 0; slot < state->client_limit && slot < SIM_PROCESS_SLOTS; slot++) {
@@ -38,17 +40,20 @@ static void find_workers(struct sim_timeline *timeline, struct workers *workers)
     }
 }
 
-static uint32_t entity_of(const struct worker *worker) {
+static uint32_t entity_of(const struct worker *worker)
+{
     return worker->client->flags & SIM_CLIENT_MPS ? SIM_MPS_GROUP : worker->slot;
 }
 
-static bool needs_device(const struct worker *worker) {
+static bool needs_device(const struct worker *worker)
+{
     return worker->operation && worker->operation->kind != SIM_OPERATION_TRANSFER;
 }
 
 /* Writes down when an operation was done, once: whoever computes it first is right, also for those
  * who lose the race to publish, so that a time never changes after it was read. */
-static void stamp_operation(struct worker *worker, uint64_t sequence, uint64_t at_ns) {
+static void stamp_operation(struct worker *worker, uint64_t sequence, uint64_t at_ns)
+{
     struct sim_operation *operation = &worker->queue->operations[sequence % SIM_QUEUE_DEPTH];
     uint64_t tag = (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT;
     uint64_t unset = tag;
@@ -56,7 +61,8 @@ static void stamp_operation(struct worker *worker, uint64_t sequence, uint64_t a
                                 __ATOMIC_RELAXED);
 }
 
-static void complete_operation(struct sim_timeline *timeline, struct worker *worker) {
+static void complete_operation(struct sim_timeline *timeline, struct worker *worker)
+{
     struct sim_client *client = worker->client;
     if (timeline->stamping)
         stamp_operation(worker, client->head, timeline->state->clock_ns);
@@ -67,7 +73,8 @@ static void complete_operation(struct sim_timeline *timeline, struct worker *wor
     worker->operation = NULL;
 }
 
-static void roll_window(struct sim_state *state) {
+static void roll_window(struct sim_state *state)
+{
     uint64_t passed = state->clock_ns - state->window_started_ns;
     if (passed < SIM_WINDOW_NS)
         return;
@@ -83,7 +90,8 @@ static void roll_window(struct sim_state *state) {
 }
 
 /* Looks at every head: loads those that begin now, and returns when the next one is submitted. */
-static uint64_t load_heads(struct workers *workers, uint64_t now_ns) {
+static uint64_t load_heads(struct workers *workers, uint64_t now_ns)
+{
     uint64_t next_ns = UINT64_MAX;
     for (uint32_t i = 0; i < workers->count; i++) {
         struct worker *worker = &workers->all[i];
@@ -108,7 +116,8 @@ static uint64_t load_heads(struct workers *workers, uint64_t now_ns) {
 
 /* Returns whose turn comes after `current` among those with work, going round by slot; the MPS
  * group stands behind the last slot. */
-static uint32_t next_entity(const struct workers *workers, uint32_t current) {
+static uint32_t next_entity(const struct workers *workers, uint32_t current)
+{
     uint32_t first = SIM_NOBODY, after = SIM_NOBODY;
     for (uint32_t i = 0; i < workers->count; i++) {
         if (!needs_device(&workers->all[i]))
@@ -123,7 +132,8 @@ static uint32_t next_entity(const struct workers *workers, uint32_t current) {
 }
 
 /* Decides who has the device at state->clock_ns; returns when that must be decided again. */
-static uint64_t choose_entity(struct sim_state *state, const struct workers *workers) {
+static uint64_t choose_entity(struct sim_state *state, const struct workers *workers)
+{
     bool current_works = false, other_works = false;
     for (uint32_t i = 0; i < workers->count; i++) {
         if (!needs_device(&workers->all[i]))
@@ -152,8 +162,8 @@ static uint64_t choose_entity(struct sim_state *state, const struct workers *wor
 }
 
 /* One step: up to the next moment at which anything changes, or `until_ns`. */
-static void step_timeline(struct sim_timeline *timeline, struct workers *workers,
-                          uint64_t until_ns) {
+static void step_timeline(struct sim_timeline *timeline, struct workers *workers, uint64_t until_ns)
+{
     struct sim_state *state = timeline->state;
     uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns));
     next_ns = least(next_ns, choose_entity(state, workers));
@@ -180,9 +190,9 @@ static void step_timeline(struct sim_timeline *timeline, struct workers *workers
         else if (!switching && entity_of(worker) == state->current)
             rates[i] = state->current == SIM_MPS_GROUP ? worker->client->percentage : whole;
         if (rates[i])
-            next_ns = least(next_ns, state->clock_ns +
-                                         (worker->client->remaining_ns * whole + rates[i] - 1) /
-                                             rates[i]);
+            next_ns = least(next_ns,
+                            state->clock_ns +
+                                (worker->client->remaining_ns * whole + rates[i] - 1) / rates[i]);
     }
     if (switching)
         next_ns = least(next_ns, state->clock_ns + state->switch_left_ns);
@@ -218,7 +228,8 @@ static void step_timeline(struct sim_timeline *timeline, struct workers *workers
     roll_window(state);
 }
 
-void sim_timeline_advance(struct sim_timeline *timeline, uint64_t until_ns) {
+void sim_timeline_advance(struct sim_timeline *timeline, uint64_t until_ns)
+{
     struct workers workers;
     find_workers(timeline, &workers);
     if (workers.count == 0) {
@@ -232,7 +243,8 @@ void sim_timeline_advance(struct sim_timeline *timeline, uint64_t until_ns) {
         step_timeline(timeline, &workers, until_ns);
 }
 
-uint64_t sim_timeline_predict(struct sim_timeline *timeline, uint32_t slot, uint64_t sequence) {
+uint64_t sim_timeline_predict(struct sim_timeline *timeline, uint32_t slot, uint64_t sequence)
+{
     struct workers workers;
     struct sim_state *state = timeline->state;
     uint64_t until_ns = state->clock_ns + PREDICTION_HORIZON_NS;

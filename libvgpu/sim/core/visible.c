@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool visible_on_machine(const char *uuid) {
+bool visible_on_machine(const char *uuid)
+{
     const char *list = getenv("VGPU_SIM_VISIBLE");
     if (!list)
         return true;

@@ -5,7 +5,8 @@
 
 int driver_absent_entry(void);
 
-int driver_absent_entry(void) {
+int driver_absent_entry(void)
+{
     return RESULT_NOT_SUPPORTED;
 }
 

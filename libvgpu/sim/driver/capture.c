@@ -9,13 +9,14 @@
 #include <stdlib.h>
 
 static pthread_mutex_t captures_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct capture *captures;           /* all that are under way */
-static unsigned int global_captures;       /* of them in mode GLOBAL; read without the mutex */
+static struct capture *captures;     /* all that are under way */
+static unsigned int global_captures; /* of them in mode GLOBAL; read without the mutex */
 static unsigned long long next_capture_id;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 static __thread unsigned int own_captures; /* begun by this thread in another mode than RELAXED */
 
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
     if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     CUstreamCaptureMode before = thread_mode;
@@ -24,7 +25,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     return CUDA_SUCCESS;
 }
 
-CUresult capture_check_unsafe(void) {
+CUresult capture_check_unsafe(void)
+{
     bool by_own = own_captures && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     bool by_any = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
                   __atomic_load_n(&global_captures, __ATOMIC_RELAXED);
@@ -40,18 +42,21 @@ CUresult capture_check_unsafe(void) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult capture_refuse(struct CUstream_st *stream) {
+CUresult capture_refuse(struct CUstream_st *stream)
+{
     stream->capture->spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node) {
+CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node)
+{
     if (stream->capture->spoilt)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     return graph_append(stream->capture->graph, node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream) {
+CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream)
+{
     if (stream->capture->spoilt)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     event->capture = stream->capture;
@@ -59,7 +64,8 @@ CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stre
     return CUDA_SUCCESS;
 }
 
-static bool under_way(const struct capture *wanted, unsigned long long id) {
+static bool under_way(const struct capture *wanted, unsigned long long id)
+{
     pthread_mutex_lock(&captures_mutex);
     struct capture *capture = captures;
     while (capture && (capture != wanted || capture->id != id))
@@ -68,7 +74,8 @@ static bool under_way(const struct capture *wanted, unsigned long long id) {
     return capture != NULL;
 }
 
-CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event) {
+CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event)
+{
     if (!event->capture) { /* a capture would depend on work outside */
         stream->capture->spoilt = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
@@ -92,7 +99,8 @@ CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -122,11 +130,13 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture(CUstream stream) {
+CUresult cuStreamBeginCapture(CUstream stream)
+{
     return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
+CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -165,13 +175,15 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     return result;
 }
 
-static CUstreamCaptureStatus status_of(const struct CUstream_st *stream) {
+static CUstreamCaptureStatus status_of(const struct CUstream_st *stream)
+{
     return !stream->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
            : stream->capture->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                      : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -183,8 +195,8 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies,
-                                   size_t *count) {
+                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -205,6 +217,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *statu
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) {
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
+{
     return cuStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
 }

@@ -13,7 +13,8 @@
 static __thread struct CUctx_st *context_stack[STACK_DEPTH];
 static __thread int context_depth;
 
-CUresult context_current(struct CUctx_st **context) {
+CUresult context_current(struct CUctx_st **context)
+{
     if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct CUctx_st *current = context_depth ? context_stack[context_depth - 1] : NULL;
@@ -25,12 +26,14 @@ CUresult context_current(struct CUctx_st **context) {
     return CUDA_SUCCESS;
 }
 
-static bool is_context(const struct CUctx_st *context) {
+static bool is_context(const struct CUctx_st *context)
+{
     return context && context->magic == MAGIC_CONTEXT;
 }
 
 /* Whether the device's compute mode lets this process in. */
-static CUresult check_compute_mode(struct driver_device *device) {
+static CUresult check_compute_mode(struct driver_device *device)
+{
     struct sim_device_books *books = malloc(sizeof *books);
     CUresult result = CUDA_SUCCESS;
     if (!books)
@@ -49,7 +52,8 @@ static CUresult check_compute_mode(struct driver_device *device) {
 
 /* Makes the device side of a context. Called under driver.mutex. */
 static CUresult begin_context(struct CUctx_st *context, struct driver_device *device,
-                              unsigned int flags) {
+                              unsigned int flags)
+{
     struct sim_client_options options = {.percentage = device->percentage};
     if (!device->device->attached) {
         CUresult result = check_compute_mode(device);
@@ -75,7 +79,8 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     return CUDA_SUCCESS;
 }
 
-static void end_context(struct CUctx_st *context) {
+static void end_context(struct CUctx_st *context)
+{
     context_wait(context);
     memory_free_context(context);
     context->alive = false;
@@ -84,7 +89,8 @@ static void end_context(struct CUctx_st *context) {
 
 /* ---- primary contexts ------------------------------------------------------------------------ */
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
+{
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!context)
@@ -104,7 +110,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
     return result;
 }
 
-static CUresult drop_primary(CUdevice ordinal, bool all) {
+static CUresult drop_primary(CUdevice ordinal, bool all)
+{
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!device)
@@ -124,23 +131,28 @@ static CUresult drop_primary(CUdevice ordinal, bool all) {
     return result;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
     return drop_primary(device, false);
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
     return drop_primary(device, false);
 }
 
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
     return drop_primary(device, true);
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
     return drop_primary(device, true);
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
     DRIVER_CHECK();
     if (!flags || !active)
         return CUDA_ERROR_INVALID_VALUE;
@@ -151,7 +163,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
+{
     DRIVER_CHECK();
     if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
         return CUDA_ERROR_INVALID_VALUE;
@@ -161,13 +174,15 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
     return cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }
 
 /* ---- created contexts ------------------------------------------------------------------------ */
 
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal) {
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal)
+{
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!context || flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
@@ -191,12 +206,14 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
     return cuCtxCreate_v2(context, flags, device);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
-                        unsigned int flags, CUdevice device) {
+                        unsigned int flags, CUdevice device)
+{
     if (affinity_count < 0 || (affinity_count > 0 && !affinities))
         return CUDA_ERROR_INVALID_VALUE;
     if (affinity_count > 0) /* real only with MPS, and not modelled */
@@ -205,7 +222,8 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int
 }
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags,
-                        CUdevice device) {
+                        CUdevice device)
+{
     if (params && params->cigParams)
         return CUDA_ERROR_NOT_SUPPORTED;
     return params ? cuCtxCreate_v3(context, params->execAffinityParams,
@@ -213,7 +231,8 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
                   : cuCtxCreate_v2(context, flags, device);
 }
 
-CUresult cuCtxDestroy_v2(CUcontext context) {
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
     DRIVER_CHECK();
     if (!is_context(context) || context->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -227,13 +246,15 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     return result;
 }
 
-CUresult cuCtxDestroy(CUcontext context) {
+CUresult cuCtxDestroy(CUcontext context)
+{
     return cuCtxDestroy_v2(context);
 }
 
 /* ---- the current one ------------------------------------------------------------------------- */
 
-CUresult cuCtxSetCurrent(CUcontext context) {
+CUresult cuCtxSetCurrent(CUcontext context)
+{
     DRIVER_CHECK();
     if (context && !is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -248,7 +269,8 @@ CUresult cuCtxSetCurrent(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetCurrent(CUcontext *context) {
+CUresult cuCtxGetCurrent(CUcontext *context)
+{
     DRIVER_CHECK();
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
@@ -256,7 +278,8 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent_v2(CUcontext context) {
+CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
     DRIVER_CHECK();
     if (!is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -266,11 +289,13 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent(CUcontext context) {
+CUresult cuCtxPushCurrent(CUcontext context)
+{
     return cuCtxPushCurrent_v2(context);
 }
 
-CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
     DRIVER_CHECK();
     if (!context_depth)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -280,6 +305,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPopCurrent(CUcontext *context) {
+CUresult cuCtxPopCurrent(CUcontext *context)
+{
     return cuCtxPopCurrent_v2(context);
 }

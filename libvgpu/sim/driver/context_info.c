@@ -1,7 +1,8 @@
 /* What can be asked of a context, and waiting for all of its work. */
 #include "driver.h"
 
-CUresult cuCtxGetDevice(CUdevice *device) {
+CUresult cuCtxGetDevice(CUdevice *device)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -12,7 +13,8 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     return CUDA_SUCCESS;
 }
 
-static CUresult given_or_current(CUcontext given, struct CUctx_st **context) {
+static CUresult given_or_current(CUcontext given, struct CUctx_st **context)
+{
     if (!given)
         return context_current(context);
     DRIVER_CHECK();
@@ -24,7 +26,8 @@ static CUresult given_or_current(CUcontext given, struct CUctx_st **context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given) {
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given)
+{
     struct CUctx_st *context;
     CUresult result = given_or_current(given, &context);
     if (result != CUDA_SUCCESS)
@@ -35,7 +38,8 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given) {
     return CUDA_SUCCESS;
 }
 
-CUresult context_wait(struct CUctx_st *context) {
+CUresult context_wait(struct CUctx_st *context)
+{
     uint64_t last = __atomic_load_n(&context->last, __ATOMIC_ACQUIRE);
     if (last)
         sim_queue_wait(context->device->device, last - 1);
@@ -43,7 +47,8 @@ CUresult context_wait(struct CUctx_st *context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSynchronize_v2(CUcontext given) {
+CUresult cuCtxSynchronize_v2(CUcontext given)
+{
     struct CUctx_st *context;
     CUresult result = given_or_current(given, &context);
     if (result == CUDA_SUCCESS)
@@ -51,11 +56,13 @@ CUresult cuCtxSynchronize_v2(CUcontext given) {
     return result == CUDA_SUCCESS ? context_wait(context) : result;
 }
 
-CUresult cuCtxSynchronize(void) {
+CUresult cuCtxSynchronize(void)
+{
     return cuCtxSynchronize_v2(NULL);
 }
 
-CUresult cuCtxGetFlags(unsigned int *flags) {
+CUresult cuCtxGetFlags(unsigned int *flags)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -66,7 +73,8 @@ CUresult cuCtxGetFlags(unsigned int *flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetId(CUcontext given, unsigned long long *id) {
+CUresult cuCtxGetId(CUcontext given, unsigned long long *id)
+{
     struct CUctx_st *context;
     CUresult result = given_or_current(given, &context);
     if (result != CUDA_SUCCESS)
@@ -77,7 +85,8 @@ CUresult cuCtxGetId(CUcontext given, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version) {
+CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version)
+{
     struct CUctx_st *context;
     CUresult result = given_or_current(given, &context);
     if (result != CUDA_SUCCESS)
@@ -88,7 +97,8 @@ CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -101,7 +111,8 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -112,7 +123,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -124,7 +136,8 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetCacheConfig(CUfunc_cache *config) {
+CUresult cuCtxGetCacheConfig(CUfunc_cache *config)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -135,7 +148,8 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache *config) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+CUresult cuCtxSetCacheConfig(CUfunc_cache config)
+{
     struct CUctx_st *context;
     (void)config; /* a wish */
     return context_current(&context);

@@ -8,21 +8,25 @@
 #define DEVICE_LATENCY_NS 1500
 #define NS_PER_SECOND 1000000000.0
 
-uint64_t transfer_cost_ns(const struct sim_profile *profile, uint64_t bytes) {
+uint64_t transfer_cost_ns(const struct sim_profile *profile, uint64_t bytes)
+{
     return TRANSFER_LATENCY_NS +
            (uint64_t)((double)bytes * NS_PER_SECOND / (double)profile->pcie_bytes_per_second);
 }
 
-uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes) {
-    return DEVICE_LATENCY_NS + (uint64_t)((double)bytes * NS_PER_SECOND /
-                                          (double)profile->memory_bytes_per_second);
+uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes)
+{
+    return DEVICE_LATENCY_NS +
+           (uint64_t)((double)bytes * NS_PER_SECOND / (double)profile->memory_bytes_per_second);
 }
 
-static void run_copy(const struct graph_node *node) {
+static void run_copy(const struct graph_node *node)
+{
     memmove((void *)node->target, (const void *)node->source, node->bytes);
 }
 
-static void run_fill(const struct graph_node *node) {
+static void run_fill(const struct graph_node *node)
+{
     unsigned char *target = (unsigned char *)node->target;
     if (node->value_bytes == 1) {
         memset(target, (int)node->value, node->bytes);
@@ -33,8 +37,8 @@ static void run_fill(const struct graph_node *node) {
 }
 
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */
-static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint32_t kind,
-                      bool wait) {
+static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint32_t kind, bool wait)
+{
     if (stream->capture)
         return wait ? capture_refuse(stream) : capture_add(stream, node);
     node->run(node);
@@ -46,7 +50,8 @@ static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint3
 enum direction { TO_DEVICE, TO_HOST, ON_DEVICE, EITHER };
 
 static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum direction direction,
-                     CUstream handle, bool wait) {
+                     CUstream handle, bool wait)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -63,8 +68,11 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
     const struct sim_profile *profile = &stream->context->device->identity->profile;
     bool on_device =
         direction == ON_DEVICE || (direction == EITHER && target_known && source_known);
-    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .run = run_copy, .target = target,
-                              .source = source, .bytes = bytes,
+    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+                              .run = run_copy,
+                              .target = target,
+                              .source = source,
+                              .bytes = bytes,
                               .cost_ns = on_device ? device_copy_cost_ns(profile, bytes)
                                                    : transfer_cost_ns(profile, bytes)};
     /* a copy inside the device does not hold up the host, even in its synchronous form */
@@ -72,42 +80,49 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
                  wait && !on_device);
 }
 
-CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
+CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t bytes)
+{
     return copy(target, source, bytes, EITHER, NULL, true);
 }
 
-CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
+CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
+{
     return copy(target, source, bytes, EITHER, stream, false);
 }
 
-CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t bytes) {
+CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t bytes)
+{
     return copy(target, (uint64_t)source, bytes, TO_DEVICE, NULL, true);
 }
 
-CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t bytes) {
+CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t bytes)
+{
     return copy((uint64_t)target, source, bytes, TO_HOST, NULL, true);
 }
 
-CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
+CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes)
+{
     return copy(target, source, bytes, ON_DEVICE, NULL, true);
 }
 
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t bytes,
-                              CUstream stream) {
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t bytes, CUstream stream)
+{
     return copy(target, (uint64_t)source, bytes, TO_DEVICE, stream, false);
 }
 
-CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t bytes, CUstream stream) {
+CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t bytes, CUstream stream)
+{
     return copy((uint64_t)target, source, bytes, TO_HOST, stream, false);
 }
 
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes,
-                              CUstream stream) {
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
+{
     return copy(target, source, bytes, ON_DEVICE, stream, false);
 }
 
 static CUresult fill(CUdeviceptr target, unsigned int value, unsigned int value_bytes, size_t count,
-                     CUstream handle) {
+                     CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -119,33 +134,42 @@ static CUresult fill(CUdeviceptr target, unsigned int value, unsigned int value_
         !memory_find(target, bytes, NULL))
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_profile *profile = &stream->context->device->identity->profile;
-    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .run = run_fill, .target = target,
-                              .bytes = bytes, .value = value, .value_bytes = value_bytes,
+    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMSET,
+                              .run = run_fill,
+                              .target = target,
+                              .bytes = bytes,
+                              .value = value,
+                              .value_bytes = value_bytes,
                               .cost_ns = device_copy_cost_ns(profile, bytes)};
     return issue(stream, &node, SIM_OPERATION_MEMORY, false);
 }
 
-CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count) {
+CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count)
+{
     return fill(target, value, 1, count, NULL);
 }
 
-CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count) {
+CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count)
+{
     return fill(target, value, 2, count, NULL);
 }
 
-CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned int value, size_t count) {
+CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned int value, size_t count)
+{
     return fill(target, value, 4, count, NULL);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t count, CUstream stream) {
+CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t count, CUstream stream)
+{
     return fill(target, value, 1, count, stream);
 }
 
-CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_t count,
-                          CUstream stream) {
+CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_t count, CUstream stream)
+{
     return fill(target, value, 2, count, stream);
 }
 
-CUresult cuMemsetD32Async(CUdeviceptr target, unsigned int value, size_t count, CUstream stream) {
+CUresult cuMemsetD32Async(CUdeviceptr target, unsigned int value, size_t count, CUstream stream)
+{
     return fill(target, value, 4, count, stream);
 }

@@ -8,7 +8,8 @@
 
 #define TEXT_PREFIX ".text."
 
-int cubin_parse(struct CUmod_st *module, const void *image) {
+int cubin_parse(struct CUmod_st *module, const void *image)
+{
     const char *base = image;
     const Elf64_Ehdr *header = image;
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_shentsize != sizeof(Elf64_Shdr) ||

@@ -9,11 +9,13 @@
 #define REGISTERS_PER_SM 65536
 #define RESERVED_SHARED_BYTES 1024
 
-struct driver_device *device_of(CUdevice ordinal) {
+struct driver_device *device_of(CUdevice ordinal)
+{
     return ordinal >= 0 && ordinal < driver.device_count ? &driver.devices[ordinal] : NULL;
 }
 
-CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
     DRIVER_CHECK();
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
@@ -23,7 +25,8 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetCount(int *count) {
+CUresult cuDeviceGetCount(int *count)
+{
     DRIVER_CHECK();
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
@@ -31,7 +34,8 @@ CUresult cuDeviceGetCount(int *count) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+CUresult cuDeviceGetName(char *name, int length, CUdevice device)
+{
     DRIVER_CHECK();
     if (!name || length <= 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -41,7 +45,8 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
     DRIVER_CHECK();
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
@@ -62,11 +67,13 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
     return cuDeviceGetUuid(uuid, device);
 }
 
-CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
     DRIVER_CHECK();
     if (!bytes)
         return CUDA_ERROR_INVALID_VALUE;
@@ -76,7 +83,8 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
     size_t wide = 0;
     CUresult result = bytes ? cuDeviceTotalMem_v2(&wide, device) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) /* all that fits into the old type */
@@ -84,7 +92,8 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
     return result;
 }
 
-static int compute_mode_of(struct driver_device *device) {
+static int compute_mode_of(struct driver_device *device)
+{
     struct sim_device_books *books = malloc(sizeof *books);
     int mode = 0;
     if (books && sim_machine_books(driver.machine, device->device->index, books) == 0)
@@ -93,7 +102,8 @@ static int compute_mode_of(struct driver_device *device) {
     return mode;
 }
 
-CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal) {
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal)
+{
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!value || (int)attribute < 1)
@@ -163,7 +173,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     }
 }
 
-CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
+{
     DRIVER_CHECK();
     if (!major || !minor)
         return CUDA_ERROR_INVALID_VALUE;
@@ -174,7 +185,8 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device) {
+CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device)
+{
     DRIVER_CHECK();
     if (!properties)
         return CUDA_ERROR_INVALID_VALUE;
@@ -195,7 +207,8 @@ CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
+CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
+{
     DRIVER_CHECK();
     if (!id || length <= 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -205,7 +218,8 @@ CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
+{
     DRIVER_CHECK();
     unsigned int domain = 0, bus = 0, slot = 0, function = 0;
     if (!device || !id)
@@ -221,7 +235,8 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
     DRIVER_CHECK();
     if (!can)
         return CUDA_ERROR_INVALID_VALUE;
@@ -232,7 +247,8 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source,
-                                 CUdevice target) {
+                                 CUdevice target)
+{
     (void)attribute;
     return cuDeviceCanAccessPeer(value, source, target); /* no to everything */
 }

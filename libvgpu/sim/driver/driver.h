@@ -41,8 +41,8 @@ struct CUstream_st {
     unsigned int flags;
     int priority;
     unsigned long long id;
-    uint64_t last;                 /* number of its last operation, plus one; 0: none yet */
-    unsigned int callbacks;        /* host functions not returned yet */
+    uint64_t last;          /* number of its last operation, plus one; 0: none yet */
+    unsigned int callbacks; /* host functions not returned yet */
     struct capture *capture;
 };
 
@@ -52,9 +52,9 @@ struct CUctx_st {
     unsigned int flags;
     bool primary;
     bool alive;
-    unsigned int retained;         /* of a primary context */
+    unsigned int retained; /* of a primary context */
     unsigned long long id;
-    uint64_t last;                 /* of all its streams */
+    uint64_t last; /* of all its streams */
     size_t limits[16];
     struct CUstream_st legacy;     /* the default stream */
     struct CUstream_st per_thread; /* stands for the default streams of all threads */
@@ -65,7 +65,7 @@ struct CUmemPoolHandle_st {
     struct driver_device *device;
     uint64_t used_bytes, used_high_bytes;
     uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */
-    uint64_t threshold_bytes;      /* kept over a synchronisation */
+    uint64_t threshold_bytes;                     /* kept over a synchronisation */
     int reuse[3];
     bool destroyed;
 };
@@ -77,15 +77,15 @@ struct driver_device {
     struct CUctx_st primary;
     struct CUmemPoolHandle_st pool; /* the default one */
     struct CUmemPoolHandle_st *current_pool;
-    uint32_t percentage;           /* as an MPS client; 0: none */
-    uint64_t cap_bytes;            /* MPS pinned memory limit of this process; 0: none */
+    uint32_t percentage; /* as an MPS client; 0: none */
+    uint64_t cap_bytes;  /* MPS pinned memory limit of this process; 0: none */
 };
 
 struct driver {
     pthread_mutex_t mutex;
     bool ready;
-    bool forked;                   /* a child of a process that had called cuInit */
-    CUresult failure;              /* of the last cuInit */
+    bool forked;      /* a child of a process that had called cuInit */
+    CUresult failure; /* of the last cuInit */
     struct sim_machine *machine;
     int device_count;
     struct driver_device devices[SIM_MAX_DEVICES];
@@ -106,8 +106,13 @@ CUresult context_current(struct CUctx_st **context);
 struct driver_device *device_of(CUdevice ordinal);
 
 /* memory.c */
-enum allocation_kind { ALLOCATION_DEVICE, ALLOCATION_MANAGED, ALLOCATION_POOL, ALLOCATION_HOST,
-                       ALLOCATION_REGISTERED };
+enum allocation_kind {
+    ALLOCATION_DEVICE,
+    ALLOCATION_MANAGED,
+    ALLOCATION_POOL,
+    ALLOCATION_HOST,
+    ALLOCATION_REGISTERED
+};
 struct allocation {
     uint64_t address;
     uint64_t bytes;
@@ -172,12 +177,12 @@ struct CUevent_st {
     uint64_t magic;
     struct CUctx_st *context;
     unsigned int flags;
-    uint64_t sequence;             /* of the last record, plus one; 0: never recorded */
-    uint64_t at_ns;                /* when the last record was done */
-    unsigned int pending;          /* records under way */
-    bool destroyed;                /* freed when none is pending */
+    uint64_t sequence;    /* of the last record, plus one; 0: never recorded */
+    uint64_t at_ns;       /* when the last record was done */
+    unsigned int pending; /* records under way */
+    bool destroyed;       /* freed when none is pending */
     struct CUctx_st *recorded_in;
-    struct capture *capture;       /* last recorded in it */
+    struct capture *capture; /* last recorded in it */
     unsigned long long capture_id;
 };
 void event_done(void *note, uint64_t at_ns);
@@ -190,8 +195,8 @@ struct CUfunc_st {
     uint64_t magic;
     struct CUmod_st *module;
     char *name;
-    bool spins;                    /* its first argument is nanoseconds of GPU work */
-    uint32_t parameter_count;      /* UINT32_MAX: not known */
+    bool spins;               /* its first argument is nanoseconds of GPU work */
+    uint32_t parameter_count; /* UINT32_MAX: not known */
     struct parameter *parameters;
     int dynamic_shared_bytes;
     struct CUfunc_st *next;
@@ -204,7 +209,7 @@ struct module_global {
 };
 struct CUmod_st {
     uint64_t magic;
-    struct CUctx_st *context;      /* NULL: a library, bound when its globals are asked for */
+    struct CUctx_st *context; /* NULL: a library, bound when its globals are asked for */
     struct CUfunc_st *functions;
     struct module_global *globals;
 };

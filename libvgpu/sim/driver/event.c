@@ -6,7 +6,8 @@
 #define NS_PER_MS 1000000.0
 
 /* Called by the core under the device's mutex; counts down the records under way. */
-void event_done(void *note, uint64_t at_ns) {
+void event_done(void *note, uint64_t at_ns)
+{
     struct CUevent_st *event = note;
     event->at_ns = at_ns;
     if (__atomic_sub_fetch(&event->pending, 1, __ATOMIC_ACQ_REL) == 0 &&
@@ -14,11 +15,13 @@ void event_done(void *note, uint64_t at_ns) {
         free(event);
 }
 
-static bool is_event(const struct CUevent_st *event) {
+static bool is_event(const struct CUevent_st *event)
+{
     return event && event->magic == MAGIC_EVENT;
 }
 
-CUresult cuEventCreate(CUevent *event, unsigned int flags) {
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -37,7 +40,8 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy_v2(CUevent event) {
+CUresult cuEventDestroy_v2(CUevent event)
+{
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -52,11 +56,13 @@ CUresult cuEventDestroy_v2(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy(CUevent event) {
+CUresult cuEventDestroy(CUevent event)
+{
     return cuEventDestroy_v2(event);
 }
 
-CUresult cuEventRecord(CUevent event, CUstream handle) {
+CUresult cuEventRecord(CUevent event, CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -74,11 +80,13 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
     return flags & ~1u ? CUDA_ERROR_INVALID_VALUE : cuEventRecord(event, stream);
 }
 
-CUresult cuEventQuery(CUevent event) {
+CUresult cuEventQuery(CUevent event)
+{
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -94,7 +102,8 @@ CUresult cuEventQuery(CUevent event) {
                : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuEventSynchronize(CUevent event) {
+CUresult cuEventSynchronize(CUevent event)
+{
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -109,7 +118,8 @@ CUresult cuEventSynchronize(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
+{
     DRIVER_CHECK();
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
@@ -129,11 +139,13 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) 
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
     return cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
-CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)

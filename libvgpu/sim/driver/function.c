@@ -4,13 +4,14 @@
 #define WARP_THREADS 32
 #define REGISTERS_PER_THREAD 32
 
-static bool is_function(const struct CUfunc_st *function) {
+static bool is_function(const struct CUfunc_st *function)
+{
     return function && function->magic == MAGIC_FUNCTION;
 }
 
 static CUresult read_attribute(int *value, CUfunction_attribute attribute,
-                               const struct CUfunc_st *function,
-                               const struct sim_profile *profile) {
+                               const struct CUfunc_st *function, const struct sim_profile *profile)
+{
     int architecture = (int)(profile->compute_major * 10 + profile->compute_minor);
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
@@ -39,7 +40,8 @@ static CUresult read_attribute(int *value, CUfunction_attribute attribute,
 }
 
 static CUresult write_attribute(struct CUfunc_st *function, CUfunction_attribute attribute,
-                                int value, const struct sim_profile *profile) {
+                                int value, const struct sim_profile *profile)
+{
     if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
         return CUDA_SUCCESS; /* a wish */
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
@@ -49,7 +51,8 @@ static CUresult write_attribute(struct CUfunc_st *function, CUfunction_attribute
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -59,7 +62,8 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
     return read_attribute(value, attribute, function, &context->device->identity->profile);
 }
 
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -69,13 +73,15 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     return write_attribute(function, attribute, value, &context->device->identity->profile);
 }
 
-CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
+{
     DRIVER_CHECK();
     (void)config;
     return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
+CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
+{
     DRIVER_CHECK();
     if (!module)
         return CUDA_ERROR_INVALID_VALUE;
@@ -85,7 +91,8 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncGetName(const char **name, CUfunction function) {
+CUresult cuFuncGetName(const char **name, CUfunction function)
+{
     DRIVER_CHECK();
     if (!name)
         return CUDA_ERROR_INVALID_VALUE;
@@ -95,12 +102,14 @@ CUresult cuFuncGetName(const char **name, CUfunction function) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncLoad(CUfunction function) {
+CUresult cuFuncLoad(CUfunction function)
+{
     DRIVER_CHECK();
     return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
+{
     DRIVER_CHECK();
     if (!state)
         return CUDA_ERROR_INVALID_VALUE;
@@ -110,7 +119,8 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -123,12 +133,14 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetName(const char **name, CUkernel kernel) {
+CUresult cuKernelGetName(const char **name, CUkernel kernel)
+{
     return cuFuncGetName(name, (CUfunction)kernel);
 }
 
 CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
-                              CUdevice device) {
+                              CUdevice device)
+{
     DRIVER_CHECK();
     if (!device_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -139,7 +151,8 @@ CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkern
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
-                              CUdevice device) {
+                              CUdevice device)
+{
     DRIVER_CHECK();
     if (!device_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
@@ -151,10 +164,9 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkerne
 
 /* ---- occupancy: by threads, shared memory and block slots of an SM --------------------------- */
 
-static int blocks_per_sm(const struct sim_profile *profile, int block_threads,
-                         size_t shared_bytes) {
-    uint32_t threads =
-        (uint32_t)(block_threads + WARP_THREADS - 1) / WARP_THREADS * WARP_THREADS;
+static int blocks_per_sm(const struct sim_profile *profile, int block_threads, size_t shared_bytes)
+{
+    uint32_t threads = (uint32_t)(block_threads + WARP_THREADS - 1) / WARP_THREADS * WARP_THREADS;
     uint32_t blocks = profile->threads_per_sm / threads;
     if (shared_bytes && profile->shared_bytes_per_sm / shared_bytes < blocks)
         blocks = (uint32_t)(profile->shared_bytes_per_sm / shared_bytes);
@@ -162,7 +174,8 @@ static int blocks_per_sm(const struct sim_profile *profile, int block_threads,
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
-                                                     int block_threads, size_t shared_bytes) {
+                                                     int block_threads, size_t shared_bytes)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -180,7 +193,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
                                                               int block_threads,
                                                               size_t shared_bytes,
-                                                              unsigned int flags) {
+                                                              unsigned int flags)
+{
     return flags & ~1u ? CUDA_ERROR_INVALID_VALUE
                        : cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function,
                                                                      block_threads, shared_bytes);
@@ -188,7 +202,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfun
 
 CUresult cuOccupancyMaxPotentialBlockSize(int *grid_blocks, int *block_threads, CUfunction function,
                                           CUoccupancyB2DSize shared_of, size_t shared_bytes,
-                                          int block_limit) {
+                                          int block_limit)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)

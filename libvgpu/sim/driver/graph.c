@@ -11,7 +11,8 @@ struct CUgraphExec_st {
     uint32_t kernels;
 };
 
-struct CUgraph_st *graph_new(void) {
+struct CUgraph_st *graph_new(void)
+{
     struct CUgraph_st *graph = calloc(1, sizeof *graph);
     if (graph) {
         graph->magic = MAGIC_GRAPH;
@@ -20,7 +21,8 @@ struct CUgraph_st *graph_new(void) {
     return graph;
 }
 
-void graph_delete(struct CUgraph_st *graph) {
+void graph_delete(struct CUgraph_st *graph)
+{
     while (graph->first) {
         struct graph_node *node = graph->first;
         graph->first = node->next;
@@ -30,7 +32,8 @@ void graph_delete(struct CUgraph_st *graph) {
     free(graph);
 }
 
-struct graph_node *graph_append(struct CUgraph_st *graph, const struct graph_node *node) {
+struct graph_node *graph_append(struct CUgraph_st *graph, const struct graph_node *node)
+{
     struct graph_node *copy = malloc(sizeof *copy);
     if (!copy)
         return NULL;
@@ -43,7 +46,8 @@ struct graph_node *graph_append(struct CUgraph_st *graph, const struct graph_nod
     return copy;
 }
 
-static struct CUgraph_st *copy_graph(const struct CUgraph_st *graph) {
+static struct CUgraph_st *copy_graph(const struct CUgraph_st *graph)
+{
     struct CUgraph_st *copy = graph_new();
     for (const struct graph_node *node = graph->first; copy && node; node = node->next)
         if (!graph_append(copy, node)) {
@@ -53,15 +57,18 @@ static struct CUgraph_st *copy_graph(const struct CUgraph_st *graph) {
     return copy;
 }
 
-static bool is_graph(const struct CUgraph_st *graph) {
+static bool is_graph(const struct CUgraph_st *graph)
+{
     return graph && graph->magic == MAGIC_GRAPH;
 }
 
-static bool is_exec(const struct CUgraphExec_st *exec) {
+static bool is_exec(const struct CUgraphExec_st *exec)
+{
     return exec && exec->magic == MAGIC_EXEC;
 }
 
-CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+{
     DRIVER_CHECK();
     if (!graph || flags)
         return CUDA_ERROR_INVALID_VALUE;
@@ -69,7 +76,8 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
     return *graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuGraphDestroy(CUgraph graph) {
+CUresult cuGraphDestroy(CUgraph graph)
+{
     DRIVER_CHECK();
     if (!is_graph(graph))
         return CUDA_ERROR_INVALID_VALUE;
@@ -78,18 +86,19 @@ CUresult cuGraphDestroy(CUgraph graph) {
 }
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                 size_t count, const CUDA_KERNEL_NODE_PARAMS *params) {
+                                 size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!node || !is_graph(graph) || !params || (count && !dependencies))
         return CUDA_ERROR_INVALID_VALUE;
-    struct launch launch = {
-        .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
-        .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
-        .shared_bytes = params->sharedMemBytes, .params = params->kernelParams,
-        .extra = params->extra};
+    struct launch launch = {.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
+                            .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
+                            .shared_bytes = params->sharedMemBytes,
+                            .params = params->kernelParams,
+                            .extra = params->extra};
     struct graph_node added = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernels = 1};
     CUfunction function = params->func ? params->func : (CUfunction)params->kern;
     result = launch_describe(function, context->device, &launch, &added.cost_ns);
@@ -100,19 +109,25 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                              size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
+                              size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS newer = {
-        .func = params->func, .gridDimX = params->gridDimX, .gridDimY = params->gridDimY,
-        .gridDimZ = params->gridDimZ, .blockDimX = params->blockDimX,
-        .blockDimY = params->blockDimY, .blockDimZ = params->blockDimZ,
-        .sharedMemBytes = params->sharedMemBytes, .kernelParams = params->kernelParams,
-        .extra = params->extra};
+    CUDA_KERNEL_NODE_PARAMS newer = {.func = params->func,
+                                     .gridDimX = params->gridDimX,
+                                     .gridDimY = params->gridDimY,
+                                     .gridDimZ = params->gridDimZ,
+                                     .blockDimX = params->blockDimX,
+                                     .blockDimY = params->blockDimY,
+                                     .blockDimZ = params->blockDimZ,
+                                     .sharedMemBytes = params->sharedMemBytes,
+                                     .kernelParams = params->kernelParams,
+                                     .extra = params->extra};
     return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &newer);
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
     DRIVER_CHECK();
     if (!is_graph(graph) || !count)
         return CUDA_ERROR_INVALID_VALUE;
@@ -131,7 +146,8 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
 
 /* ---- executable graphs ----------------------------------------------------------------------- */
 
-static CUresult load_exec(struct CUgraphExec_st *exec, const struct CUgraph_st *graph) {
+static CUresult load_exec(struct CUgraphExec_st *exec, const struct CUgraph_st *graph)
+{
     struct CUgraph_st *copy = copy_graph(graph);
     if (!copy)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -147,7 +163,8 @@ static CUresult load_exec(struct CUgraphExec_st *exec, const struct CUgraph_st *
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
     DRIVER_CHECK();
     (void)flags; /* uploading and freeing on launch change nothing here */
     if (!exec || !is_graph(graph))
@@ -165,7 +182,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
-                               size_t log_bytes) {
+                               size_t log_bytes)
+{
     if (error_node)
         *error_node = NULL;
     if (log && log_bytes)
@@ -174,24 +192,26 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *er
 }
 
 CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
-                            size_t log_bytes) {
+                            size_t log_bytes)
+{
     return cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = cuGraphInstantiateWithFlags(exec, graph, params->flags);
     params->hErrNode_out = NULL;
-    params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                                                : CUDA_GRAPH_INSTANTIATE_ERROR;
+    params->result_out =
+        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
     return result;
 }
 
 /* Takes the new graph if it has the same nodes in the same order. */
-CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-                              CUgraphExecUpdateResultInfo *result) {
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result)
+{
     DRIVER_CHECK();
     if (!is_exec(exec) || !is_graph(graph) || !result)
         return CUDA_ERROR_INVALID_VALUE;
@@ -209,7 +229,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
-                           CUgraphExecUpdateResult *result) {
+                           CUgraphExecUpdateResult *result)
+{
     CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     CUresult error = cuGraphExecUpdate_v2(exec, graph, &info);
     if (error_node)
@@ -219,7 +240,8 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_n
     return error;
 }
 
-CUresult cuGraphUpload(CUgraphExec exec, CUstream handle) {
+CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     return result != CUDA_SUCCESS ? result
@@ -227,7 +249,8 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream handle) {
                                   : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -239,13 +262,14 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
     for (const struct graph_node *node = exec->graph->first; node; node = node->next)
         if (node->run)
             node->run(node);
-    struct sim_submission submission = {.cost_ns = exec->cost_ns, .kind = SIM_OPERATION_KERNEL,
-                                        .kernels = exec->kernels};
+    struct sim_submission submission = {
+        .cost_ns = exec->cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = exec->kernels};
     stream_submit(stream, &submission);
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec exec) {
+CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
     DRIVER_CHECK();
     if (!is_exec(exec))
         return CUDA_ERROR_INVALID_VALUE;

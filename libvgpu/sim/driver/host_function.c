@@ -20,7 +20,8 @@ static struct call *first_call, **last_call = &first_call;
 static bool caller_runs;
 static __thread bool inside_call;
 
-static void *run_calls(void *argument) {
+static void *run_calls(void *argument)
+{
     (void)argument;
     inside_call = true;
     pthread_mutex_lock(&calls_mutex);
@@ -45,7 +46,8 @@ static void *run_calls(void *argument) {
     return NULL;
 }
 
-static bool start_caller(void) {
+static bool start_caller(void)
+{
     pthread_t thread;
     sigset_t all, before;
     if (caller_runs)
@@ -59,7 +61,8 @@ static bool start_caller(void) {
     return caller_runs;
 }
 
-void host_function_wait(struct CUstream_st *stream) {
+void host_function_wait(struct CUstream_st *stream)
+{
     if (inside_call || !__atomic_load_n(&stream->callbacks, __ATOMIC_ACQUIRE))
         return;
     pthread_mutex_lock(&calls_mutex);
@@ -69,7 +72,8 @@ void host_function_wait(struct CUstream_st *stream) {
 }
 
 static CUresult add_call(CUstream handle, CUhostFn function, CUstreamCallback callback,
-                         void *argument) {
+                         void *argument)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -82,8 +86,11 @@ static CUresult add_call(CUstream handle, CUhostFn function, CUstreamCallback ca
     if (!call)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_submission marker = {.kind = SIM_OPERATION_EVENT};
-    *call = (struct call){.stream = stream, .device = stream->context->device->device,
-                          .function = function, .callback = callback, .handle = handle,
+    *call = (struct call){.stream = stream,
+                          .device = stream->context->device->device,
+                          .function = function,
+                          .callback = callback,
+                          .handle = handle,
                           .argument = argument};
     call->sequence = stream_submit(stream, &marker);
     pthread_mutex_lock(&calls_mutex);
@@ -100,11 +107,13 @@ static CUresult add_call(CUstream handle, CUhostFn function, CUstreamCallback ca
     return started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument) {
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
+{
     return add_call(stream, function, NULL, argument);
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *argument,
-                             unsigned int flags) {
+                             unsigned int flags)
+{
     return flags ? CUDA_ERROR_INVALID_VALUE : add_call(stream, NULL, callback, argument);
 }

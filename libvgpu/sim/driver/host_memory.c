@@ -4,7 +4,8 @@
 
 #include "driver.h"
 
-CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
+{
     struct CUctx_st *context;
     CUdeviceptr mapped;
     CUresult result = context_current(&context);
@@ -20,17 +21,20 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
     return result;
 }
 
-CUresult cuMemAllocHost_v2(void **address, size_t bytes) {
+CUresult cuMemAllocHost_v2(void **address, size_t bytes)
+{
     return cuMemHostAlloc(address, bytes, 0);
 }
 
-CUresult cuMemFreeHost(void *address) {
+CUresult cuMemFreeHost(void *address)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     return result == CUDA_SUCCESS ? memory_free(context, (uint64_t)address, true) : result;
 }
 
-CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags) {
+CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     (void)flags;
@@ -43,7 +47,8 @@ CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags) {
                : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
-CUresult cuMemHostUnregister(void *address) {
+CUresult cuMemHostUnregister(void *address)
+{
     DRIVER_CHECK();
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = memory_remove_locked((uint64_t)address);
@@ -60,7 +65,8 @@ CUresult cuMemHostUnregister(void *address) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *mapped, void *address, unsigned int flags) {
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *mapped, void *address, unsigned int flags)
+{
     struct allocation found;
     DRIVER_CHECK();
     if (!mapped || flags)
@@ -71,7 +77,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *mapped, void *address, unsign
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
+CUresult cuMemHostGetFlags(unsigned int *flags, void *address)
+{
     struct allocation found;
     DRIVER_CHECK();
     if (!flags || !memory_find((uint64_t)address, 1, &found) || found.kind != ALLOCATION_HOST)
@@ -80,7 +87,8 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address) {
+CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
+{
     struct allocation found;
     DRIVER_CHECK();
     if (!value)
@@ -133,7 +141,8 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
 
 /* As documented: attributes that a pointer does not have come back as zero, without an error. */
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values,
-                                CUdeviceptr address) {
+                                CUdeviceptr address)
+{
     DRIVER_CHECK();
     if (!attributes || !values)
         return CUDA_ERROR_INVALID_VALUE;

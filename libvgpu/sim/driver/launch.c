@@ -12,7 +12,8 @@
 
 /* Reads the first argument, an integer of 4 or 8 bytes. */
 static CUresult read_first_argument(const struct CUfunc_st *function, const struct launch *launch,
-                                    uint64_t *value) {
+                                    uint64_t *value)
+{
     uint32_t bytes = function->parameter_count != UINT32_MAX && function->parameter_count
                          ? function->parameters[0].bytes
                          : sizeof(uint64_t);
@@ -32,7 +33,8 @@ static CUresult read_first_argument(const struct CUfunc_st *function, const stru
 }
 
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
-                         const struct launch *launch, uint64_t *cost_ns) {
+                         const struct launch *launch, uint64_t *cost_ns)
+{
     if (!function || function->magic != MAGIC_FUNCTION)
         return CUDA_ERROR_INVALID_HANDLE;
     const struct sim_profile *profile = &device->identity->profile;
@@ -55,7 +57,8 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
     return CUDA_SUCCESS;
 }
 
-static CUresult launch_kernel(CUfunction function, const struct launch *launch, CUstream handle) {
+static CUresult launch_kernel(CUfunction function, const struct launch *launch, CUstream handle)
+{
     struct CUstream_st *stream;
     uint64_t cost_ns = 0;
     CUresult result = stream_resolve(handle, &stream);
@@ -65,12 +68,12 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
     if (result != CUDA_SUCCESS)
         return result;
     if (__builtin_expect(stream->capture != NULL, 0)) {
-        struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .cost_ns = cost_ns,
-                                  .kernels = 1};
+        struct graph_node node = {
+            .type = CU_GRAPH_NODE_TYPE_KERNEL, .cost_ns = cost_ns, .kernels = 1};
         return capture_add(stream, &node);
     }
-    struct sim_submission submission = {.cost_ns = cost_ns, .kind = SIM_OPERATION_KERNEL,
-                                        .kernels = 1};
+    struct sim_submission submission = {
+        .cost_ns = cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1};
     stream_submit(stream, &submission);
     return CUDA_SUCCESS;
 }
@@ -78,15 +81,19 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                        void **params, void **extra) {
+                        void **params, void **extra)
+{
     struct launch launch = {.grid = {grid_x, grid_y, grid_z},
                             .block = {block_x, block_y, block_z},
-                            .shared_bytes = shared_bytes, .params = params, .extra = extra};
+                            .shared_bytes = shared_bytes,
+                            .params = params,
+                            .extra = extra};
     return launch_kernel(function, &launch, stream);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
-                          void **extra) {
+                          void **extra)
+{
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
     return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
@@ -97,7 +104,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                                   void **params) {
+                                   void **params)
+{
     int resident = 0;
     CUresult result = cuOccupancyMaxActiveBlocksPerMultiprocessor(
         &resident, function, (int)(block_x * block_y * block_z), shared_bytes);

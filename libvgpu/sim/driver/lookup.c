@@ -31,8 +31,8 @@ static const struct entry entries[] = {
 #undef ABSENT
 };
 
-static const struct entry *find_entry(const char *name, int version, bool per_thread,
-                                      bool *known) {
+static const struct entry *find_entry(const char *name, int version, bool per_thread, bool *known)
+{
     const struct entry *best = NULL;
     *known = false;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
@@ -54,7 +54,8 @@ static const struct entry *find_entry(const char *name, int version, bool per_th
 }
 
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult *status) {
+                             CUdriverProcAddressQueryResult *status)
+{
     if (!name || !function || version > DRIVER_VERSION ||
         flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM |
                               CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
@@ -71,7 +72,8 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
 }
 
 /* The older form has no status to say it with. */
-CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags) {
+CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags)
+{
     CUresult result = cuGetProcAddress_v2(name, function, version, flags, NULL);
     return result == CUDA_SUCCESS && !*function ? CUDA_ERROR_NOT_FOUND : result;
 }

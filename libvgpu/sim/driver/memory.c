@@ -17,11 +17,12 @@
 #define PITCH_ALIGNMENT 512
 
 pthread_mutex_t memory_mutex = PTHREAD_MUTEX_INITIALIZER;
-static void *allocation_tree;                 /* of struct allocation, by range */
+static void *allocation_tree; /* of struct allocation, by range */
 static struct allocation *allocation_list;
 static unsigned long long next_allocation_id;
 
-uint64_t memory_round(uint64_t bytes) {
+uint64_t memory_round(uint64_t bytes)
+{
     return (bytes + DRIVER_ALLOCATION_ROUND - 1) / DRIVER_ALLOCATION_ROUND *
            DRIVER_ALLOCATION_ROUND;
 }
@@ -37,7 +38,8 @@ static struct {
     uint64_t bytes;
 } kept[KEPT_COUNT];
 
-void *memory_map(uint64_t bytes) {
+void *memory_map(uint64_t bytes)
+{
     pthread_mutex_lock(&memory_mutex);
     for (int i = 0; bytes <= KEPT_BYTES && i < KEPT_COUNT; i++)
         if (kept[i].address && kept[i].bytes == bytes) {
@@ -52,7 +54,8 @@ void *memory_map(uint64_t bytes) {
     return address == MAP_FAILED ? NULL : address;
 }
 
-void memory_unmap(void *address, uint64_t bytes) {
+void memory_unmap(void *address, uint64_t bytes)
+{
     pthread_mutex_lock(&memory_mutex);
     for (int i = 0; bytes <= KEPT_BYTES && i < KEPT_COUNT; i++)
         if (!kept[i].address) {
@@ -66,7 +69,8 @@ void memory_unmap(void *address, uint64_t bytes) {
 }
 
 /* Ranges that touch are equal, so that a search for a few bytes finds the whole. */
-static int compare_ranges(const void *left, const void *right) {
+static int compare_ranges(const void *left, const void *right)
+{
     const struct allocation *one = left, *other = right;
     if (one->address + one->bytes <= other->address)
         return -1;
@@ -75,15 +79,20 @@ static int compare_ranges(const void *left, const void *right) {
 
 struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
                                  enum allocation_kind kind, struct CUctx_st *context,
-                                 struct CUmemPoolHandle_st *pool) {
+                                 struct CUmemPoolHandle_st *pool)
+{
     struct allocation *allocation = malloc(sizeof *allocation);
     if (!allocation)
         return NULL;
     pthread_mutex_lock(&memory_mutex);
-    *allocation = (struct allocation){.address = address, .bytes = bytes,
-                                      .charged_bytes = charged_bytes, .kind = kind,
-                                      .context = context, .pool = pool,
-                                      .id = ++next_allocation_id, .next = allocation_list};
+    *allocation = (struct allocation){.address = address,
+                                      .bytes = bytes,
+                                      .charged_bytes = charged_bytes,
+                                      .kind = kind,
+                                      .context = context,
+                                      .pool = pool,
+                                      .id = ++next_allocation_id,
+                                      .next = allocation_list};
     struct allocation **node = tsearch(allocation, &allocation_tree, compare_ranges);
     if (!node || *node != allocation) {
         free(allocation);
@@ -97,19 +106,19 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
     return allocation;
 }
 
-static struct allocation *find_locked(uint64_t address, uint64_t bytes) {
+static struct allocation *find_locked(uint64_t address, uint64_t bytes)
+{
     struct allocation key = {.address = address, .bytes = bytes ? bytes : 1};
     struct allocation **node = tfind(&key, &allocation_tree, compare_ranges);
-    if (!node || address < (*node)->address ||
-        address + bytes > (*node)->address + (*node)->bytes)
+    if (!node || address < (*node)->address || address + bytes > (*node)->address + (*node)->bytes)
         return NULL;
     return *node;
 }
 
-bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found) {
+bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
+{
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation =
-        address + bytes < address ? NULL : find_locked(address, bytes);
+    struct allocation *allocation = address + bytes < address ? NULL : find_locked(address, bytes);
     if (allocation && found)
         *found = *allocation;
     pthread_mutex_unlock(&memory_mutex);
@@ -117,7 +126,8 @@ bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found) {
 }
 
 /* Takes the allocation that begins at `address` out of the map; the caller frees it. */
-struct allocation *memory_remove_locked(uint64_t address) {
+struct allocation *memory_remove_locked(uint64_t address)
+{
     struct allocation *allocation = find_locked(address, 1);
     if (!allocation || allocation->address != address)
         return NULL;
@@ -131,7 +141,8 @@ struct allocation *memory_remove_locked(uint64_t address) {
     return allocation;
 }
 
-int memory_charge(struct driver_device *device, uint64_t bytes) {
+int memory_charge(struct driver_device *device, uint64_t bytes)
+{
     int error = sim_client_reserve(device->device, bytes, device->cap_bytes);
     if (error == -ENOMEM) {
         pool_trim_device(device, false);
@@ -140,12 +151,14 @@ int memory_charge(struct driver_device *device, uint64_t bytes) {
     return error;
 }
 
-static bool on_device(enum allocation_kind kind) {
+static bool on_device(enum allocation_kind kind)
+{
     return kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED;
 }
 
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
-                         CUdeviceptr *address) {
+                         CUdeviceptr *address)
+{
     uint64_t charged_bytes = on_device(kind) ? memory_round(bytes) : 0;
     if (charged_bytes < bytes && on_device(kind)) /* wrapped round */
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -163,7 +176,8 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
     return CUDA_SUCCESS;
 }
 
-static void give_back(struct allocation *allocation) {
+static void give_back(struct allocation *allocation)
+{
     if (allocation->kind != ALLOCATION_REGISTERED)
         memory_unmap((void *)allocation->address, allocation->bytes);
     if (allocation->pool) {
@@ -176,7 +190,8 @@ static void give_back(struct allocation *allocation) {
     free(allocation);
 }
 
-CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host) {
+CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
+{
     (void)context;
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = find_locked(address, 1);
@@ -193,7 +208,8 @@ CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host) {
 }
 
 /* A context takes its memory along; pool memory belongs to the device and stays. */
-void memory_free_context(struct CUctx_st *context) {
+void memory_free_context(struct CUctx_st *context)
+{
     for (;;) {
         pthread_mutex_lock(&memory_mutex);
         struct allocation *allocation = allocation_list;
@@ -210,7 +226,8 @@ void memory_free_context(struct CUctx_st *context) {
 
 /* ---- entry points ---------------------------------------------------------------------------- */
 
-static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_kind kind) {
+static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_kind kind)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -221,12 +238,14 @@ static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_k
     return result == CUDA_SUCCESS ? memory_allocate(context, bytes, kind, address) : result;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+{
     return allocate(address, bytes, ALLOCATION_DEVICE);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes, size_t height,
-                            unsigned int element_bytes) {
+                            unsigned int element_bytes)
+{
     if (!pitch || width_bytes == 0 || height == 0 ||
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
         return CUDA_ERROR_INVALID_VALUE;
@@ -239,13 +258,15 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_by
     return result;
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags) {
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
+{
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
         return CUDA_ERROR_INVALID_VALUE;
     return allocate(address, bytes, ALLOCATION_MANAGED);
 }
 
-CUresult cuMemFree_v2(CUdeviceptr address) {
+CUresult cuMemFree_v2(CUdeviceptr address)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -256,7 +277,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     return result == CUDA_SUCCESS ? memory_free(context, address, false) : result;
 }
 
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -271,7 +293,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+{
     struct allocation found;
     DRIVER_CHECK();
     if (!memory_find(address, 1, &found))

@@ -2,11 +2,13 @@
  * library has them; an address that does not fit cannot be given out. */
 #include "driver.h"
 
-static unsigned int narrow(size_t value) {
+static unsigned int narrow(size_t value)
+{
     return value > 0xffffffffu ? 0xffffffffu : (unsigned int)value;
 }
 
-CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes) {
+CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes)
+{
     size_t wide_free = 0, wide_total = 0;
     if (!free_bytes || !total_bytes)
         return CUDA_ERROR_INVALID_VALUE;
@@ -18,7 +20,8 @@ CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes) {
     return result;
 }
 
-static CUresult narrow_address(CUdeviceptr_v1 *address, CUdeviceptr wide) {
+static CUresult narrow_address(CUdeviceptr_v1 *address, CUdeviceptr wide)
+{
     if (wide > 0xffffffffu) {
         cuMemFree_v2(wide);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -27,14 +30,16 @@ static CUresult narrow_address(CUdeviceptr_v1 *address, CUdeviceptr wide) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes) {
+CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
+{
     CUdeviceptr wide = 0;
     CUresult result = address ? cuMemAlloc_v2(&wide, bytes) : CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_SUCCESS ? narrow_address(address, wide) : result;
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned int width_bytes,
-                         unsigned int height, unsigned int element_bytes) {
+                         unsigned int height, unsigned int element_bytes)
+{
     CUdeviceptr wide = 0;
     size_t wide_pitch = 0;
     if (!address || !pitch)
@@ -46,10 +51,12 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
     return narrow_address(address, wide);
 }
 
-CUresult cuMemFree(CUdeviceptr_v1 address) {
+CUresult cuMemFree(CUdeviceptr_v1 address)
+{
     return cuMemFree_v2(address);
 }
 
-CUresult cuMemAllocHost(void **address, unsigned int bytes) {
+CUresult cuMemAllocHost(void **address, unsigned int bytes)
+{
     return cuMemAllocHost_v2(address, bytes);
 }

@@ -10,7 +10,8 @@
 #define ELF_MAGIC "\177ELF"
 #define FATBIN_MAGIC 0xba55ed50u
 
-struct CUfunc_st *module_add_function(struct CUmod_st *module, const char *name, size_t length) {
+struct CUfunc_st *module_add_function(struct CUmod_st *module, const char *name, size_t length)
+{
     struct CUfunc_st *function = calloc(1, sizeof *function);
     if (!function || !(function->name = strndup(name, length))) {
         free(function);
@@ -25,13 +26,15 @@ struct CUfunc_st *module_add_function(struct CUmod_st *module, const char *name,
     return function;
 }
 
-static CUresult place_global(struct CUctx_st *context, struct module_global *global) {
-    return global->address ? CUDA_SUCCESS
-                           : memory_allocate(context, global->bytes, ALLOCATION_DEVICE,
-                                             &global->address);
+static CUresult place_global(struct CUctx_st *context, struct module_global *global)
+{
+    return global->address
+               ? CUDA_SUCCESS
+               : memory_allocate(context, global->bytes, ALLOCATION_DEVICE, &global->address);
 }
 
-CUresult module_unload(struct CUmod_st *module) {
+CUresult module_unload(struct CUmod_st *module)
+{
     while (module->globals) {
         struct module_global *global = module->globals;
         module->globals = global->next;
@@ -53,7 +56,8 @@ CUresult module_unload(struct CUmod_st *module) {
     return CUDA_SUCCESS;
 }
 
-CUresult module_load(struct CUctx_st *context, const void *image, struct CUmod_st **result) {
+CUresult module_load(struct CUctx_st *context, const void *image, struct CUmod_st **result)
+{
     struct CUmod_st *module = calloc(1, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -78,7 +82,8 @@ CUresult module_load(struct CUctx_st *context, const void *image, struct CUmod_s
     return error;
 }
 
-struct CUfunc_st *module_find_function(struct CUmod_st *module, const char *name) {
+struct CUfunc_st *module_find_function(struct CUmod_st *module, const char *name)
+{
     struct CUfunc_st *function = module->functions;
     while (function && strcmp(function->name, name) != 0)
         function = function->next;
@@ -86,7 +91,8 @@ struct CUfunc_st *module_find_function(struct CUmod_st *module, const char *name
 }
 
 CUresult module_find_global(struct CUmod_st *module, const char *name, CUdeviceptr *address,
-                            size_t *bytes) {
+                            size_t *bytes)
+{
     struct module_global *global = module->globals;
     while (global && strcmp(global->name, name) != 0)
         global = global->next;
@@ -108,7 +114,8 @@ CUresult module_find_global(struct CUmod_st *module, const char *name, CUdevicep
 }
 
 /* Reads a whole file, with a NUL behind it. */
-static CUresult read_image(const char *path, void **image) {
+static CUresult read_image(const char *path, void **image)
+{
     FILE *file = fopen(path, "rbe");
     if (!file)
         return CUDA_ERROR_FILE_NOT_FOUND;
@@ -125,13 +132,15 @@ static CUresult read_image(const char *path, void **image) {
     return bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
-static bool is_module(const struct CUmod_st *module) {
+static bool is_module(const struct CUmod_st *module)
+{
     return module && module->magic == MAGIC_MODULE;
 }
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -140,7 +149,8 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
-                            CUjit_option *options, void **option_values) {
+                            CUjit_option *options, void **option_values)
+{
     if (option_count && (!options || !option_values))
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned int i = 0; i < option_count; i++) /* nothing is compiled: empty logs */
@@ -150,11 +160,13 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int op
     return cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
     return cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleLoad(CUmodule *module, const char *path) {
+CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
     void *image;
     DRIVER_CHECK();
     if (!module || !path)
@@ -167,12 +179,14 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
     return result;
 }
 
-CUresult cuModuleUnload(CUmodule module) {
+CUresult cuModuleUnload(CUmodule module)
+{
     DRIVER_CHECK();
     return is_module(module) ? module_unload(module) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
     DRIVER_CHECK();
     if (!function || !name)
         return CUDA_ERROR_INVALID_VALUE;
@@ -183,7 +197,8 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
-                              const char *name) {
+                              const char *name)
+{
     DRIVER_CHECK();
     if (!name)
         return CUDA_ERROR_INVALID_VALUE;
@@ -191,7 +206,8 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule modu
                              : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
     DRIVER_CHECK();
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
@@ -203,7 +219,8 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_options,
                            void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                           void **option_values, unsigned int option_count) {
+                           void **option_values, unsigned int option_count)
+{
     DRIVER_CHECK();
     if (!library || !image || (jit_count && !(jit_options && jit_values)) ||
         (option_count && !(options && option_values)))
@@ -213,7 +230,8 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
                                void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                               void **option_values, unsigned int option_count) {
+                               void **option_values, unsigned int option_count)
+{
     void *image;
     DRIVER_CHECK();
     if (!library || !path)
@@ -227,11 +245,13 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     return result;
 }
 
-CUresult cuLibraryUnload(CUlibrary library) {
+CUresult cuLibraryUnload(CUlibrary library)
+{
     return cuModuleUnload((CUmodule)library);
 }
 
-CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
+CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
     DRIVER_CHECK();
     if (!module)
         return CUDA_ERROR_INVALID_VALUE;
@@ -241,11 +261,13 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
     return cuModuleGetFunction((CUfunction *)kernel, (CUmodule)library, name);
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
-                            const char *name) {
+                            const char *name)
+{
     return cuModuleGetGlobal_v2(address, bytes, (CUmodule)library, name);
 }

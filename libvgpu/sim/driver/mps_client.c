@@ -19,7 +19,8 @@
 
 #define WHOLE_PERCENT 100
 
-static bool daemon_is_alive(const char *pipe_directory) {
+static bool daemon_is_alive(const char *pipe_directory)
+{
     char path[4096];
     if (snprintf(path, sizeof path, "%s/control.lock", pipe_directory) >= (int)sizeof path)
         return false;
@@ -33,7 +34,8 @@ static bool daemon_is_alive(const char *pipe_directory) {
 }
 
 /* "4096M", "4G", "123" as bytes; 0 where it is none. */
-static uint64_t parse_bytes(const char *text) {
+static uint64_t parse_bytes(const char *text)
+{
     char *end;
     unsigned long long count = strtoull(text, &end, 10);
     unsigned int shift = *end == 'K' || *end == 'k'   ? 10
@@ -43,13 +45,15 @@ static uint64_t parse_bytes(const char *text) {
     return count >> (64 - shift - 1) ? 0 : (uint64_t)count << shift;
 }
 
-static void cap_device(struct driver_device *device, uint64_t bytes) {
+static void cap_device(struct driver_device *device, uint64_t bytes)
+{
     if (bytes && (!device->cap_bytes || bytes < device->cap_bytes))
         device->cap_bytes = bytes;
 }
 
 /* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: "0=4096M,1=2G", by the numbers this process sees. */
-static void read_own_caps(void) {
+static void read_own_caps(void)
+{
     const char *list = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
     char *copy = list ? strdup(list) : NULL, *rest = NULL;
     for (char *entry = copy ? strtok_r(copy, ", ", &rest) : NULL; entry;
@@ -61,8 +65,8 @@ static void read_own_caps(void) {
         for (int i = 0; i < driver.device_count; i++) {
             char ordinal[16];
             snprintf(ordinal, sizeof ordinal, "%d", i);
-            bool named = strcmp(entry, ordinal) == 0 ||
-                         strcmp(entry, driver.devices[i].identity->uuid) == 0;
+            bool named =
+                strcmp(entry, ordinal) == 0 || strcmp(entry, driver.devices[i].identity->uuid) == 0;
             if (driver.devices[i].percentage && named)
                 cap_device(&driver.devices[i], parse_bytes(value));
         }
@@ -70,7 +74,8 @@ static void read_own_caps(void) {
     free(copy);
 }
 
-static void read_state(FILE *state) {
+static void read_state(FILE *state)
+{
     char line[512], key[64], first[256], second[128];
     bool ours = false;
     uint32_t served = 0, percentage = WHOLE_PERCENT;
@@ -101,7 +106,8 @@ static void read_state(FILE *state) {
     }
 }
 
-void mps_client_configure(void) {
+void mps_client_configure(void)
+{
     const char *directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
     char path[4096];
     if (!directory || !*directory)

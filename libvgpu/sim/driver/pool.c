@@ -10,11 +10,13 @@
 
 #include "driver.h"
 
-void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device) {
+void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device)
+{
     *pool = (struct CUmemPoolHandle_st){.magic = MAGIC_POOL, .device = device, .reuse = {1, 1, 1}};
 }
 
-static void trim_locked(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes) {
+static void trim_locked(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes)
+{
     uint64_t keep = pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes;
     if (pool->reserved_bytes <= keep)
         return;
@@ -23,7 +25,8 @@ static void trim_locked(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes) {
 }
 
 /* Only the pools in use now: an explicit pool that is not current keeps what it has. */
-void pool_trim_device(struct driver_device *device, bool to_threshold) {
+void pool_trim_device(struct driver_device *device, bool to_threshold)
+{
     pthread_mutex_lock(&memory_mutex);
     struct CUmemPoolHandle_st *pools[] = {&device->pool, device->current_pool};
     for (int i = 0; i < 2; i++)
@@ -31,7 +34,8 @@ void pool_trim_device(struct driver_device *device, bool to_threshold) {
     pthread_mutex_unlock(&memory_mutex);
 }
 
-void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes) {
+void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
     pool->used_bytes -= bytes;
     if (pool->destroyed) {
         trim_locked(pool, 0);
@@ -40,7 +44,8 @@ void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes) {
     }
 }
 
-static bool take_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes) {
+static bool take_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
     uint64_t spare_bytes = pool->reserved_bytes - pool->used_bytes;
     uint64_t more_bytes = bytes > spare_bytes ? bytes - spare_bytes : 0;
     if (more_bytes &&
@@ -56,7 +61,8 @@ static bool take_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes) {
 }
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHandle_st *pool,
-                         CUstream handle) {
+                         CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -89,19 +95,22 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
     return allocate(address, bytes, NULL, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                 CUstream stream) {
+                                 CUstream stream)
+{
     DRIVER_CHECK();
     if (!pool || pool->magic != MAGIC_POOL)
         return CUDA_ERROR_INVALID_VALUE;
     return allocate(address, bytes, pool, stream);
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -115,7 +124,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-static CUresult get_pool(CUmemoryPool *pool, CUdevice ordinal, bool default_one) {
+static CUresult get_pool(CUmemoryPool *pool, CUdevice ordinal, bool default_one)
+{
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!pool)
@@ -126,15 +136,18 @@ static CUresult get_pool(CUmemoryPool *pool, CUdevice ordinal, bool default_one)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
     return get_pool(pool, device, true);
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
     return get_pool(pool, device, false);
 }
 
-CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool) {
+CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
+{
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!device)
@@ -145,7 +158,8 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
     DRIVER_CHECK();
     if (!pool || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
@@ -160,7 +174,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
     DRIVER_CHECK();
     if (!pool || pool->magic != MAGIC_POOL || pool == &pool->device->pool)
         return CUDA_ERROR_INVALID_VALUE;
@@ -176,13 +191,15 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
-static uint64_t *high_mark(struct CUmemPoolHandle_st *pool, CUmemPool_attribute attribute) {
+static uint64_t *high_mark(struct CUmemPoolHandle_st *pool, CUmemPool_attribute attribute)
+{
     return attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ? &pool->reserved_high_bytes
            : attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH   ? &pool->used_high_bytes
                                                           : NULL;
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
     DRIVER_CHECK();
     if (!pool || pool->magic != MAGIC_POOL || !value)
         return CUDA_ERROR_INVALID_VALUE;
@@ -205,7 +222,8 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return result;
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
     DRIVER_CHECK();
     if (!pool || pool->magic != MAGIC_POOL || !value)
         return CUDA_ERROR_INVALID_VALUE;
@@ -217,16 +235,16 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
         pool->threshold_bytes = *(uint64_t *)value;
     else if (high_mark(pool, attribute) && *(uint64_t *)value == 0) /* it may only be reset */
-        *high_mark(pool, attribute) = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH
-                                          ? pool->used_bytes
-                                          : pool->reserved_bytes;
+        *high_mark(pool, attribute) =
+            attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ? pool->used_bytes : pool->reserved_bytes;
     else
         result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_unlock(&memory_mutex);
     return result;
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep) {
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep)
+{
     DRIVER_CHECK();
     if (!pool || pool->magic != MAGIC_POOL)
         return CUDA_ERROR_INVALID_VALUE;

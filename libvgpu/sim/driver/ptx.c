@@ -10,7 +10,8 @@
 #include "driver.h"
 
 /* Blanks out comments, so that what follows need not know them. */
-static char *copy_without_comments(const char *text) {
+static char *copy_without_comments(const char *text)
+{
     char *copy = strdup(text);
     for (char *at = copy; at && *at; at++) {
         if (at[0] == '/' && at[1] == '/') {
@@ -29,7 +30,8 @@ static char *copy_without_comments(const char *text) {
 }
 
 /* Reads one word (or one other character) at *at; returns its length, 0 at the end. */
-static size_t next_word(const char **at) {
+static size_t next_word(const char **at)
+{
     while (isspace((unsigned char)**at))
         ++*at;
     size_t length = 0;
@@ -39,12 +41,14 @@ static size_t next_word(const char **at) {
     return length ? length : **at ? 1 : 0;
 }
 
-static bool word_is(const char *at, size_t length, const char *word) {
+static bool word_is(const char *at, size_t length, const char *word)
+{
     return length == strlen(word) && memcmp(at, word, length) == 0;
 }
 
 /* Bytes of one element of a PTX type (".u64"), 0 when the word is no type. */
-static uint32_t type_bytes(const char *at, size_t length) {
+static uint32_t type_bytes(const char *at, size_t length)
+{
     if (length < 3 || at[0] != '.' || !strchr("busf", at[1]))
         return 0;
     uint32_t bits = (uint32_t)strtoul(at + 2, NULL, 10);
@@ -61,7 +65,8 @@ struct declaration {
 };
 
 static const char *read_declaration(const char *at, const char *ends,
-                                    struct declaration *declaration) {
+                                    struct declaration *declaration)
+{
     uint64_t element_bytes = 0, count = 1;
     *declaration = (struct declaration){0};
     for (size_t length; (length = next_word(&at)) != 0; at += length) {
@@ -92,7 +97,8 @@ static const char *read_declaration(const char *at, const char *ends,
     return at;
 }
 
-static const char *skip_braces(const char *at) {
+static const char *skip_braces(const char *at)
+{
     int depth = 0;
     for (; *at; at++) {
         depth += *at == '{';
@@ -104,7 +110,8 @@ static const char *skip_braces(const char *at) {
 }
 
 /* Reads a kernel from behind .entry; returns where its body begins, or NULL. */
-static const char *read_entry(struct CUmod_st *module, const char *at) {
+static const char *read_entry(struct CUmod_st *module, const char *at)
+{
     size_t length = next_word(&at);
     struct CUfunc_st *function = length ? module_add_function(module, at, length) : NULL;
     if (!function)
@@ -127,8 +134,8 @@ static const char *read_entry(struct CUmod_st *module, const char *at) {
             realloc(function->parameters, (function->parameter_count + 1) * sizeof *grown);
         if (!grown)
             return NULL;
-        offset = (offset + declaration.alignment - 1) / declaration.alignment *
-                 declaration.alignment;
+        offset =
+            (offset + declaration.alignment - 1) / declaration.alignment * declaration.alignment;
         grown[function->parameter_count++] =
             (struct parameter){offset, (uint32_t)declaration.bytes};
         function->parameters = grown;
@@ -137,7 +144,8 @@ static const char *read_entry(struct CUmod_st *module, const char *at) {
     return at;
 }
 
-static int add_global(struct CUmod_st *module, const struct declaration *declaration) {
+static int add_global(struct CUmod_st *module, const struct declaration *declaration)
+{
     if (!declaration->name || declaration->bytes == 0)
         return 0; /* extern without a size: nothing to place */
     struct module_global *global = calloc(1, sizeof *global);
@@ -151,7 +159,8 @@ static int add_global(struct CUmod_st *module, const struct declaration *declara
     return 0;
 }
 
-int ptx_parse(struct CUmod_st *module, const char *text) {
+int ptx_parse(struct CUmod_st *module, const char *text)
+{
     char *copy = copy_without_comments(text);
     if (!copy)
         return -ENOMEM;

@@ -6,17 +6,18 @@
 
 #include "driver.h"
 
-struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER,
-                        .failure = CUDA_ERROR_NOT_INITIALIZED};
+struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER, .failure = CUDA_ERROR_NOT_INITIALIZED};
 
-CUresult driver_check(void) {
+CUresult driver_check(void)
+{
     return __builtin_expect(__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 1)
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 /* As with the real driver, a child cannot go on with its parent's state nor start its own. */
-static void forget_in_child(void) {
+static void forget_in_child(void)
+{
     if (driver.machine)
         sim_machine_forget(driver.machine);
     driver.forked = driver.machine != NULL;
@@ -26,7 +27,8 @@ static void forget_in_child(void) {
     pthread_mutex_init(&memory_mutex, NULL);
 }
 
-static CUresult open_machine(void) {
+static CUresult open_machine(void)
+{
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || !*directory)
         return CUDA_ERROR_NO_DEVICE;
@@ -42,7 +44,8 @@ static CUresult open_machine(void) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuInit(unsigned int flags) {
+CUresult cuInit(unsigned int flags)
+{
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.mutex);
@@ -63,14 +66,16 @@ CUresult cuInit(unsigned int flags) {
     return result;
 }
 
-CUresult cuDriverGetVersion(int *version) {
+CUresult cuDriverGetVersion(int *version)
+{
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     *version = DRIVER_VERSION;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGetErrorName(CUresult error, const char **name) {
+CUresult cuGetErrorName(CUresult error, const char **name)
+{
     if (!name)
         return CUDA_ERROR_INVALID_VALUE;
     switch (error) {
@@ -85,7 +90,8 @@ CUresult cuGetErrorName(CUresult error, const char **name) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGetErrorString(CUresult error, const char **text) {
+CUresult cuGetErrorString(CUresult error, const char **text)
+{
     if (!text)
         return CUDA_ERROR_INVALID_VALUE;
     switch (error) {
@@ -101,7 +107,8 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 }
 
 /* Private tables of NVIDIA's libraries (cudart and others): none is known here. */
-CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+CUresult cuGetExportTable(const void **table, const CUuuid *id)
+{
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;
     *table = NULL;

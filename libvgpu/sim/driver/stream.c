@@ -7,12 +7,16 @@
 
 #define PRIORITY_GREATEST (-5)
 
-void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, unsigned int flags) {
-    *stream = (struct CUstream_st){.magic = MAGIC_STREAM, .context = context, .flags = flags,
+void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, unsigned int flags)
+{
+    *stream = (struct CUstream_st){.magic = MAGIC_STREAM,
+                                   .context = context,
+                                   .flags = flags,
                                    .id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED)};
 }
 
-CUresult stream_resolve(CUstream handle, struct CUstream_st **stream) {
+CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
+{
     if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         struct CUctx_st *context;
         CUresult result = context_current(&context);
@@ -29,21 +33,24 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream) {
     return CUDA_SUCCESS;
 }
 
-static void raise_to(uint64_t *value, uint64_t at_least) {
+static void raise_to(uint64_t *value, uint64_t at_least)
+{
     uint64_t seen = __atomic_load_n(value, __ATOMIC_RELAXED);
     while (seen < at_least && !__atomic_compare_exchange_n(value, &seen, at_least, false,
                                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED))
         ;
 }
 
-uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *submission) {
+uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *submission)
+{
     uint64_t sequence = sim_queue_submit(stream->context->device->device, submission);
     raise_to(&stream->last, sequence + 1);
     raise_to(&stream->context->last, sequence + 1);
     return sequence;
 }
 
-CUresult stream_wait(struct CUstream_st *stream) {
+CUresult stream_wait(struct CUstream_st *stream)
+{
     uint64_t last = __atomic_load_n(&stream->last, __ATOMIC_ACQUIRE);
     if (last)
         sim_queue_wait(stream->context->device->device, last - 1);
@@ -51,7 +58,8 @@ CUresult stream_wait(struct CUstream_st *stream) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -69,11 +77,13 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
     return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-CUresult cuStreamDestroy_v2(CUstream stream) {
+CUresult cuStreamDestroy_v2(CUstream stream)
+{
     DRIVER_CHECK();
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
         stream->magic != MAGIC_STREAM || stream == &stream->context->legacy ||
@@ -87,11 +97,13 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamDestroy(CUstream stream) {
+CUresult cuStreamDestroy(CUstream stream)
+{
     return cuStreamDestroy_v2(stream);
 }
 
-CUresult cuStreamSynchronize(CUstream handle) {
+CUresult cuStreamSynchronize(CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -103,7 +115,8 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return result;
 }
 
-CUresult cuStreamQuery(CUstream handle) {
+CUresult cuStreamQuery(CUstream handle)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -117,7 +130,8 @@ CUresult cuStreamQuery(CUstream handle) {
                                                                  : CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result == CUDA_SUCCESS && !context)
@@ -127,7 +141,8 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
     return result;
 }
 
-CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
+CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result == CUDA_SUCCESS && !device)
@@ -137,7 +152,8 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
     return result;
 }
 
-CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags) {
+CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result == CUDA_SUCCESS && !flags)
@@ -147,7 +163,8 @@ CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     return result;
 }
 
-CUresult cuStreamGetPriority(CUstream handle, int *priority) {
+CUresult cuStreamGetPriority(CUstream handle, int *priority)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result == CUDA_SUCCESS && !priority)
@@ -157,7 +174,8 @@ CUresult cuStreamGetPriority(CUstream handle, int *priority) {
     return result;
 }
 
-CUresult cuStreamGetId(CUstream handle, unsigned long long *id) {
+CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
+{
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result == CUDA_SUCCESS && !id)

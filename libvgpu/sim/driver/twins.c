@@ -4,14 +4,15 @@
 
 #define OWN(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 #define TWIN(name, parameters, arguments) \
-    CUresult name parameters { \
+    CUresult name parameters \
+    { \
         return arguments; \
     }
 
-TWIN(cuMemAllocAsync_ptsz, (CUdeviceptr *address, size_t bytes, CUstream stream),
+TWIN(cuMemAllocAsync_ptsz, (CUdeviceptr * address, size_t bytes, CUstream stream),
      cuMemAllocAsync(address, bytes, OWN(stream)))
 TWIN(cuMemAllocFromPoolAsync_ptsz,
-     (CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream),
+     (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream),
      cuMemAllocFromPoolAsync(address, bytes, pool, OWN(stream)))
 TWIN(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream),
      cuMemFreeAsync(address, OWN(stream)))
@@ -28,8 +29,7 @@ TWIN(cuMemcpyDtoD_v2_ptds, (CUdeviceptr target, CUdeviceptr source, size_t bytes
 TWIN(cuMemcpyHtoDAsync_v2_ptsz,
      (CUdeviceptr target, const void *source, size_t bytes, CUstream stream),
      cuMemcpyHtoDAsync_v2(target, source, bytes, OWN(stream)))
-TWIN(cuMemcpyDtoHAsync_v2_ptsz,
-     (void *target, CUdeviceptr source, size_t bytes, CUstream stream),
+TWIN(cuMemcpyDtoHAsync_v2_ptsz, (void *target, CUdeviceptr source, size_t bytes, CUstream stream),
      cuMemcpyDtoHAsync_v2(target, source, bytes, OWN(stream)))
 TWIN(cuMemcpyDtoDAsync_v2_ptsz,
      (CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream),
@@ -40,14 +40,12 @@ TWIN(cuMemsetD16_v2_ptds, (CUdeviceptr target, unsigned short value, size_t coun
      cuMemsetD16_v2(target, value, count))
 TWIN(cuMemsetD32_v2_ptds, (CUdeviceptr target, unsigned int value, size_t count),
      cuMemsetD32_v2(target, value, count))
-TWIN(cuMemsetD8Async_ptsz,
-     (CUdeviceptr target, unsigned char value, size_t count, CUstream stream),
+TWIN(cuMemsetD8Async_ptsz, (CUdeviceptr target, unsigned char value, size_t count, CUstream stream),
      cuMemsetD8Async(target, value, count, OWN(stream)))
 TWIN(cuMemsetD16Async_ptsz,
      (CUdeviceptr target, unsigned short value, size_t count, CUstream stream),
      cuMemsetD16Async(target, value, count, OWN(stream)))
-TWIN(cuMemsetD32Async_ptsz,
-     (CUdeviceptr target, unsigned int value, size_t count, CUstream stream),
+TWIN(cuMemsetD32Async_ptsz, (CUdeviceptr target, unsigned int value, size_t count, CUstream stream),
      cuMemsetD32Async(target, value, count, OWN(stream)))
 TWIN(cuLaunchKernel_ptsz,
      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
@@ -75,8 +73,7 @@ TWIN(cuStreamGetFlags_ptsz, (CUstream stream, unsigned int *flags),
      cuStreamGetFlags(OWN(stream), flags))
 TWIN(cuStreamGetPriority_ptsz, (CUstream stream, int *priority),
      cuStreamGetPriority(OWN(stream), priority))
-TWIN(cuStreamGetId_ptsz, (CUstream stream, unsigned long long *id),
-     cuStreamGetId(OWN(stream), id))
+TWIN(cuStreamGetId_ptsz, (CUstream stream, unsigned long long *id), cuStreamGetId(OWN(stream), id))
 TWIN(cuStreamAddCallback_ptsz,
      (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
      cuStreamAddCallback(OWN(stream), callback, argument, flags))
@@ -87,8 +84,7 @@ TWIN(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode),
      cuStreamBeginCapture_v2(OWN(stream), mode))
 TWIN(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph),
      cuStreamEndCapture(OWN(stream), graph))
-TWIN(cuStreamGetCaptureInfo_ptsz,
-     (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id),
+TWIN(cuStreamGetCaptureInfo_ptsz, (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id),
      cuStreamGetCaptureInfo(OWN(stream), status, id))
 TWIN(cuStreamGetCaptureInfo_v2_ptsz,
      (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
@@ -98,14 +94,15 @@ TWIN(cuEventRecord_ptsz, (CUevent event, CUstream stream), cuEventRecord(event, 
 TWIN(cuEventRecordWithFlags_ptsz, (CUevent event, CUstream stream, unsigned int flags),
      cuEventRecordWithFlags(event, OWN(stream), flags))
 TWIN(cuGraphInstantiateWithParams_ptsz,
-     (CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+     (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
      cuGraphInstantiateWithParams(exec, graph, params))
 TWIN(cuGraphUpload_ptsz, (CUgraphExec exec, CUstream stream), cuGraphUpload(exec, OWN(stream)))
 TWIN(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream), cuGraphLaunch(exec, OWN(stream)))
 
 /* The configuration names the stream itself. */
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params,
-                               void **extra) {
+                               void **extra)
+{
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
     CUlaunchConfig own = *config;

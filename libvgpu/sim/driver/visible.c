@@ -8,7 +8,8 @@
 #include "driver.h"
 #include "visible.h"
 
-static void add_device(uint32_t index) {
+static void add_device(uint32_t index)
+{
     struct driver_device *device = &driver.devices[driver.device_count];
     device->device = sim_machine_device(driver.machine, index);
     device->identity = &device->device->header->identity;
@@ -20,7 +21,8 @@ static void add_device(uint32_t index) {
 
 /* Returns the index that `entry` names among the `count` of `indexes`, or -1. A UUID may be cut
  * short as long as it is the only one that begins so. */
-static int named_device(const char *entry, const uint32_t *indexes, int count) {
+static int named_device(const char *entry, const uint32_t *indexes, int count)
+{
     if (isdigit((unsigned char)entry[0])) {
         char *end;
         long ordinal = strtol(entry, &end, 10);
@@ -40,7 +42,8 @@ static int named_device(const char *entry, const uint32_t *indexes, int count) {
     return found;
 }
 
-int visible_find_devices(void) {
+int visible_find_devices(void)
+{
     uint32_t indexes[SIM_MAX_DEVICES];
     int count = 0;
     driver.device_count = 0;

@@ -11,11 +11,13 @@
 #define PCIE_LANES 16
 #define KHZ_PER_MHZ 1000
 
-static const struct sim_profile *profile_of(nvmlDevice_t device) {
+static const struct sim_profile *profile_of(nvmlDevice_t device)
+{
     return &sim_machine_device(nvml.machine, device->machine_index)->header->identity.profile;
 }
 
-static unsigned int busy_percent(nvmlDevice_t device) {
+static unsigned int busy_percent(nvmlDevice_t device)
+{
     struct sim_device_books *books = nvml_read_books(device);
     unsigned int percent = books ? nvml_busy_percent(books) : 0;
     free(books);
@@ -24,7 +26,8 @@ static unsigned int busy_percent(nvmlDevice_t device) {
 
 /* A question with the same answer on every simulated GPU. */
 #define CONSTANT(function, type, value) \
-    nvmlReturn_t function(nvmlDevice_t device, type *result) { \
+    nvmlReturn_t function(nvmlDevice_t device, type *result) \
+    { \
         NVML_CHECK(device, result); \
         *result = value; \
         return NVML_SUCCESS; \
@@ -47,7 +50,8 @@ CONSTANT(nvmlDeviceGetSupportedEventTypes, unsigned long long,
          nvmlEventTypeXidCriticalError | nvmlEventTypeSingleBitEccError |
              nvmlEventTypeDoubleBitEccError)
 
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending) {
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending)
+{
     NVML_CHECK(device, now);
     NVML_CHECK(device, pending);
     *now = *pending = NVML_FEATURE_DISABLED;
@@ -57,13 +61,15 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsign
 }
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                 nvmlDevice_t *instance) {
+                                                 nvmlDevice_t *instance)
+{
     NVML_CHECK(device, instance);
     (void)index;
     return NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
+nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode)
+{
     NVML_CHECK(device, mode);
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
@@ -73,7 +79,8 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mo
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode) {
+nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode)
+{
     NVML_CHECK(device, device);
     if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -84,7 +91,8 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mod
 }
 
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *now,
-                                  nvmlEnableState_t *pending) {
+                                  nvmlEnableState_t *pending)
+{
     NVML_CHECK(device, now);
     NVML_CHECK(device, pending);
     *now = *pending = NVML_FEATURE_ENABLED;
@@ -92,7 +100,8 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *now,
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type,
-                                         nvmlEccCounterType_t counter, unsigned long long *errors) {
+                                         nvmlEccCounterType_t counter, unsigned long long *errors)
+{
     NVML_CHECK(device, errors);
     (void)type;
     (void)counter;
@@ -101,7 +110,8 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
-                                      unsigned int *celsius) {
+                                      unsigned int *celsius)
+{
     NVML_CHECK(device, celsius);
     if (sensor != NVML_TEMPERATURE_GPU)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -111,7 +121,8 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
                                                nvmlTemperatureThresholds_t threshold,
-                                               unsigned int *celsius) {
+                                               unsigned int *celsius)
+{
     NVML_CHECK(device, celsius);
     static const unsigned int thresholds[] = {92, 89, 95, 85};
     if ((unsigned int)threshold > NVML_TEMPERATURE_THRESHOLD_GPU_MAX)
@@ -120,20 +131,22 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts) {
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts)
+{
     NVML_CHECK(device, milliwatts);
     unsigned int limit = profile_of(device)->power_limit_milliwatts, idle = limit / IDLE_POWER_PART;
     *milliwatts = idle + (limit - idle) / 100 * busy_percent(device);
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *percent) {
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *percent)
+{
     NVML_CHECK(device, percent);
     return NVML_ERROR_NOT_SUPPORTED; /* boards of servers have no fan of their own */
 }
 
-nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type,
-                                       unsigned int *mhz) {
+nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz)
+{
     NVML_CHECK(device, mhz);
     if ((unsigned int)type > NVML_CLOCK_VIDEO)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -143,19 +156,22 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz) {
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz)
+{
     nvmlReturn_t result = nvmlDeviceGetMaxClockInfo(device, type, mhz);
     if (result == NVML_SUCCESS && type != NVML_CLOCK_MEM && busy_percent(device) == 0)
         *mhz = IDLE_MHZ;
     return result;
 }
 
-nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state) {
+nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state)
+{
     NVML_CHECK(device, state);
     *state = busy_percent(device) ? NVML_PSTATE_0 : NVML_PSTATE_8;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *state) {
+nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *state)
+{
     return nvmlDeviceGetPerformanceState(device, state);
 }

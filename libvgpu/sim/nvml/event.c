@@ -13,11 +13,13 @@ struct nvmlEventSet_st {
     unsigned int registrations;
 };
 
-static bool is_set(const struct nvmlEventSet_st *set) {
+static bool is_set(const struct nvmlEventSet_st *set)
+{
     return set && set->magic == MAGIC_EVENT_SET;
 }
 
-nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
+{
     if (!nvml.references)
         return NVML_ERROR_UNINITIALIZED;
     if (!set)
@@ -30,7 +32,8 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
 }
 
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
-                                      nvmlEventSet_t set) {
+                                      nvmlEventSet_t set)
+{
     unsigned long long supported;
     NVML_CHECK(device, set);
     if (!is_set(set))
@@ -42,8 +45,8 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
-                                 unsigned int timeout_ms) {
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
+{
     if (!nvml.references)
         return NVML_ERROR_UNINITIALIZED;
     if (!is_set(set) || !data)
@@ -55,11 +58,13 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
     return NVML_ERROR_TIMEOUT;
 }
 
-nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms) {
+nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
+{
     return nvmlEventSetWait_v2(set, data, timeout_ms);
 }
 
-nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
+{
     if (!is_set(set))
         return NVML_ERROR_INVALID_ARGUMENT;
     set->magic = 0;

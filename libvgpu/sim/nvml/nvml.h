@@ -15,8 +15,8 @@
 #include "machine.h"
 
 struct nvmlDevice_st {
-    uint32_t machine_index;            /* also the minor number */
-    uint32_t index;                    /* among the visible ones */
+    uint32_t machine_index; /* also the minor number */
+    uint32_t index;         /* among the visible ones */
 };
 
 struct nvml {

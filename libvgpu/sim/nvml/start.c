@@ -14,7 +14,8 @@
 struct nvml nvml = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* A child may go on using NVML: it gets a mapping of its own, with the same handles. */
-static void renew_in_child(void) {
+static void renew_in_child(void)
+{
     pthread_mutex_init(&nvml.mutex, NULL);
     if (!nvml.machine)
         return;
@@ -25,7 +26,8 @@ static void renew_in_child(void) {
         nvml.references = nvml.device_count = 0;
 }
 
-static nvmlReturn_t open_machine(void) {
+static nvmlReturn_t open_machine(void)
+{
     static bool watching;
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || !*directory)
@@ -54,7 +56,8 @@ static nvmlReturn_t open_machine(void) {
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
     (void)flags; /* they only say how to do without GPUs */
     pthread_mutex_lock(&nvml.mutex);
     nvmlReturn_t result = nvml.references ? NVML_SUCCESS : open_machine();
@@ -64,15 +67,18 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
     return result;
 }
 
-nvmlReturn_t nvmlInit_v2(void) {
+nvmlReturn_t nvmlInit_v2(void)
+{
     return nvmlInitWithFlags(0);
 }
 
-nvmlReturn_t nvmlInit(void) {
+nvmlReturn_t nvmlInit(void)
+{
     return nvmlInitWithFlags(0);
 }
 
-nvmlReturn_t nvmlShutdown(void) {
+nvmlReturn_t nvmlShutdown(void)
+{
     pthread_mutex_lock(&nvml.mutex);
     nvmlReturn_t result = nvml.references ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (nvml.references && --nvml.references == 0) {
@@ -84,7 +90,8 @@ nvmlReturn_t nvmlShutdown(void) {
     return result;
 }
 
-const char *nvmlErrorString(nvmlReturn_t error) {
+const char *nvmlErrorString(nvmlReturn_t error)
+{
     switch (error) {
 #define WORDS(symbol, value, words) \
     case symbol: \
@@ -95,39 +102,46 @@ const char *nvmlErrorString(nvmlReturn_t error) {
     return "Unknown Error";
 }
 
-nvmlReturn_t nvml_copy_text(char *target, unsigned int length, const char *text) {
+nvmlReturn_t nvml_copy_text(char *target, unsigned int length, const char *text)
+{
     if (strlen(text) >= length)
         return NVML_ERROR_INSUFFICIENT_SIZE;
     strcpy(target, text);
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t system_text(char *target, unsigned int length, const char *text) {
+static nvmlReturn_t system_text(char *target, unsigned int length, const char *text)
+{
     if (!nvml.references)
         return NVML_ERROR_UNINITIALIZED;
     return target ? nvml_copy_text(target, length, text) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
     return system_text(version, length, DRIVER_VERSION_SHOWN);
 }
 
-nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
     return system_text(version, length, NVML_VERSION_SHOWN);
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
     if (!version)
         return NVML_ERROR_INVALID_ARGUMENT;
     *version = CUDA_VERSION_SHOWN;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
     return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 
-nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
+{
     char path[64], text[1024];
     if (!nvml.references)
         return NVML_ERROR_UNINITIALIZED;

@@ -7,7 +7,8 @@
 #define BAR1_BYTES (256ull << 20)
 #define NS_PER_US 1000u
 
-struct sim_device_books *nvml_read_books(nvmlDevice_t device) {
+struct sim_device_books *nvml_read_books(nvmlDevice_t device)
+{
     struct sim_device_books *books = malloc(sizeof *books);
     if (books && sim_machine_books(nvml.machine, device->machine_index, books) != 0) {
         free(books);
@@ -16,16 +17,19 @@ struct sim_device_books *nvml_read_books(nvmlDevice_t device) {
     return books;
 }
 
-unsigned int nvml_busy_percent(const struct sim_device_books *books) {
+unsigned int nvml_busy_percent(const struct sim_device_books *books)
+{
     return (unsigned int)(books->window_busy_ns * 100 / books->window_ns);
 }
 
-static uint64_t total_bytes(nvmlDevice_t device) {
+static uint64_t total_bytes(nvmlDevice_t device)
+{
     return sim_machine_device(nvml.machine, device->machine_index)
         ->header->identity.profile.memory_bytes;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
     NVML_CHECK(device, memory);
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
@@ -37,7 +41,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
     nvmlMemory_t plain;
     NVML_CHECK(device, memory);
     if (memory->version != nvmlMemory_v2)
@@ -52,7 +57,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return result;
 }
 
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
     NVML_CHECK(device, memory);
     *memory = (nvmlBAR1Memory_t){.bar1Total = BAR1_BYTES, .bar1Free = BAR1_BYTES};
     return NVML_SUCCESS;
@@ -61,20 +67,24 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 /* ---- processes ------------------------------------------------------------------------------- */
 
 static void put_process(void *infos, int version, unsigned int at,
-                        const struct sim_client_books *client) {
+                        const struct sim_client_books *client)
+{
     if (version == 1)
         ((nvmlProcessInfo_v1_t *)infos)[at] =
             (nvmlProcessInfo_v1_t){.pid = client->pid, .usedGpuMemory = client->memory_bytes};
     else
-        ((nvmlProcessInfo_v2_t *)infos)[at] = (nvmlProcessInfo_v2_t){
-            .pid = client->pid, .usedGpuMemory = client->memory_bytes,
-            .gpuInstanceId = 0xffffffffu, .computeInstanceId = 0xffffffffu};
+        ((nvmlProcessInfo_v2_t *)infos)[at] =
+            (nvmlProcessInfo_v2_t){.pid = client->pid,
+                                   .usedGpuMemory = client->memory_bytes,
+                                   .gpuInstanceId = 0xffffffffu,
+                                   .computeInstanceId = 0xffffffffu};
 }
 
 /* The processes that hold something of the device; clients of MPS are in both lists, as in what
  * nvidia-smi shows as "M+C". */
 static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int version,
-                                   unsigned int *count, void *infos) {
+                                   unsigned int *count, void *infos)
+{
     NVML_CHECK(device, count);
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
@@ -94,62 +104,73 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                  nvmlProcessInfo_v1_t *infos) {
+                                                  nvmlProcessInfo_v1_t *infos)
+{
     return list_processes(device, false, 1, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v2_t *infos) {
+                                                     nvmlProcessInfo_v2_t *infos)
+{
     return list_processes(device, false, 2, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_t *infos) {
+                                                     nvmlProcessInfo_t *infos)
+{
     return list_processes(device, false, 3, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v1_t *infos) {
+                                                     nvmlProcessInfo_v1_t *infos)
+{
     return list_processes(device, true, 1, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                        nvmlProcessInfo_v2_t *infos) {
+                                                        nvmlProcessInfo_v2_t *infos)
+{
     return list_processes(device, true, 2, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                        nvmlProcessInfo_t *infos) {
+                                                        nvmlProcessInfo_t *infos)
+{
     return list_processes(device, true, 3, count, infos);
 }
 
-static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count) {
+static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
+{
     NVML_CHECK(device, count);
     *count = 0; /* nothing draws on a simulated GPU */
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                   nvmlProcessInfo_v1_t *infos) {
+                                                   nvmlProcessInfo_v1_t *infos)
+{
     (void)infos;
     return no_processes(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_v2_t *infos) {
+                                                      nvmlProcessInfo_v2_t *infos)
+{
     (void)infos;
     return no_processes(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_t *infos) {
+                                                      nvmlProcessInfo_t *infos)
+{
     (void)infos;
     return no_processes(device, count);
 }
 
 /* ---- utilisation ----------------------------------------------------------------------------- */
 
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
+{
     NVML_CHECK(device, utilization);
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
@@ -161,7 +182,8 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 }
 
 /* When the last whole window ended, on the wall clock as NVML counts. */
-static unsigned long long window_end_us(void) {
+static unsigned long long window_end_us(void)
+{
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (unsigned long long)now.tv_sec * 1000000u + (unsigned long long)now.tv_nsec / NS_PER_US;
@@ -169,7 +191,8 @@ static unsigned long long window_end_us(void) {
 
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *samples,
-                                             unsigned int *count, unsigned long long since_us) {
+                                             unsigned int *count, unsigned long long since_us)
+{
     NVML_CHECK(device, count);
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
@@ -182,7 +205,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
             continue;
         if (found < room)
             samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = client->pid, .timeStamp = at_us,
+                .pid = client->pid,
+                .timeStamp = at_us,
                 .smUtil = (unsigned int)(client->window_busy_ns * 100 / books->window_ns)};
         found++;
     }
@@ -198,7 +222,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 }
 
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
-                                                   nvmlProcessesUtilizationInfo_t *info) {
+                                                   nvmlProcessesUtilizationInfo_t *info)
+{
     NVML_CHECK(device, info);
     if (info->version != nvmlProcessesUtilizationInfo_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -220,7 +245,8 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us) {
+static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us)
+{
     NVML_CHECK(device, percent);
     NVML_CHECK(device, period_us);
     *percent = 0;
@@ -229,11 +255,13 @@ static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsign
 }
 
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us) {
+                                             unsigned int *period_us)
+{
     return no_engine(device, percent, period_us);
 }
 
 nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us) {
+                                             unsigned int *period_us)
+{
     return no_engine(device, percent, period_us);
 }
