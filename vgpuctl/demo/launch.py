@@ -2,9 +2,10 @@
 
 It reads a JSON order from stdin, becomes what the order says, and executes its command:
 
-1. in a container: enter the new root, drop capabilities, take the user's identity,
-2. always: ask to be killed with the parent, *after* the last change of credentials (which clears
-   that), then make sure that the parent is still the one that gave the order,
+1. ask to be killed with the parent, then make sure that the parent is still the one that gave the
+   order: nothing is mounted for a demo that is dead,
+2. in a container: enter the new root, drop capabilities, take the user's identity, and ask again,
+   since the last change of credentials has cleared it,
 3. execute. The process id stays the same throughout.
 
 A fresh process with one thread is used because the demo itself has gRPC threads, after whose fork
@@ -70,12 +71,20 @@ class Order:
         return cls(**values)
 
 
+def _stay_with(parent_pid: int) -> None:
+    """Ends with the parent from here on, and now if it is gone already."""
+    syscalls.die_with_parent()
+    if os.getppid() != parent_pid:
+        sys.exit(EXIT_NOT_STARTED)  # it died before the kernel could tell us
+
+
 def become(order: Order) -> None:
     """Turns this process into the child; returns only by raising.
 
     Raises:
         OSError: a step was refused, named in the error.
     """
+    _stay_with(order.parent_pid)
     if order.mountpoint:
         rootfs.enter(order.mountpoint, order.binds, order.accounts, order.host_ipc)
         syscalls.drop_capabilities_but(_CONTAINER_CAPABILITIES)
@@ -83,9 +92,7 @@ def become(order: Order) -> None:
         os.setresgid(order.gid, order.gid, order.gid)
         os.setresuid(order.uid, order.uid, order.uid)
         syscalls.no_new_privileges()
-    syscalls.die_with_parent()
-    if os.getppid() != order.parent_pid:
-        sys.exit(EXIT_NOT_STARTED)  # it died before the kernel could tell us
+        _stay_with(order.parent_pid)
     os.chdir(order.directory)
     os.execvpe(order.argv[0], order.argv, order.env)
 
