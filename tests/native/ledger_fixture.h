@@ -15,9 +15,9 @@
 #define CHECK(condition, ...) \
     do { \
         if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition); \
-            fprintf(stderr, __VA_ARGS__); \
-            fputc('\n', stderr); \
+            char sentence[256]; /* written whole: processes that fail together share stderr */ \
+            snprintf(sentence, sizeof sentence, __VA_ARGS__); \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, sentence); \
             exit(1); \
         } \
     } while (0)

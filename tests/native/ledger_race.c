@@ -1,6 +1,6 @@
 /* Processes race for the same limit while some are killed and replaced and the limit changes.
  *
- *   ledger_race PROCESSES SECONDS
+ *   ledger_race PROCESSES SECONDS KILLS    until both are reached
  *
  * Every process keeps its own count in shared memory: raised before it reserves, lowered after it
  * releases, by the exact amounts granted. So at the end, with everybody gone, what the ledger held
@@ -8,6 +8,7 @@
  * asks for exactly what is free while it is alone must get it. */
 #include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #define MOST_HELD 8
 
 struct shared {
-    pid_t pids[MOST_PROCESSES]; /* 0: nobody is in that slot */
+    pid_t holders[MOST_PROCESSES]; /* 0: nobody holds that slot */
     uint64_t operations[MOST_PROCESSES];
     volatile int stop;
 };
@@ -30,7 +31,7 @@ static struct shared *shared;
 static int is_held(void *context, uint32_t slot)
 {
     (void)context;
-    return __atomic_load_n(&shared->pids[slot], __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(&shared->holders[slot], __ATOMIC_ACQUIRE) != 0;
 }
 
 static uint64_t next_random(uint64_t *state)
@@ -61,7 +62,8 @@ static void work(struct fixture *fixture, uint32_t slot)
             if (result == 0)
                 *place = bytes;
         }
-        CHECK(ledger_used_bytes(&fixture->ledger) <= LIMIT_BYTES, "over the limit");
+        uint64_t used = ledger_used_bytes(&fixture->ledger);
+        CHECK(used <= LIMIT_BYTES, "over the limit: %llu used", (unsigned long long)used);
         shared->operations[slot]++;
     }
     for (int i = 0; i < MOST_HELD; i++)
@@ -73,29 +75,37 @@ static void work(struct fixture *fixture, uint32_t slot)
 
 static void start(struct fixture *fixture, uint32_t slot)
 {
+    /* As in slot_claim, the slot is held before it is marked as in use: a worker that reserves
+     * while it still counts as dead would be reaped by its peers. */
+    pid_t parent = getpid();
+    __atomic_store_n(&shared->holders[slot], parent, __ATOMIC_RELEASE);
     fixture_occupy(fixture, slot);
     pid_t pid = fork();
     CHECK(pid >= 0, "fork");
-    if (pid == 0)
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* workers never outlive a race that failed */
+        CHECK(getppid() == parent, "the race has ended");
         work(fixture, slot);
-    __atomic_store_n(&shared->pids[slot], pid, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&shared->holders[slot], pid, __ATOMIC_RELEASE);
 }
 
 static void kill_one(uint32_t slot)
 {
     int status;
-    pid_t pid = shared->pids[slot];
+    pid_t pid = shared->holders[slot];
     CHECK(pid > 0, "a process to kill");
     kill(pid, SIGKILL);
     CHECK(waitpid(pid, &status, 0) == pid, "wait");
     CHECK(WIFSIGNALED(status), "a worker failed by itself");
-    __atomic_store_n(&shared->pids[slot], 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&shared->holders[slot], 0, __ATOMIC_RELEASE);
 }
 
 int main(int argc, char **argv)
 {
     uint32_t processes = argc > 1 ? (uint32_t)atoi(argv[1]) : 16;
     time_t until = time(NULL) + (argc > 2 ? atoi(argv[2]) : 2);
+    long least_kills = argc > 3 ? atol(argv[3]) : 0;
     CHECK(processes >= 2 && processes <= MOST_PROCESSES, "2 to %d processes", MOST_PROCESSES);
     shared = fixture_share(sizeof *shared);
     struct fixture fixture = fixture_make(LIMIT_BYTES, is_held);
@@ -104,7 +114,7 @@ int main(int argc, char **argv)
     long kills = 0;
     for (uint32_t slot = 0; slot < processes; slot++)
         start(&fixture, slot);
-    while (time(NULL) < until) {
+    while (time(NULL) < until || kills < least_kills) {
         usleep(2000);
         uint32_t slot = (uint32_t)(next_random(&random) % processes);
         kill_one(slot);
@@ -117,14 +127,14 @@ int main(int argc, char **argv)
     uint64_t operations = 0;
     for (uint32_t slot = 0; slot < processes; slot++) {
         int status;
-        CHECK(waitpid(shared->pids[slot], &status, 0) > 0, "wait");
+        CHECK(waitpid(shared->holders[slot], &status, 0) > 0, "wait");
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "worker %u failed", slot);
-        __atomic_store_n(&shared->pids[slot], 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&shared->holders[slot], 0, __ATOMIC_RELEASE);
         operations += shared->operations[slot];
     }
     /* Exactly the limit fits, whatever the dead left behind; not a byte more. */
     fixture_occupy(&fixture, processes);
-    shared->pids[processes % MOST_PROCESSES] = getpid();
+    shared->holders[processes % MOST_PROCESSES] = getpid();
     CHECK(ledger_reserve(&fixture.ledger, processes, LIMIT_BYTES, &refusal) == 0,
           "bytes leaked: %llu used", (unsigned long long)refusal.used_bytes);
     CHECK(ledger_reserve(&fixture.ledger, processes, 1, &refusal) == -ENOMEM, "a byte over");

@@ -14,7 +14,7 @@ PURE = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usag
         "libvgpu/src/ledger.c")  # fmt: skip
 STRIDE = 5  # every fifth instruction; 1 takes ten times as long and finds the same
 LEAST_INSTRUCTIONS = 100  # fewer would mean that the victim was not stepped through its work
-LEAST_KILLS = 10  # a killed process is scheduled to die only after its busy peers had their turn
+LEAST_KILLS = 20  # a killed process is scheduled to die only after its busy peers had their turn
 
 
 def run(program: str, *arguments: str) -> list[int]:
@@ -37,7 +37,7 @@ def test_killed_at_any_instruction_leaks_no_byte_and_stalls_nobody(
 def test_racing_processes_never_exceed_nor_leak(compile_program: Compile, processes: int) -> None:
     program = compile_program("ledger_race.c", *PURE)
 
-    operations, kills = run(str(program), str(processes), "2")
+    operations, kills = run(str(program), str(processes), "2", str(LEAST_KILLS))
 
-    assert kills > LEAST_KILLS
+    assert kills >= LEAST_KILLS
     assert operations > kills
