@@ -123,7 +123,9 @@ def test_a_killed_wrapper_takes_the_command_with_it(children: list[int]) -> None
 
 
 def test_a_stop_stops_both_and_continue_continues_both(children: list[int]) -> None:
-    wrapper = _start("sh", "-c", "echo $$; exec sleep 60")
+    # In a group of its own with us as its parent: the kernel does not stop an orphaned group, which
+    # ours is when the shell that started the tests has gone.
+    wrapper = _start("sh", "-c", "echo $$; exec sleep 60", process_group=0)
     assert wrapper.stdout is not None
     children += [int(wrapper.stdout.readline()), wrapper.pid]
 
