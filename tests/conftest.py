@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support import ROOT, Compile, leftovers
+from support import ROOT, Compile
 from support.slices import Slice, make_slice
+
+pytest_plugins = ["support.leftovers", "support.quiet"]
 
 COMPILE_SECONDS = 60
 
@@ -28,25 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.get_closest_marker("timing") is not None, FOLDERS.index(folder)
 
     items.sort(key=place)  # stable: the order within a file stays
-
-
-def pytest_configure() -> None:
-    leftovers.mark_environment()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[object]:
-    """Fails a test that leaves a process behind, after everything of it was torn down."""
-    before = leftovers.processes()
-    result = yield
-    left = leftovers.end(before)
-    if left:
-        report = pytest.TestReport(
-            item.nodeid, item.location, {}, "failed",
-            "the test left behind:\n" + "\n".join(left), "teardown",
-        )  # fmt: skip
-        item.ihook.pytest_runtest_logreport(report=report)
-    return result
 
 
 @pytest.fixture(scope="session")

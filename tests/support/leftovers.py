@@ -1,4 +1,4 @@
-"""No test outlives itself: what a test started and did not end is ended, and the test fails.
+"""No test outlives itself: what it leaves running is ended, and it fails (a pytest plugin).
 
 One orphan that spins takes a core from every test after it, and those then fail instead of the one
 that is wrong. A process is ours when its environment carries the mark of this run; programs that
@@ -8,14 +8,16 @@ are started with an environment of their own are their starter's to end.
 import os
 import time
 import uuid
+from collections.abc import Iterator
 
 import psutil
+import pytest
 
 MARK = "VGPU_TEST_RUN"
 GRACE_SECONDS = 2.0  # a program that was told to end may still be on its way
 
 
-def mark_environment() -> None:
+def pytest_configure() -> None:
     """Marks this process, and so what it starts from now on."""
     os.environ[MARK] = uuid.uuid4().hex
 
@@ -50,3 +52,16 @@ def end(before: set[psutil.Process]) -> list[str]:
         except psutil.Error:
             continue
     return words
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Fails a test that leaves a process behind, after everything of it was torn down."""
+    before = processes()
+    result = yield
+    left = end(before)
+    if left:
+        words = "the test left behind:\n" + "\n".join(left)
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "teardown")
+        item.ihook.pytest_runtest_logreport(report=report)
+    return result
