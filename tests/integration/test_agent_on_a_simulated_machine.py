@@ -23,6 +23,7 @@ from libvgpu import region
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
+from support.agent_node import wait_until_lost
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "deploy/examples/config.yaml"
@@ -114,6 +115,7 @@ def test_a_killed_agent_comes_back_with_every_slice(node: Node) -> None:
 
     agent.kill()
     agent.wait(WAIT_S)
+    wait_until_lost(node.kubelet)
     node.start_agent()
 
     assert node.limit(pod) == before

@@ -84,6 +84,7 @@ class Node:
         if self._thread is not None:
             self._thread.join(WAIT_S)
             assert not self._thread.is_alive(), "the agent does not stop"
+        wait_until_lost(self.kubelet)
 
     def wait_registered(self, resources: list[str] | None = None) -> None:
         self.kubelet.wait_for_resources(resources or RESOURCES, WAIT_S)
@@ -115,6 +116,11 @@ def wait_until(what: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def wait_until_lost(kubelet: StandInKubelet, timeout_s: float = WAIT_S) -> None:
+    """Waits until the kubelet knows that its plugins ended; until then it still calls them."""
+    wait_until(lambda: not any(kubelet.allocatable().values()), timeout_s)
 
 
 @contextmanager
