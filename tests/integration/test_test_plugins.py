@@ -1,0 +1,75 @@
+"""How this suite runs its tests: leftovers end and fail theirs, disturbed measurements repeat."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import ROOT
+
+LEAVER = """
+import subprocess
+def test_leaves():
+    print("started", subprocess.Popen(["sleep", "600"]).pid)
+def test_ends_its_own():
+    subprocess.run(["true"])
+"""
+SECOND_TIME_LUCKY = """
+import pytest
+from support import quiet
+quiet.MOST_FOREIGN_CORES = {most_cores}
+quiet.PATIENCE_SECONDS = 0.0
+tries = []
+@pytest.mark.timing
+def test_measures(tmp_path):
+    tries.append(tmp_path)
+    assert len(set(tries)) == 2
+def test_measures_nothing():
+    tries.append(None)
+    assert tries.count(None) == 2
+"""
+NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores
+
+
+def run_pytest(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_given.py").write_text(code)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "support.leftovers",
+         "-p", "support.quiet", "--rootdir", str(folder), str(folder / "test_given.py")],
+        cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def state(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.NoSuchProcess:
+        return "gone"
+
+
+def test_a_process_that_a_test_leaves_is_ended_and_fails_it(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, LEAVER)
+
+    assert done.returncode == 1
+    assert "ERROR test_given.py::test_leaves - the test left behind" in done.stdout
+    assert "2 passed, 1 error" in done.stdout
+    pid = int(done.stdout.partition("started ")[2].split()[0])
+    assert state(pid) in ("gone", psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize(
+    ("most_cores", "outcome"),
+    [(NOBODY_DISTURBS, "2 failed"), (ALWAYS_DISTURBED, "1 failed, 1 passed")],
+    ids=["quiet", "disturbed"],
+)
+def test_only_a_disturbed_measurement_is_made_again(
+    tmp_path: Path, most_cores: float, outcome: str
+) -> None:
+    done = run_pytest(tmp_path, SECOND_TIME_LUCKY.format(most_cores=most_cores))
+
+    assert outcome in done.stdout.splitlines()[-1]
+    assert ("and was measured again" in done.stdout) == (most_cores == ALWAYS_DISTURBED)
+    assert "FAILED test_given.py::test_measures_nothing" in done.stdout
