@@ -26,6 +26,8 @@ class ClientBooks:
         mps: whether it is a client of MPS.
         percentage: of the device that it may use at once; 0 without MPS.
         alive: False for a process that ended, shown until its place is needed.
+        uid: its user.
+        failed: its MPS server ended under it.
     """
 
     pid: int
@@ -35,6 +37,8 @@ class ClientBooks:
     mps: bool
     percentage: int
     alive: bool
+    uid: int
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class DeviceBooks:
     Attributes:
         uuid: of the GPU.
         memory_used_bytes: held by all processes.
+        backed_bytes: host memory behind what was written on this GPU.
         busy_ns: time during which any work ran.
         clock_ns: up to when this is true.
         clients: the processes.
@@ -51,6 +56,7 @@ class DeviceBooks:
 
     uuid: str
     memory_used_bytes: int
+    backed_bytes: int
     busy_ns: int
     clock_ns: int
     clients: tuple[ClientBooks, ...]

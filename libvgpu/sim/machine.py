@@ -29,6 +29,8 @@ from .books import ClientBooks, DeviceBooks, SimDevice
 from .profiles import NVIDIA_VENDOR_ID, Profile
 from .spec import MachineSpec
 
+#: Version of the driver API that a machine has unless it is asked for another one.
+NEWEST_DRIVER = 13000
 _FIRST_PCI_BUS = 0x10
 _UNNAMED_PREFIX = "run-"
 _OWNER = "owner"
@@ -51,10 +53,17 @@ class Machine:
         )
 
     @classmethod
-    def create(cls, profiles: Sequence[Profile], directory: Path) -> "Machine":
+    def create(
+        cls, profiles: Sequence[Profile], directory: Path, driver_version: int = NEWEST_DRIVER
+    ) -> "Machine":
         """Makes a machine with these GPUs in ``directory``, which may exist without one.
 
         Any user whose processes reach the directory can use it.
+
+        Args:
+            profiles: of its GPUs, in order.
+            directory: where it is to lie.
+            driver_version: of the driver API, 13000 for CUDA 13.0.
 
         Raises:
             SimulationError: there is one already, or the directory cannot be written.
@@ -69,8 +78,12 @@ class Machine:
             raise SimulationError(
                 f"cannot make a simulated machine in {directory}: {error.strerror}"
             ) from error
+        options = ffi.new(
+            "struct sim_machine_options *",
+            {"driver_version": driver_version, "backing_bytes": _host_memory_bytes() // 2},
+        )
         status = lib.sim_machine_create(
-            os.fsencode(directory), uuid.uuid4().hex.encode(), identities, len(profiles)
+            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(profiles)
         )
         if status < 0:
             raise SimulationError(
@@ -149,15 +162,26 @@ class Machine:
                 mps=bool(client.mps),
                 percentage=client.percentage,
                 alive=bool(client.alive),
+                uid=client.uid,
+                failed=bool(client.failed),
             )
             for client in books.clients[0 : books.client_count]
         )
         return DeviceBooks(
-            device.uuid, books.memory_used_bytes, books.busy_ns, books.clock_ns, clients
+            device.uuid,
+            books.memory_used_bytes,
+            books.backed_bytes,
+            books.busy_ns,
+            books.clock_ns,
+            clients,
         )
 
 
 _EPROTO = 71
+
+
+def _host_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _text(characters: Any) -> str:

@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -26,6 +27,7 @@ TOOL = "nvidia-cuda-mps-control"
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 DEFAULT_LOG_DIRECTORY = "/var/log/nvidia-mps"
 LARGEST_MESSAGE = 65536
+MPS_LOCK_BASE = 0x20000000000
 WHOLE_PERCENT = 100.0
 _SIZE = re.compile(r"\d+[KMG]?B?", re.IGNORECASE)
 
@@ -76,6 +78,25 @@ def served_devices(uuids: list[str], visible: str | None) -> list[str]:
                 f"it has {', '.join(uuids)}"
             )
     return chosen
+
+
+def serve_devices(machine: Path, uuids: list[str], devices: list[str]) -> int:
+    """Locks the byte of each device in the machine's file, by which its drivers know that a server
+    lives (SIM_MPS_BASE in sim/core/layout.h); returns the descriptor that holds the locks.
+
+    Raises:
+        MpsControlError: another server has one of them.
+    """
+    file_fd = os.open(machine / "machine", os.O_RDWR | os.O_CLOEXEC)
+    for device in devices:
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET,
+                           MPS_LOCK_BASE + uuids.index(device), 1, 0)  # fmt: skip
+        try:
+            fcntl.fcntl(file_fd, fcntl.F_OFD_SETLK, lock)
+        except OSError:
+            os.close(file_fd)
+            raise MpsControlError(f"another MPS server serves {device} already") from None
+    return file_fd
 
 
 class Settings:
@@ -210,6 +231,7 @@ def start(directory: Path, log_directory: Path, background: bool) -> int:
         fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise MpsControlError(f"an MPS control daemon runs already for {directory}") from None
+    serve_devices(Path(machine), uuids, devices)
     settings = Settings(directory, identifier, devices)
     (directory / "control").unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

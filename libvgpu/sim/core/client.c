@@ -9,6 +9,12 @@ static int attach_client(struct sim_device *device, struct sim_state *state, voi
 {
     const struct sim_client_options *options = argument;
     uint32_t slot = device->machine->slot;
+    uint32_t mps_clients = 0;
+    for (uint32_t i = 0; i < state->client_limit; i++)
+        mps_clients += (state->clients[i].flags & (SIM_CLIENT_ATTACHED | SIM_CLIENT_MPS)) ==
+                       (SIM_CLIENT_ATTACHED | SIM_CLIENT_MPS);
+    if (options->percentage && options->client_limit && mps_clients >= options->client_limit)
+        return -EUSERS;
     if (slot >= state->client_limit) {
         memset(&state->clients[state->client_limit], 0,
                (slot + 1 - state->client_limit) * sizeof(struct sim_client));
@@ -35,6 +41,7 @@ int sim_client_attach(struct sim_device *device, const struct sim_client_options
             device->done = __atomic_load_n(
                 &sim_layout_queue(device->header, device->machine->slot)->tail, __ATOMIC_RELAXED);
             device->attached = true;
+            device->failed = false;
         }
     }
     pthread_mutex_unlock(&device->mutex);
@@ -103,4 +110,54 @@ int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t 
         *own_bytes = bytes[1];
     }
     return error;
+}
+
+/* ---- host memory behind device bytes --------------------------------------------------------- */
+
+static int back_memory(struct sim_device *device, struct sim_state *state, void *argument)
+{
+    uint64_t bytes = *(const uint64_t *)argument;
+    state->backed_bytes += bytes;
+    state->clients[device->machine->slot].backed_bytes += bytes;
+    return 0;
+}
+
+/* What all devices say now; another process may add meanwhile, so the cap is kept to about the size
+ * of one copy. */
+static uint64_t backed_on_machine(const struct sim_machine *machine)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < machine->header->device_count; i++) {
+        struct sim_device_header *header = sim_layout_device(machine->header, i);
+        uint32_t buffer = __atomic_load_n(&header->active, __ATOMIC_ACQUIRE) & 0xffff;
+        bytes += __atomic_load_n(&sim_layout_state(header, buffer)->backed_bytes, __ATOMIC_RELAXED);
+    }
+    return bytes;
+}
+
+int sim_client_back(struct sim_device *device, uint64_t bytes)
+{
+    uint64_t cap_bytes = device->machine->header->backing_bytes;
+    if (bytes > cap_bytes || backed_on_machine(device->machine) > cap_bytes - bytes) {
+        sim_device_transact(device, NULL, NULL, true); /* the dead may have left some */
+        if (bytes > cap_bytes || backed_on_machine(device->machine) > cap_bytes - bytes)
+            return -ENOSPC;
+    }
+    return sim_device_transact(device, back_memory, &bytes, false);
+}
+
+static int unback_memory(struct sim_device *device, struct sim_state *state, void *argument)
+{
+    uint64_t bytes = *(const uint64_t *)argument;
+    struct sim_client *client = &state->clients[device->machine->slot];
+    if (bytes > client->backed_bytes)
+        return -EINVAL;
+    state->backed_bytes -= bytes;
+    client->backed_bytes -= bytes;
+    return 0;
+}
+
+int sim_client_unback(struct sim_device *device, uint64_t bytes)
+{
+    return sim_device_transact(device, unback_memory, &bytes, false);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "machine.h"
+#include "share.h"
 #include "timeline.h"
 
 #ifndef F_OFD_GETLK
@@ -14,20 +15,37 @@
 #define BUFFER_BITS 16
 #define BUFFER_MASK ((1u << BUFFER_BITS) - 1)
 
-static size_t used_bytes_of(const struct sim_state *state)
+static uint32_t bounded(uint32_t limit, uint32_t most)
 {
-    uint32_t limit = state->client_limit;
-    if (limit > SIM_PROCESS_SLOTS) /* torn; the version check throws the copy away */
-        limit = SIM_PROCESS_SLOTS;
-    return offsetof(struct sim_state, clients) + limit * sizeof(struct sim_client);
+    return limit < most ? limit : most; /* torn; the version check throws the copy away */
+}
+
+static void copy_state(struct sim_state *target, const struct sim_state *source)
+{
+    uint32_t clients = bounded(source->client_limit, SIM_PROCESS_SLOTS);
+    uint32_t shared = bounded(source->shared_limit, SIM_SHARED_SLOTS);
+    memcpy(target, source,
+           offsetof(struct sim_state, clients) + clients * sizeof(struct sim_client));
+    memcpy(target->shared, source->shared, shared * sizeof(struct sim_shared));
+}
+
+static bool byte_is_locked(const struct sim_machine *machine, long long at)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    /* in doubt alive: a process must not lose its memory over a failed question */
+    return fcntl(machine->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 static bool slot_is_alive(const struct sim_machine *machine, uint32_t slot)
 {
-    struct flock lock = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
-    /* in doubt alive: a process must not lose its memory over a failed question */
-    return fcntl(machine->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return byte_is_locked(machine, SIM_LIFE_BASE + slot);
+}
+
+/* The MPS server of this client has ended: what it had queued is lost with it, and every further
+ * call fails. Its memory stays until it gives up its contexts or dies. */
+static void fail_client(struct sim_device *device, struct sim_state *state, uint32_t slot)
+{
+    state->clients[slot].flags |= SIM_CLIENT_FAILED;
 }
 
 /* Takes everything from the client in `slot`; its books stay. */
@@ -35,8 +53,11 @@ static void drop_client(struct sim_device *device, struct sim_state *state, uint
 {
     struct sim_client *client = &state->clients[slot];
     struct sim_queue *queue = sim_layout_queue(device->header, slot);
+    share_drop_all(state, slot);
     state->used_bytes -= client->memory_bytes;
     client->memory_bytes = 0;
+    state->backed_bytes -= client->backed_bytes;
+    client->backed_bytes = 0;
     client->head = __atomic_load_n(&queue->tail, __ATOMIC_ACQUIRE);
     client->remaining_ns = 0;
     client->flags &= ~(SIM_CLIENT_ATTACHED | SIM_CLIENT_STARTED);
@@ -44,10 +65,16 @@ static void drop_client(struct sim_device *device, struct sim_state *state, uint
 
 static void reap_dead(struct sim_device *device, struct sim_state *state)
 {
-    for (uint32_t slot = 0; slot < state->client_limit; slot++)
-        if ((state->clients[slot].flags & SIM_CLIENT_ATTACHED) && slot != device->machine->slot &&
-            !slot_is_alive(device->machine, slot))
+    bool served = byte_is_locked(device->machine, SIM_MPS_BASE + device->index);
+    for (uint32_t slot = 0; slot < state->client_limit; slot++) {
+        struct sim_client *client = &state->clients[slot];
+        if (!(client->flags & SIM_CLIENT_ATTACHED))
+            continue;
+        if (client->flags & SIM_CLIENT_MPS && !served)
+            fail_client(device, state, slot);
+        if (slot != device->machine->slot && !slot_is_alive(device->machine, slot))
             drop_client(device, state, slot);
+    }
     state->reaped_ns = state->clock_ns;
 }
 
@@ -77,7 +104,7 @@ int sim_device_transact_locked(struct sim_device *device, sim_change change, voi
         uint32_t target = source == own ? own + 1 : own;
         struct sim_state *state = sim_layout_state(header, target);
         const struct sim_state *current = sim_layout_state(header, source);
-        memcpy(state, current, used_bytes_of(current));
+        copy_state(state, current);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (__atomic_load_n(&header->active, __ATOMIC_RELAXED) != active)
             continue;
@@ -96,8 +123,10 @@ int sim_device_transact_locked(struct sim_device *device, sim_change change, voi
                                          __ATOMIC_RELAXED))
             continue;
         device->settled_ns = state->clock_ns;
-        if (device->attached)
+        if (device->attached) {
+            device->failed = state->clients[device->machine->slot].flags & SIM_CLIENT_FAILED;
             call_notes(device, state->clients[device->machine->slot].head);
+        }
         return 0;
     }
 }
@@ -132,6 +161,7 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
     (void)device;
     *books = (struct sim_device_books){
         .memory_used_bytes = state->used_bytes,
+        .backed_bytes = state->backed_bytes,
         .busy_ns = state->busy_ns,
         .window_busy_ns = state->last_window_busy_ns,
         .window_ns = SIM_WINDOW_NS,
@@ -151,6 +181,8 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
             .busy_ns = client->busy_ns,
             .window_busy_ns = client->last_window_busy_ns,
             .launches = client->launches,
+            .uid = client->uid,
+            .failed = (client->flags & SIM_CLIENT_FAILED) != 0,
         };
     }
     return 0;

@@ -23,9 +23,11 @@
 #include "machine_api.h"
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
-#define SIM_LAYOUT_VERSION 1
+#define SIM_LAYOUT_VERSION 2
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
+/* A byte a device, locked by the MPS server that serves it (sim/mps_server.py). */
+#define SIM_MPS_BASE 0x20000000000ll
 #define SIM_PAGE 4096
 #define SIM_FILE_NAME "machine"
 
@@ -61,7 +63,8 @@ struct sim_queue {
 #define SIM_CLIENT_ATTACHED 1u
 #define SIM_CLIENT_STARTED 2u /* remaining_ns is that of the operation at `head` */
 #define SIM_CLIENT_MPS 4u
-#define SIM_CLIENT_USED 8u /* its books are worth showing */
+#define SIM_CLIENT_USED 8u    /* its books are worth showing */
+#define SIM_CLIENT_FAILED 16u /* its MPS server ended under it */
 
 struct sim_client {
     uint64_t head;         /* operations done */
@@ -75,7 +78,19 @@ struct sim_client {
     uint32_t pid;
     uint32_t percentage;
     uint32_t uid;
-    uint64_t reserved[7];
+    uint64_t backed_bytes;
+    uint64_t reserved[6];
+};
+
+/* Device memory that several processes hold (share.c). */
+#define SIM_SHARED_SLOTS 128
+struct sim_shared {
+    uint64_t identifier; /* 0: free */
+    uint64_t bytes;
+    uint32_t owner; /* the slot whose memory_bytes count it */
+    uint32_t reserved;
+    uint64_t holders[SIM_PROCESS_SLOTS / 64];
+    uint64_t reserved1;
 };
 
 #define SIM_NOBODY 0xffffffffu
@@ -94,16 +109,27 @@ struct sim_state {
     uint32_t current;      /* slot, SIM_MPS_GROUP or SIM_NOBODY */
     uint32_t client_limit; /* slots at and above were never used */
     uint32_t compute_mode;
-    uint32_t reserved0;
-    uint64_t reserved[20];
+    uint32_t shared_limit; /* entries of `shared` at and above were never used */
+    uint64_t backed_bytes;
+    uint64_t next_shared;
+    uint64_t reserved[18];
     struct sim_client clients[SIM_PROCESS_SLOTS];
+    struct sim_shared shared[SIM_SHARED_SLOTS];
 };
 
+#define SIM_EVENTS_KEPT 64
+
+/* Beside the state, since none of it changes what the timeline does. */
 struct sim_device_header {
     struct sim_device_identity identity;
     uint8_t reserved0[1024 - sizeof(struct sim_device_identity)];
     uint64_t active; /* version << 16 | buffer */
     uint64_t reserved1[7];
+    struct sim_device_faults faults;
+    uint64_t ecc_corrected;
+    uint64_t ecc_uncorrected;
+    uint64_t last_event; /* number of the newest */
+    struct sim_event events[SIM_EVENTS_KEPT];
 };
 
 struct sim_machine_header {
@@ -113,6 +139,11 @@ struct sim_machine_header {
     uint64_t file_bytes;
     char identifier[64]; /* tells machines apart wherever they are mounted */
     uint32_t next_slot;
+    uint32_t driver_version;
+    uint64_t backing_bytes;
+    uint32_t faulty;      /* any fault is on */
+    uint32_t event_count; /* of all devices; waited for as a futex */
+    struct sim_call_faults call_faults;
 };
 
 #define SIM_ROUND(bytes) (((bytes) + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE)

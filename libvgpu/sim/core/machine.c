@@ -39,6 +39,7 @@ static uint64_t file_bytes(uint32_t device_count)
 }
 
 int sim_machine_create(const char *directory, const char *identifier,
+                       const struct sim_machine_options *options,
                        const struct sim_device_identity *devices, uint32_t count)
 {
     char path[4096], draft[4096];
@@ -74,6 +75,8 @@ int sim_machine_create(const char *directory, const char *identifier,
             state->current = SIM_NOBODY;
         }
         header->layout_version = SIM_LAYOUT_VERSION;
+        header->driver_version = options->driver_version;
+        header->backing_bytes = options->backing_bytes;
         header->device_count = count;
         header->file_bytes = file_bytes(count);
         strcpy(header->identifier, identifier);
@@ -150,6 +153,25 @@ static int map_machine(struct sim_machine *machine)
     return 0;
 }
 
+int sim_machine_peek_version(const char *directory, uint32_t *driver_version)
+{
+    char path[4096];
+    struct sim_machine_header header;
+    int error = machine_path(path, sizeof path, directory, "");
+    if (error)
+        return error;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return -errno;
+    ssize_t bytes = pread(file, &header, sizeof header, 0);
+    close(file);
+    if (bytes != (ssize_t)sizeof header || header.magic != SIM_MAGIC ||
+        header.layout_version != SIM_LAYOUT_VERSION)
+        return -EPROTO;
+    *driver_version = header.driver_version;
+    return 0;
+}
+
 int sim_machine_open(const char *directory, struct sim_machine **result)
 {
     char path[4096];
@@ -212,6 +234,16 @@ uint32_t sim_machine_device_count(const struct sim_machine *machine)
 const char *sim_machine_identifier(const struct sim_machine *machine)
 {
     return machine->header->identifier;
+}
+
+uint32_t sim_machine_driver_version(const struct sim_machine *machine)
+{
+    return machine->header->driver_version;
+}
+
+uint64_t sim_machine_backing_bytes(const struct sim_machine *machine)
+{
+    return machine->header->backing_bytes;
 }
 
 struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index)

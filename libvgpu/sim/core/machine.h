@@ -23,6 +23,7 @@ struct sim_device {
     uint32_t index;
     pthread_mutex_t mutex;
     bool attached;
+    bool failed;         /* as last seen: the MPS server ended under this process */
     uint64_t done;       /* as last seen here; notes up to it were called */
     uint64_t settled_ns; /* clock_ns of the state last seen */
     sim_done_function on_done;
@@ -54,14 +55,37 @@ int sim_device_detach_slot(struct sim_device *device); /* clears what an earlier
 
 /* client.c: this process as a client of a device */
 struct sim_client_options {
-    uint32_t percentage; /* 0: not an MPS client */
+    uint32_t percentage;   /* 0: not an MPS client */
+    uint32_t client_limit; /* the most MPS clients that the server takes; 0: any number */
 };
+/* 0, or -EUSERS: the MPS server has all the clients that it takes, -ENOSPC: the disk is full. */
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
 int sim_client_detach(struct sim_device *device);
 /* Takes `bytes` of device memory, or -ENOMEM. `cap_bytes` limits what this process has; 0: no. */
 int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes);
 int sim_client_release(struct sim_device *device, uint64_t bytes);
 int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t *own_bytes);
+/* Counts host memory that stands behind device bytes; -ENOSPC beyond the machine's cap. */
+int sim_client_back(struct sim_device *device, uint64_t bytes);
+int sim_client_unback(struct sim_device *device, uint64_t bytes);
+
+/* share.c: device memory that several processes hold. It counts once, as its owner's; when the
+ * owner lets go or dies, the next holder owns it, and with the last one it is free. */
+/* Makes `bytes` of this process's memory shareable under a new identifier. -ENOSPC: too many. */
+int sim_share_export(struct sim_device *device, uint64_t bytes, uint64_t *identifier);
+/* Becomes a holder; -ENOENT: nobody holds it any more. Holding twice counts once. */
+int sim_share_hold(struct sim_device *device, uint64_t identifier, uint64_t *bytes);
+/* Lets go. Whoever exported it does this instead of sim_client_release. */
+int sim_share_drop(struct sim_device *device, uint64_t identifier);
+
+/* faults.c: whether anything at all was asked to go wrong; one load, for every driver call */
+static inline bool sim_machine_faulty(const struct sim_machine *machine)
+{
+    return __builtin_expect(__atomic_load_n(&machine->header->faulty, __ATOMIC_RELAXED) != 0, 0);
+}
+/* Takes one of a countdown of things that go wrong; false when none is left. */
+bool sim_fault_take(uint64_t *remaining);
+bool sim_fault_take_code(struct sim_machine *machine, uint32_t *code);
 
 /* queue.c: its work */
 struct sim_submission {

@@ -60,11 +60,14 @@ struct sim_client_books {
     uint64_t busy_ns;        /* device time it really had */
     uint64_t window_busy_ns; /* of it, in the last whole utilisation window */
     uint64_t launches;       /* kernels completed */
+    uint32_t uid;
+    uint32_t failed; /* 1: its MPS server ended under it */
 };
 
 struct sim_device_books {
     uint64_t memory_used_bytes;
-    uint64_t busy_ns; /* time during which anything ran */
+    uint64_t backed_bytes; /* of host memory, behind what was written on this device */
+    uint64_t busy_ns;      /* time during which anything ran */
     uint64_t window_busy_ns;
     uint64_t window_ns;
     uint64_t clock_ns;     /* CLOCK_MONOTONIC up to which this is true */
@@ -73,17 +76,82 @@ struct sim_device_books {
     struct sim_client_books clients[256];
 };
 
+/* What goes wrong on request, on one device. Zero is health. */
+struct sim_device_faults {
+    uint32_t lost;                /* the GPU has fallen off the bus */
+    uint32_t broken_code;         /* CUresult that contexts begun until broken_ns answer, 0: none */
+    uint64_t broken_ns;           /* CLOCK_MONOTONIC */
+    uint64_t failing_allocations; /* so many of the next ones find no memory */
+};
+
+/* What goes wrong on request, in every driver call of every process. */
+struct sim_call_faults {
+    uint64_t delay_ns;   /* each takes this much longer */
+    uint32_t code;       /* CUresult that calls answer instead of working */
+    uint32_t code_count; /* so many of the next ones; 0: none */
+};
+
+#define SIM_EVENT_XID 1        /* data: the XID */
+#define SIM_EVENT_ECC_SINGLE 2 /* a corrected memory error */
+#define SIM_EVENT_ECC_DOUBLE 3 /* one that was not */
+
+/* Something that NVML tells those who registered for it. */
+struct sim_event {
+    uint64_t number; /* counts from 1 on each device */
+    uint64_t data;
+    uint32_t type;
+    uint32_t reserved;
+};
+
 struct sim_machine;
 
+/* `driver_version`: that of the driver API, as cuDriverGetVersion gives it. `backing_bytes`: how
+ * much host memory may stand behind the device bytes that were written, on all GPUs together. */
+struct sim_machine_options {
+    uint32_t driver_version;
+    uint32_t reserved;
+    uint64_t backing_bytes;
+};
+
 int sim_machine_create(const char *directory, const char *identifier,
+                       const struct sim_machine_options *options,
                        const struct sim_device_identity *devices, uint32_t count);
+uint32_t sim_machine_driver_version(const struct sim_machine *machine);
+uint64_t sim_machine_backing_bytes(const struct sim_machine *machine);
 int sim_machine_open(const char *directory, struct sim_machine **machine);
 void sim_machine_close(struct sim_machine *machine);
+/* Reads the driver version of the machine in a directory without becoming one of its processes. */
+int sim_machine_peek_version(const char *directory, uint32_t *driver_version);
 uint32_t sim_machine_device_count(const struct sim_machine *machine);
 const char *sim_machine_identifier(const struct sim_machine *machine);
 int sim_machine_identity(const struct sim_machine *machine, uint32_t index,
                          struct sim_device_identity *identity);
 int sim_machine_books(struct sim_machine *machine, uint32_t index, struct sim_device_books *books);
 int sim_machine_set_compute_mode(struct sim_machine *machine, uint32_t index, uint32_t mode);
+
+/* faults.c. Whoever injects reads, changes and writes; two injectors at once are not kept apart. */
+int sim_machine_read_device_faults(const struct sim_machine *machine, uint32_t index,
+                                   struct sim_device_faults *faults);
+int sim_machine_write_device_faults(struct sim_machine *machine, uint32_t index,
+                                    const struct sim_device_faults *faults);
+void sim_machine_read_call_faults(const struct sim_machine *machine,
+                                  struct sim_call_faults *faults);
+void sim_machine_write_call_faults(struct sim_machine *machine,
+                                   const struct sim_call_faults *faults);
+
+/* events.c. The last 64 of each device are kept. */
+int sim_machine_raise_event(struct sim_machine *machine, uint32_t index, uint32_t type,
+                            uint64_t data);
+uint64_t sim_machine_last_event(const struct sim_machine *machine, uint32_t index);
+/* Reads event `number`; -ENOENT: not yet, or too long ago. */
+int sim_machine_read_event(const struct sim_machine *machine, uint32_t index, uint64_t number,
+                           struct sim_event *event);
+/* Sleeps until any event is raised on any device after the machine-wide count was `seen`, or the
+ * time is over; returns the count. */
+uint32_t sim_machine_wait_event(const struct sim_machine *machine, uint32_t seen,
+                                uint64_t timeout_ns);
+/* ECC errors counted on a device since the machine was made: corrected, uncorrected. */
+void sim_machine_ecc_errors(const struct sim_machine *machine, uint32_t index, uint64_t *corrected,
+                            uint64_t *uncorrected);
 
 #endif

@@ -22,6 +22,12 @@ CUresult context_current(struct CUctx_st **context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!current->alive)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (__builtin_expect(current->device->device->failed, 0) ||
+        sim_machine_faulty(driver.machine)) {
+        CUresult fault = fault_answer(current);
+        if (fault != CUDA_SUCCESS)
+            return fault;
+    }
     *context = current;
     return CUDA_SUCCESS;
 }
@@ -55,6 +61,8 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
                               unsigned int flags)
 {
     struct sim_client_options options = {.percentage = device->percentage};
+    if (device->device->header->faults.lost)
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (!device->device->attached) {
         CUresult result = check_compute_mode(device);
         if (result != CUDA_SUCCESS)
@@ -68,6 +76,7 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     context->device = device;
     context->flags = flags;
     context->id = ++driver.next_id;
+    context->begun_ns = sim_now_ns();
     context->last = 0;
     memset(context->limits, 0, sizeof context->limits);
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;

@@ -19,7 +19,6 @@
 
 #include "machine.h"
 
-#define DRIVER_VERSION 13000 /* CUDA 13.0: what this driver says it is */
 #define DRIVER_ALLOCATION_ROUND 512
 #define DRIVER_MAX_BLOCK_THREADS 1024
 #define DRIVER_STATIC_SHARED_BYTES 49152
@@ -54,6 +53,7 @@ struct CUctx_st {
     bool alive;
     unsigned int retained; /* of a primary context */
     unsigned long long id;
+    uint64_t begun_ns;
     uint64_t last; /* of all its streams */
     size_t limits[16];
     struct CUstream_st legacy;     /* the default stream */
@@ -96,6 +96,13 @@ extern struct driver driver;
 
 /* start.c */
 CUresult driver_check(void);
+int driver_version(void); /* of the machine, 13000 for CUDA 13.0; also before cuInit */
+
+/* fault.c */
+/* What a call must answer because of a fault on request; `context` may be NULL. Takes the time that
+ * calls take on request. */
+CUresult fault_answer(const struct CUctx_st *context);
+bool fault_fails_allocation(struct driver_device *device);
 /* visible.c: which devices of the machine this process sees; fills driver.devices */
 int visible_find_devices(void);
 /* mps_client.c: whether the process is an MPS client of each device, and within which bounds */
@@ -151,6 +158,10 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream);
 void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, unsigned int flags);
 uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *submission);
 CUresult stream_wait(struct CUstream_st *stream);
+/* Has `function` called on a thread of the driver when the stream gets there; what is put onto the
+ * stream afterwards waits for its end. It may block; it must not put work onto a stream. */
+typedef void (*stream_function)(void *argument);
+CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument);
 CUresult context_wait(struct CUctx_st *context);
 
 /* capture.c */

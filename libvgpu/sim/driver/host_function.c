@@ -7,9 +7,7 @@ struct call {
     struct CUstream_st *stream;
     struct sim_device *device;
     uint64_t sequence;
-    CUhostFn function;
-    CUstreamCallback callback;
-    CUstream handle;
+    stream_function function;
     void *argument;
     struct call *next;
 };
@@ -34,10 +32,7 @@ static void *run_calls(void *argument)
             last_call = &first_call;
         pthread_mutex_unlock(&calls_mutex);
         sim_queue_wait(call->device, call->sequence);
-        if (call->function)
-            call->function(call->argument);
-        else
-            call->callback(call->handle, CUDA_SUCCESS, call->argument);
+        call->function(call->argument);
         pthread_mutex_lock(&calls_mutex);
         __atomic_sub_fetch(&call->stream->callbacks, 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&calls_changed);
@@ -71,17 +66,8 @@ void host_function_wait(struct CUstream_st *stream)
     pthread_mutex_unlock(&calls_mutex);
 }
 
-static CUresult add_call(CUstream handle, CUhostFn function, CUstreamCallback callback,
-                         void *argument)
+CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!function && !callback)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
-        return capture_refuse(stream); /* host nodes are not modelled */
     struct call *call = malloc(sizeof *call);
     if (!call)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -89,8 +75,6 @@ static CUresult add_call(CUstream handle, CUhostFn function, CUstreamCallback ca
     *call = (struct call){.stream = stream,
                           .device = stream->context->device->device,
                           .function = function,
-                          .callback = callback,
-                          .handle = handle,
                           .argument = argument};
     call->sequence = stream_submit(stream, &marker);
     pthread_mutex_lock(&calls_mutex);
@@ -107,13 +91,51 @@ static CUresult add_call(CUstream handle, CUhostFn function, CUstreamCallback ca
     return started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
 {
-    return add_call(stream, function, NULL, argument);
+    struct CUstream_st *stream;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!function)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return capture_refuse(stream); /* host nodes are not modelled */
+    return stream_call(stream, function, argument);
 }
 
-CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *argument,
+struct callback {
+    CUstreamCallback function;
+    CUstream handle;
+    void *argument;
+};
+
+static void run_callback(void *argument)
+{
+    struct callback *callback = argument;
+    callback->function(callback->handle, CUDA_SUCCESS, callback->argument);
+    free(callback);
+}
+
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *argument,
                              unsigned int flags)
 {
-    return flags ? CUDA_ERROR_INVALID_VALUE : add_call(stream, NULL, callback, argument);
+    struct CUstream_st *stream;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!function || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return capture_refuse(stream); /* as documented: only cuLaunchHostFunc can be captured */
+    struct callback *callback = malloc(sizeof *callback);
+    if (!callback)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *callback = (struct callback){function, handle, argument};
+    result = stream_call(stream, run_callback, callback);
+    if (result != CUDA_SUCCESS)
+        free(callback);
+    return result;
 }

@@ -34,10 +34,11 @@ static const struct entry entries[] = {
 static const struct entry *find_entry(const char *name, int version, bool per_thread, bool *known)
 {
     const struct entry *best = NULL;
+    const int newest = driver_version();
     *known = false;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         const struct entry *entry = &entries[i];
-        if (entry->since > DRIVER_VERSION || strcmp(entry->name, name) != 0)
+        if (entry->since > newest || strcmp(entry->name, name) != 0)
             continue;
         if (entry->twin != NONE && !per_thread)
             continue;
@@ -56,7 +57,7 @@ static const struct entry *find_entry(const char *name, int version, bool per_th
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status)
 {
-    if (!name || !function || version > DRIVER_VERSION ||
+    if (!name || !function || version > driver_version() ||
         flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM |
                               CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
         return CUDA_ERROR_INVALID_VALUE;

@@ -143,6 +143,8 @@ struct allocation *memory_remove_locked(uint64_t address)
 
 int memory_charge(struct driver_device *device, uint64_t bytes)
 {
+    if (sim_machine_faulty(driver.machine) && fault_fails_allocation(device))
+        return -ENOMEM;
     int error = sim_client_reserve(device->device, bytes, device->cap_bytes);
     if (error == -ENOMEM) {
         pool_trim_device(device, false);

@@ -6,13 +6,28 @@
 
 #include "driver.h"
 
+#define NEWEST_VERSION 13000 /* what a driver without a machine says */
+
 struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER, .failure = CUDA_ERROR_NOT_INITIALIZED};
 
 CUresult driver_check(void)
 {
-    return __builtin_expect(__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 1)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_INITIALIZED;
+    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return sim_machine_faulty(driver.machine) ? fault_answer(NULL) : CUDA_SUCCESS;
+}
+
+int driver_version(void)
+{
+    static int version;
+    int known = __atomic_load_n(&version, __ATOMIC_RELAXED);
+    if (known)
+        return known;
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    uint32_t found = NEWEST_VERSION;
+    if (directory && sim_machine_peek_version(directory, &found) == 0)
+        __atomic_store_n(&version, (int)found, __ATOMIC_RELAXED);
+    return (int)found;
 }
 
 /* As with the real driver, a child cannot go on with its parent's state nor start its own. */
@@ -70,7 +85,7 @@ CUresult cuDriverGetVersion(int *version)
 {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    *version = DRIVER_VERSION;
+    *version = driver_version();
     return CUDA_SUCCESS;
 }
 

@@ -1,13 +1,7 @@
 /* Twins for programs whose default stream is per thread: the same with that stream for none.
  * Synchronous copies wait for themselves in either case. */
+#include "twins.h"
 #include "driver.h"
-
-#define OWN(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-#define TWIN(name, parameters, arguments) \
-    CUresult name parameters \
-    { \
-        return arguments; \
-    }
 
 TWIN(cuMemAllocAsync_ptsz, (CUdeviceptr * address, size_t bytes, CUstream stream),
      cuMemAllocAsync(address, bytes, OWN(stream)))
