@@ -1,50 +1,122 @@
-/* This process as a client of a device: attaching, memory. */
+/* This process as a client of a device: attaching, lanes, memory. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "machine.h"
+#include "state.h"
+
+#define COMPUTE_MODE_PROHIBITED 2
+#define COMPUTE_MODE_EXCLUSIVE_PROCESS 3
+
+/* Whether the compute mode and the MPS server let one more process in. All clients of MPS together
+ * count as one process. */
+static int admit(const struct sim_state *state, const struct sim_client_options *options)
+{
+    uint32_t mps_clients = 0, others = 0;
+    for (uint32_t i = 0; i < state->client_limit; i++) {
+        if (!(state->clients[i].flags & SIM_CLIENT_ATTACHED))
+            continue;
+        if (state->clients[i].flags & SIM_CLIENT_MPS)
+            mps_clients++;
+        else
+            others++;
+    }
+    if (state->compute_mode == COMPUTE_MODE_PROHIBITED)
+        return -EACCES;
+    if (state->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS &&
+        (others || (mps_clients && !options->percentage)))
+        return -EBUSY;
+    if (options->percentage && options->client_limit && mps_clients >= options->client_limit)
+        return -EUSERS;
+    return 0;
+}
+
+struct attachment {
+    const struct sim_client_options *options;
+    struct sim_client client; /* as it began */
+};
 
 static int attach_client(struct sim_device *device, struct sim_state *state, void *argument)
 {
-    const struct sim_client_options *options = argument;
+    struct attachment *attachment = argument;
+    const struct sim_client_options *options = attachment->options;
     uint32_t slot = device->machine->slot;
-    uint32_t mps_clients = 0;
-    for (uint32_t i = 0; i < state->client_limit; i++)
-        mps_clients += (state->clients[i].flags & (SIM_CLIENT_ATTACHED | SIM_CLIENT_MPS)) ==
-                       (SIM_CLIENT_ATTACHED | SIM_CLIENT_MPS);
-    if (options->percentage && options->client_limit && mps_clients >= options->client_limit)
-        return -EUSERS;
+    int error = admit(state, options);
+    if (error)
+        return error;
     if (slot >= state->client_limit) {
         memset(&state->clients[state->client_limit], 0,
                (slot + 1 - state->client_limit) * sizeof(struct sim_client));
         state->client_limit = slot + 1;
     }
-    struct sim_queue *queue = sim_layout_queue(device->header, slot);
-    state->clients[slot] = (struct sim_client){
-        .head = __atomic_load_n(&queue->tail, __ATOMIC_ACQUIRE), /* counted on by whoever is next */
+    struct sim_client client = {
         .flags = SIM_CLIENT_ATTACHED | SIM_CLIENT_USED | (options->percentage ? SIM_CLIENT_MPS : 0),
         .pid = (uint32_t)getpid(),
         .uid = (uint32_t)getuid(),
         .percentage = options->percentage,
+        .lanes_open = state->clients[slot].lanes_open | 1u,
     };
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++)
+        if (client.lanes_open >> lane & 1) /* counted on by whoever is next */
+            client.lanes[lane].head = __atomic_load_n(
+                &sim_layout_queue(device->header, slot, lane)->tail, __ATOMIC_ACQUIRE);
+    state->clients[slot] = attachment->client = client;
+    return 0;
+}
+
+static int allocate_lane(struct sim_device *device, uint32_t lane)
+{
+    return sim_machine_allocate(device->machine,
+                                sim_layout_queue(device->header, device->machine->slot, lane),
+                                SIM_QUEUE_STRIDE);
+}
+
+static int attach_locked(struct sim_device *device, const struct sim_client_options *options)
+{
+    struct attachment attachment = {.options = options};
+    int error = allocate_lane(device, 0);
+    if (error)
+        return error;
+    if (!device->notes)
+        device->notes = calloc(SIM_LANES * SIM_QUEUE_DEPTH, sizeof *device->notes);
+    if (!device->notes)
+        return -ENOMEM;
+    error = sim_device_transact_locked(device, attach_client, &attachment, true);
+    if (error)
+        return error;
+    device->lanes_open = attachment.client.lanes_open;
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++)
+        device->done[lane] = attachment.client.lanes[lane].head;
+    device->attached = true;
+    device->failed = false;
     return 0;
 }
 
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options)
 {
     pthread_mutex_lock(&device->mutex);
-    int error = 0;
-    if (!device->attached) {
-        error = sim_device_transact_locked(device, attach_client, (void *)options, true);
-        if (!error) {
-            device->done = __atomic_load_n(
-                &sim_layout_queue(device->header, device->machine->slot)->tail, __ATOMIC_RELAXED);
-            device->attached = true;
-            device->failed = false;
-        }
-    }
+    int error = device->attached ? 0 : attach_locked(device, options);
     pthread_mutex_unlock(&device->mutex);
+    return error;
+}
+
+static int open_lane(struct sim_device *device, struct sim_state *state, void *argument)
+{
+    state->clients[device->machine->slot].lanes_open |= 1u << *(const uint32_t *)argument;
+    return 0;
+}
+
+int sim_queue_open_locked(struct sim_device *device, uint32_t lane)
+{
+    if (device->lanes_open >> lane & 1)
+        return 0;
+    int error = allocate_lane(device, lane);
+    if (!error)
+        error = sim_device_transact_locked(device, open_lane, &lane, false);
+    if (!error)
+        device->lanes_open |= 1u << lane;
     return error;
 }
 
@@ -104,7 +176,7 @@ static int read_memory(struct sim_device *device, struct sim_state *state, void 
 int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t *own_bytes)
 {
     uint64_t bytes[2];
-    int error = sim_device_transact(device, read_memory, bytes, true);
+    int error = sim_device_read(device, read_memory, bytes);
     if (!error) {
         *used_bytes = bytes[0];
         *own_bytes = bytes[1];

@@ -6,6 +6,7 @@
 
 #include "machine.h"
 #include "share.h"
+#include "state.h"
 #include "timeline.h"
 
 #ifndef F_OFD_GETLK
@@ -20,7 +21,7 @@ static uint32_t bounded(uint32_t limit, uint32_t most)
     return limit < most ? limit : most; /* torn; the version check throws the copy away */
 }
 
-static void copy_state(struct sim_state *target, const struct sim_state *source)
+void sim_state_copy(struct sim_state *target, const struct sim_state *source)
 {
     uint32_t clients = bounded(source->client_limit, SIM_PROCESS_SLOTS);
     uint32_t shared = bounded(source->shared_limit, SIM_SHARED_SLOTS);
@@ -29,68 +30,110 @@ static void copy_state(struct sim_state *target, const struct sim_state *source)
     memcpy(target->shared, source->shared, shared * sizeof(struct sim_shared));
 }
 
-static bool byte_is_locked(const struct sim_machine *machine, long long at)
+static bool byte_is_locked(int file, long long at)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
     /* in doubt alive: a process must not lose its memory over a failed question */
-    return fcntl(machine->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-static bool slot_is_alive(const struct sim_machine *machine, uint32_t slot)
+static void drop_work(struct sim_device *device, struct sim_client *client, uint32_t slot)
 {
-    return byte_is_locked(machine, SIM_LIFE_BASE + slot);
-}
-
-/* The MPS server of this client has ended: what it had queued is lost with it, and every further
- * call fails. Its memory stays until it gives up its contexts or dies. */
-static void fail_client(struct sim_device *device, struct sim_state *state, uint32_t slot)
-{
-    state->clients[slot].flags |= SIM_CLIENT_FAILED;
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++)
+        if (client->lanes_open >> lane & 1)
+            client->lanes[lane] = (struct sim_lane){
+                .head = __atomic_load_n(&sim_layout_queue(device->header, slot, lane)->tail,
+                                        __ATOMIC_ACQUIRE)};
+    client->started = 0;
 }
 
 /* Takes everything from the client in `slot`; its books stay. */
 static void drop_client(struct sim_device *device, struct sim_state *state, uint32_t slot)
 {
     struct sim_client *client = &state->clients[slot];
-    struct sim_queue *queue = sim_layout_queue(device->header, slot);
     share_drop_all(state, slot);
     state->used_bytes -= client->memory_bytes;
     client->memory_bytes = 0;
     state->backed_bytes -= client->backed_bytes;
     client->backed_bytes = 0;
-    client->head = __atomic_load_n(&queue->tail, __ATOMIC_ACQUIRE);
-    client->remaining_ns = 0;
-    client->flags &= ~(SIM_CLIENT_ATTACHED | SIM_CLIENT_STARTED);
+    drop_work(device, client, slot);
+    client->flags &= ~SIM_CLIENT_ATTACHED;
 }
 
+/* The dead lose everything. A process whose MPS server has ended loses what it had queued, and
+ * every further call of it fails; its memory stays until it gives up its contexts or dies. */
 static void reap_dead(struct sim_device *device, struct sim_state *state)
 {
-    bool served = byte_is_locked(device->machine, SIM_MPS_BASE + device->index);
+    int file = sim_machine_file(device->machine);
+    state->reaped_ns = state->clock_ns;
+    if (file < 0)
+        return;
+    bool served = byte_is_locked(file, SIM_MPS_BASE + device->index);
     for (uint32_t slot = 0; slot < state->client_limit; slot++) {
         struct sim_client *client = &state->clients[slot];
         if (!(client->flags & SIM_CLIENT_ATTACHED))
             continue;
-        if (client->flags & SIM_CLIENT_MPS && !served)
-            fail_client(device, state, slot);
-        if (slot != device->machine->slot && !slot_is_alive(device->machine, slot))
+        if (client->flags & SIM_CLIENT_MPS && !served) {
+            client->flags |= SIM_CLIENT_FAILED;
+            drop_work(device, client, slot);
+        }
+        if (slot != device->machine->slot && !byte_is_locked(file, SIM_LIFE_BASE + slot))
             drop_client(device, state, slot);
     }
-    state->reaped_ns = state->clock_ns;
 }
 
-static void call_notes(struct sim_device *device, uint64_t head)
+static void call_notes(struct sim_device *device, const struct sim_client *client)
 {
-    struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot);
     const uint64_t time_mask = (1ull << SIM_STAMP_TAG_SHIFT) - 1;
-    for (; device->done < head; device->done++) {
-        uint32_t place = device->done % SIM_QUEUE_DEPTH;
-        void *note = device->notes[place];
-        device->notes[place] = NULL;
-        if (note)
-            device->on_done(note,
-                            __atomic_load_n(&queue->operations[place].stamp, __ATOMIC_ACQUIRE) &
-                                time_mask);
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++) {
+        uint64_t head = client->lanes[lane].head;
+        if (device->done[lane] >= head)
+            continue;
+        struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot, lane);
+        for (uint64_t done = device->done[lane]; done < head; done++) {
+            uint32_t index = done % SIM_QUEUE_DEPTH;
+            void **note = &device->notes[lane * SIM_QUEUE_DEPTH + index];
+            if (*note)
+                device->on_done(*note,
+                                __atomic_load_n(&queue->operations[index].stamp, __ATOMIC_ACQUIRE) &
+                                    time_mask);
+            *note = NULL;
+        }
+        __atomic_store_n(&device->done[lane], head, __ATOMIC_RELEASE);
     }
+}
+
+/* Copies the published state and settles the copy up to now. False: it was replaced meanwhile. */
+static bool settle_copy(struct sim_device *device, struct sim_state *copy, uint64_t active,
+                        bool stamping, bool reap)
+{
+    struct sim_device_header *header = device->header;
+    sim_state_copy(copy, sim_layout_state(header, active & BUFFER_MASK));
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&header->active, __ATOMIC_RELAXED) != active)
+        return false;
+    /* Clients beyond the limit are whatever this buffer held before: made clean when the limit
+     * grows (attach_client). */
+    struct sim_timeline timeline = {
+        .state = copy, .device = header, .workers = device->workers, .stamping = stamping};
+    uint64_t now_ns = sim_now_ns();
+    if (reap || now_ns - copy->reaped_ns > SIM_REAP_NS)
+        reap_dead(device, copy);
+    sim_timeline_advance(&timeline, now_ns);
+    return true;
+}
+
+static int allocate_buffers(struct sim_device *device)
+{
+    for (uint32_t i = 0; i < 2 && !device->allocated; i++) {
+        int error = sim_machine_allocate(
+            device->machine, sim_layout_state(device->header, 2 * device->machine->slot + i),
+            SIM_STATE_STRIDE);
+        if (error)
+            return error;
+    }
+    device->allocated = true;
+    return 0;
 }
 
 int sim_device_transact_locked(struct sim_device *device, sim_change change, void *argument,
@@ -98,43 +141,48 @@ int sim_device_transact_locked(struct sim_device *device, sim_change change, voi
 {
     struct sim_device_header *header = device->header;
     uint32_t own = 2 * device->machine->slot;
-    for (;;) {
+    int error = allocate_buffers(device);
+    while (!error) {
         uint64_t active = __atomic_load_n(&header->active, __ATOMIC_ACQUIRE);
-        uint32_t source = active & BUFFER_MASK;
-        uint32_t target = source == own ? own + 1 : own;
+        uint32_t target = (active & BUFFER_MASK) == own ? own + 1 : own;
         struct sim_state *state = sim_layout_state(header, target);
-        const struct sim_state *current = sim_layout_state(header, source);
-        copy_state(state, current);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (__atomic_load_n(&header->active, __ATOMIC_RELAXED) != active)
+        if (!settle_copy(device, state, active, true, reap))
             continue;
-        /* Clients beyond the limit are whatever this buffer held before: made clean when the limit
-         * grows (attach_client). */
-        struct sim_timeline timeline = {.state = state, .device = header, .stamping = true};
-        uint64_t now_ns = sim_now_ns();
-        if (reap || now_ns - state->reaped_ns > SIM_REAP_NS)
-            reap_dead(device, state);
-        sim_timeline_advance(&timeline, now_ns);
-        int error = change ? change(device, state, argument) : 0;
+        error = change ? change(device, state, argument) : 0;
         if (error)
-            return error;
+            break;
         uint64_t next = ((active >> BUFFER_BITS) + 1) << BUFFER_BITS | target;
         if (!__atomic_compare_exchange_n(&header->active, &active, next, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED))
             continue;
         device->settled_ns = state->clock_ns;
         if (device->attached) {
-            device->failed = state->clients[device->machine->slot].flags & SIM_CLIENT_FAILED;
-            call_notes(device, state->clients[device->machine->slot].head);
+            const struct sim_client *client = &state->clients[device->machine->slot];
+            device->failed = client->flags & SIM_CLIENT_FAILED;
+            call_notes(device, client);
         }
-        return 0;
+        break;
     }
+    return error;
 }
 
 int sim_device_transact(struct sim_device *device, sim_change change, void *argument, bool reap)
 {
     pthread_mutex_lock(&device->mutex);
     int error = sim_device_transact_locked(device, change, argument, reap);
+    pthread_mutex_unlock(&device->mutex);
+    return error;
+}
+
+int sim_device_read(struct sim_device *device, sim_change reader, void *argument)
+{
+    pthread_mutex_lock(&device->mutex);
+    uint64_t active;
+    do { /* the queues may have been reused under the copy if it is not the active one any more */
+        active = __atomic_load_n(&device->header->active, __ATOMIC_ACQUIRE);
+    } while (!settle_copy(device, device->scratch, active, false, true) ||
+             __atomic_load_n(&device->header->active, __ATOMIC_ACQUIRE) != active);
+    int error = reader(device, device->scratch, argument);
     pthread_mutex_unlock(&device->mutex);
     return error;
 }
@@ -148,9 +196,19 @@ static int detach_slot(struct sim_device *device, struct sim_state *state, void 
     return 0;
 }
 
+static int is_attached(struct sim_device *device, struct sim_state *state, void *argument)
+{
+    uint32_t slot = device->machine->slot;
+    *(bool *)argument =
+        slot < state->client_limit && (state->clients[slot].flags & SIM_CLIENT_ATTACHED);
+    return 0;
+}
+
 int sim_device_detach_slot(struct sim_device *device)
 {
-    return sim_device_transact(device, detach_slot, NULL, false);
+    bool attached = false;
+    sim_device_read(device, is_attached, &attached);
+    return attached ? sim_device_transact(device, detach_slot, NULL, false) : 0;
 }
 
 /* ---- books ----------------------------------------------------------------------------------- */
@@ -191,7 +249,7 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
 int sim_machine_books(struct sim_machine *machine, uint32_t index, struct sim_device_books *books)
 {
     struct sim_device *device = sim_machine_device(machine, index);
-    return device ? sim_device_transact(device, copy_books, books, true) : -EINVAL;
+    return device ? sim_device_read(device, copy_books, books) : -EINVAL;
 }
 
 static int set_compute_mode(struct sim_device *device, struct sim_state *state, void *argument)

@@ -3,7 +3,7 @@
  * shares a file (layout_version guards it), so this is no contract between releases.
  *
  *   header | device 0 | device 1 | ...
- *   device = its identity and `active` | state buffers, two a process slot | queues, one a slot
+ *   device = its identity and `active` | state buffers, two a process slot | queues, eight a slot
  *
  * Nothing here is ever locked, so a process that is killed or stopped at any instruction holds up
  * nobody:
@@ -12,8 +12,10 @@
  *   changer's own two buffers (the one that is not active), and published by a compare-and-swap of
  *   `active`; whoever loses starts again from the winner's. A reader copies and looks whether the
  *   version is still the same. Only its owner writes a buffer, and never while it is active.
- * - A queue is written by its process alone (operations, then `tail`) and read by everyone. How far
- *   it is done stands in the snapshot.
+ * - A process has SIM_LANES queues on a device, as a real one has CUDA_DEVICE_MAX_CONNECTIONS of
+ *   them; each is in order by itself, and an operation may wait for one of another lane. A queue is
+ *   written by its process alone (operations, then `tail`) and read by everyone. How far it is done
+ *   stands in the snapshot.
  * - A process slot belongs to whoever holds the OFD lock on its byte behind the end of the file;
  *   the kernel lets go of it when the process dies.
  */
@@ -24,6 +26,7 @@
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
 #define SIM_LAYOUT_VERSION 2
+#define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
 /* A byte a device, locked by the MPS server that serves it (sim/mps_server.py). */
@@ -43,15 +46,24 @@
 #define SIM_OPERATION_MEMORY 1   /* memset, copy on the device: needs it too */
 #define SIM_OPERATION_TRANSFER 2 /* over PCIe: takes time in its queue only */
 #define SIM_OPERATION_EVENT 3    /* no time */
+#define SIM_OPERATION_GATE 4     /* until its process lets it go */
 
 #define SIM_STAMP_TAG_SHIFT 56
 
+/* Where an operation stands: its lane in the top byte, then its number in the lane, plus one. 0 is
+ * no operation. Of two in one lane the later one is the greater number. */
+#define SIM_PLACE_SHIFT 56
+
 struct sim_operation {
     uint64_t submitted_ns;
-    uint64_t cost_ns; /* of the whole device's time */
+    uint64_t cost_ns;     /* of the whole device's time */
+    uint64_t stamp;       /* round of the queue in the top byte, then when it was done, 0 before */
+    uint64_t released_ns; /* a GATE's: when its process let it go, 0 before */
+    uint64_t after;       /* place of one of the same process that must be done first, or 0 */
     uint32_t kind;
     uint32_t kernels; /* how many launches this stands for in the books */
-    uint64_t stamp;   /* round of the queue in the top byte, then when it was done, 0 before */
+    int32_t priority; /* of the stream: the lowest number first */
+    uint32_t reserved[3];
 };
 
 struct sim_queue {
@@ -61,25 +73,30 @@ struct sim_queue {
 };
 
 #define SIM_CLIENT_ATTACHED 1u
-#define SIM_CLIENT_STARTED 2u /* remaining_ns is that of the operation at `head` */
 #define SIM_CLIENT_MPS 4u
 #define SIM_CLIENT_USED 8u    /* its books are worth showing */
 #define SIM_CLIENT_FAILED 16u /* its MPS server ended under it */
 
-struct sim_client {
+struct sim_lane {
     uint64_t head;         /* operations done */
     uint64_t remaining_ns; /* of the operation at `head`, in time of the whole device */
+};
+
+struct sim_client {
     uint64_t busy_ns;
     uint64_t window_busy_ns; /* in the window that runs */
     uint64_t last_window_busy_ns;
     uint64_t launches;
     uint64_t memory_bytes;
+    uint64_t backed_bytes;
     uint32_t flags;
     uint32_t pid;
     uint32_t percentage;
     uint32_t uid;
-    uint64_t backed_bytes;
-    uint64_t reserved[6];
+    uint32_t started;    /* a bit a lane: remaining_ns is that of the operation at `head` */
+    uint32_t lanes_open; /* a bit a lane: its queue was ever used in this slot */
+    uint64_t reserved[7];
+    struct sim_lane lanes[SIM_LANES];
 };
 
 /* Device memory that several processes hold (share.c). */
@@ -151,10 +168,11 @@ struct sim_machine_header {
 #define SIM_QUEUE_STRIDE SIM_ROUND(sizeof(struct sim_queue))
 #define SIM_BUFFER_COUNT (2 * SIM_PROCESS_SLOTS)
 #define SIM_DEVICE_BYTES \
-    (SIM_PAGE + SIM_BUFFER_COUNT * SIM_STATE_STRIDE + SIM_PROCESS_SLOTS * SIM_QUEUE_STRIDE)
+    (SIM_PAGE + SIM_BUFFER_COUNT * SIM_STATE_STRIDE + \
+     SIM_PROCESS_SLOTS * SIM_LANES * SIM_QUEUE_STRIDE)
 
-_Static_assert(sizeof(struct sim_operation) == 32, "operations fill half a cache line");
-_Static_assert(sizeof(struct sim_client) == 128, "clients fill two cache lines");
+_Static_assert(sizeof(struct sim_operation) == 64, "operations fill a cache line");
+_Static_assert(sizeof(struct sim_client) == 256, "clients fill four cache lines");
 _Static_assert(sizeof(struct sim_device_header) <= SIM_PAGE, "a device's header is one page");
 
 static inline struct sim_device_header *sim_layout_device(void *base, uint32_t index)
@@ -167,10 +185,26 @@ static inline struct sim_state *sim_layout_state(struct sim_device_header *devic
     return (struct sim_state *)((char *)device + SIM_PAGE + buffer * SIM_STATE_STRIDE);
 }
 
-static inline struct sim_queue *sim_layout_queue(struct sim_device_header *device, uint32_t slot)
+static inline struct sim_queue *sim_layout_queue(struct sim_device_header *device, uint32_t slot,
+                                                 uint32_t lane)
 {
     return (struct sim_queue *)((char *)device + SIM_PAGE + SIM_BUFFER_COUNT * SIM_STATE_STRIDE +
-                                slot * SIM_QUEUE_STRIDE);
+                                (slot * SIM_LANES + lane) * SIM_QUEUE_STRIDE);
+}
+
+static inline uint64_t sim_place(uint32_t lane, uint64_t sequence)
+{
+    return (uint64_t)lane << SIM_PLACE_SHIFT | (sequence + 1);
+}
+
+static inline uint32_t sim_place_lane(uint64_t place)
+{
+    return (uint32_t)(place >> SIM_PLACE_SHIFT);
+}
+
+static inline uint64_t sim_place_sequence(uint64_t place)
+{
+    return (place & ((1ull << SIM_PLACE_SHIFT) - 1)) - 1;
 }
 
 #endif

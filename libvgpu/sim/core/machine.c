@@ -1,6 +1,4 @@
 /* Creating and opening the machine file, and holding a process slot in it. */
-#include "machine.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,6 +8,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "machine.h"
+#include "timeline.h"
 
 #ifndef F_OFD_GETLK /* kernel 3.15, glibc 2.20 */
 #define F_OFD_GETLK 36
@@ -133,6 +134,8 @@ static int map_machine(struct sim_machine *machine)
     struct stat status;
     if (fstat(machine->file, &status) != 0)
         return -errno;
+    machine->file_device = status.st_dev;
+    machine->file_inode = status.st_ino;
     if ((uint64_t)status.st_size < SIM_PAGE + SIM_DEVICE_BYTES)
         return -EPROTO;
     void *base =
@@ -172,6 +175,36 @@ int sim_machine_peek_version(const char *directory, uint32_t *driver_version)
     return 0;
 }
 
+static bool is_machine_file(const struct sim_machine *machine, int file)
+{
+    struct stat status;
+    return file >= 0 && fstat(file, &status) == 0 && status.st_dev == machine->file_device &&
+           status.st_ino == machine->file_inode;
+}
+
+int sim_machine_file(struct sim_machine *machine)
+{
+    if (!is_machine_file(machine, machine->file)) {
+        int file = open(machine->path, O_RDWR | O_CLOEXEC);
+        if (file >= 0 && !is_machine_file(machine, file)) { /* removed, and made anew */
+            close(file);
+            file = -1;
+        }
+        machine->file = file;
+    }
+    return machine->file;
+}
+
+int sim_machine_allocate(struct sim_machine *machine, const void *part, size_t bytes)
+{
+    int file = sim_machine_file(machine);
+    off_t at = (const char *)part - (const char *)machine->header;
+    if (file < 0)
+        return 0; /* its directory is gone: nothing to ask */
+    int error = posix_fallocate(file, at, (off_t)bytes);
+    return error == ENOSPC || error == EDQUOT || error == EFBIG ? -ENOSPC : 0;
+}
+
 int sim_machine_open(const char *directory, struct sim_machine **result)
 {
     char path[4096];
@@ -179,8 +212,9 @@ int sim_machine_open(const char *directory, struct sim_machine **result)
     struct sim_machine *machine = error ? NULL : calloc(1, sizeof *machine);
     if (!machine)
         return error ? error : -ENOMEM;
-    machine->file = open(path, O_RDWR | O_CLOEXEC);
-    error = machine->file < 0 ? -errno : map_machine(machine);
+    machine->path = strdup(path);
+    machine->file = machine->path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    error = !machine->path ? -ENOMEM : machine->file < 0 ? -errno : map_machine(machine);
     if (!error)
         error = claim_slot(machine, path);
     for (uint32_t i = 0; !error && i < machine->header->device_count; i++) {
@@ -189,8 +223,9 @@ int sim_machine_open(const char *directory, struct sim_machine **result)
         device->index = i;
         device->header = sim_layout_device(machine->header, i);
         device->scratch = malloc(sizeof *device->scratch);
+        device->workers = malloc(sizeof *device->workers);
         pthread_mutex_init(&device->mutex, NULL);
-        error = device->scratch ? sim_device_detach_slot(device) : -ENOMEM;
+        error = device->scratch && device->workers ? sim_device_detach_slot(device) : -ENOMEM;
     }
     if (error) {
         sim_machine_close(machine);
@@ -205,24 +240,29 @@ void sim_machine_close(struct sim_machine *machine)
     if (!machine)
         return;
     for (uint32_t i = 0; machine->header && i < machine->header->device_count; i++) {
-        if (machine->devices[i].machine)
-            sim_device_detach_slot(&machine->devices[i]);
-        free(machine->devices[i].scratch);
+        struct sim_device *device = &machine->devices[i];
+        if (device->scratch && device->workers)
+            sim_device_detach_slot(device);
+        free(device->scratch);
+        free(device->workers);
+        free(device->notes);
     }
     if (machine->life_page && machine->life_page != MAP_FAILED)
         munmap(machine->life_page, SIM_PAGE);
     if (machine->header)
         munmap(machine->header, machine->header->file_bytes);
-    if (machine->file >= 0)
+    if (machine->header ? is_machine_file(machine, machine->file) : machine->file >= 0)
         close(machine->file);
+    free(machine->path);
     free(machine);
 }
 
 /* In the child of a fork: drops the parent's machine without touching what is shared. */
 void sim_machine_forget(struct sim_machine *machine)
 {
+    if (is_machine_file(machine, machine->file))
+        close(machine->file);
     munmap(machine->header, machine->header->file_bytes);
-    close(machine->file);
     /* the rest is memory of the parent, left alone: another thread held who knows which lock */
 }
 

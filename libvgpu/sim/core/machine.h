@@ -22,18 +22,24 @@ struct sim_device {
     struct sim_device_header *header;
     uint32_t index;
     pthread_mutex_t mutex;
+    bool allocated; /* the disk holds this process's buffers */
     bool attached;
-    bool failed;         /* as last seen: the MPS server ended under this process */
-    uint64_t done;       /* as last seen here; notes up to it were called */
-    uint64_t settled_ns; /* clock_ns of the state last seen */
+    bool failed; /* as last seen: the MPS server ended under this process */
+    uint32_t lanes_open;
+    uint64_t done[SIM_LANES]; /* as last seen here; notes up to it were called */
+    uint64_t settled_ns;      /* clock_ns of the state last seen */
+    uint32_t releases;        /* gates let go; sleepers wait on it as a futex */
     sim_done_function on_done;
-    void *notes[SIM_QUEUE_DEPTH];
-    struct sim_state *scratch; /* for predictions */
+    void **notes;              /* SIM_LANES times SIM_QUEUE_DEPTH */
+    struct sim_state *scratch; /* for predictions and readers */
+    struct sim_workers *workers;
 };
 
 struct sim_machine {
     struct sim_machine_header *header;
-    int file;        /* asks about others' locks */
+    char *path; /* of the file */
+    int file;   /* asks about others' locks; the program may have closed it, see machine_file */
+    uint64_t file_device, file_inode;
     void *life_page; /* the only reference to this process's own lock */
     uint32_t slot;
     struct sim_device devices[SIM_MAX_DEVICES];
@@ -46,11 +52,19 @@ typedef int (*sim_change)(struct sim_device *device, struct sim_state *state, vo
 uint64_t sim_now_ns(void);
 struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index);
 void sim_machine_forget(struct sim_machine *machine);
+/* Returns a descriptor that is the machine's file for certain, or -1: the program may have closed
+ * ours and opened something else under its number. */
+int sim_machine_file(struct sim_machine *machine);
+/* Makes sure that the disk has room for a part of the mapped file; -ENOSPC where it has not, which
+ * would otherwise be a SIGBUS of the program. */
+int sim_machine_allocate(struct sim_machine *machine, const void *part, size_t bytes);
 
 /* device.c: state */
 int sim_device_transact_locked(struct sim_device *device, sim_change change, void *argument,
                                bool reap);
 int sim_device_transact(struct sim_device *device, sim_change change, void *argument, bool reap);
+/* Calls `reader` with the state as it is now, in a private copy: changes nothing for others. */
+int sim_device_read(struct sim_device *device, sim_change reader, void *argument);
 int sim_device_detach_slot(struct sim_device *device); /* clears what an earlier owner left */
 
 /* client.c: this process as a client of a device */
@@ -58,9 +72,10 @@ struct sim_client_options {
     uint32_t percentage;   /* 0: not an MPS client */
     uint32_t client_limit; /* the most MPS clients that the server takes; 0: any number */
 };
-/* 0, or -EUSERS: the MPS server has all the clients that it takes, -ENOSPC: the disk is full. */
+/* 0, or -EUSERS: the MPS server has all the clients that it takes, -EBUSY: another process has the
+ * device for itself, -EACCES: the device takes no process (compute modes), -ENOSPC: the disk is
+ * full. Makes lane 0 ready. */
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
-int sim_client_detach(struct sim_device *device);
 /* Takes `bytes` of device memory, or -ENOMEM. `cap_bytes` limits what this process has; 0: no. */
 int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes);
 int sim_client_release(struct sim_device *device, uint64_t bytes);
@@ -87,18 +102,32 @@ static inline bool sim_machine_faulty(const struct sim_machine *machine)
 bool sim_fault_take(uint64_t *remaining);
 bool sim_fault_take_code(struct sim_machine *machine, uint32_t *code);
 
-/* queue.c: its work */
+/* queue.c: its work. Operations are named by their place (layout.h). */
 struct sim_submission {
     uint64_t cost_ns;
     uint32_t kind;
     uint32_t kernels;
-    void *note; /* for on_done, or NULL */
+    void *note;       /* for on_done, or NULL */
+    uint64_t after;   /* place of an operation that must be done first, or 0 */
+    int32_t priority; /* of the stream: the lowest number first */
 };
-/* Appends one operation, waiting while the queue is full; returns its number. */
-uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission *submission);
-/* Whether operation `sequence` is done by now. */
-bool sim_queue_query(struct sim_device *device, uint64_t sequence);
-/* Returns once operation `sequence` is done, sleeping most of the time. */
-void sim_queue_wait(struct sim_device *device, uint64_t sequence);
+/* Makes a lane ready for use; -ENOSPC: the disk is full. */
+int sim_queue_open(struct sim_device *device, uint32_t lane);
+/* Appends one operation, waiting while the lane is full; returns its place, or 0 where the MPS
+ * server has ended under this process. */
+uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
+                          const struct sim_submission *submission);
+/* Lets a GATE go. */
+void sim_queue_release(struct sim_device *device, uint64_t place);
+/* Whether the operation is done by now. */
+bool sim_queue_query(struct sim_device *device, uint64_t place);
+/* The same as far as is known without looking at the timeline. */
+static inline bool sim_queue_known_done(const struct sim_device *device, uint64_t place)
+{
+    return __atomic_load_n(&device->done[sim_place_lane(place)], __ATOMIC_ACQUIRE) >
+           sim_place_sequence(place);
+}
+/* Returns once the operation is done, sleeping most of the time. */
+void sim_queue_wait(struct sim_device *device, uint64_t place);
 
 #endif

@@ -1,11 +1,16 @@
 /* Submitting work and waiting for it. A launch is a few stores under the process's own mutex; only
  * a full queue, a question or a wait looks at the shared state. */
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "machine.h"
+#include "state.h"
 #include "timeline.h"
 
 /* A wait sleeps until this long before the predicted end and spins the rest: a sleeper is up to
@@ -17,10 +22,10 @@
 /* A full queue of short operations is waited for in portions worth sleeping for. */
 #define FULL_QUEUE_PORTION 256
 #define FULL_QUEUE_WAIT_NS 300000ull
-/* Keeps products with percentages inside 64 bits. */
-#define LONGEST_OPERATION_NS 100000000000000ull
+/* Keeps products with percentages and lanes inside 64 bits: eleven hours. */
+#define LONGEST_OPERATION_NS 40000000000000ull
 
-static uint64_t predict_locked(struct sim_device *device, uint64_t sequence)
+static uint64_t predict_locked(struct sim_device *device, uint64_t place)
 {
     /* Another process may publish meanwhile, but nobody writes the active buffer; a prediction
      * from a state that has just been replaced is a prediction all the same. */
@@ -29,32 +34,35 @@ static uint64_t predict_locked(struct sim_device *device, uint64_t sequence)
     uint32_t buffer = active & 0xffff;
     if (buffer / 2 != own / 2)
         return device->settled_ns; /* overtaken: look again */
-    const struct sim_state *state = sim_layout_state(device->header, buffer);
-    memcpy(device->scratch, state,
-           offsetof(struct sim_state, clients) + state->client_limit * sizeof(struct sim_client));
-    struct sim_timeline timeline = {.state = device->scratch, .device = device->header};
-    return sim_timeline_predict(&timeline, device->machine->slot, sequence);
+    sim_state_copy(device->scratch, sim_layout_state(device->header, buffer));
+    struct sim_timeline timeline = {
+        .state = device->scratch, .device = device->header, .workers = device->workers};
+    return sim_timeline_predict(&timeline, device->machine->slot, place);
 }
 
-static void sleep_until(uint64_t wake_ns)
+/* Sleeps until then, or until a gate is let go that was not when `releases` was read. */
+static void sleep_until(struct sim_device *device, uint32_t releases, uint64_t wake_ns)
 {
     struct timespec wake = {.tv_sec = (time_t)(wake_ns / 1000000000u),
                             .tv_nsec = (long)(wake_ns % 1000000000u)};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL); /* an early return is fine */
+    syscall(SYS_futex, &device->releases, FUTEX_WAIT_BITSET_PRIVATE, releases, &wake, NULL,
+            FUTEX_BITSET_MATCH_ANY); /* an early return is fine */
 }
 
-static void pause_until(uint64_t end_ns)
+static void pause_until(struct sim_device *device, uint32_t releases, uint64_t end_ns)
 {
     uint64_t now_ns = sim_now_ns();
     if (end_ns > now_ns + SPIN_NS + SHORTEST_SLEEP_NS) {
         uint64_t wake_ns = end_ns - SPIN_NS;
         if (wake_ns > now_ns + LONGEST_SLEEP_NS) {
-            sleep_until(now_ns + LONGEST_SLEEP_NS);
+            sleep_until(device, releases, now_ns + LONGEST_SLEEP_NS);
             return;
         }
-        sleep_until(wake_ns);
+        sleep_until(device, releases, wake_ns);
     }
     for (int turn = 1; sim_now_ns() < end_ns; turn++) {
+        if (__atomic_load_n(&device->releases, __ATOMIC_RELAXED) != releases)
+            return;
         if (turn % 64 == 0)
             sched_yield(); /* many waiters on few cores: let the others look */
         else
@@ -62,77 +70,113 @@ static void pause_until(uint64_t end_ns)
     }
 }
 
+static bool known_done_locked(const struct sim_device *device, uint64_t place)
+{
+    return device->failed || sim_queue_known_done(device, place);
+}
+
 /* Looks once; returns 0 when done, else when it should be. */
-static uint64_t look(struct sim_device *device, uint64_t sequence, uint64_t *done)
+static uint64_t look(struct sim_device *device, uint64_t place)
 {
     uint64_t end_ns = 0;
     pthread_mutex_lock(&device->mutex);
-    if (device->done <= sequence)
+    if (!known_done_locked(device, place))
         sim_device_transact_locked(device, NULL, NULL, false);
-    if (device->done <= sequence) {
-        end_ns = predict_locked(device, sequence);
+    if (!known_done_locked(device, place)) {
+        end_ns = predict_locked(device, place);
         if (end_ns == 0)
             end_ns = 1;
     }
-    if (done)
-        *done = device->done;
     pthread_mutex_unlock(&device->mutex);
     return end_ns;
 }
 
-void sim_queue_wait(struct sim_device *device, uint64_t sequence)
+void sim_queue_wait(struct sim_device *device, uint64_t place)
 {
-    uint64_t end_ns;
-    while ((end_ns = look(device, sequence, NULL)) != 0)
-        pause_until(end_ns);
+    for (;;) {
+        uint32_t releases = __atomic_load_n(&device->releases, __ATOMIC_ACQUIRE);
+        uint64_t end_ns = look(device, place);
+        if (end_ns == 0)
+            return;
+        pause_until(device, releases, end_ns);
+    }
 }
 
-bool sim_queue_query(struct sim_device *device, uint64_t sequence)
+bool sim_queue_query(struct sim_device *device, uint64_t place)
 {
     pthread_mutex_lock(&device->mutex);
-    if (device->done <= sequence)
+    if (!known_done_locked(device, place))
         sim_device_transact_locked(device, NULL, NULL, false);
-    bool done = device->done > sequence;
+    bool done = known_done_locked(device, place);
     pthread_mutex_unlock(&device->mutex);
     return done;
 }
 
-/* Waits until operation `first` is done, or, where that is soon, for some more of them. */
-static void wait_for_room(struct sim_device *device, uint64_t first)
+/* Waits until the operation at `place` is done, or, where that is soon, for some more of them. */
+static void wait_for_room(struct sim_device *device, uint64_t place)
 {
-    uint64_t end_ns = look(device, first, NULL);
+    uint32_t releases = __atomic_load_n(&device->releases, __ATOMIC_ACQUIRE);
+    uint64_t end_ns = look(device, place);
     if (end_ns == 0)
         return;
     uint64_t soon_ns = sim_now_ns() + FULL_QUEUE_WAIT_NS;
     if (end_ns < soon_ns) {
-        uint64_t portion_ns = look(device, first + FULL_QUEUE_PORTION - 1, NULL);
+        uint64_t portion_ns = look(device, place + FULL_QUEUE_PORTION - 1);
         end_ns = portion_ns && portion_ns < soon_ns ? portion_ns : soon_ns;
     }
-    pause_until(end_ns);
+    pause_until(device, releases, end_ns);
 }
 
-uint64_t sim_queue_submit(struct sim_device *device, const struct sim_submission *submission)
+int sim_queue_open(struct sim_device *device, uint32_t lane)
 {
-    struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot);
     pthread_mutex_lock(&device->mutex);
-    while (queue->tail - device->done >= SIM_QUEUE_DEPTH) {
-        uint64_t first = queue->tail - SIM_QUEUE_DEPTH;
+    int error = sim_queue_open_locked(device, lane);
+    pthread_mutex_unlock(&device->mutex);
+    return error;
+}
+
+uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
+                          const struct sim_submission *submission)
+{
+    struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot, lane);
+    pthread_mutex_lock(&device->mutex);
+    while (queue->tail - device->done[lane] >= SIM_QUEUE_DEPTH && !device->failed) {
+        uint64_t first = sim_place(lane, queue->tail - SIM_QUEUE_DEPTH);
         pthread_mutex_unlock(&device->mutex);
         wait_for_room(device, first);
         pthread_mutex_lock(&device->mutex);
     }
+    if (__builtin_expect(device->failed, 0)) {
+        if (submission->note)
+            device->on_done(submission->note, 0);
+        pthread_mutex_unlock(&device->mutex);
+        return 0;
+    }
     uint64_t sequence = queue->tail;
-    uint32_t place = sequence % SIM_QUEUE_DEPTH;
-    struct sim_operation *operation = &queue->operations[place];
+    uint32_t index = sequence % SIM_QUEUE_DEPTH;
+    struct sim_operation *operation = &queue->operations[index];
     operation->submitted_ns = sim_now_ns();
     operation->cost_ns =
         submission->cost_ns < LONGEST_OPERATION_NS ? submission->cost_ns : LONGEST_OPERATION_NS;
     operation->kind = submission->kind;
     operation->kernels = submission->kernels;
+    operation->released_ns = 0;
+    operation->after = submission->after;
+    operation->priority = submission->priority;
     __atomic_store_n(&operation->stamp, (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT,
                      __ATOMIC_RELAXED);
-    device->notes[place] = submission->note;
+    device->notes[lane * SIM_QUEUE_DEPTH + index] = submission->note;
     __atomic_store_n(&queue->tail, sequence + 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&device->mutex);
-    return sequence;
+    return sim_place(lane, sequence);
+}
+
+void sim_queue_release(struct sim_device *device, uint64_t place)
+{
+    struct sim_queue *queue =
+        sim_layout_queue(device->header, device->machine->slot, sim_place_lane(place));
+    struct sim_operation *gate = &queue->operations[sim_place_sequence(place) % SIM_QUEUE_DEPTH];
+    __atomic_store_n(&gate->released_ns, sim_now_ns(), __ATOMIC_RELEASE);
+    __atomic_add_fetch(&device->releases, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &device->releases, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }

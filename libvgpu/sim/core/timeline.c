@@ -4,55 +4,51 @@
 #define PREDICTION_STEPS 20000
 #define WHOLE_PERCENT 100
 
-/* A client that has, or will have before the end of this advance, something to do. */
-struct worker {
-    struct sim_client *client;
-    struct sim_queue *queue;
-    uint32_t slot;
-    uint64_t tail;
-    const struct sim_operation *operation; /* at the head, if submitted by now */
-};
-
-struct workers {
-    struct worker all[SIM_PROCESS_SLOTS];
-    uint32_t count;
-};
-
 static uint64_t least(uint64_t one, uint64_t other)
 {
     return one < other ? one : other;
 }
 
-static void find_workers(struct sim_timeline *timeline, struct workers *workers)
+static void find_workers(struct sim_timeline *timeline)
 {
     struct sim_state *state = timeline->state;
+    struct sim_workers *workers = timeline->workers;
     workers->count = 0;
     for (uint32_t slot = 0; slot < state->client_limit && slot < SIM_PROCESS_SLOTS; slot++) {
         struct sim_client *client = &state->clients[slot];
-        if (!(client->flags & SIM_CLIENT_ATTACHED))
+        if ((client->flags & (SIM_CLIENT_ATTACHED | SIM_CLIENT_FAILED)) != SIM_CLIENT_ATTACHED)
             continue;
-        struct sim_queue *queue = sim_layout_queue(timeline->device, slot);
-        uint64_t tail = __atomic_load_n(&queue->tail, __ATOMIC_ACQUIRE);
-        if (tail <= client->head)
-            continue;
-        workers->all[workers->count++] =
-            (struct worker){.client = client, .queue = queue, .slot = slot, .tail = tail};
+        for (uint32_t lane = 0; lane < SIM_LANES; lane++) {
+            struct sim_queue *queue = sim_layout_queue(timeline->device, slot, lane);
+            if (!(client->lanes_open >> lane & 1))
+                continue;
+            uint64_t tail = __atomic_load_n(&queue->tail, __ATOMIC_ACQUIRE);
+            if (tail > client->lanes[lane].head)
+                workers->all[workers->count++] = (struct sim_worker){
+                    .client = client, .queue = queue, .slot = slot, .lane = lane, .tail = tail};
+        }
     }
 }
 
-static uint32_t entity_of(const struct worker *worker)
+static uint32_t entity_of(const struct sim_worker *worker)
 {
     return worker->client->flags & SIM_CLIENT_MPS ? SIM_MPS_GROUP : worker->slot;
 }
 
-static bool needs_device(const struct worker *worker)
+static bool needs_device(const struct sim_worker *worker)
 {
-    return worker->operation && worker->operation->kind != SIM_OPERATION_TRANSFER;
+    return worker->operation && (worker->operation->kind == SIM_OPERATION_KERNEL ||
+                                 worker->operation->kind == SIM_OPERATION_MEMORY);
+}
+
+static bool transfers(const struct sim_worker *worker)
+{
+    return worker->operation && worker->operation->kind == SIM_OPERATION_TRANSFER;
 }
 
 /* Writes down when an operation was done, once: whoever computes it first is right, also for those
  * who lose the race to publish, so that a time never changes after it was read. */
-static void stamp_operation(struct worker *worker, uint64_t sequence, uint64_t at_ns)
+static void stamp_operation(struct sim_worker *worker, uint64_t sequence, uint64_t at_ns)
 {
     struct sim_operation *operation = &worker->queue->operations[sequence % SIM_QUEUE_DEPTH];
     uint64_t tag = (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT;
@@ -61,15 +57,16 @@ static void stamp_operation(struct worker *worker, uint64_t sequence, uint64_t a
                                 __ATOMIC_RELAXED);
 }
 
-static void complete_operation(struct sim_timeline *timeline, struct worker *worker)
+static void complete_operation(struct sim_timeline *timeline, struct sim_worker *worker)
 {
     struct sim_client *client = worker->client;
+    struct sim_lane *lane = &client->lanes[worker->lane];
     if (timeline->stamping)
-        stamp_operation(worker, client->head, timeline->state->clock_ns);
+        stamp_operation(worker, lane->head, timeline->state->clock_ns);
     client->launches += worker->operation->kernels;
-    client->head++;
-    client->remaining_ns = 0;
-    client->flags &= ~SIM_CLIENT_STARTED;
+    lane->head++;
+    lane->remaining_ns = 0;
+    client->started &= ~(1u << worker->lane);
     worker->operation = NULL;
 }
 
@@ -89,25 +86,41 @@ static void roll_window(struct sim_state *state)
     }
 }
 
-/* Looks at every head: loads those that begin now, and returns when the next one is submitted. */
-static uint64_t load_heads(struct workers *workers, uint64_t now_ns)
+static bool is_done(const struct sim_client *client, uint64_t place)
+{
+    return client->lanes[sim_place_lane(place) % SIM_LANES].head > sim_place_sequence(place);
+}
+
+/* Looks at every head: loads those that begin now, and returns when the next one can. What waits
+ * for another operation is looked at again after each step, and each step ends with an operation.
+ */
+static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns)
 {
     uint64_t next_ns = UINT64_MAX;
     for (uint32_t i = 0; i < workers->count; i++) {
-        struct worker *worker = &workers->all[i];
+        struct sim_worker *worker = &workers->all[i];
         struct sim_client *client = worker->client;
+        struct sim_lane *lane = &client->lanes[worker->lane];
         worker->operation = NULL;
-        if (client->head >= worker->tail)
+        if (lane->head >= worker->tail)
             continue;
-        const struct sim_operation *head =
-            &worker->queue->operations[client->head % SIM_QUEUE_DEPTH];
-        if (head->submitted_ns > now_ns) {
-            next_ns = least(next_ns, head->submitted_ns);
+        const struct sim_operation *head = &worker->queue->operations[lane->head % SIM_QUEUE_DEPTH];
+        uint64_t ready_ns = head->submitted_ns;
+        if (head->kind == SIM_OPERATION_GATE) {
+            uint64_t released_ns = __atomic_load_n(&head->released_ns, __ATOMIC_ACQUIRE);
+            if (!released_ns)
+                continue;
+            ready_ns = released_ns > ready_ns ? released_ns : ready_ns;
+        }
+        if (ready_ns > now_ns) {
+            next_ns = least(next_ns, ready_ns);
             continue;
         }
-        if (!(client->flags & SIM_CLIENT_STARTED)) {
-            client->flags |= SIM_CLIENT_STARTED;
-            client->remaining_ns = head->cost_ns;
+        if (head->after && !is_done(client, head->after))
+            continue;
+        if (!(client->started >> worker->lane & 1)) {
+            client->started |= 1u << worker->lane;
+            lane->remaining_ns = head->cost_ns;
         }
         worker->operation = head;
     }
@@ -116,7 +129,7 @@ static uint64_t load_heads(struct workers *workers, uint64_t now_ns)
 
 /* Returns whose turn comes after `current` among those with work, going round by slot; the MPS
  * group stands behind the last slot. */
-static uint32_t next_entity(const struct workers *workers, uint32_t current)
+static uint32_t next_entity(const struct sim_workers *workers, uint32_t current)
 {
     uint32_t first = SIM_NOBODY, after = SIM_NOBODY;
     for (uint32_t i = 0; i < workers->count; i++) {
@@ -132,7 +145,7 @@ static uint32_t next_entity(const struct workers *workers, uint32_t current)
 }
 
 /* Decides who has the device at state->clock_ns; returns when that must be decided again. */
-static uint64_t choose_entity(struct sim_state *state, const struct workers *workers)
+static uint64_t choose_entity(struct sim_state *state, const struct sim_workers *workers)
 {
     bool current_works = false, other_works = false;
     for (uint32_t i = 0; i < workers->count; i++) {
@@ -161,40 +174,88 @@ static uint64_t choose_entity(struct sim_state *state, const struct workers *wor
     return state->slice_started_ns + SIM_SLICE_NS;
 }
 
+/* Shares out the part of the device that one process has, `rate` of `whole`, among its lanes
+ * [first, end) of the worker list. */
+static void share_among_lanes(struct sim_workers *workers, uint32_t first, uint32_t end,
+                              uint32_t rate, uint32_t whole)
+{
+    int32_t highest = INT32_MAX;
+    uint32_t sharing = 0;
+    for (uint32_t i = first; i < end; i++) {
+        if (!needs_device(&workers->all[i]))
+            continue;
+        int32_t priority = workers->all[i].operation->priority;
+        if (priority < highest) {
+            highest = priority;
+            sharing = 0;
+        }
+        sharing += priority == highest;
+    }
+    for (uint32_t i = first; i < end; i++) {
+        struct sim_worker *worker = &workers->all[i];
+        if (needs_device(worker) && worker->operation->priority == highest) {
+            worker->rate = rate;
+            worker->whole = whole * sharing;
+        }
+    }
+}
+
+/* Sets how fast each operation goes; returns whether anything keeps the device busy. */
+static bool set_rates(struct sim_state *state, struct sim_workers *workers)
+{
+    bool switching = state->switch_left_ns > 0, working = switching;
+    uint32_t percent_sum = 0, transferring = 0, counted = SIM_NOBODY;
+    for (uint32_t i = 0; i < workers->count; i++) {
+        struct sim_worker *worker = &workers->all[i];
+        worker->rate = 0;
+        worker->whole = 1;
+        transferring += transfers(worker);
+        if (!needs_device(worker))
+            continue;
+        working = true;
+        if (entity_of(worker) == SIM_MPS_GROUP && worker->slot != counted) {
+            percent_sum += worker->client->percentage;
+            counted = worker->slot; /* once a process; its lanes follow one another */
+        }
+    }
+    uint32_t whole = percent_sum > WHOLE_PERCENT ? percent_sum : WHOLE_PERCENT;
+    for (uint32_t i = 0, end; i < workers->count; i = end) {
+        struct sim_worker *worker = &workers->all[i];
+        for (end = i + 1; end < workers->count && workers->all[end].slot == worker->slot;)
+            end++;
+        if (switching || entity_of(worker) != state->current)
+            continue;
+        bool mps = state->current == SIM_MPS_GROUP;
+        share_among_lanes(workers, i, end, mps ? worker->client->percentage : 1, mps ? whole : 1);
+    }
+    for (uint32_t i = 0; i < workers->count; i++) {
+        struct sim_worker *worker = &workers->all[i];
+        if (!worker->operation || needs_device(worker))
+            continue;
+        worker->rate = 1;
+        worker->whole = transfers(worker) ? transferring : 1;
+    }
+    return working;
+}
+
 /* One step: up to the next moment at which anything changes, or `until_ns`. */
-static void step_timeline(struct sim_timeline *timeline, struct workers *workers, uint64_t until_ns)
+static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
 {
     struct sim_state *state = timeline->state;
+    struct sim_workers *workers = timeline->workers;
     uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns));
     next_ns = least(next_ns, choose_entity(state, workers));
-    bool switching = state->switch_left_ns > 0;
-    uint32_t percent_sum = 0;
-    bool working = switching;
-    for (uint32_t i = 0; i < workers->count; i++)
-        if (needs_device(&workers->all[i])) {
-            working = true;
-            if (entity_of(&workers->all[i]) == SIM_MPS_GROUP)
-                percent_sum += workers->all[i].client->percentage;
-        }
-    uint32_t whole = percent_sum > WHOLE_PERCENT ? percent_sum : WHOLE_PERCENT;
-
-    /* how fast each one goes, and when the first is done */
-    uint32_t rates[SIM_PROCESS_SLOTS];
+    bool working = set_rates(state, workers);
     for (uint32_t i = 0; i < workers->count; i++) {
-        struct worker *worker = &workers->all[i];
-        rates[i] = 0;
-        if (!worker->operation)
-            continue;
-        if (!needs_device(worker))
-            rates[i] = whole;
-        else if (!switching && entity_of(worker) == state->current)
-            rates[i] = state->current == SIM_MPS_GROUP ? worker->client->percentage : whole;
-        if (rates[i])
-            next_ns = least(next_ns,
-                            state->clock_ns +
-                                (worker->client->remaining_ns * whole + rates[i] - 1) / rates[i]);
+        const struct sim_worker *worker = &workers->all[i];
+        if (worker->rate) {
+            uint64_t remaining_ns = worker->client->lanes[worker->lane].remaining_ns;
+            next_ns =
+                least(next_ns, state->clock_ns + (remaining_ns * worker->whole + worker->rate - 1) /
+                                                     worker->rate);
+        }
     }
-    if (switching)
+    if (state->switch_left_ns)
         next_ns = least(next_ns, state->clock_ns + state->switch_left_ns);
     if (working) /* a jump over several windows is for idle devices */
         next_ns = least(next_ns, state->window_started_ns + SIM_WINDOW_NS);
@@ -204,21 +265,21 @@ static void step_timeline(struct sim_timeline *timeline, struct workers *workers
     uint64_t passed_ns = next_ns - state->clock_ns;
     bool ran = false;
     state->clock_ns = next_ns;
-    if (switching)
-        state->switch_left_ns -= passed_ns;
+    state->switch_left_ns -= least(state->switch_left_ns, passed_ns);
     for (uint32_t i = 0; i < workers->count; i++) {
-        struct worker *worker = &workers->all[i];
-        if (!rates[i])
+        struct sim_worker *worker = &workers->all[i];
+        if (!worker->rate)
             continue;
         struct sim_client *client = worker->client;
-        uint64_t done_ns = least(passed_ns * rates[i] / whole, client->remaining_ns);
-        client->remaining_ns -= done_ns;
+        struct sim_lane *lane = &client->lanes[worker->lane];
+        uint64_t done_ns = least(passed_ns * worker->rate / worker->whole, lane->remaining_ns);
+        lane->remaining_ns -= done_ns;
         if (needs_device(worker)) {
             client->busy_ns += done_ns;
             client->window_busy_ns += done_ns;
             ran = true;
         }
-        if (client->remaining_ns == 0)
+        if (lane->remaining_ns == 0)
             complete_operation(timeline, worker);
     }
     if (ran) {
@@ -230,9 +291,8 @@ static void step_timeline(struct sim_timeline *timeline, struct workers *workers
 
 void sim_timeline_advance(struct sim_timeline *timeline, uint64_t until_ns)
 {
-    struct workers workers;
-    find_workers(timeline, &workers);
-    if (workers.count == 0) {
+    find_workers(timeline);
+    if (timeline->workers->count == 0) {
         if (until_ns > timeline->state->clock_ns) {
             timeline->state->clock_ns = until_ns;
             roll_window(timeline->state);
@@ -240,19 +300,18 @@ void sim_timeline_advance(struct sim_timeline *timeline, uint64_t until_ns)
         return;
     }
     while (timeline->state->clock_ns < until_ns)
-        step_timeline(timeline, &workers, until_ns);
+        step_timeline(timeline, until_ns);
 }
 
-uint64_t sim_timeline_predict(struct sim_timeline *timeline, uint32_t slot, uint64_t sequence)
+uint64_t sim_timeline_predict(struct sim_timeline *timeline, uint32_t slot, uint64_t place)
 {
-    struct workers workers;
     struct sim_state *state = timeline->state;
     uint64_t until_ns = state->clock_ns + PREDICTION_HORIZON_NS;
-    find_workers(timeline, &workers);
+    find_workers(timeline);
     for (int step = 0; step < PREDICTION_STEPS && state->clock_ns < until_ns; step++) {
-        if (state->clients[slot].head > sequence)
+        if (is_done(&state->clients[slot], place))
             break;
-        step_timeline(timeline, &workers, until_ns);
+        step_timeline(timeline, until_ns);
     }
     return state->clock_ns;
 }

@@ -1,17 +1,25 @@
 /* Contexts: a primary one a device, and created ones. Each costs the profile's context_bytes from
  * its beginning to its end. The first of a process on a device makes the process its client. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "driver.h"
 
 #define STACK_DEPTH 64
-#define COMPUTE_MODE_PROHIBITED 2
-#define COMPUTE_MODE_EXCLUSIVE_PROCESS 3
 
 static __thread struct CUctx_st *context_stack[STACK_DEPTH];
 static __thread int context_depth;
+
+CUresult context_check(const struct CUctx_st *context)
+{
+    if (!context->alive)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (__builtin_expect(context->device->device->failed, 0) || sim_machine_faulty(driver.machine))
+        return fault_answer(context);
+    return CUDA_SUCCESS;
+}
 
 CUresult context_current(struct CUctx_st **context)
 {
@@ -20,16 +28,10 @@ CUresult context_current(struct CUctx_st **context)
     struct CUctx_st *current = context_depth ? context_stack[context_depth - 1] : NULL;
     if (!current)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!current->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (__builtin_expect(current->device->device->failed, 0) ||
-        sim_machine_faulty(driver.machine)) {
-        CUresult fault = fault_answer(current);
-        if (fault != CUDA_SUCCESS)
-            return fault;
-    }
-    *context = current;
-    return CUDA_SUCCESS;
+    CUresult result = context_check(current);
+    if (result == CUDA_SUCCESS)
+        *context = current;
+    return result;
 }
 
 static bool is_context(const struct CUctx_st *context)
@@ -37,23 +39,20 @@ static bool is_context(const struct CUctx_st *context)
     return context && context->magic == MAGIC_CONTEXT;
 }
 
-/* Whether the device's compute mode lets this process in. */
-static CUresult check_compute_mode(struct driver_device *device)
+static CUresult attach_failure(int error)
 {
-    struct sim_device_books *books = malloc(sizeof *books);
-    CUresult result = CUDA_SUCCESS;
-    if (!books)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    sim_machine_books(driver.machine, device->device->index, books);
-    if (books->compute_mode == COMPUTE_MODE_PROHIBITED)
-        result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    /* all clients of MPS together count as one process */
-    for (uint32_t i = 0; i < books->client_count; i++)
-        if (books->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS && books->clients[i].alive &&
-            !(books->clients[i].mps && device->percentage))
-            result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    free(books);
-    return result;
+    switch (error) {
+    case -EACCES: /* compute mode PROHIBITED */
+    case -EBUSY:  /* EXCLUSIVE_PROCESS, and another process is there */
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    case -EUSERS:
+        return CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+    case -ENOSPC:
+        fprintf(stderr, "simulated libcuda: no space left on the disk of the machine's file\n");
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    default:
+        return CUDA_ERROR_UNKNOWN;
+    }
 }
 
 /* Makes the device side of a context. Called under driver.mutex. */
@@ -63,13 +62,11 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     struct sim_client_options options = {.percentage = device->percentage};
     if (device->device->header->faults.lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    if (!device->device->attached) {
-        CUresult result = check_compute_mode(device);
-        if (result != CUDA_SUCCESS)
-            return result;
-    }
-    if (sim_client_attach(device->device, &options) != 0)
-        return CUDA_ERROR_UNKNOWN;
+    int error = sim_client_attach(device->device, &options);
+    if (!error)
+        error = sim_queue_open(device->device, 1); /* of the per-thread default stream */
+    if (error)
+        return attach_failure(error);
     if (memory_charge(device, device->identity->profile.context_bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->magic = MAGIC_CONTEXT;
@@ -77,7 +74,9 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     context->flags = flags;
     context->id = ++driver.next_id;
     context->begun_ns = sim_now_ns();
-    context->last = 0;
+    memset(context->last, 0, sizeof context->last);
+    memset(context->blocking, 0, sizeof context->blocking);
+    memset(context->joined, 0, sizeof context->joined);
     memset(context->limits, 0, sizeof context->limits);
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
     context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
@@ -91,6 +90,10 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
 static void end_context(struct CUctx_st *context)
 {
     context_wait(context);
+    if (context->legacy.caller)
+        caller_close(context->legacy.caller);
+    if (context->per_thread.caller)
+        caller_close(context->per_thread.caller);
     memory_free_context(context);
     context->alive = false;
     sim_client_release(context->device->device, context->device->identity->profile.context_bytes);

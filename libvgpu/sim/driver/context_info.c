@@ -40,11 +40,13 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given)
 
 CUresult context_wait(struct CUctx_st *context)
 {
-    uint64_t last = __atomic_load_n(&context->last, __ATOMIC_ACQUIRE);
-    if (last)
-        sim_queue_wait(context->device->device, last - 1);
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++) {
+        uint64_t last = __atomic_load_n(&context->last[lane], __ATOMIC_ACQUIRE);
+        if (last)
+            sim_queue_wait(context->device->device, last);
+    }
     pool_trim_device(context->device, true);
-    return CUDA_SUCCESS;
+    return context->device->device->failed ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext given)

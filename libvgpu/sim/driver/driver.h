@@ -39,9 +39,11 @@ struct CUstream_st {
     struct CUctx_st *context;
     unsigned int flags;
     int priority;
+    uint32_t lane;
     unsigned long long id;
-    uint64_t last;          /* number of its last operation, plus one; 0: none yet */
-    unsigned int callbacks; /* host functions not returned yet */
+    uint64_t last;         /* place of its last operation, 0: none yet */
+    uint64_t seen_legacy;  /* the default stream's work that this one is known to come after */
+    struct caller *caller; /* calls host functions; NULL before the first */
     struct capture *capture;
 };
 
@@ -54,7 +56,9 @@ struct CUctx_st {
     unsigned int retained; /* of a primary context */
     unsigned long long id;
     uint64_t begun_ns;
-    uint64_t last; /* of all its streams */
+    uint64_t last[SIM_LANES];     /* places of the last work of all its streams */
+    uint64_t blocking[SIM_LANES]; /* of those that the default stream waits for */
+    uint64_t joined[SIM_LANES];   /* of those, what the default stream comes after already */
     size_t limits[16];
     struct CUstream_st legacy;     /* the default stream */
     struct CUstream_st per_thread; /* stands for the default streams of all threads */
@@ -77,8 +81,9 @@ struct driver_device {
     struct CUctx_st primary;
     struct CUmemPoolHandle_st pool; /* the default one */
     struct CUmemPoolHandle_st *current_pool;
-    uint32_t percentage; /* as an MPS client; 0: none */
-    uint64_t cap_bytes;  /* MPS pinned memory limit of this process; 0: none */
+    uint32_t lane_streams[SIM_LANES]; /* how many streams use each lane */
+    uint32_t percentage;              /* as an MPS client; 0: none */
+    uint64_t cap_bytes;               /* MPS pinned memory limit of this process; 0: none */
 };
 
 struct driver {
@@ -110,6 +115,7 @@ void mps_client_configure(void);
 
 /* context.c */
 CUresult context_current(struct CUctx_st **context);
+CUresult context_check(const struct CUctx_st *context); /* that it can be worked in */
 struct driver_device *device_of(CUdevice ordinal);
 
 /* memory.c */
@@ -152,12 +158,21 @@ void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *devi
 void pool_trim_device(struct driver_device *device, bool to_threshold);
 void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes);
 
+/* call.c: functions of the host in streams */
+struct caller;
+/* Lets the thread end once it has called everything that was given to it. */
+void caller_close(struct caller *caller);
+
 /* stream.c */
 /* Turns a handle (NULL, the two special ones, a real one) into a stream of a live context. */
 CUresult stream_resolve(CUstream handle, struct CUstream_st **stream);
 void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, unsigned int flags);
+/* Puts one operation onto a stream; returns its place. */
 uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *submission);
 CUresult stream_wait(struct CUstream_st *stream);
+bool stream_is_done(struct CUstream_st *stream);
+/* Makes what comes next on a stream wait for an operation of the same device. */
+void stream_wait_place(struct CUstream_st *stream, uint64_t place);
 /* Has `function` called on a thread of the driver when the stream gets there; what is put onto the
  * stream afterwards waits for its end. It may block; it must not put work onto a stream. */
 typedef void (*stream_function)(void *argument);
@@ -188,7 +203,7 @@ struct CUevent_st {
     uint64_t magic;
     struct CUctx_st *context;
     unsigned int flags;
-    uint64_t sequence;    /* of the last record, plus one; 0: never recorded */
+    uint64_t place;       /* of the last record, 0: never recorded */
     uint64_t at_ns;       /* when the last record was done */
     unsigned int pending; /* records under way */
     bool destroyed;       /* freed when none is pending */

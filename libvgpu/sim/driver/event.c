@@ -76,7 +76,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
     event->capture = NULL;
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT, .note = event};
-    event->sequence = stream_submit(stream, &submission) + 1;
+    event->place = stream_submit(stream, &submission);
     return CUDA_SUCCESS;
 }
 
@@ -97,9 +97,8 @@ CUresult cuEventQuery(CUevent event)
         return result;
     if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
         return CUDA_SUCCESS;
-    return sim_queue_query(event->context->device->device, event->sequence - 1)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_READY;
+    return sim_queue_query(event->context->device->device, event->place) ? CUDA_SUCCESS
+                                                                         : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -113,7 +112,7 @@ CUresult cuEventSynchronize(CUevent event)
     if (result != CUDA_SUCCESS)
         return result;
     if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE))
-        sim_queue_wait(event->context->device->device, event->sequence - 1);
+        sim_queue_wait(event->context->device->device, event->place);
     pool_trim_device(event->context->device, true);
     return CUDA_SUCCESS;
 }
@@ -123,7 +122,7 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
     DRIVER_CHECK();
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_event(start) || !is_event(end) || !start->sequence || !end->sequence ||
+    if (!is_event(start) || !is_event(end) || !start->place || !end->place ||
         (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
         start->context->device != end->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -131,9 +130,8 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
         return CUDA_ERROR_CAPTURED_EVENT;
     struct sim_device *device = start->context->device->device;
     if ((__atomic_load_n(&start->pending, __ATOMIC_ACQUIRE) &&
-         !sim_queue_query(device, start->sequence - 1)) ||
-        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) &&
-         !sim_queue_query(device, end->sequence - 1)))
+         !sim_queue_query(device, start->place)) ||
+        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) && !sim_queue_query(device, end->place)))
         return CUDA_ERROR_NOT_READY;
     *milliseconds = (float)(((double)end->at_ns - (double)start->at_ns) / NS_PER_MS);
     return CUDA_SUCCESS;
@@ -142,6 +140,31 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 {
     return cuEventElapsedTime_v2(milliseconds, start, end);
+}
+
+struct other_event {
+    struct sim_device *device;
+    uint64_t place;
+};
+
+static void wait_there(void *argument)
+{
+    struct other_event *other = argument;
+    sim_queue_wait(other->device, other->place);
+    free(other);
+}
+
+/* Devices have timelines of their own: a thread waits for the one and lets the other go on. */
+static CUresult wait_for_other_device(struct CUstream_st *stream, const struct CUevent_st *event)
+{
+    struct other_event *other = malloc(sizeof *other);
+    if (!other)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *other = (struct other_event){event->context->device->device, event->place};
+    CUresult result = stream_call(stream, wait_there, other);
+    if (result != CUDA_SUCCESS)
+        free(other);
+    return result;
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
@@ -156,9 +179,11 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture || event->capture)
         return capture_wait_event(stream, event);
-    /* One device: its queue is in order already. Another device's event is waited for here, on the
-     * host, which holds back more than it need but never less. */
-    if (event->context->device != stream->context->device && event->sequence)
-        sim_queue_wait(event->context->device->device, event->sequence - 1);
-    return CUDA_SUCCESS;
+    if (!event->place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
+        return CUDA_SUCCESS;
+    if (event->context->device == stream->context->device) {
+        stream_wait_place(stream, event->place);
+        return CUDA_SUCCESS;
+    }
+    return wait_for_other_device(stream, event);
 }

@@ -1,18 +1,35 @@
-/* Streams: names for parts of the process's one in-order queue on a device. Work of two streams of
- * a process therefore never overlaps, which a device that is busy would not let it either. */
+/*
+ * Streams. Each is a sequence of operations in one of the process's lanes on the device, chosen at
+ * its creation: the one with the fewest streams. Streams that share a lane wait for each other, as
+ * on a real device when there are more of them than hardware queues.
+ *
+ * The default stream of a context (lane 0) and the streams not made with CU_STREAM_NON_BLOCKING
+ * wait for each other, as the driver documents: work on the default stream comes after all that was
+ * put onto the blocking streams before, and theirs after what was put onto the default stream
+ * before. The per-thread default stream is a blocking stream like those of the program; there is
+ * one for all threads.
+ */
 #include <stdlib.h>
 
 #include "driver.h"
-#include "host_function.h"
 
 #define PRIORITY_GREATEST (-5)
+#define LANE_LEGACY 0
+#define LANE_PER_THREAD 1
+
+static bool blocks(const struct CUstream_st *stream)
+{
+    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
 
 void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, unsigned int flags)
 {
-    *stream = (struct CUstream_st){.magic = MAGIC_STREAM,
-                                   .context = context,
-                                   .flags = flags,
-                                   .id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED)};
+    *stream =
+        (struct CUstream_st){.magic = MAGIC_STREAM,
+                             .context = context,
+                             .flags = flags,
+                             .lane = stream == &context->per_thread ? LANE_PER_THREAD : LANE_LEGACY,
+                             .id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED)};
 }
 
 CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
@@ -24,14 +41,17 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
             *stream = handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
         return result;
     }
-    DRIVER_CHECK();
+    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (handle->magic != MAGIC_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!handle->context->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    *stream = handle;
-    return CUDA_SUCCESS;
+    CUresult result = context_check(handle->context);
+    if (result == CUDA_SUCCESS)
+        *stream = handle;
+    return result;
 }
+
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static void raise_to(uint64_t *value, uint64_t at_least)
 {
@@ -41,20 +61,107 @@ static void raise_to(uint64_t *value, uint64_t at_least)
         ;
 }
 
+static uint64_t submit_alone(struct CUstream_st *stream, const struct sim_submission *submission)
+{
+    struct CUctx_st *context = stream->context;
+    uint64_t place = sim_queue_submit(context->device->device, stream->lane, submission);
+    raise_to(&stream->last, place);
+    raise_to(&context->last[stream->lane], place);
+    if (blocks(stream))
+        raise_to(&context->blocking[stream->lane], place);
+    return place;
+}
+
+/* Puts a wait for `place` onto a stream, unless that is done already. */
+static void wait_for_place(struct CUstream_st *stream, uint64_t place)
+{
+    if (!place || sim_place_lane(place) == stream->lane ||
+        sim_queue_known_done(stream->context->device->device, place))
+        return;
+    struct sim_submission wait = {.kind = SIM_OPERATION_EVENT, .after = place};
+    submit_alone(stream, &wait);
+}
+
+/* Work on the default stream comes after what the blocking streams were given before. */
+static void join_blocking(struct CUctx_st *context)
+{
+    for (uint32_t lane = LANE_LEGACY + 1; lane < SIM_LANES; lane++) {
+        uint64_t place = __atomic_load_n(&context->blocking[lane], __ATOMIC_ACQUIRE);
+        if (place == context->joined[lane])
+            continue;
+        context->joined[lane] = place;
+        wait_for_place(&context->legacy, place);
+    }
+}
+
 uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *submission)
 {
-    uint64_t sequence = sim_queue_submit(stream->context->device->device, submission);
-    raise_to(&stream->last, sequence + 1);
-    raise_to(&stream->context->last, sequence + 1);
-    return sequence;
+    struct CUctx_st *context = stream->context;
+    if (stream == &context->legacy) {
+        join_blocking(context);
+    } else if (blocks(stream)) {
+        uint64_t legacy = __atomic_load_n(&context->legacy.last, __ATOMIC_ACQUIRE);
+        if (legacy != stream->seen_legacy) {
+            stream->seen_legacy = legacy;
+            wait_for_place(stream, legacy);
+        }
+    }
+    if (!stream->priority)
+        return submit_alone(stream, submission);
+    struct sim_submission own = *submission;
+    own.priority = stream->priority;
+    return submit_alone(stream, &own);
+}
+
+void stream_wait_place(struct CUstream_st *stream, uint64_t place)
+{
+    struct sim_submission wait = {.kind = SIM_OPERATION_EVENT, .after = place};
+    if (place && !sim_queue_known_done(stream->context->device->device, place))
+        stream_submit(stream, &wait);
+}
+
+/* The default stream is done when the blocking streams are: it would come after them. */
+static uint64_t last_in_lane(struct CUstream_st *stream, uint32_t lane)
+{
+    uint64_t *place = stream == &stream->context->legacy ? &stream->context->blocking[lane]
+                      : lane == stream->lane             ? &stream->last
+                                                         : NULL;
+    return place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
 }
 
 CUresult stream_wait(struct CUstream_st *stream)
 {
-    uint64_t last = __atomic_load_n(&stream->last, __ATOMIC_ACQUIRE);
-    if (last)
-        sim_queue_wait(stream->context->device->device, last - 1);
-    host_function_wait(stream);
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++) {
+        uint64_t place = last_in_lane(stream, lane);
+        if (place)
+            sim_queue_wait(stream->context->device->device, place);
+    }
+    return stream->context->device->device->failed ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
+}
+
+bool stream_is_done(struct CUstream_st *stream)
+{
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++) {
+        uint64_t place = last_in_lane(stream, lane);
+        if (place && !sim_queue_query(stream->context->device->device, place))
+            return false;
+    }
+    return true;
+}
+
+/* ---- making and ending them ------------------------------------------------------------------ */
+
+/* Called under driver.mutex. */
+static CUresult choose_lane(struct driver_device *device, uint32_t *lane)
+{
+    uint32_t best = LANE_LEGACY + 1;
+    for (uint32_t i = best + 1; i < SIM_LANES; i++)
+        if (device->lane_streams[i] < device->lane_streams[best])
+            best = i;
+    if (sim_queue_open(device->device, best) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    device->lane_streams[best]++;
+    *lane = best;
     return CUDA_SUCCESS;
 }
 
@@ -64,7 +171,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!stream || flags & ~1u)
+    if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     struct CUstream_st *created = malloc(sizeof *created);
     if (!created)
@@ -72,7 +179,14 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     stream_initialise(created, context, flags);
     created->priority = priority > 0                   ? 0
                         : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
-                                                       : priority; /* clamped, and not acted on */
+                                                       : priority; /* clamped, as documented */
+    pthread_mutex_lock(&driver.mutex);
+    result = choose_lane(context->device, &created->lane);
+    pthread_mutex_unlock(&driver.mutex);
+    if (result != CUDA_SUCCESS) {
+        free(created);
+        return result;
+    }
     *stream = created;
     return CUDA_SUCCESS;
 }
@@ -91,7 +205,11 @@ CUresult cuStreamDestroy_v2(CUstream stream)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
         capture_refuse(stream);
-    host_function_wait(stream);
+    if (stream->caller)
+        caller_close(stream->caller);
+    pthread_mutex_lock(&driver.mutex);
+    stream->context->device->lane_streams[stream->lane]--;
+    pthread_mutex_unlock(&driver.mutex);
     stream->magic = 0;
     free(stream); /* its work goes on: the context knows the last of it */
     return CUDA_SUCCESS;
@@ -101,6 +219,8 @@ CUresult cuStreamDestroy(CUstream stream)
 {
     return cuStreamDestroy_v2(stream);
 }
+
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 CUresult cuStreamSynchronize(CUstream handle)
 {
@@ -123,11 +243,7 @@ CUresult cuStreamQuery(CUstream handle)
         return result;
     if (stream->capture)
         return capture_refuse(stream);
-    uint64_t last = __atomic_load_n(&stream->last, __ATOMIC_ACQUIRE);
-    if (last && !sim_queue_query(stream->context->device->device, last - 1))
-        return CUDA_ERROR_NOT_READY;
-    return __atomic_load_n(&stream->callbacks, __ATOMIC_ACQUIRE) ? CUDA_ERROR_NOT_READY
-                                                                 : CUDA_SUCCESS;
+    return stream_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)

@@ -1,0 +1,122 @@
+/*
+ * Functions of the host in streams. A call is two operations of the stream: an event, behind which
+ * the function may run, and a gate, which the caller lets go when the function has returned; so
+ * what comes behind waits for it, and everybody else's view of the timeline is right meanwhile.
+ *
+ * Each stream that was given a function has a thread of its own, so that one function that blocks
+ * holds up its own stream only. The thread ends with its stream, after the last function. What a
+ * caller holds is under its mutex.
+ */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "driver.h"
+
+struct call {
+    uint64_t before, gate; /* places */
+    stream_function function;
+    void *argument;
+    struct call *next;
+};
+
+struct caller {
+    struct sim_device *device;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct call *first, **last;
+    bool closing;
+};
+
+static void *run_calls(void *argument)
+{
+    struct caller *caller = argument;
+    pthread_mutex_lock(&caller->mutex);
+    for (;;) {
+        while (!caller->first && !caller->closing)
+            pthread_cond_wait(&caller->changed, &caller->mutex);
+        struct call *call = caller->first;
+        if (!call)
+            break;
+        caller->first = call->next;
+        if (!caller->first)
+            caller->last = &caller->first;
+        pthread_mutex_unlock(&caller->mutex);
+        if (call->before)
+            sim_queue_wait(caller->device, call->before);
+        call->function(call->argument);
+        if (call->gate)
+            sim_queue_release(caller->device, call->gate);
+        free(call);
+        pthread_mutex_lock(&caller->mutex);
+    }
+    pthread_mutex_unlock(&caller->mutex);
+    pthread_cond_destroy(&caller->changed);
+    pthread_mutex_destroy(&caller->mutex);
+    free(caller);
+    return NULL;
+}
+
+static struct caller *caller_new(struct sim_device *device)
+{
+    struct caller *caller = calloc(1, sizeof *caller);
+    if (!caller)
+        return NULL;
+    caller->device = device;
+    caller->last = &caller->first;
+    pthread_mutex_init(&caller->mutex, NULL);
+    pthread_cond_init(&caller->changed, NULL);
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all); /* the program's signals are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, NULL, run_calls, caller);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        free(caller);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return caller;
+}
+
+void caller_close(struct caller *caller)
+{
+    pthread_mutex_lock(&caller->mutex);
+    caller->closing = true;
+    pthread_cond_signal(&caller->changed);
+    pthread_mutex_unlock(&caller->mutex);
+}
+
+static struct caller *caller_of(struct CUstream_st *stream)
+{
+    struct caller *caller = __atomic_load_n(&stream->caller, __ATOMIC_ACQUIRE);
+    if (caller)
+        return caller;
+    caller = caller_new(stream->context->device->device);
+    struct caller *other = NULL;
+    if (caller && !__atomic_compare_exchange_n(&stream->caller, &other, caller, false,
+                                               __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        caller_close(caller);
+        return other;
+    }
+    return caller;
+}
+
+CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument)
+{
+    struct caller *caller = caller_of(stream);
+    struct call *call = caller ? malloc(sizeof *call) : NULL;
+    if (!call)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct sim_submission event = {.kind = SIM_OPERATION_EVENT};
+    struct sim_submission gate = {.kind = SIM_OPERATION_GATE};
+    *call = (struct call){.function = function, .argument = argument};
+    call->before = stream_submit(stream, &event);
+    call->gate = stream_submit(stream, &gate);
+    pthread_mutex_lock(&caller->mutex);
+    *caller->last = call;
+    caller->last = &call->next;
+    pthread_cond_signal(&caller->changed);
+    pthread_mutex_unlock(&caller->mutex);
+    return CUDA_SUCCESS;
+}
