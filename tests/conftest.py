@@ -71,6 +71,13 @@ def costly_machine(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture
+def two_gpus(tmp_path: Path) -> Machine:
+    """Two simulated H100 whose contexts cost nothing."""
+    profile = replace(PROFILES["h100-80g"], context_bytes=0)
+    return Machine.create([profile, profile], tmp_path / "two-gpus")
+
+
+@pytest.fixture
 def slice_of(tmp_path: Path) -> Iterator[Callable[..., Slice]]:
     """Returns ``slice_of(machine, memory_bytes=…, core_percent=…)``; ends its programs."""
     made: list[Slice] = []
