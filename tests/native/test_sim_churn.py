@@ -1,8 +1,10 @@
 """Many processes, killed and stopped at random: the machine stays whole and nobody hangs."""
 
+import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -11,43 +13,94 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
 
-PROCESSES = 8
-SECONDS = 6
+PROCESSES = 16
+CALLS = 200_000
+LONGEST_SECONDS = 100
 LONGEST_LOOK_SECONDS = 1.0
-MOST_STOPPED = 2
+MOST_STOPPED = 3
+DEATHS = 100
+# Run by a process of its own, since the library reads its environment once: prints, at every line
+# on stdin, what NVML says is used and the sum over the processes that it lists.
+VIEWER = """
+import sys, pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+print("ready", flush=True)
+def used(): return pynvml.nvmlDeviceGetMemoryInfo(handle).used
+for line in sys.stdin:
+    while True:  # the two are read one after the other: only what stood still can be compared
+        before = used()
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        if used() == before:
+            break
+    print(before, sum(p.usedGpuMemory for p in processes), *[p.pid for p in processes], flush=True)
+"""
 
 
 @pytest.mark.timing
-def test_random_deaths_leave_nothing(machine: Machine, compile_program: Compile) -> None:
+@pytest.mark.timeout(LONGEST_SECONDS + 20)
+def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: Compile) -> None:
+    machine = costly_machine
     program = compile_program("sim_churn.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+    environment = machine.environment()
     chance = random.Random(9)
-    running: list[subprocess.Popen[bytes]] = []
+    running: list[subprocess.Popen[str]] = []
     stopped: set[int] = set()
-    deaths, worst_seconds, end = 0, 0.0, time.monotonic() + SECONDS
+    finished = deaths = looks = 0
+    worst_seconds, end = 0.0, time.monotonic() + LONGEST_SECONDS
+
+    def begin() -> None:
+        running.append(subprocess.Popen([program, str(CALLS)], env=environment, text=True,
+                                        stderr=subprocess.PIPE))  # fmt: skip
+
+    viewer = subprocess.Popen([sys.executable, "-c", VIEWER], env=environment, text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert viewer.stdin
+    assert viewer.stdout
+    assert viewer.stdout.readline() == "ready\n"
     try:
-        while time.monotonic() < end:
-            while len(running) < PROCESSES:
-                running.append(subprocess.Popen([program], env=machine.environment()))
+        for _ in range(PROCESSES):
+            begin()
+        while running:
+            assert time.monotonic() < end, f"{finished} of {PROCESSES} finished: somebody hangs"
             time.sleep(chance.random() * 0.02)
-            victim = running[chance.randrange(PROCESSES)]
-            if len(stopped) < MOST_STOPPED and chance.random() < 0.3:
-                victim.send_signal(signal.SIGSTOP)
-                stopped.add(victim.pid)
-            else:
-                victim.kill()
-                assert victim.wait() == -signal.SIGKILL
-                running.remove(victim)
-                stopped.discard(victim.pid)
-                deaths += 1
+            for each in [each for each in running if each.poll() is not None]:
+                running.remove(each)
+                assert each.returncode == 0, each.communicate()[1]
+                finished += 1
+            if running and deaths < DEATHS:
+                victim = running[chance.randrange(len(running))]
+                if len(stopped) < MOST_STOPPED and chance.random() < 0.2:
+                    victim.send_signal(signal.SIGSTOP)
+                    stopped.add(victim.pid)
+                else:  # it is replaced, so that sixteen are there till the end
+                    victim.kill()
+                    assert victim.wait() == -signal.SIGKILL
+                    running.remove(victim)
+                    stopped.discard(victim.pid)
+                    deaths += 1
+                    begin()
+            elif stopped:
+                os.kill(stopped.pop(), signal.SIGCONT)
             asked = time.monotonic()
             (books,) = machine.books()
             worst_seconds = max(worst_seconds, time.monotonic() - asked)
             assert books.memory_used_bytes == sum(c.memory_bytes for c in books.clients)
+            if looks % 10 == 0:
+                viewer.stdin.write("\n")
+                viewer.stdin.flush()
+                used_bytes, sum_bytes, *_ = (int(word) for word in viewer.stdout.readline().split())
+                assert used_bytes == sum_bytes
+            looks += 1
     finally:
         for each in running:
             each.kill()
-            each.wait()
+            each.communicate()
+        viewer.kill()
+        viewer.communicate()
 
-    assert deaths > 50
+    assert finished == PROCESSES
+    assert deaths == DEATHS
+    assert looks > 200
     assert worst_seconds < LONGEST_LOOK_SECONDS
     assert machine.books()[0].memory_used_bytes == 0

@@ -259,3 +259,32 @@ say(cuda=[uuid(i) for i in range(count)], nvml=pynvml.nvmlDeviceGetCount(), star
         digits[2]
     ]
     assert seen(CUDA_VISIBLE_DEVICES="") == {"cuda": [], "nvml": 3, "started": 100}
+
+
+def test_a_program_that_closes_all_descriptors_does_not_take_its_neighbours_for_dead(
+    costly_machine: Machine,
+) -> None:
+    neighbour = start(
+        costly_machine,
+        'open_context(); check(cuda.cuMemAlloc(1 << 30)); print("ready", flush=True); input()',
+    )
+    assert neighbour.stdout
+    assert neighbour.stdout.readline() == "ready\n"
+    code = """
+open_context()
+before = check(cuda.cuMemGetInfo())[0]
+os.closerange(3, 256)
+others = [open("/etc/passwd", "r+b" if os.getuid() == 0 else "rb") for _ in range(64)]
+time.sleep(0.02)  # the dead are looked for every 10 ms
+address = check(cuda.cuMemAlloc(1 << 20))
+after = check(cuda.cuMemGetInfo())[0]
+check(cuda.cuMemFree(address))
+stream = check(cuda.cuStreamCreate(0))
+say(neighbour_counted=before - after == 1 << 20, files=len(others))
+"""
+    before = os.stat("/etc/passwd").st_size
+    said = json.loads(run(costly_machine, code))
+    finish(neighbour, "\n")
+
+    assert said["neighbour_counted"]
+    assert os.stat("/etc/passwd").st_size == before  # nothing of ours was done to the others' files

@@ -1,0 +1,126 @@
+"""What every measurement on the simulated GPU leans on: its own cost, and a timeline that is right
+on a busy host. The figures are those of the project's issue on the simulator."""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import DeviceBooks, Machine
+from support import Compile
+from support.sim_programs import busy, shares, start
+
+pytestmark = pytest.mark.timing
+
+MIB = 1 << 20
+LAUNCH_LIMIT_NS = 1500
+PAIR_LIMIT_NS = 3000
+FULL_QUEUE_SECONDS = 10
+PROCESSES = 16
+
+
+@contextmanager
+def programs(machine: Machine, *codes: str) -> Iterator[list[int]]:
+    """Starts programs that say "ready"; gives their process identifiers."""
+    running = [start(machine, code) for code in codes]
+    try:
+        for each in running:
+            assert each.stdout
+            assert each.stdout.readline() == "ready\n"
+        yield [each.pid for each in running]
+    finally:
+        for each in running:
+            each.kill()
+            each.wait(10)
+
+
+def window(machine: Machine, seconds: float) -> tuple[DeviceBooks, DeviceBooks]:
+    first = machine.books()[0]
+    time.sleep(seconds)
+    return first, machine.books()[0]
+
+
+def launches(books: DeviceBooks, pid: int) -> int:
+    return next(client.launches for client in books.clients if client.pid == pid)
+
+
+@pytest.mark.parametrize("bytes_each", [MIB, 256 * MIB])
+def test_driver_calls_cost_little(
+    machine: Machine, compile_program: Compile, bytes_each: int
+) -> None:
+    program = compile_program("sim_cost.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+    one = compile_program("sim_one_context.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+    for _ in range(70):  # a machine on which many processes were is not slower
+        subprocess.run([one], env=machine.environment(), check=True)
+
+    said = subprocess.run(
+        [program, str(bytes_each)], env=machine.environment(), check=True, capture_output=True
+    ).stdout
+    launch_ns, pair_ns, async_ns = (float(word) for word in said.split())
+
+    assert launch_ns <= LAUNCH_LIMIT_NS
+    assert pair_ns <= PAIR_LIMIT_NS
+    assert async_ns <= PAIR_LIMIT_NS
+
+
+def test_two_processes_with_queued_kernels_complete_half_each(machine: Machine) -> None:
+    with programs(machine, busy(5_000_000), busy(5_000_000)) as pids:
+        time.sleep(1)
+        first, last = window(machine, 5)
+    done = [launches(last, pid) - launches(first, pid) for pid in pids]
+    wall_ns = last.clock_ns - first.clock_ns
+
+    for count in done:
+        assert count / sum(done) == pytest.approx(0.5, abs=0.01)
+        assert count * 5_000_000 / wall_ns == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_full_queue_keeps_the_device_busy_on_a_busy_host(machine: Machine) -> None:
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        with programs(machine, busy(500_000)) as (pid,):
+            time.sleep(1)
+            first, last = window(machine, FULL_QUEUE_SECONDS)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    completed_ns = (launches(last, pid) - launches(first, pid)) * 500_000
+    wall_ns = last.clock_ns - first.clock_ns
+
+    assert completed_ns >= 0.99 * wall_ns
+    assert completed_ns <= wall_ns + 500_000  # one kernel may have begun before the window
+
+
+def test_sixteen_processes_on_few_cores_get_a_sixteenth_each(machine: Machine) -> None:
+    parts = shares(machine, *[busy(1_000_000)] * PROCESSES)
+
+    assert parts[-1] == pytest.approx(1 / 1.01, abs=0.005)  # 20 us of 2020 go to the switch
+    for part in parts[:-1]:
+        assert part == pytest.approx(1 / 1.01 / PROCESSES, abs=0.005)
+
+
+@pytest.mark.parametrize("kernel_ns", [300_000, 1_000_000])
+def test_a_wait_ends_soon_after_the_work(machine: Machine, kernel_ns: int) -> None:
+    code = f"""
+open_context()
+spinner = Spinner({kernel_ns})
+late = []
+for _ in range(200):
+    begun = time.monotonic_ns()
+    spinner.launch(); spinner.wait()
+    late.append(time.monotonic_ns() - begun - {kernel_ns})
+print(*late)
+"""
+    program = start(machine, code)
+    out, _ = program.communicate(timeout=60)
+
+    assert program.returncode == 0
+    late_ns = [int(word) for word in out.split()]
+    assert min(late_ns) >= 0
+    assert statistics.median(late_ns) < 60_000
