@@ -17,7 +17,7 @@ from vgpuctl.render import Column, Row, print_listing
 from .figure import Figure, Measurement, Options, to_json
 
 #: name -> module; imported when run or listed.
-FIGURES = {"hooks": "benchmarks.hooks"}
+FIGURES = {"hooks": "benchmarks.hooks", "simulator": "benchmarks.simulator"}
 DEFAULT_ROUNDS = 15
 
 

@@ -1,6 +1,7 @@
-/* Prints what driver calls cost the caller on the simulated GPU, in nanoseconds: the median over
- * rounds of a launch into a queue with room, of cuMemAlloc+cuMemFree and of an asynchronous pair.
- */
+/* Prints what driver calls cost the caller on the simulated GPU, one "word nanoseconds" a line,
+ * medians over rounds: `launch` (into a queue with room), `alloc` (cuMemAlloc + cuMemFree of as
+ * many bytes as the first argument says), `async` (the same, stream-ordered), and `late`: how long
+ * after the end of its kernel of a millisecond a wait returns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,6 +11,8 @@
 #define ROUNDS 41
 #define LAUNCHES 1000
 #define PAIRS 2000
+#define WAITS 5
+#define WAITED_NS 1000000
 #define MUST(call) \
     do { \
         int result_ = (call); \
@@ -50,12 +53,14 @@ int main(int count, char **arguments)
     unsigned long long ns = 1;
     void *params[] = {&ns};
     size_t bytes = count > 1 ? strtoull(arguments[1], NULL, 10) : 1 << 20;
-    double launch[ROUNDS], pair[ROUNDS], async[ROUNDS];
+    double launch[ROUNDS], pair[ROUNDS], async[ROUNDS], late[ROUNDS];
     MUST(cuInit(0));
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
     MUST(cuCtxSetCurrent(context));
     MUST(cuModuleLoadData(&module, ptx));
     MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
+    if (bytes == 0) /* only to have been there */
+        return 0;
     for (int round = 0; round < ROUNDS; round++) {
         double begun = now_ns();
         for (int i = 0; i < LAUNCHES; i++)
@@ -74,7 +79,16 @@ int main(int count, char **arguments)
             MUST(cuMemFreeAsync(address, NULL));
         }
         async[round] = (now_ns() - begun) / PAIRS;
+        ns = WAITED_NS;
+        begun = now_ns();
+        for (int i = 0; i < WAITS; i++) {
+            MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+            MUST(cuCtxSynchronize());
+        }
+        late[round] = (now_ns() - begun) / WAITS - WAITED_NS;
+        ns = 1;
     }
-    printf("%.0f %.0f %.0f\n", median(launch), median(pair), median(async));
+    printf("launch %.1f\nalloc %.1f\nasync %.1f\nlate %.1f\n", median(launch), median(pair),
+           median(async), median(late));
     return 0;
 }
