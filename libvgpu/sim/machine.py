@@ -25,12 +25,15 @@ from typing import Any
 from .._native import ffi, lib
 from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
 from ..errors import SimulationError
+from ..sizes import parse_size
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .profiles import NVIDIA_VENDOR_ID, Profile
 from .spec import MachineSpec
 
 #: Version of the driver API that a machine has unless it is asked for another one.
 NEWEST_DRIVER = 13000
+#: Environment variable: host memory for a machine that is made, half of the host's without it.
+HOST_MEMORY = "VGPU_SIM_HOST_MEMORY"
 _FIRST_PCI_BUS = 0x10
 _UNNAMED_PREFIX = "run-"
 _OWNER = "owner"
@@ -67,7 +70,9 @@ class Machine:
 
         Raises:
             SimulationError: there is one already, or the directory cannot be written.
+            UsageError: ``VGPU_SIM_HOST_MEMORY`` is not a size.
         """
+        backing_bytes = _backing_bytes()
         identities = ffi.new("struct sim_device_identity[]", len(profiles))
         for index, profile in enumerate(profiles):
             _fill_identity(identities[index], index, profile)
@@ -80,7 +85,7 @@ class Machine:
             ) from error
         options = ffi.new(
             "struct sim_machine_options *",
-            {"driver_version": driver_version, "backing_bytes": _host_memory_bytes() // 2},
+            {"driver_version": driver_version, "backing_bytes": backing_bytes},
         )
         status = lib.sim_machine_create(
             os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(profiles)
@@ -178,6 +183,12 @@ class Machine:
 
 
 _EPROTO = 71
+
+
+def _backing_bytes() -> int:
+    """How much of the host's memory may stand behind what is written to the GPUs."""
+    text = os.environ.get(HOST_MEMORY)
+    return parse_size(text, HOST_MEMORY) if text else _host_memory_bytes() // 2
 
 
 def _host_memory_bytes() -> int:

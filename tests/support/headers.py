@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support import ROOT
@@ -68,6 +68,10 @@ CUDA = Interface(
     wrong="CUresult cuMemAlloc_v2(CUdeviceptr *address, unsigned int bytes);",
     unchecked_field="alignment",
 )
+#: Further headers of ours for parts of cuda.h.
+CUDA_AREAS = [
+    replace(CUDA, ours="vgpu/cuda_array.h"),
+]
 NVML = Interface(
     header="nvml.h",
     package="nvidia-nvml-dev",

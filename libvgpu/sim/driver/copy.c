@@ -1,8 +1,10 @@
 /* Copies and fills. The bytes move at once, on the calling thread (kernels compute nothing, so
- * nothing that is queued could change them); the time they take passes on the device's timeline. */
-#include <string.h>
+ * nothing that is queued could change them); the time they take passes on the device's timeline:
+ * at the bandwidth of its memory where both sides are on one device, else at that of PCIe, of the
+ * stream's device alone. */
+#include "copy.h"
 
-#include "driver.h"
+#include <string.h>
 
 #define TRANSFER_LATENCY_NS 2000
 #define DEVICE_LATENCY_NS 1500
@@ -20,32 +22,108 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes)
            (uint64_t)((double)bytes * NS_PER_SECOND / (double)profile->memory_bytes_per_second);
 }
 
-static void run_copy(const struct graph_node *node)
+/* ---- the bytes ------------------------------------------------------------------------------- */
+
+static uint64_t row_address(const struct region *region, uint64_t row, uint64_t slice)
 {
-    memmove((void *)node->target, (const void *)node->source, node->bytes);
+    return region->address + slice * region->slice_pitch_bytes + row * region->pitch_bytes;
 }
 
-static void run_fill(const struct graph_node *node)
+static void fill_row(unsigned char *target, uint64_t bytes, const struct graph_node *node)
 {
-    unsigned char *target = (unsigned char *)node->target;
     if (node->value_bytes == 1) {
-        memset(target, (int)node->value, node->bytes);
+        memset(target, (int)node->value, bytes);
         return;
     }
-    for (uint64_t at = 0; at + node->value_bytes <= node->bytes; at += node->value_bytes)
+    for (uint64_t at = 0; at + node->value_bytes <= bytes; at += node->value_bytes)
         memcpy(target + at, &node->value, node->value_bytes);
+}
+
+static void move_row(const struct graph_node *node, uint64_t row, uint64_t slice)
+{
+    uint64_t target = row_address(&node->target, row, slice);
+    uint64_t bytes = node->target.width_bytes;
+    if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        memmove((void *)target, (const void *)row_address(&node->source, row, slice), bytes);
+    else if (node->value)
+        fill_row((unsigned char *)target, bytes, node);
+    else
+        backing_clear(target, bytes);
+}
+
+static CUresult move(const struct graph_node *node)
+{
+    bool zeroes = node->type == CU_GRAPH_NODE_TYPE_MEMSET && !node->value;
+    CUresult result = zeroes ? CUDA_SUCCESS : backing_claim(&node->target);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (uint64_t slice = 0; slice < node->target.slices; slice++)
+        for (uint64_t row = 0; row < node->target.rows; row++)
+            move_row(node, row, slice);
+    return CUDA_SUCCESS;
+}
+
+/* In a graph's launch nobody takes the answer: bytes that find no host memory stay as they were,
+ * and the line on stderr says why. */
+static void run(const struct graph_node *node)
+{
+    move(node);
 }
 
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */
 static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint32_t kind, bool wait)
 {
+    node->run = run;
     if (stream->capture)
         return wait ? capture_refuse(stream) : capture_add(stream, node);
-    node->run(node);
+    CUresult result = move(node);
+    if (result != CUDA_SUCCESS)
+        return result;
     struct sim_submission submission = {.cost_ns = node->cost_ns, .kind = kind};
     stream_submit(stream, &submission);
     return wait ? stream_wait(stream) : CUDA_SUCCESS;
 }
+
+/* The device on which a region lies; NULL: on the host. */
+static const struct driver_device *device_holding(const struct region *region)
+{
+    struct allocation found;
+    if (!memory_find(region->address, region->width_bytes, &found) ||
+        found.kind == ALLOCATION_HOST || found.kind == ALLOCATION_REGISTERED)
+        return NULL;
+    return found.pool ? found.pool->device : found.context->device;
+}
+
+CUresult copy_issue(struct CUstream_st *stream, const struct region *target,
+                    const struct region *source, bool wait)
+{
+    const struct sim_profile *profile = &stream->context->device->identity->profile;
+    const struct driver_device *to = device_holding(target), *from = device_holding(source);
+    bool inside = to && to == from;
+    uint64_t bytes = region_bytes(target);
+    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+                              .target = *target,
+                              .source = *source,
+                              .cost_ns = inside ? device_copy_cost_ns(profile, bytes)
+                                                : transfer_cost_ns(profile, bytes)};
+    /* a copy between devices does not hold up the host, even in its synchronous form */
+    return issue(stream, &node, inside ? SIM_OPERATION_MEMORY : SIM_OPERATION_TRANSFER,
+                 wait && !(to && from));
+}
+
+CUresult fill_issue(struct CUstream_st *stream, const struct region *target, unsigned int value,
+                    unsigned int value_bytes)
+{
+    const struct sim_profile *profile = &stream->context->device->identity->profile;
+    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMSET,
+                              .target = *target,
+                              .value = value,
+                              .value_bytes = value_bytes,
+                              .cost_ns = device_copy_cost_ns(profile, region_bytes(target))};
+    return issue(stream, &node, SIM_OPERATION_MEMORY, false);
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 enum direction { TO_DEVICE, TO_HOST, ON_DEVICE, EITHER };
 
@@ -60,26 +138,12 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
         return CUDA_SUCCESS;
     if (!target || !source)
         return CUDA_ERROR_INVALID_VALUE;
-    bool target_known = memory_find(target, bytes, NULL);
-    bool source_known = memory_find(source, bytes, NULL);
-    if ((direction == TO_DEVICE && !target_known) || (direction == TO_HOST && !source_known) ||
-        (direction == ON_DEVICE && !(target_known && source_known)))
+    if (((direction == TO_DEVICE || direction == ON_DEVICE) && !memory_find(target, bytes, NULL)) ||
+        ((direction == TO_HOST || direction == ON_DEVICE) && !memory_find(source, bytes, NULL)))
         return CUDA_ERROR_INVALID_VALUE;
-    const struct sim_profile *profile = &stream->context->device->identity->profile;
-    bool on_device =
-        direction == ON_DEVICE || (direction == EITHER && target_known && source_known);
-    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
-                              .run = run_copy,
-                              .target = target,
-                              .source = source,
-                              .bytes = bytes,
-                              .cost_ns = on_device ? device_copy_cost_ns(profile, bytes)
-                                                   : transfer_cost_ns(profile, bytes)};
-    /* a copy inside the device does not hold up the host, even in its synchronous form */
-    return issue(stream, &node, on_device ? SIM_OPERATION_MEMORY : SIM_OPERATION_TRANSFER,
-                 wait && !on_device);
+    struct region to = region_of_row(target, bytes), from = region_of_row(source, bytes);
+    return copy_issue(stream, &to, &from, wait);
 }
-
 CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t bytes)
 {
     return copy(target, source, bytes, EITHER, NULL, true);
@@ -118,58 +182,4 @@ CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t bytes, CU
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
 {
     return copy(target, source, bytes, ON_DEVICE, stream, false);
-}
-
-static CUresult fill(CUdeviceptr target, unsigned int value, unsigned int value_bytes, size_t count,
-                     CUstream handle)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (count == 0)
-        return CUDA_SUCCESS;
-    uint64_t bytes = (uint64_t)count * value_bytes;
-    if (count > UINT64_MAX / value_bytes || target % value_bytes ||
-        !memory_find(target, bytes, NULL))
-        return CUDA_ERROR_INVALID_VALUE;
-    const struct sim_profile *profile = &stream->context->device->identity->profile;
-    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMSET,
-                              .run = run_fill,
-                              .target = target,
-                              .bytes = bytes,
-                              .value = value,
-                              .value_bytes = value_bytes,
-                              .cost_ns = device_copy_cost_ns(profile, bytes)};
-    return issue(stream, &node, SIM_OPERATION_MEMORY, false);
-}
-
-CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count)
-{
-    return fill(target, value, 1, count, NULL);
-}
-
-CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count)
-{
-    return fill(target, value, 2, count, NULL);
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned int value, size_t count)
-{
-    return fill(target, value, 4, count, NULL);
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t count, CUstream stream)
-{
-    return fill(target, value, 1, count, stream);
-}
-
-CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_t count, CUstream stream)
-{
-    return fill(target, value, 2, count, stream);
-}
-
-CUresult cuMemsetD32Async(CUdeviceptr target, unsigned int value, size_t count, CUstream stream)
-{
-    return fill(target, value, 4, count, stream);
 }

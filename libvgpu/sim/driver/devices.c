@@ -234,21 +234,3 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
         }
     return CUDA_ERROR_INVALID_DEVICE;
 }
-
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
-{
-    DRIVER_CHECK();
-    if (!can)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device) || !device_of(peer))
-        return CUDA_ERROR_INVALID_DEVICE;
-    *can = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source,
-                                 CUdevice target)
-{
-    (void)attribute;
-    return cuDeviceCanAccessPeer(value, source, target); /* no to everything */
-}

@@ -15,8 +15,10 @@
 
 #pragma GCC visibility push(default)
 #include "vgpu/cuda_api.h"
+#include "vgpu/cuda_array.h"
 #pragma GCC visibility pop
 
+#include "backing.h"
 #include "machine.h"
 
 #define DRIVER_ALLOCATION_ROUND 512
@@ -31,6 +33,8 @@
 #define MAGIC_POOL 0x00006c6f6f707569ull
 #define MAGIC_GRAPH 0x0068706172677569ull
 #define MAGIC_EXEC 0x0063657868706172ull
+#define MAGIC_ARRAY 0x0079617272617569ull
+#define MAGIC_MIPMAP 0x0070616d70696d75ull
 
 struct capture;
 
@@ -123,6 +127,7 @@ enum allocation_kind {
     ALLOCATION_DEVICE,
     ALLOCATION_MANAGED,
     ALLOCATION_POOL,
+    ALLOCATION_ARRAY, /* behind a CUDA array, whose users never see the address */
     ALLOCATION_HOST,
     ALLOCATION_REGISTERED
 };
@@ -134,10 +139,12 @@ struct allocation {
     struct CUctx_st *context;
     struct CUmemPoolHandle_st *pool;
     unsigned long long id;
+    struct backing backing; /* the one in the map, not in a copy of it */
     struct allocation *next, *previous;
 };
 extern pthread_mutex_t memory_mutex;
 uint64_t memory_round(uint64_t bytes);
+struct allocation *memory_find_locked(uint64_t address, uint64_t bytes);
 /* Takes device memory, giving up what pools keep unused if that helps. */
 int memory_charge(struct driver_device *device, uint64_t bytes);
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
@@ -186,8 +193,7 @@ struct graph_node {
     uint32_t kernels;
     struct CUgraph_st *graph;
     void (*run)(const struct graph_node *node); /* the part that moves bytes, at each launch */
-    CUdeviceptr target, source;
-    uint64_t bytes;
+    struct region target, source;               /* of the same extent */
     unsigned int value, value_bytes;
     struct graph_node *next;
 };

@@ -51,16 +51,14 @@ CUresult cuMemHostUnregister(void *address)
 {
     DRIVER_CHECK();
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = memory_remove_locked((uint64_t)address);
+    struct allocation *allocation = memory_find_locked((uint64_t)address, 1);
+    if (allocation && allocation->kind == ALLOCATION_REGISTERED)
+        allocation = memory_remove_locked((uint64_t)address);
+    else
+        allocation = NULL;
     pthread_mutex_unlock(&memory_mutex);
     if (!allocation)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    if (allocation->kind != ALLOCATION_REGISTERED) {
-        memory_insert(allocation->address, allocation->bytes, allocation->charged_bytes,
-                      allocation->kind, allocation->context, allocation->pool);
-        free(allocation);
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
     free(allocation);
     return CUDA_SUCCESS;
 }

@@ -106,7 +106,7 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
     return allocation;
 }
 
-static struct allocation *find_locked(uint64_t address, uint64_t bytes)
+struct allocation *memory_find_locked(uint64_t address, uint64_t bytes)
 {
     struct allocation key = {.address = address, .bytes = bytes ? bytes : 1};
     struct allocation **node = tfind(&key, &allocation_tree, compare_ranges);
@@ -118,7 +118,8 @@ static struct allocation *find_locked(uint64_t address, uint64_t bytes)
 bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
 {
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = address + bytes < address ? NULL : find_locked(address, bytes);
+    struct allocation *allocation =
+        address + bytes < address ? NULL : memory_find_locked(address, bytes);
     if (allocation && found)
         *found = *allocation;
     pthread_mutex_unlock(&memory_mutex);
@@ -128,7 +129,7 @@ bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
 /* Takes the allocation that begins at `address` out of the map; the caller frees it. */
 struct allocation *memory_remove_locked(uint64_t address)
 {
-    struct allocation *allocation = find_locked(address, 1);
+    struct allocation *allocation = memory_find_locked(address, 1);
     if (!allocation || allocation->address != address)
         return NULL;
     tdelete(allocation, &allocation_tree, compare_ranges);
@@ -155,7 +156,7 @@ int memory_charge(struct driver_device *device, uint64_t bytes)
 
 static bool on_device(enum allocation_kind kind)
 {
-    return kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED;
+    return kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED || kind == ALLOCATION_ARRAY;
 }
 
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
@@ -180,6 +181,7 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
 
 static void give_back(struct allocation *allocation)
 {
+    backing_give_up(allocation);
     if (allocation->kind != ALLOCATION_REGISTERED)
         memory_unmap((void *)allocation->address, allocation->bytes);
     if (allocation->pool) {
@@ -196,7 +198,7 @@ CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
 {
     (void)context;
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = find_locked(address, 1);
+    struct allocation *allocation = memory_find_locked(address, 1);
     if (allocation && (allocation->kind == ALLOCATION_HOST) == host &&
         allocation->kind != ALLOCATION_REGISTERED)
         allocation = memory_remove_locked(address);

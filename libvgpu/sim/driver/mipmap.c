@@ -1,0 +1,156 @@
+/*
+ * Mipmapped arrays: all levels in one allocation, one after the other, each laid out as an array of
+ * its own extents. Level n is the first one's width, height and depth divided by 2^n, at least 1;
+ * the layers of layered arrays and cubemaps stay as many. The number of levels is clamped as
+ * documented, not counting layers as an extent that could be halved.
+ */
+#include <stdlib.h>
+
+#include "array.h"
+
+static uint64_t halved(uint64_t extent, unsigned int level)
+{
+    uint64_t smaller = extent >> level;
+    return extent && !smaller ? 1 : smaller;
+}
+
+static CUDA_ARRAY3D_DESCRIPTOR form_of_level(const CUDA_ARRAY3D_DESCRIPTOR *form,
+                                             unsigned int level)
+{
+    CUDA_ARRAY3D_DESCRIPTOR smaller = *form;
+    smaller.Width = halved(form->Width, level);
+    smaller.Height = halved(form->Height, level);
+    if (!array_is_layered(form))
+        smaller.Depth = halved(form->Depth, level);
+    return smaller;
+}
+
+static unsigned int clamp_levels(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int wanted)
+{
+    uint64_t largest = form->Width > form->Height ? form->Width : form->Height;
+    if (!array_is_layered(form) && form->Depth > largest)
+        largest = form->Depth;
+    unsigned int most = 1;
+    while (largest >> most)
+        most++;
+    return wanted < 1 ? 1 : wanted > most ? most : wanted;
+}
+
+static CUresult allocate(struct CUmipmappedArray_st *mipmap)
+{
+    uint64_t bytes = 0;
+    for (unsigned int i = 0; i < mipmap->level_count; i++) {
+        CUDA_ARRAY3D_DESCRIPTOR form = form_of_level(&mipmap->form, i);
+        array_lay_out(&mipmap->levels[i], &form);
+        bytes += mipmap->levels[i].bytes;
+    }
+    CUdeviceptr address;
+    struct allocation found;
+    CUresult result = memory_allocate(mipmap->context, bytes, ALLOCATION_ARRAY, &address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memory_find(address, 1, &found);
+    for (unsigned int i = 0; i < mipmap->level_count; i++) {
+        struct CUarray_st *level = &mipmap->levels[i];
+        level->magic = MAGIC_ARRAY;
+        level->context = mipmap->context;
+        level->address = address;
+        level->allocation_id = found.id;
+        level->level = true;
+        address += level->bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form,
+                                unsigned int level_count)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result == CUDA_SUCCESS && (!handle || !form))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        result = array_check_form(form, true);
+    if (result == CUDA_SUCCESS)
+        result = capture_check_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    level_count = clamp_levels(form, level_count);
+    struct CUmipmappedArray_st *mipmap =
+        calloc(1, sizeof *mipmap + level_count * sizeof mipmap->levels[0]);
+    if (!mipmap)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    mipmap->magic = MAGIC_MIPMAP;
+    mipmap->context = context;
+    mipmap->form = *form;
+    mipmap->level_count = level_count;
+    result = allocate(mipmap);
+    if (result == CUDA_SUCCESS)
+        *handle = mipmap;
+    else
+        free(mipmap);
+    return result;
+}
+
+CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap)
+{
+    if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return array_check(&mipmap->levels[0]);
+}
+
+CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned int level)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result == CUDA_SUCCESS)
+        result = mipmap_check(mipmap);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!array || level >= mipmap->level_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *array = &mipmap->levels[level];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
+        return CUDA_ERROR_INVALID_HANDLE;
+    result = capture_check_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = mipmap_check(mipmap);
+    if (result == CUDA_SUCCESS)
+        memory_free(mipmap->context, mipmap->levels[0].address, false);
+    for (unsigned int i = 0; i < mipmap->level_count; i++)
+        mipmap->levels[i].magic = 0;
+    mipmap->magic = 0;
+    free(mipmap);
+    return result;
+}
+
+/* As for arrays: there are no sparse ones and none whose memory is mapped in later. */
+
+CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
+                                             CUmipmappedArray mipmap)
+{
+    DRIVER_CHECK();
+    (void)properties;
+    (void)mipmap;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements,
+                                               CUmipmappedArray mipmap, CUdevice device)
+{
+    DRIVER_CHECK();
+    (void)requirements;
+    (void)mipmap;
+    (void)device;
+    return CUDA_ERROR_INVALID_VALUE;
+}
