@@ -158,7 +158,8 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
                                  struct CUmemPoolHandle_st *pool);
 struct allocation *memory_remove_locked(uint64_t address);
 void *memory_map(uint64_t bytes);
-void memory_unmap(void *address, uint64_t bytes);
+/* `untouched`: nothing was ever written there, so that keeping it costs the host nothing. */
+void memory_unmap(void *address, uint64_t bytes, bool untouched);
 
 /* pool.c */
 void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device);

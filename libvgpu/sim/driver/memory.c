@@ -29,19 +29,21 @@ uint64_t memory_round(uint64_t bytes)
 
 /* A few mappings of freed allocations are kept for the next of the same size, since the kernel
  * takes longer over one than everything else here; like on a device their old content is still
- * there. */
+ * there. Large ones are kept only if nothing was ever written to them, so that they hold no memory
+ * of the host. The oldest makes room. */
 #define KEPT_COUNT 16
 #define KEPT_BYTES (4u << 20)
 
-static struct {
+static struct kept {
     void *address;
     uint64_t bytes;
 } kept[KEPT_COUNT];
+static unsigned int oldest_kept;
 
 void *memory_map(uint64_t bytes)
 {
     pthread_mutex_lock(&memory_mutex);
-    for (int i = 0; bytes <= KEPT_BYTES && i < KEPT_COUNT; i++)
+    for (int i = 0; i < KEPT_COUNT; i++)
         if (kept[i].address && kept[i].bytes == bytes) {
             void *again = kept[i].address;
             kept[i].address = NULL;
@@ -54,18 +56,22 @@ void *memory_map(uint64_t bytes)
     return address == MAP_FAILED ? NULL : address;
 }
 
-void memory_unmap(void *address, uint64_t bytes)
+void memory_unmap(void *address, uint64_t bytes, bool untouched)
 {
-    pthread_mutex_lock(&memory_mutex);
-    for (int i = 0; bytes <= KEPT_BYTES && i < KEPT_COUNT; i++)
-        if (!kept[i].address) {
-            kept[i].address = address;
-            kept[i].bytes = bytes;
-            pthread_mutex_unlock(&memory_mutex);
-            return;
-        }
-    pthread_mutex_unlock(&memory_mutex);
-    munmap(address, bytes);
+    struct kept leaving = {address, bytes};
+    if (untouched || bytes <= KEPT_BYTES) {
+        pthread_mutex_lock(&memory_mutex);
+        unsigned int place = 0;
+        while (place < KEPT_COUNT && kept[place].address)
+            place++;
+        if (place == KEPT_COUNT)
+            place = oldest_kept++ % KEPT_COUNT;
+        leaving = kept[place];
+        kept[place] = (struct kept){address, bytes};
+        pthread_mutex_unlock(&memory_mutex);
+    }
+    if (leaving.address)
+        munmap(leaving.address, leaving.bytes);
 }
 
 /* Ranges that touch are equal, so that a search for a few bytes finds the whole. */
@@ -170,7 +176,7 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
     void *mapped = memory_map(bytes);
     if (!mapped || !memory_insert((uint64_t)mapped, bytes, charged_bytes, kind, context, NULL)) {
         if (mapped)
-            memory_unmap(mapped, bytes);
+            memory_unmap(mapped, bytes, true);
         if (charged_bytes)
             sim_client_release(context->device->device, charged_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -181,9 +187,12 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
 
 static void give_back(struct allocation *allocation)
 {
+    /* the host itself may have written to managed and to host memory */
+    bool untouched = allocation->backing.bytes == 0 && (allocation->kind == ALLOCATION_DEVICE ||
+                                                        allocation->kind == ALLOCATION_POOL);
     backing_give_up(allocation);
     if (allocation->kind != ALLOCATION_REGISTERED)
-        memory_unmap((void *)allocation->address, allocation->bytes);
+        memory_unmap((void *)allocation->address, allocation->bytes, untouched);
     if (allocation->pool) {
         pthread_mutex_lock(&memory_mutex);
         pool_give_back_locked(allocation->pool, allocation->charged_bytes);

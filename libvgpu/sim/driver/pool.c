@@ -85,7 +85,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
     if (!mapped || !memory_insert((uint64_t)mapped, bytes, charged_bytes, ALLOCATION_POOL,
                                   stream->context, pool)) {
         if (mapped)
-            memory_unmap(mapped, bytes);
+            memory_unmap(mapped, bytes, true);
         pthread_mutex_lock(&memory_mutex);
         pool_give_back_locked(pool, charged_bytes);
         pthread_mutex_unlock(&memory_mutex);
