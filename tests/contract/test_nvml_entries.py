@@ -22,7 +22,7 @@ def rows(*kinds: str) -> list[str]:
 @pytest.mark.skipif(NVML.path is None, reason=f"no {NVML.header}: install {NVML.package}")
 def test_every_row_is_a_function_of_nvidias_header() -> None:
     assert NVML.path is not None
-    declared = re.findall(r"DECLDIR\s*\*?\s*(nvml\w+)\s*\(", NVML.path.read_text())
+    declared = re.findall(r"DECLDIR\s+(?:char\s*\*)?\s*(nvml\w+)\s*\(", NVML.path.read_text())
 
     assert set(rows("ENTRY", "ABSENT")) <= set(declared)
 
