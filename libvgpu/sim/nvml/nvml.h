@@ -2,12 +2,13 @@
  * The simulated libnvidia-ml.so.1, inside. Everything is read from the machine at each call; the
  * library keeps nothing but its reference count, the mapping and its users' event sets.
  *
- *   start.c  initialisation, versions    usage.c        memory and processes
- *   device.c which devices, what they are utilisation.c how busy, in the last sampling window
- *   place.c  where they are               sensors.c     heat, power, clocks
- *   link.c   how they are connected       memory_errors.c  ECC
- *   board.c  modes and constants          field.c       many of these by number
- *   event.c  event sets                   absent.c      what only answers that it is not supported
+ *   start.c   initialisation, versions     usage.c          memory and processes
+ *   handle.c  which devices there are      utilisation.c    how busy in the last sampling window
+ *   device.c  what they are                sensors.c        heat, power, clocks
+ *   place.c   where they are               memory_errors.c  ECC
+ *   link.c    how they are connected       field.c          many of these by number
+ *   board.c   modes and constants          absent.c         what is only there
+ *   event.c   event sets                   entries.def      all functions, done or not
  */
 #ifndef VGPU_SIM_NVML_H
 #define VGPU_SIM_NVML_H
@@ -36,7 +37,7 @@ struct nvml {
 
 extern struct nvml nvml;
 
-/* device.c */
+/* handle.c */
 bool nvml_is_device(nvmlDevice_t device);
 /* Whether the GPU has fallen off the bus (a fault on request). */
 bool nvml_is_lost(nvmlDevice_t device);
@@ -50,7 +51,11 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result);
     } while (0)
 const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device);
 const struct sim_profile *nvml_profile_of(nvmlDevice_t device);
+
+/* device.c */
 void nvml_fill_pci(nvmlPciInfo_t *pci, unsigned int bus, unsigned int pci_device_id);
+
+/* place.c */
 /* Fills an array of devices as NVML does: with `*count` 0 it says how many there are, otherwise it
  * gives as many as were asked for and are there. */
 nvmlReturn_t nvml_give_devices(const nvmlDevice_t *found, unsigned int found_count,
