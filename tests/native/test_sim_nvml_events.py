@@ -43,6 +43,7 @@ one = registered((0, XID))
 both = registered((0, XID | DOUBLE), (1, XID))
 ready()
 late = registered((0, XID))
+nvml.nvmlDeviceRegisterEvents(handles[0], XID, both)  # again: what it has not read yet stays
 nvml.nvmlDeviceRegisterEvents(handles[1], SINGLE, both)
 ready()
 def drain(events):
@@ -57,8 +58,8 @@ say(one=drain(one), both=drain(both), late=drain(late))
     until_ready(program)
     raise_event(two_gpus, 0, XID, 31)
     raise_event(two_gpus, 0, ECC_DOUBLE, 5)
-    raise_event(two_gpus, 1, ECC_SINGLE)
     raise_event(two_gpus, 1, XID, 48)
+    raise_event(two_gpus, 1, ECC_SINGLE)
     assert program.stdin
     program.stdin.write("\n")
     program.stdin.flush()
