@@ -1,11 +1,13 @@
 """NVML on a simulated machine, through nvidia-ml-py: versions, books, how GPUs are connected."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
+from support import ROOT
 from support.nvml_programs import NVML_PRELUDE, answers, until_ready
 from support.sim_programs import busy, run, start
 
@@ -228,3 +230,32 @@ say(read=matrix(read), nvlink=matrix(nvlink),
     assert said["ancestors"] == [0, 40, 40, 40]
     assert (said["single"], said["node"], said["system"]) == ([], [0, 2, 3], [0, 2, 3])
     assert (said["memory"], said["cpus"]) == ([1], True)
+
+
+# ---- wrong calls ---------------------------------------------------------------------------------
+
+
+def test_wrong_arguments_are_refused_by_every_call(machine: Machine) -> None:
+    table = (ROOT / "libvgpu/sim/nvml/entries.def").read_text()
+    asked = [
+        name
+        for name in re.findall(r"^ENTRY\((nvmlDevice\w+)\)$", table, flags=re.MULTILINE)
+        if not re.match(r"nvmlDevice(GetHandleBy|GetCount|SetComputeMode)", name)
+    ]
+    assert len(asked) > 100
+    code = f"""
+library = ctypes.CDLL("libnvidia-ml.so.1")
+nothing, somewhere = [None] * 6, ctypes.create_string_buffer(64)
+def answers(*arguments):
+    return sorted({{library[name](*arguments) for name in {asked}}})
+room = [ctypes.create_string_buffer(4096) for _ in range(6)]
+say(no_result=answers(handles[0], *nothing), no_device=answers(None, *room),
+    no_handle=answers(somewhere, *room), ended=(nvml.nvmlShutdown(), answers(handles[0], *room))[1])
+"""
+    said = answers(machine, code)
+
+    uninitialized, invalid_argument = 1, 2
+    assert said == {
+        "no_result": [invalid_argument], "no_device": [invalid_argument],
+        "no_handle": [invalid_argument], "ended": [uninitialized],
+    }  # fmt: skip
