@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+CUDA12 := build/clients/cuda12
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
@@ -15,7 +16,7 @@ help:  ## show the commands
 
 # What a bare Debian or Ubuntu lacks. Installed only for root and only what is missing; anybody else
 # is told the one command that does it.
-setup: $(READY)  ## make .venv, install everything and build the native parts
+setup: $(READY) $(CUDA12)/.ready  ## make .venv, install everything and build the native parts
 
 $(READY): pyproject.toml
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh
@@ -25,13 +26,20 @@ $(READY): pyproject.toml
 	    -e ".[agent,dev]"
 	@touch $(READY)
 
+# A second environment for the tests: one holds the bindings of one CUDA version only.
+$(CUDA12)/.ready: tests/clients/cuda12.txt | $(READY)
+	@$(BIN)/python -m venv --clear --without-pip $(CUDA12)
+	@$(BIN)/python -m pip --python $(CUDA12)/bin/python install --quiet \
+	    --disable-pip-version-check -r tests/clients/cuda12.txt
+	@touch $@
+
 build: $(READY)  ## rebuild the shim, the simulated driver and the cffi module if they changed
 	@$(BIN)/python -m libvgpu._build
 
 demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 	@$(BIN)/python -m vgpuctl demo
 
-test: build  ## run all tests (no GPU, no root and no network needed)
+test: build $(CUDA12)/.ready  ## run all tests (no GPU, no root and no network needed)
 	@$(BIN)/python -m pytest
 
 lint: build  ## check style, types and layering; C warnings are errors

@@ -1,105 +1,9 @@
-/* Which devices there are, what and where they are. */
+/* What a device is. */
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "nvml.h"
-
-#define BITS_PER_WORD (8 * sizeof(unsigned long))
-
-bool nvml_is_device(nvmlDevice_t device)
-{
-    return device >= nvml.devices && device < nvml.devices + nvml.device_count;
-}
-
-nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result)
-{
-    if (!nvml.references)
-        return NVML_ERROR_UNINITIALIZED;
-    return nvml_is_device(device) && result ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
-}
-
-static const struct sim_device_identity *identity_of(nvmlDevice_t device)
-{
-    return &sim_machine_device(nvml.machine, device->machine_index)->header->identity;
-}
-
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
-{
-    if (!nvml.references)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *count = nvml.device_count;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
-{
-    return nvmlDeviceGetCount_v2(count);
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
-{
-    if (!nvml.references)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!device || index >= nvml.device_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *device = &nvml.devices[index];
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
-{
-    if (!nvml.references)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!uuid || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < nvml.device_count; i++)
-        if (strcmp(identity_of(&nvml.devices[i])->uuid, uuid) == 0) {
-            *device = &nvml.devices[i];
-            return NVML_SUCCESS;
-        }
-    return NVML_ERROR_NOT_FOUND;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
-{
-    if (!nvml.references)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!serial || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < nvml.device_count; i++)
-        if (strcmp(identity_of(&nvml.devices[i])->serial, serial) == 0) {
-            *device = &nvml.devices[i];
-            return NVML_SUCCESS;
-        }
-    return NVML_ERROR_NOT_FOUND;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
-{
-    unsigned int domain = 0, bus = 0, slot = 0, function = 0;
-    if (!nvml.references)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!id || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3 &&
-        sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < nvml.device_count; i++)
-        if (identity_of(&nvml.devices[i])->pci_bus == bus && slot == 0) {
-            *device = &nvml.devices[i];
-            return NVML_SUCCESS;
-        }
-    return NVML_ERROR_NOT_FOUND;
-}
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
@@ -118,25 +22,58 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
     NVML_CHECK(device, uuid);
-    return nvml_copy_text(uuid, length, identity_of(device)->uuid);
+    return nvml_copy_text(uuid, length, nvml_identity_of(device)->uuid);
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
     NVML_CHECK(device, name);
-    return nvml_copy_text(name, length, identity_of(device)->profile.product);
+    return nvml_copy_text(name, length, nvml_identity_of(device)->profile.product);
 }
 
 nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length)
 {
     NVML_CHECK(device, serial);
-    return nvml_copy_text(serial, length, identity_of(device)->serial);
+    return nvml_copy_text(serial, length, nvml_identity_of(device)->serial);
+}
+
+/* Nobody shall take these for a real board's. */
+static nvmlReturn_t simulated_text(nvmlDevice_t device, char *text, unsigned int length)
+{
+    NVML_CHECK(device, text);
+    return nvml_copy_text(text, length, "simulated");
 }
 
 nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
 {
+    return simulated_text(device, version, length);
+}
+
+nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *version,
+                                              unsigned int length)
+{
+    return simulated_text(device, version, length);
+}
+
+nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *number, unsigned int length)
+{
+    return simulated_text(device, number, length);
+}
+
+nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
+{
     NVML_CHECK(device, version);
-    return nvml_copy_text(version, length, "simulated");
+    strcpy(version, nvml_driver_version()); /* the caller's buffer has 80 bytes at least */
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *enabled,
+                                          unsigned int *by_default)
+{
+    NVML_CHECK(device, enabled);
+    NVML_CHECK(device, by_default);
+    *enabled = *by_default = 1;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand)
@@ -146,26 +83,40 @@ nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand)
     return NVML_SUCCESS;
 }
 
+void nvml_fill_pci(nvmlPciInfo_t *pci, unsigned int bus, unsigned int pci_device_id)
+{
+    *pci =
+        (nvmlPciInfo_t){.bus = bus, .pciDeviceId = pci_device_id, .pciSubSystemId = pci_device_id};
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", bus);
+    snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", bus);
+}
+
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
     NVML_CHECK(device, pci);
-    const struct sim_device_identity *identity = identity_of(device);
-    *pci = (nvmlPciInfo_t){.bus = identity->pci_bus,
-                           .pciDeviceId = identity->profile.pci_device_id,
-                           .pciSubSystemId = identity->profile.pci_device_id};
-    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", identity->pci_bus);
-    snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", identity->pci_bus);
+    nvml_fill_pci(pci, nvml_identity_of(device)->pci_bus, nvml_profile_of(device)->pci_device_id);
     return NVML_SUCCESS;
+}
+
+/* The older ones are called with older structures, which are the first part of this one. */
+static nvmlReturn_t old_pci_info(nvmlDevice_t device, nvmlPciInfo_t *pci, size_t bytes)
+{
+    nvmlPciInfo_t whole;
+    NVML_CHECK(device, pci);
+    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, &whole);
+    if (result == NVML_SUCCESS)
+        memcpy(pci, &whole, bytes);
+    return result;
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-    return nvmlDeviceGetPciInfo_v3(device, pci);
+    return old_pci_info(device, pci, offsetof(nvmlPciInfo_t, busId));
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-    return nvmlDeviceGetPciInfo_v3(device, pci);
+    return old_pci_info(device, pci, offsetof(nvmlPciInfo_t, pciSubSystemId));
 }
 
 nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type)
@@ -179,15 +130,15 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
 {
     NVML_CHECK(device, major);
     NVML_CHECK(device, minor);
-    *major = (int)identity_of(device)->profile.compute_major;
-    *minor = (int)identity_of(device)->profile.compute_minor;
+    *major = (int)nvml_identity_of(device)->profile.compute_major;
+    *minor = (int)nvml_identity_of(device)->profile.compute_minor;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *result)
 {
     NVML_CHECK(device, result);
-    const struct sim_profile *profile = &identity_of(device)->profile;
+    const struct sim_profile *profile = &nvml_identity_of(device)->profile;
     *result = profile->compute_major >= 9                                  ? NVML_DEVICE_ARCH_HOPPER
               : profile->compute_major == 8 && profile->compute_minor == 9 ? NVML_DEVICE_ARCH_ADA
               : profile->compute_major == 8 ? NVML_DEVICE_ARCH_AMPERE
@@ -198,62 +149,44 @@ nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitectu
 nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores)
 {
     NVML_CHECK(device, cores);
-    *cores = identity_of(device)->profile.sm_count * identity_of(device)->profile.cores_per_sm;
+    *cores =
+        nvml_identity_of(device)->profile.sm_count * nvml_identity_of(device)->profile.cores_per_sm;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
-                                                 nvmlGpuTopologyLevel_t *level)
+nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits)
 {
-    NVML_CHECK(one, level);
-    NVML_CHECK(other, level);
-    *level = one == other                                                   ? NVML_TOPOLOGY_INTERNAL
-             : identity_of(one)->numa_node == identity_of(other)->numa_node ? NVML_TOPOLOGY_NODE
-                                                                            : NVML_TOPOLOGY_SYSTEM;
+    NVML_CHECK(device, bits);
+    *bits = nvml_profile_of(device)->memory_bus_bits;
     return NVML_SUCCESS;
 }
 
-/* ---- where: every CPU of this host is near, as on a host with one NUMA node ------------------ */
-
-nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
+/* Every board has one GPU, so that it is known by the place of that. */
+nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *board)
 {
-    NVML_CHECK(device, node);
-    *node = (unsigned int)identity_of(device)->numa_node;
+    NVML_CHECK(device, board);
+    *board = nvml_identity_of(device)->pci_bus << 8;
     return NVML_SUCCESS;
 }
 
-static void set_bits(unsigned long *set, unsigned int words, unsigned long count)
+nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multiple)
 {
-    memset(set, 0, words * sizeof *set);
-    for (unsigned long bit = 0; bit < count && bit < words * BITS_PER_WORD; bit++)
-        set[bit / BITS_PER_WORD] |= 1ul << bit % BITS_PER_WORD;
-}
-
-nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set)
-{
-    NVML_CHECK(device, set);
-    long cpus = sysconf(_SC_NPROCESSORS_CONF);
-    if (cpus > 0 && words * BITS_PER_WORD < (unsigned long)cpus)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    set_bits(set, words, cpus > 0 ? (unsigned long)cpus : 1);
+    NVML_CHECK(device, multiple);
+    *multiple = 0;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int words,
-                                                 unsigned long *set, nvmlAffinityScope_t scope)
+nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, int *same)
 {
-    (void)scope;
-    return nvmlDeviceGetCpuAffinity(device, words, set);
+    NVML_CHECK(one, same);
+    NVML_CHECK(other, same);
+    *same = one == other;
+    return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words,
-                                         unsigned long *set, nvmlAffinityScope_t scope)
+nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *module)
 {
-    NVML_CHECK(device, set);
-    (void)scope;
-    if (words == 0)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    memset(set, 0, words * sizeof *set);
-    set[0] = 1ul << identity_of(device)->numa_node;
+    NVML_CHECK(device, module);
+    *module = device->machine_index;
     return NVML_SUCCESS;
 }

@@ -1,6 +1,14 @@
 /*
  * The simulated libnvidia-ml.so.1, inside. Everything is read from the machine at each call; the
- * library keeps nothing but its reference count and the mapping.
+ * library keeps nothing but its reference count, the mapping and its users' event sets.
+ *
+ *   start.c   initialisation, versions     usage.c          memory and processes
+ *   handle.c  which devices there are      utilisation.c    how busy in the last sampling window
+ *   device.c  what they are                sensors.c        heat, power, clocks
+ *   place.c   where they are               memory_errors.c  ECC
+ *   link.c    how they are connected       field.c          many of these by number
+ *   board.c   modes and constants          absent.c         what is only there
+ *   event.c   event sets                   entries.def      all functions, done or not
  */
 #ifndef VGPU_SIM_NVML_H
 #define VGPU_SIM_NVML_H
@@ -29,7 +37,10 @@ struct nvml {
 
 extern struct nvml nvml;
 
+/* handle.c */
 bool nvml_is_device(nvmlDevice_t device);
+/* Whether the GPU has fallen off the bus (a fault on request). */
+bool nvml_is_lost(nvmlDevice_t device);
 /* NVML_SUCCESS, or what a call with this device must answer. */
 nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result);
 #define NVML_CHECK(device, result) \
@@ -38,10 +49,39 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result);
         if (nvml_check_ != NVML_SUCCESS) \
             return nvml_check_; \
     } while (0)
+const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device);
+const struct sim_profile *nvml_profile_of(nvmlDevice_t device);
+
+/* device.c */
+void nvml_fill_pci(nvmlPciInfo_t *pci, unsigned int bus, unsigned int pci_device_id);
+
+/* place.c */
+/* Fills an array of devices as NVML does: with `*count` 0 it says how many there are, otherwise it
+ * gives as many as were asked for and are there. */
+nvmlReturn_t nvml_give_devices(const nvmlDevice_t *found, unsigned int found_count,
+                               unsigned int *count, nvmlDevice_t *devices);
+
+/* start.c */
 nvmlReturn_t nvml_copy_text(char *target, unsigned int length, const char *text);
+const char *nvml_driver_version(void);
+
+/* link.c: 0 where there are none */
+unsigned int nvml_link_count(nvmlDevice_t device);
+unsigned int nvml_link_megabytes_per_second(nvmlDevice_t device);
+
+/* usage.c */
 /* Reads the device's books; the caller frees them. NULL: out of memory. */
 struct sim_device_books *nvml_read_books(nvmlDevice_t device);
+
+/* utilisation.c */
 /* The whole device's busy part of the last window, 0..100. */
 unsigned int nvml_busy_percent(const struct sim_device_books *books);
+/* The same, for those who need nothing else of the books. */
+unsigned int nvml_busy_percent_of(nvmlDevice_t device);
+uint64_t nvml_wall_clock_us(uint64_t monotonic_ns);
+
+/* memory_errors.c: counted since the machine was made */
+nvmlReturn_t nvml_ecc_errors(nvmlDevice_t device, nvmlMemoryErrorType_t type,
+                             unsigned long long *errors);
 
 #endif

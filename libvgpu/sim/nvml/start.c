@@ -7,9 +7,8 @@
 #include "nvml.h"
 #include "visible.h"
 
-#define CUDA_VERSION_SHOWN 13000
-#define DRIVER_VERSION_SHOWN "580.00.00"
-#define NVML_VERSION_SHOWN "13.580.00.00"
+#define CUDA_VERSIONS_A_MAJOR 1000
+#define NVML_VERSION_BYTES 80
 
 struct nvml nvml = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -117,27 +116,82 @@ static nvmlReturn_t system_text(char *target, unsigned int length, const char *t
     return target ? nvml_copy_text(target, length, text) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
+/* The driver that brought a version of the driver API, by NVIDIA's release notes of CUDA. */
+static const char *driver_of_cuda(uint32_t cuda_version)
+{
+    static const struct {
+        uint32_t cuda_version;
+        const char *driver_version;
+    } drivers[] = {
+        {13000, "580.65.06"},
+        {12080, "570.86.10"},
+        {12040, "550.54.14"},
+    };
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (cuda_version >= drivers[i].cuda_version)
+            return drivers[i].driver_version;
+    return "520.61.05"; /* CUDA 11.8 */
+}
+
+const char *nvml_driver_version(void)
+{
+    return driver_of_cuda(sim_machine_driver_version(nvml.machine));
+}
+
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
-    return system_text(version, length, DRIVER_VERSION_SHOWN);
+    return system_text(version, length, nvml.references ? nvml_driver_version() : "");
 }
 
+/* NVML's own version is that of the driver behind CUDA's major one: "13.580.65.06". */
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-    return system_text(version, length, NVML_VERSION_SHOWN);
+    char text[NVML_VERSION_BYTES] = "";
+    if (nvml.references)
+        snprintf(text, sizeof text, "%u.%s",
+                 sim_machine_driver_version(nvml.machine) / CUDA_VERSIONS_A_MAJOR,
+                 nvml_driver_version());
+    return system_text(version, length, text);
 }
 
+/* May be asked before nvmlInit. */
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    uint32_t found;
     if (!version)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *version = CUDA_VERSION_SHOWN;
+    if (nvml.references)
+        found = sim_machine_driver_version(nvml.machine);
+    else if (!directory || sim_machine_peek_version(directory, &found) != 0)
+        return NVML_ERROR_LIBRARY_NOT_FOUND;
+    *version = (int)found;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
 {
     return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+static nvmlReturn_t none(unsigned int *count)
+{
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlUnitGetCount(unsigned int *count)
+{
+    return none(count); /* S-class enclosures */
+}
+
+nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count)
+{
+    return none(count);
 }
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)

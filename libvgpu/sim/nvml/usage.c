@@ -1,11 +1,9 @@
-/* Memory, processes and utilisation, from the machine's books. */
+/* Memory and processes, from the machine's books. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "nvml.h"
 
 #define BAR1_BYTES (256ull << 20)
-#define NS_PER_US 1000u
 
 struct sim_device_books *nvml_read_books(nvmlDevice_t device)
 {
@@ -17,24 +15,13 @@ struct sim_device_books *nvml_read_books(nvmlDevice_t device)
     return books;
 }
 
-unsigned int nvml_busy_percent(const struct sim_device_books *books)
-{
-    return (unsigned int)(books->window_busy_ns * 100 / books->window_ns);
-}
-
-static uint64_t total_bytes(nvmlDevice_t device)
-{
-    return sim_machine_device(nvml.machine, device->machine_index)
-        ->header->identity.profile.memory_bytes;
-}
-
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     NVML_CHECK(device, memory);
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
         return NVML_ERROR_MEMORY;
-    memory->total = total_bytes(device);
+    memory->total = nvml_profile_of(device)->memory_bytes;
     memory->used = books->memory_used_bytes;
     memory->free = memory->total - memory->used;
     free(books);
@@ -165,103 +152,4 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
 {
     (void)infos;
     return no_processes(device, count);
-}
-
-/* ---- utilisation ----------------------------------------------------------------------------- */
-
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
-{
-    NVML_CHECK(device, utilization);
-    struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
-    utilization->gpu = nvml_busy_percent(books);
-    utilization->memory = utilization->gpu / 2; /* a guess: memory traffic is not modelled */
-    free(books);
-    return NVML_SUCCESS;
-}
-
-/* When the last whole window ended, on the wall clock as NVML counts. */
-static unsigned long long window_end_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (unsigned long long)now.tv_sec * 1000000u + (unsigned long long)now.tv_nsec / NS_PER_US;
-}
-
-nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
-                                             nvmlProcessUtilizationSample_t *samples,
-                                             unsigned int *count, unsigned long long since_us)
-{
-    NVML_CHECK(device, count);
-    struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
-    unsigned int room = samples ? *count : 0, found = 0;
-    unsigned long long at_us = window_end_us();
-    for (uint32_t i = 0; i < books->client_count && at_us > since_us; i++) {
-        const struct sim_client_books *client = &books->clients[i];
-        if (!client->alive || !client->window_busy_ns)
-            continue;
-        if (found < room)
-            samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = client->pid,
-                .timeStamp = at_us,
-                .smUtil = (unsigned int)(client->window_busy_ns * 100 / books->window_ns)};
-        found++;
-    }
-    if (!samples)
-        found = books->client_count; /* asked how many there may be */
-    free(books);
-    *count = found;
-    if (!samples)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE
-           : found      ? NVML_SUCCESS
-                        : NVML_ERROR_NOT_FOUND;
-}
-
-nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
-                                                   nvmlProcessesUtilizationInfo_t *info)
-{
-    NVML_CHECK(device, info);
-    if (info->version != nvmlProcessesUtilizationInfo_v1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlProcessUtilizationSample_t samples[SIM_PROCESS_SLOTS];
-    unsigned int count = SIM_PROCESS_SLOTS;
-    nvmlReturn_t result =
-        nvmlDeviceGetProcessUtilization(device, samples, &count, info->lastSeenTimeStamp);
-    if (result != NVML_SUCCESS) {
-        info->processSamplesCount = 0;
-        return result;
-    }
-    unsigned int room = info->procUtilArray ? info->processSamplesCount : 0;
-    info->processSamplesCount = count;
-    if (count > room)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned int i = 0; i < count; i++)
-        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
-            .timeStamp = samples[i].timeStamp, .pid = samples[i].pid, .smUtil = samples[i].smUtil};
-    return NVML_SUCCESS;
-}
-
-static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us)
-{
-    NVML_CHECK(device, percent);
-    NVML_CHECK(device, period_us);
-    *percent = 0;
-    *period_us = SIM_WINDOW_NS / NS_PER_US;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
 }

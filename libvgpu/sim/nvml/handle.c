@@ -1,0 +1,132 @@
+/* Which devices there are, and handles to them. A handle is the address of an entry of
+ * nvml.devices, the same as long as the library is initialised. */
+#include <stdio.h>
+#include <string.h>
+
+#include "nvml.h"
+
+bool nvml_is_device(nvmlDevice_t device)
+{
+    return device >= nvml.devices && device < nvml.devices + nvml.device_count;
+}
+
+bool nvml_is_lost(nvmlDevice_t device)
+{
+    struct sim_device_faults faults;
+    return sim_machine_faulty(nvml.machine) &&
+           sim_machine_read_device_faults(nvml.machine, device->machine_index, &faults) == 0 &&
+           faults.lost;
+}
+
+nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result)
+{
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!nvml_is_device(device) || !result)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+}
+
+const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device)
+{
+    return &sim_machine_device(nvml.machine, device->machine_index)->header->identity;
+}
+
+const struct sim_profile *nvml_profile_of(nvmlDevice_t device)
+{
+    return &nvml_identity_of(device)->profile;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = nvml.device_count;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
+typedef bool (*match_function)(const struct sim_device_identity *identity, const void *wanted);
+
+/* The first visible device that matches. One that is lost is there, but cannot be had. */
+static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
+{
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!wanted || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (uint32_t i = 0; i < nvml.device_count; i++)
+        if (matches(nvml_identity_of(&nvml.devices[i]), wanted)) {
+            NVML_CHECK(&nvml.devices[i], device);
+            *device = &nvml.devices[i];
+            return NVML_SUCCESS;
+        }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+static bool has_uuid(const struct sim_device_identity *identity, const void *wanted)
+{
+    return strcmp(identity->uuid, wanted) == 0;
+}
+
+static bool has_serial(const struct sim_device_identity *identity, const void *wanted)
+{
+    return strcmp(identity->serial, wanted) == 0;
+}
+
+static bool is_on_bus(const struct sim_device_identity *identity, const void *wanted)
+{
+    return identity->pci_bus == *(const unsigned int *)wanted;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (index >= nvml.device_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    NVML_CHECK(&nvml.devices[index], device);
+    *device = &nvml.devices[index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+    return find_device(has_uuid, uuid, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
+{
+    return find_device(has_serial, serial, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
+{
+    unsigned int domain = 0, bus = 0, slot = 0, function = 0;
+    if (!nvml.references)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!id || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
+        domain = 0;
+        if (sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2)
+            return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    return domain || slot || function ? NVML_ERROR_NOT_FOUND : find_device(is_on_bus, &bus, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}

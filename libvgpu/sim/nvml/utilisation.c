@@ -1,0 +1,231 @@
+/*
+ * How busy the device and its processes were in the last whole sampling window, which is all that
+ * the books keep: the newest sample, of the buffer of them that a real driver has. A sample carries
+ * the time at which its window ended, so that whoever has seen it does not get it again.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "nvml.h"
+
+#define NS_PER_US 1000u
+#define NS_PER_S 1000000000
+#define CLOCK_STEP_NS 1000000
+
+unsigned int nvml_busy_percent(const struct sim_device_books *books)
+{
+    return (unsigned int)(books->window_busy_ns * 100 / books->window_ns);
+}
+
+unsigned int nvml_busy_percent_of(nvmlDevice_t device)
+{
+    struct sim_device_books *books = nvml_read_books(device);
+    unsigned int percent = books ? nvml_busy_percent(books) : 0;
+    free(books);
+    return percent;
+}
+
+/* A moment of the machine's clock on the wall clock, as NVML counts. The distance of the two is
+ * kept while it does not jump: the same window must always end at the same microsecond. */
+uint64_t nvml_wall_clock_us(uint64_t monotonic_ns)
+{
+    static int64_t kept_distance_ns;
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    int64_t distance_ns = (int64_t)wall.tv_sec * NS_PER_S + wall.tv_nsec - (int64_t)sim_now_ns();
+    int64_t kept_ns = __atomic_load_n(&kept_distance_ns, __ATOMIC_RELAXED);
+    if (llabs(distance_ns - kept_ns) > CLOCK_STEP_NS) {
+        __atomic_store_n(&kept_distance_ns, distance_ns, __ATOMIC_RELAXED);
+        kept_ns = distance_ns;
+    }
+    return ((uint64_t)kept_ns + monotonic_ns) / NS_PER_US;
+}
+
+static int read_window_start(struct sim_device *device, struct sim_state *state, void *argument)
+{
+    (void)device;
+    *(uint64_t *)argument = state->window_started_ns;
+    return 0;
+}
+
+/* When the last whole window of `books` ended. Windows follow one another without a gap, so that
+ * the start of any of them, even of one behind these books, tells where they all end. */
+static uint64_t window_end_us(nvmlDevice_t device, const struct sim_device_books *books)
+{
+    uint64_t started_ns;
+    sim_device_transact(sim_machine_device(nvml.machine, device->machine_index), read_window_start,
+                        &started_ns, false);
+    int64_t window_ns = (int64_t)books->window_ns;
+    int64_t since_ns = (int64_t)(books->clock_ns - started_ns) % window_ns;
+    return nvml_wall_clock_us(books->clock_ns -
+                              (uint64_t)(since_ns < 0 ? since_ns + window_ns : since_ns));
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
+{
+    NVML_CHECK(device, utilization);
+    struct sim_device_books *books = nvml_read_books(device);
+    if (!books)
+        return NVML_ERROR_MEMORY;
+    utilization->gpu = nvml_busy_percent(books);
+    utilization->memory = utilization->gpu / 2; /* a guess: memory traffic is not modelled */
+    free(books);
+    return NVML_SUCCESS;
+}
+
+/* ---- by process ------------------------------------------------------------------------------ */
+
+/* Gives the processes that had anything of the last window, at most `room`; returns how many there
+ * are. None when that window ended by `since_us`. */
+static unsigned int process_samples(nvmlDevice_t device, const struct sim_device_books *books,
+                                    unsigned long long since_us,
+                                    nvmlProcessUtilizationSample_t *samples, unsigned int room)
+{
+    unsigned int found = 0;
+    uint64_t at_us = window_end_us(device, books);
+    for (uint32_t i = 0; i < books->client_count && at_us > since_us; i++) {
+        const struct sim_client_books *client = &books->clients[i];
+        if (!client->alive || !client->window_busy_ns)
+            continue;
+        if (found < room)
+            samples[found] = (nvmlProcessUtilizationSample_t){
+                .pid = client->pid,
+                .timeStamp = at_us,
+                .smUtil = (unsigned int)(client->window_busy_ns * 100 / books->window_ns)};
+        found++;
+    }
+    return found;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t *samples,
+                                             unsigned int *count, unsigned long long since_us)
+{
+    NVML_CHECK(device, count);
+    struct sim_device_books *books = nvml_read_books(device);
+    if (!books)
+        return NVML_ERROR_MEMORY;
+    unsigned int room = samples ? *count : 0;
+    unsigned int found = process_samples(device, books, since_us, samples, room);
+    /* Asked how many there may be; by the next call any process can have begun to work. */
+    *count = samples ? found : books->client_count;
+    free(books);
+    if (!samples && *count)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE
+           : found      ? NVML_SUCCESS
+                        : NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *info)
+{
+    NVML_CHECK(device, info);
+    if (info->version != nvmlProcessesUtilizationInfo_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    struct sim_device_books *books = nvml_read_books(device);
+    if (!books)
+        return NVML_ERROR_MEMORY;
+    nvmlProcessUtilizationSample_t samples[SIM_PROCESS_SLOTS];
+    unsigned int room = info->procUtilArray ? info->processSamplesCount : 0;
+    unsigned int found =
+        process_samples(device, books, info->lastSeenTimeStamp, samples, SIM_PROCESS_SLOTS);
+    free(books);
+    info->processSamplesCount = found;
+    if (!found)
+        return NVML_ERROR_NOT_FOUND;
+    if (found > room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; i < found; i++)
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
+            .timeStamp = samples[i].timeStamp, .pid = samples[i].pid, .smUtil = samples[i].smUtil};
+    return NVML_SUCCESS;
+}
+
+/* ---- samples of the whole device ------------------------------------------------------------- */
+
+static nvmlReturn_t sampled_value(nvmlDevice_t device, nvmlSamplingType_t type, unsigned int *value)
+{
+    nvmlUtilization_t utilization;
+    switch (type) {
+    case NVML_TOTAL_POWER_SAMPLES:
+        return nvmlDeviceGetPowerUsage(device, value);
+    case NVML_PROCESSOR_CLK_SAMPLES:
+        return nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, value);
+    case NVML_MEMORY_CLK_SAMPLES:
+        return nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, value);
+    case NVML_ENC_UTILIZATION_SAMPLES:
+    case NVML_DEC_UTILIZATION_SAMPLES:
+        *value = 0;
+        return NVML_SUCCESS;
+    case NVML_GPU_UTILIZATION_SAMPLES:
+    case NVML_MEMORY_UTILIZATION_SAMPLES: {
+        nvmlReturn_t result = nvmlDeviceGetUtilizationRates(device, &utilization);
+        *value = type == NVML_GPU_UTILIZATION_SAMPLES ? utilization.gpu : utilization.memory;
+        return result;
+    }
+    default:
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+}
+
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+                                  unsigned long long since_us, nvmlValueType_t *value_type,
+                                  unsigned int *count, nvmlSample_t *samples)
+{
+    nvmlSample_t newest = {0};
+    NVML_CHECK(device, count);
+    NVML_CHECK(device, value_type);
+    if (samples && !*count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = sampled_value(device, type, &newest.sampleValue.uiVal);
+    if (result != NVML_SUCCESS)
+        return result;
+    struct sim_device_books *books = nvml_read_books(device);
+    if (!books)
+        return NVML_ERROR_MEMORY;
+    newest.timeStamp = window_end_us(device, books);
+    free(books);
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    if (newest.timeStamp <= since_us)
+        return NVML_ERROR_NOT_FOUND;
+    *count = 1;
+    if (samples)
+        *samples = newest;
+    return NVML_SUCCESS;
+}
+
+/* ---- engines that nothing uses --------------------------------------------------------------- */
+
+static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us)
+{
+    NVML_CHECK(device, percent);
+    NVML_CHECK(device, period_us);
+    *percent = 0;
+    *period_us = SIM_WINDOW_NS / NS_PER_US;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
+                                             unsigned int *period_us)
+{
+    return no_engine(device, percent, period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
+                                             unsigned int *period_us)
+{
+    return no_engine(device, percent, period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *percent,
+                                         unsigned int *period_us)
+{
+    return no_engine(device, percent, period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *percent,
+                                         unsigned int *period_us)
+{
+    return no_engine(device, percent, period_us);
+}

@@ -1,0 +1,50 @@
+"""The table of NVML's functions, NVIDIA's header and the simulated library name the same ones."""
+
+import re
+import subprocess
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from support import ROOT
+from support.headers import NVML
+
+ENTRIES = ROOT / "libvgpu/sim/nvml/entries.def"
+OURS = ROOT / "libvgpu/include/vgpu/nvml_api.h"
+
+
+def rows(*kinds: str) -> list[str]:
+    return re.findall(
+        rf"^(?:{'|'.join(kinds)})\((nvml\w+)\)$", ENTRIES.read_text(), flags=re.MULTILINE
+    )
+
+
+@pytest.mark.skipif(NVML.path is None, reason=f"no {NVML.header}: install {NVML.package}")
+def test_every_row_is_a_function_of_nvidias_header() -> None:
+    assert NVML.path is not None
+    declared = re.findall(r"DECLDIR\s+(?:char\s*\*)?\s*(nvml\w+)\s*\(", NVML.path.read_text())
+
+    assert set(rows("ENTRY", "ABSENT")) <= set(declared)
+
+
+def test_rows_stand_once_and_in_order() -> None:
+    table = rows("ENTRY", "ABSENT")
+
+    assert table == sorted(set(table))
+
+
+def test_what_is_done_is_what_is_declared() -> None:
+    declared = re.findall(
+        r"^(?:nvmlReturn_t|const char \*)\s*(nvml\w+)\(", OURS.read_text(), flags=re.MULTILINE
+    )
+
+    assert set(rows("ENTRY")) == set(declared)
+
+
+def test_the_library_exports_the_rows_and_nothing_else() -> None:
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", str(SIM_LIBRARY_DIR / "libnvidia-ml.so.1")],
+        capture_output=True, text=True, check=True, timeout=20,
+    ).stdout  # fmt: skip
+
+    assert {line.split()[-1] for line in listing.splitlines()} == set(rows("ENTRY", "ABSENT"))
