@@ -223,6 +223,7 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
         .busy_ns = state->busy_ns,
         .window_busy_ns = state->last_window_busy_ns,
         .window_ns = SIM_WINDOW_NS,
+        .window_end_ns = state->window_started_ns,
         .clock_ns = state->clock_ns,
         .compute_mode = state->compute_mode,
     };

@@ -70,6 +70,7 @@ struct sim_device_books {
     uint64_t busy_ns;      /* time during which anything ran */
     uint64_t window_busy_ns;
     uint64_t window_ns;
+    uint64_t window_end_ns; /* CLOCK_MONOTONIC at the end of the last whole window */
     uint64_t clock_ns;     /* CLOCK_MONOTONIC up to which this is true */
     uint32_t compute_mode; /* NVML's number */
     uint32_t client_count;

@@ -41,24 +41,10 @@ uint64_t nvml_wall_clock_us(uint64_t monotonic_ns)
     return ((uint64_t)kept_ns + monotonic_ns) / NS_PER_US;
 }
 
-static int read_window_start(struct sim_device *device, struct sim_state *state, void *argument)
+/* When the last whole window of `books` ended. */
+static uint64_t window_end_us(const struct sim_device_books *books)
 {
-    (void)device;
-    *(uint64_t *)argument = state->window_started_ns;
-    return 0;
-}
-
-/* When the last whole window of `books` ended. Windows follow one another without a gap, so that
- * the start of any of them, even of one behind these books, tells where they all end. */
-static uint64_t window_end_us(nvmlDevice_t device, const struct sim_device_books *books)
-{
-    uint64_t started_ns;
-    sim_device_transact(sim_machine_device(nvml.machine, device->machine_index), read_window_start,
-                        &started_ns, false);
-    int64_t window_ns = (int64_t)books->window_ns;
-    int64_t since_ns = (int64_t)(books->clock_ns - started_ns) % window_ns;
-    return nvml_wall_clock_us(books->clock_ns -
-                              (uint64_t)(since_ns < 0 ? since_ns + window_ns : since_ns));
+    return nvml_wall_clock_us(books->window_end_ns);
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
@@ -82,7 +68,7 @@ static unsigned int process_samples(nvmlDevice_t device, const struct sim_device
                                     nvmlProcessUtilizationSample_t *samples, unsigned int room)
 {
     unsigned int found = 0;
-    uint64_t at_us = window_end_us(device, books);
+    uint64_t at_us = window_end_us(books);
     for (uint32_t i = 0; i < books->client_count && at_us > since_us; i++) {
         const struct sim_client_books *client = &books->clients[i];
         if (!client->alive || !client->window_busy_ns)
@@ -184,7 +170,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
         return NVML_ERROR_MEMORY;
-    newest.timeStamp = window_end_us(device, books);
+    newest.timeStamp = window_end_us(books);
     free(books);
     *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
     if (newest.timeStamp <= since_us)
