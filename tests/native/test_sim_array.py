@@ -67,7 +67,10 @@ say(two=of(form(256, 256), 2), levels=levels, error=int(error),
     }  # fmt: skip
 
 
-def test_bytes_go_through_a_flat_array_and_pitched_memory(machine: Machine) -> None:
+@pytest.mark.parametrize("per_thread", ["0", "1"])  # twins of the default stream of each thread
+def test_bytes_go_through_a_flat_array_and_pitched_memory(
+    machine: Machine, per_thread: str
+) -> None:
     code = """
 width, height = 300, 40
 data = os.urandom(width * height)
@@ -83,7 +86,8 @@ codes = [
 say(codes=codes, padded=pitch > width, same=bytes(back) == data,
     part=bytes(part) == cut(data, width, height, (290, 37, 0), (7, 3, 1)))
 """
-    assert json.loads(run(machine, ARRAYS + code)) == {
+    env = {"CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM": per_thread}
+    assert json.loads(run(machine, ARRAYS + code, env)) == {
         "codes": [0, 0, 0, 0], "padded": True, "same": True, "part": True,
     }  # fmt: skip
 

@@ -87,6 +87,29 @@ say(counts=counts)
     assert said["counts"] == [10 * 64 * KIB, 128 * KIB, 4 * 64 * KIB]
 
 
+def test_threads_count_a_granule_once(machine: Machine) -> None:
+    code = """
+import threading
+context, address = open_context(), alloc(16 * MIB)
+start = threading.Barrier(4)
+def work(i):
+    check(cuda.cuCtxSetCurrent(context))
+    start.wait()
+    for at in range(0, 16 * MIB, 32 * KIB):
+        check(cuda.cuMemsetD8(address + at + i * 8 * KIB, i + 1, 8 * KIB))
+threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+check(cuda.cuCtxSynchronize())
+after, full = read(address, 16 * MIB), backed()
+check(cuda.cuMemFree(address))
+say(bytes=[after.count(i + 1) for i in range(4)], full=full, freed=backed())
+"""
+    assert json.loads(run(machine, PROGRAM + code)) == {
+        "bytes": [4 * MIB] * 4, "full": 16 * MIB, "freed": 0,
+    }  # fmt: skip
+
+
 def test_pools_arrays_and_managed_memory_count_as_well(machine: Machine) -> None:
     code = """
 from support.cuda_arrays import *

@@ -102,6 +102,8 @@ typedef enum CUmemcpy3DOperandType_enum {
 
 /* ---- structures ------------------------------------------------------------------------------ */
 
+#ifndef VGPU_CUDA_MEMCPY3D /* also what graphs take */
+#define VGPU_CUDA_MEMCPY3D
 typedef struct CUDA_MEMCPY3D_st {
     size_t srcXInBytes;
     size_t srcY;
@@ -129,6 +131,7 @@ typedef struct CUDA_MEMCPY3D_st {
     size_t Height;
     size_t Depth;
 } CUDA_MEMCPY3D;
+#endif
 
 typedef struct CUDA_MEMCPY3D_PEER_st {
     size_t srcXInBytes;

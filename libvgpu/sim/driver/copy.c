@@ -24,41 +24,45 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes)
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
 
-static uint64_t row_address(const struct region *region, uint64_t row, uint64_t slice)
-{
-    return region->address + slice * region->slice_pitch_bytes + row * region->pitch_bytes;
-}
-
-static void fill_row(unsigned char *target, uint64_t bytes, const struct graph_node *node)
+static void fill_row(unsigned char *target, const struct graph_node *node)
 {
     if (node->value_bytes == 1) {
-        memset(target, (int)node->value, bytes);
+        memset(target, (int)node->value, node->bytes);
         return;
     }
-    for (uint64_t at = 0; at + node->value_bytes <= bytes; at += node->value_bytes)
+    for (uint64_t at = 0; at + node->value_bytes <= node->bytes; at += node->value_bytes)
         memcpy(target + at, &node->value, node->value_bytes);
 }
 
 static void move_row(const struct graph_node *node, uint64_t row, uint64_t slice)
 {
-    uint64_t target = row_address(&node->target, row, slice);
-    uint64_t bytes = node->target.width_bytes;
+    const struct copy_rows *box = &node->box;
+    uint64_t target =
+        node->target + slice * box->target_slice_bytes + row * box->target_pitch_bytes;
+    uint64_t source =
+        node->source + slice * box->source_slice_bytes + row * box->source_pitch_bytes;
     if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-        memmove((void *)target, (const void *)row_address(&node->source, row, slice), bytes);
+        memmove((void *)target, (const void *)source, node->bytes);
     else if (node->value)
-        fill_row((unsigned char *)target, bytes, node);
+        fill_row((unsigned char *)target, node);
     else
-        backing_clear(target, bytes);
+        backing_clear(target, node->bytes);
 }
 
 static CUresult move(const struct graph_node *node)
 {
+    struct region target = {.address = node->target,
+                            .width_bytes = node->bytes,
+                            .rows = node->box.rows,
+                            .slices = node->box.slices,
+                            .pitch_bytes = node->box.target_pitch_bytes,
+                            .slice_pitch_bytes = node->box.target_slice_bytes};
     bool zeroes = node->type == CU_GRAPH_NODE_TYPE_MEMSET && !node->value;
-    CUresult result = zeroes ? CUDA_SUCCESS : backing_claim(&node->target);
+    CUresult result = zeroes ? CUDA_SUCCESS : backing_claim(&target);
     if (result != CUDA_SUCCESS)
         return result;
-    for (uint64_t slice = 0; slice < node->target.slices; slice++)
-        for (uint64_t row = 0; row < node->target.rows; row++)
+    for (uint64_t slice = 0; slice < node->box.slices; slice++)
+        for (uint64_t row = 0; row < node->box.rows; row++)
             move_row(node, row, slice);
     return CUDA_SUCCESS;
 }
@@ -73,7 +77,6 @@ static void run(const struct graph_node *node)
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */
 static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint32_t kind, bool wait)
 {
-    node->run = run;
     if (stream->capture)
         return wait ? capture_refuse(stream) : capture_add(stream, node);
     CUresult result = move(node);
@@ -94,32 +97,60 @@ static const struct driver_device *device_holding(const struct region *region)
     return found.pool ? found.pool->device : found.context->device;
 }
 
-CUresult copy_issue(struct CUstream_st *stream, const struct region *target,
-                    const struct region *source, bool wait)
+uint32_t copy_describe(const struct driver_device *device, const struct region *target,
+                       const struct region *source, struct graph_node *node, bool *with_host)
 {
-    const struct sim_profile *profile = &stream->context->device->identity->profile;
+    const struct sim_profile *profile = &device->identity->profile;
     const struct driver_device *to = device_holding(target), *from = device_holding(source);
     bool inside = to && to == from;
     uint64_t bytes = region_bytes(target);
-    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
-                              .target = *target,
-                              .source = *source,
-                              .cost_ns = inside ? device_copy_cost_ns(profile, bytes)
-                                                : transfer_cost_ns(profile, bytes)};
+    *node = (struct graph_node){
+        .type = CU_GRAPH_NODE_TYPE_MEMCPY,
+        .run = run,
+        .target = target->address,
+        .source = source->address,
+        .bytes = target->width_bytes,
+        .box = {target->rows, target->slices, target->pitch_bytes, target->slice_pitch_bytes,
+                source->pitch_bytes, source->slice_pitch_bytes},
+        .cost_ns = inside ? device_copy_cost_ns(profile, bytes) : transfer_cost_ns(profile, bytes),
+    };
+    *with_host = !(to && from);
+    return inside ? SIM_OPERATION_MEMORY : SIM_OPERATION_TRANSFER;
+}
+
+CUresult copy_issue(struct CUstream_st *stream, const struct region *target,
+                    const struct region *source, bool wait)
+{
+    struct graph_node node;
+    bool with_host;
+    uint32_t kind = copy_describe(stream->context->device, target, source, &node, &with_host);
     /* a copy between devices does not hold up the host, even in its synchronous form */
-    return issue(stream, &node, inside ? SIM_OPERATION_MEMORY : SIM_OPERATION_TRANSFER,
-                 wait && !(to && from));
+    return issue(stream, &node, kind, wait && with_host);
+}
+
+void fill_describe(const struct driver_device *device, const struct region *target,
+                   unsigned int value, unsigned int value_bytes, struct graph_node *node)
+{
+    *node = (struct graph_node){
+        .type = CU_GRAPH_NODE_TYPE_MEMSET,
+        .run = run,
+        .target = target->address,
+        .bytes = target->width_bytes,
+        .box = {.rows = target->rows,
+                .slices = target->slices,
+                .target_pitch_bytes = target->pitch_bytes,
+                .target_slice_bytes = target->slice_pitch_bytes},
+        .value = value,
+        .value_bytes = value_bytes,
+        .cost_ns = device_copy_cost_ns(&device->identity->profile, region_bytes(target)),
+    };
 }
 
 CUresult fill_issue(struct CUstream_st *stream, const struct region *target, unsigned int value,
                     unsigned int value_bytes)
 {
-    const struct sim_profile *profile = &stream->context->device->identity->profile;
-    struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_MEMSET,
-                              .target = *target,
-                              .value = value,
-                              .value_bytes = value_bytes,
-                              .cost_ns = device_copy_cost_ns(profile, region_bytes(target))};
+    struct graph_node node;
+    fill_describe(stream->context->device, target, value, value_bytes, &node);
     return issue(stream, &node, SIM_OPERATION_MEMORY, false);
 }
 

@@ -4,6 +4,12 @@
 
 #include "driver.h"
 
+/* The node of a copy, as a graph keeps it, and whether host memory takes part; returns the kind of
+ * operation that it is (SIM_OPERATION_...). `device` is the one that runs it. */
+uint32_t copy_describe(const struct driver_device *device, const struct region *target,
+                       const struct region *source, struct graph_node *node, bool *with_host);
+void fill_describe(const struct driver_device *device, const struct region *target,
+                   unsigned int value, unsigned int value_bytes, struct graph_node *node);
 /* Copies between two regions of the same extent, whose addresses are good. `wait`: for the end
  * where the host has a part in it. */
 CUresult copy_issue(struct CUstream_st *stream, const struct region *target,
@@ -30,6 +36,8 @@ struct copy_extent {
 /* Finds the region of an operand; CUDA_ERROR_INVALID_VALUE where it lies outside. */
 CUresult copy_resolve(const struct copy_operand *operand, const struct copy_extent *extent,
                       struct region *region);
+/* Finds both regions of a box that is not empty. */
+CUresult copy_resolve_box(const CUDA_MEMCPY3D *box, struct region *target, struct region *source);
 CUresult copy_between(struct CUstream_st *stream, const struct copy_operand *target,
                       const struct copy_operand *source, const struct copy_extent *extent,
                       bool wait);

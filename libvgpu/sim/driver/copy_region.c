@@ -70,14 +70,6 @@ CUresult copy_between(struct CUstream_st *stream, const struct copy_operand *tar
     return result == CUDA_SUCCESS ? copy_issue(stream, &to, &from, wait) : result;
 }
 
-static CUresult copy(const struct copy_operand *target, const struct copy_operand *source,
-                     const struct copy_extent *extent, CUstream handle, bool wait)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    return result == CUDA_SUCCESS ? copy_between(stream, target, source, extent, wait) : result;
-}
-
 /* ---- in two dimensions ----------------------------------------------------------------------- */
 
 static uint64_t address_of(CUmemorytype type, const void *host, CUdeviceptr device)
@@ -85,7 +77,7 @@ static uint64_t address_of(CUmemorytype type, const void *host, CUdeviceptr devi
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)host : device;
 }
 
-static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream stream, bool wait)
+static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream handle, bool wait)
 {
     if (!box)
         return CUDA_ERROR_INVALID_VALUE;
@@ -106,7 +98,9 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream stream, bool wait)
         .pitch_bytes = box->srcPitch,
     };
     struct copy_extent extent = {box->WidthInBytes, box->Height, 1};
-    return copy(&target, &source, &extent, stream, wait);
+    struct CUstream_st *stream;
+    CUresult result = stream_resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? copy_between(stream, &target, &source, &extent, wait) : result;
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *box)
@@ -130,7 +124,7 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *box, CUstream stream)
  * ones. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "one layout");
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *box, CUstream stream, bool wait)
+CUresult copy_resolve_box(const CUDA_MEMCPY3D *box, struct region *to, struct region *from)
 {
     if (box->srcLOD || box->dstLOD)
         return CUDA_ERROR_INVALID_VALUE;
@@ -155,7 +149,19 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *box, CUstream stream, bool wait)
         .height = box->srcHeight,
     };
     struct copy_extent extent = {box->WidthInBytes, box->Height, box->Depth};
-    return copy(&target, &source, &extent, stream, wait);
+    CUresult result = copy_resolve(&target, &extent, to);
+    return result == CUDA_SUCCESS ? copy_resolve(&source, &extent, from) : result;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *box, CUstream handle, bool wait)
+{
+    struct CUstream_st *stream;
+    struct region target, source;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS || !box->WidthInBytes || !box->Height || !box->Depth)
+        return result;
+    result = copy_resolve_box(box, &target, &source);
+    return result == CUDA_SUCCESS ? copy_issue(stream, &target, &source, wait) : result;
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *box)

@@ -188,13 +188,20 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
 CUresult context_wait(struct CUctx_st *context);
 
 /* capture.c */
+struct copy_rows {
+    uint64_t rows, slices;
+    uint64_t target_pitch_bytes, target_slice_bytes;
+    uint64_t source_pitch_bytes, source_slice_bytes;
+};
 struct graph_node {
     CUgraphNodeType type;
     uint64_t cost_ns;
     uint32_t kernels;
     struct CUgraph_st *graph;
     void (*run)(const struct graph_node *node); /* the part that moves bytes, at each launch */
-    struct region target, source;               /* of the same extent */
+    CUdeviceptr target, source;
+    uint64_t bytes;       /* of a copy or fill: of each row */
+    struct copy_rows box; /* and how its rows lie */
     unsigned int value, value_bytes;
     struct graph_node *next;
 };
