@@ -180,15 +180,6 @@ typedef enum CUstreamBatchMemOpType_enum {
     CU_STREAM_MEM_OP_BARRIER = 6,
 } CUstreamBatchMemOpType;
 
-typedef enum CUflushGPUDirectRDMAWritesTarget_enum {
-    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX = 0,
-} CUflushGPUDirectRDMAWritesTarget;
-
-typedef enum CUflushGPUDirectRDMAWritesScope_enum {
-    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER = 100,
-    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES = 200,
-} CUflushGPUDirectRDMAWritesScope;
-
 typedef enum CUatomicOperation_enum {
     CU_ATOMIC_OPERATION_INTEGER_ADD = 0,
     CU_ATOMIC_OPERATION_FLOAT_MAX = 12,
@@ -410,8 +401,6 @@ CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                           const CUatomicOperation *operations, unsigned int count,
                                           CUdevice source, CUdevice target);
-CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
-                                    CUflushGPUDirectRDMAWritesScope scope);
 CUresult cuProfilerStart(void);
 CUresult cuProfilerStop(void);
 

@@ -24,6 +24,7 @@
 #define DRIVER_MAX_BLOCK_THREADS 1024
 #define DRIVER_STATIC_SHARED_BYTES 49152
 #define DRIVER_WARP_THREADS 32
+#define DRIVER_LINEAR_TEXTURE_ELEMENTS (1 << 28)
 
 #define MAGIC_CONTEXT 0x7478746e6f637569ull
 #define MAGIC_STREAM 0x6d61657274737569ull
@@ -55,10 +56,9 @@ struct stream_settings {
  * another id after a reset: what was kept under another one counts as nothing. */
 struct context_settings {
     unsigned long long context_id;
-    unsigned int attached;         /* by cuCtxAttach */
-    bool green;                    /* part of a green context, which alone ends it */
-    CUdeviceptr limit_memory[2];   /* what the printf buffer and the heap take beyond the default */
-    unsigned int shared_bank_size; /* CUsharedconfig */
+    unsigned int attached;       /* by cuCtxAttach */
+    bool green;                  /* part of a green context, which alone ends it */
+    CUdeviceptr limit_memory[2]; /* what the printf buffer and the heap take beyond the default */
 };
 
 struct CUstream_st {
@@ -140,6 +140,10 @@ void mps_client_configure(void);
 /* context.c */
 CUresult context_current(struct CUctx_st **context);
 struct driver_device *device_of(CUdevice ordinal);
+
+/* context_info.c, context_limits.c */
+CUresult context_given_or_current(CUcontext given, struct CUctx_st **context);
+struct context_settings *context_settings_of(struct CUctx_st *context);
 
 /* memory.c */
 enum allocation_kind {

@@ -53,6 +53,7 @@ static CUresult write_cluster(struct CUfunc_st *function, struct function_settin
     if (value < 0)
         return CUDA_ERROR_INVALID_VALUE;
     settings->cluster[axis] = value;
+    function->clusters = true;
     return CUDA_SUCCESS;
 }
 

@@ -70,7 +70,7 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
         !launch->params && !launch->extra)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_bounds(function, launch, threads);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && (function->clusters || launch->cluster[0]))
         result = cluster_check(function, device, launch);
     if (result != CUDA_SUCCESS)
         return result;

@@ -35,6 +35,7 @@ struct CUfunc_st {
     bool spins;                /* its first argument is nanoseconds of GPU work */
     bool loaded;               /* as lazy loading shows it; it changes nothing else */
     bool cluster_must_be_set;  /* the code asks for clusters and leaves their size open */
+    bool clusters;             /* the code or a setting asks for clusters */
     uint32_t parameter_count;  /* or PARAMETERS_UNKNOWN */
     uint32_t max_threads;      /* of a block, by launch bounds and registers */
     uint32_t required_threads; /* of a block, all axes; 0: any number */

@@ -240,6 +240,7 @@ static int read_entry(struct reader *reader)
     }
     if (!error && *reader->at == '{')
         read_body(reader, function);
+    function->clusters = function->required_cluster[0] || function->cluster_must_be_set;
     if (function->required_cluster[0])
         function->cluster_must_be_set = false;
     function_bound_threads(function, max_threads);
