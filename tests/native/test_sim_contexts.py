@@ -170,6 +170,9 @@ sms = [check(cuda.cuGreenCtxGetDevResource(green, SM)).sm.smCount,
        check(cuda.cuCtxGetDevResource(as_context, SM)).sm.smCount,
        check(cuda.cuCtxGetDevResource(context, SM)).sm.smCount]
 belongs = int(check(cuda.cuStreamGetGreenCtx(stream))) == int(green)
+both = [int(each) for each in check(cuda.cuStreamGetCtx_v2(stream))]
+plain = [int(each) for each in check(cuda.cuStreamGetCtx_v2(0))]
+belongs = belongs and both == [int(context), int(green)] and plain == [int(context), 0]
 check(cuda.cuGreenCtxDestroy(green))
 say(cost=cost, current=current, blocking=blocking, launch=launch, events=events, sms=sms,
     belongs=belongs, left=before - free(), handle=int(cuda.cuGreenCtxDestroy(0)[0]))

@@ -119,6 +119,12 @@ say(waits=waits)
     assert said(machine, code) == {"waits": NOT_READY}
 
 
+def test_a_program_may_end_while_a_stream_waits(machine: Machine) -> None:
+    assert said(
+        machine, "check(cuda.cuStreamWaitValue32(stream, word, 1, EQ)); say(w=query())"
+    ) == {"w": NOT_READY}
+
+
 def test_words_that_are_none_are_refused(machine: Machine) -> None:
     code = """
 managed = int(check(cuda.cuMemAllocManaged(4096, 1)))

@@ -18,6 +18,9 @@
 #define FETCH_DEFAULT_BYTES 64
 #define FETCH_MOST_BYTES 128
 
+/* Guards what buffers took; taken before memory_mutex, and never held across a wait. */
+static pthread_mutex_t limits_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 struct context_settings *context_settings_of(struct CUctx_st *context)
 {
     if (context->settings.context_id != context->id)
@@ -59,16 +62,18 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 static CUresult back_buffer(struct CUctx_st *context, CUdeviceptr *memory, size_t bytes,
                             size_t default_bytes)
 {
+    CUresult result = CUDA_SUCCESS;
     CUdeviceptr taken = 0;
-    if (bytes > default_bytes) {
-        CUresult result =
-            memory_allocate(context, bytes - default_bytes, ALLOCATION_DEVICE, &taken);
-        if (result != CUDA_SUCCESS)
-            return result;
-    }
-    if (*memory)
-        memory_free(context, *memory, false);
+    if (bytes > default_bytes)
+        result = memory_allocate(context, bytes - default_bytes, ALLOCATION_DEVICE, &taken);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&limits_mutex);
+    CUdeviceptr before = *memory;
     *memory = taken;
+    pthread_mutex_unlock(&limits_mutex);
+    if (before)
+        memory_free(context, before, false);
     return CUDA_SUCCESS;
 }
 

@@ -79,7 +79,8 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
             (uint64_t)resident_blocks(profile, function, (uint32_t)threads, launch->shared_bytes) *
                 profile->sm_count)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    function->loaded = true;
+    if (!function->loaded) /* written once: launches of several threads share the line */
+        function->loaded = true;
     if (function->spins)
         return read_first_argument(function, launch, cost_ns);
     uint64_t at_once = (uint64_t)profile->sm_count * profile->threads_per_sm;

@@ -12,7 +12,7 @@
 #include "twins.h"
 
 #define MIN_SLEEP_NS 10000
-#define MAX_SLEEP_NS 500000
+#define MAX_SLEEP_NS 640000
 #define MAX_BATCH 256
 #define CONDITION_MASK 3u
 
