@@ -198,7 +198,7 @@ say(found=names(load(bundle)))
 
 def test_fat_binaries_come_wrapped_packed_and_damaged(machine: Machine) -> None:
     code = """
-text = ptx(kernel("packed") + " " * 400) + bytes(50)
+text = ptx(kernel("packed" + "d" * 300) + "// " + "no repetition " * 30)
 packed = fatbin((PTX_KIND, 90, text), flags=LZ4)
 plain = fatbin((PTX_KIND, 90, ptx(kernel("wrapped"))))
 held = ctypes.create_string_buffer(plain)
@@ -212,7 +212,8 @@ say(wrapped=names(check(cuda.cuModuleLoadFatBinary(wrapper))),
     header=refusal(plain[:6] + b"\\2\\0" + plain[8:]))
 """
     assert said(machine, code) == {
-        "wrapped": ["wrapped"], "packed": ["packed"], "zstd": NOT_SUPPORTED, "newer": NO_BINARY,
+        "wrapped": ["wrapped"], "packed": ["packed" + "d" * 300], "zstd": NOT_SUPPORTED,
+        "newer": NO_BINARY,
         "other": NO_BINARY, "damaged": INVALID_IMAGE, "header": INVALID_IMAGE,
     }  # fmt: skip
 
@@ -308,7 +309,8 @@ def link(*inputs):
     return state, codes
 user = ptx(".extern .global .b8 big[1048576];" + kernel("uses", ".reqntid 32, 2, 1",
            ".shared .b8 own[100]; ret;"))
-owner = ptx(".visible .global .b8 big[1048576];")
+owner = ptx(".visible .global .b8 big[1048576];"
+            ".visible .entry gap(.param .u32 a, .param .u64 b) { ret; }")
 ptx_kind, cubin_kind = KIND.CU_JIT_INPUT_PTX, KIND.CU_JIT_INPUT_CUBIN
 state, codes = link((user, ptx_kind), (owner, ptx_kind), (cubin(), cubin_kind))
 image, size = check(cuda.cuLinkComplete(state))
@@ -324,12 +326,13 @@ twice = link((owner, ptx_kind), (owner, ptx_kind))[1]
 host = link((owner, KIND.CU_JIT_INPUT_OBJECT))[1]
 say(codes=codes, names=names(module), taken=taken,
     parameters=[check(cuda.cuFuncGetParamInfo(work, i)) for i in range(2)],
+    gap=check(cuda.cuFuncGetParamInfo(check(cuda.cuModuleGetFunction(module, b"gap")), 1)),
     shared=attribute_of(uses, "SHARED_SIZE_BYTES"), threads=attribute_of(work,
     "MAX_THREADS_PER_BLOCK"), alone=int(cuda.cuLinkComplete(alone)[0]), twice=twice, host=host)
 """
     assert said(machine, code) == {
-        "codes": [0, 0, 0], "names": ["uses", "work"], "taken": 5 * MIB + 512,
-        "parameters": [[0, 8], [8, 4]], "shared": 100, "threads": 256, "alone": INVALID_IMAGE,
+        "codes": [0, 0, 0], "names": ["gap", "uses", "work"], "taken": 5 * MIB + 512,
+        "parameters": [[0, 8], [8, 4]], "gap": [8, 8], "shared": 100, "threads": 256, "alone": INVALID_IMAGE,
         "twice": [0, INVALID_IMAGE], "host": [NOT_SUPPORTED],
     }  # fmt: skip
 

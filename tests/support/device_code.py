@@ -1,5 +1,6 @@
 """Images of device code for tests: PTX texts, small cubins and fat binaries made of them."""
 
+import re
 import struct
 
 PTX_KIND, ELF_KIND = 1, 2
@@ -29,11 +30,11 @@ def _entry(kind: int, architecture: int, payload: bytes, flags: int, unpacked: i
 def fatbin(*images: tuple[int, int, bytes], flags: int = 0) -> bytes:
     """Returns a bundle of ``(kind, architecture, image)``.
 
-    With the flag ``LZ4`` each image is packed, as literals alone.
+    With the flag ``LZ4`` each image is packed.
     """
     entries = b""
     for kind, architecture, image in images:
-        payload = lz4_literals(image) if flags & LZ4 else image
+        payload = lz4_block(image) if flags & LZ4 else image
         entries += _entry(kind, architecture, payload, flags, len(image) if flags else 0)
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
 
@@ -45,17 +46,19 @@ def _lz4_length(length: int) -> tuple[int, bytes]:
     return 15, b"\xff" * more + bytes([rest])
 
 
-def lz4_literals(image: bytes) -> bytes:
-    """Returns one block: a run, a copy of its last byte if that repeats, and another run."""
-    same = len(image) - len(image.rstrip(image[-1:]))
-    head, copy = len(image) - same + 1, same - 1 - 5
-    if copy < 4:
+def lz4_block(image: bytes) -> bytes:
+    """Returns one block: a run, a copy of its last byte where one repeats, and another run."""
+    repeated = re.search(rb"(.)\1{8,}", image, flags=re.S)
+    if repeated is None:
         high, more = _lz4_length(len(image))
         return bytes([high << 4]) + more + image
-    high, more = _lz4_length(head)
-    low, further = _lz4_length(copy - 4)
-    block = bytes([high << 4 | low]) + more + image[:head] + struct.pack("<H", 1) + further
-    return block + bytes([5 << 4]) + image[-5:]
+    start, end = repeated.span()
+    last, behind = _lz4_length(len(image) - end)
+    tail = bytes([last << 4]) + behind + image[end:]
+    high, more = _lz4_length(start + 1)
+    low, further = _lz4_length(end - start - 1 - 4)
+    head = bytes([high << 4 | low]) + more + image[: start + 1]
+    return head + struct.pack("<H", 1) + further + tail
 
 
 def attribute(number: int, data: bytes) -> bytes:
