@@ -1,10 +1,14 @@
 """cuGetProcAddress of the simulated driver: name, version and flags give one ABI."""
 
 import ctypes
+import json
+from pathlib import Path
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import PROFILES, Machine
+from support.sim_programs import run
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
 SUCCESS, SYMBOL_NOT_FOUND, VERSION_NOT_SUFFICIENT = 0, 1, 2
@@ -92,3 +96,48 @@ def test_nothing_works_before_initialisation(library: ctypes.CDLL) -> None:
     count = ctypes.c_int()
 
     assert library.cuDeviceGetCount(ctypes.byref(count)) == 3
+
+
+ASK = """
+library = ctypes.CDLL("libcuda.so.1")
+def ask(name, version, flags=0):
+    function, status = ctypes.c_void_p(), ctypes.c_int(-1)
+    result = library.cuGetProcAddress_v2(name.encode(), ctypes.byref(function), version,
+                                         ctypes.c_uint64(flags), ctypes.byref(status))
+    symbols = [name, name + "_v2", name + "_v3", name + "_v4", name + "_v2_ptsz", name + "_ptsz"]
+    found = [each for each in symbols if function.value and hasattr(library, each) and
+             ctypes.cast(getattr(library, each), ctypes.c_void_p).value == function.value]
+    return [result, found[0] if found else None, status.value]
+"""
+
+
+@pytest.mark.parametrize(
+    ("driver", "newest_context", "green", "elapsed"),
+    [
+        (11080, "cuCtxCreate_v3", SYMBOL_NOT_FOUND, "cuEventElapsedTime"),
+        (12040, "cuCtxCreate_v3", SUCCESS, "cuEventElapsedTime"),
+        (12080, "cuCtxCreate_v4", SUCCESS, "cuEventElapsedTime_v2"),
+        (13000, "cuCtxCreate_v4", SUCCESS, "cuEventElapsedTime_v2"),
+    ],
+)
+def test_a_driver_knows_what_its_version_knew(
+    tmp_path: Path, driver: int, newest_context: str, green: int, elapsed: str
+) -> None:
+    machine = Machine.create([PROFILES["t4"]], tmp_path / "m", driver_version=driver)
+    code = f"""
+say(version=check(cuda.cuDriverGetVersion()), newest=ask("cuCtxCreate", {driver}),
+    old=ask("cuCtxCreate", 3020), green=ask("cuGreenCtxCreate", {driver})[2],
+    wait=[ask("cuStreamWaitValue32", 8000)[1], ask("cuStreamWaitValue32", 11070)[1],
+          ask("cuStreamWaitValue32", 11070, 2)[1]],
+    elapsed=ask("cuEventElapsedTime", {driver})[1], newer=ask("cuInit", {driver + 10})[0],
+    early=ask("cuLibraryLoadData", 11080)[2], suffix=ask("cuMemAlloc_v2", {driver})[2])
+"""
+    assert json.loads(run(machine, ASK + code)) == {
+        "version": driver, "newest": [0, newest_context, SUCCESS],
+        "old": [0, "cuCtxCreate_v2", SUCCESS], "green": green,
+        "wait": [f"cuStreamWaitValue32{suffix}" for suffix in ("", "_v2", "_v2_ptsz")],
+        "elapsed": elapsed,
+        "newer": INVALID_VALUE,
+        "early": SYMBOL_NOT_FOUND if driver < 12000 else VERSION_NOT_SUFFICIENT,
+        "suffix": SYMBOL_NOT_FOUND,
+    }  # fmt: skip

@@ -69,6 +69,7 @@ CUDA = Interface(
     ours=(
         "vgpu/cuda_api.h",
         "vgpu/cuda_array.h",
+        "vgpu/cuda_calls.h",
     ),
     guard="VGPU_WITH_CUDA_H",
     constant=r"CU\w+",

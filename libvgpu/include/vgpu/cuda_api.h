@@ -92,6 +92,9 @@
     X(CUDA_ERROR_TIMEOUT, 909, "timed out") \
     X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, "the graph's form changed too much") \
     X(CUDA_ERROR_EXTERNAL_DEVICE, 911, "an external device failed") \
+    X(CUDA_ERROR_INVALID_CLUSTER_SIZE, 912, "the blocks do not make such clusters") \
+    X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "a resource of this type is not allowed here") \
+    X(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, 915, "these resources do not go together") \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 #define VGPU_CURESULT_ENUM(name, value, words) name = value,

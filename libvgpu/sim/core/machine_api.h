@@ -71,8 +71,8 @@ struct sim_device_books {
     uint64_t window_busy_ns;
     uint64_t window_ns;
     uint64_t window_end_ns; /* CLOCK_MONOTONIC at the end of the last whole window */
-    uint64_t clock_ns;     /* CLOCK_MONOTONIC up to which this is true */
-    uint32_t compute_mode; /* NVML's number */
+    uint64_t clock_ns;      /* CLOCK_MONOTONIC up to which this is true */
+    uint32_t compute_mode;  /* NVML's number */
     uint32_t client_count;
     struct sim_client_books clients[256];
 };

@@ -13,7 +13,7 @@ CUresult cuCtxGetDevice(CUdevice *device)
     return CUDA_SUCCESS;
 }
 
-static CUresult given_or_current(CUcontext given, struct CUctx_st **context)
+CUresult context_given_or_current(CUcontext given, struct CUctx_st **context)
 {
     if (!given)
         return context_current(context);
@@ -29,7 +29,7 @@ static CUresult given_or_current(CUcontext given, struct CUctx_st **context)
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given)
 {
     struct CUctx_st *context;
-    CUresult result = given_or_current(given, &context);
+    CUresult result = context_given_or_current(given, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!device)
@@ -52,7 +52,7 @@ CUresult context_wait(struct CUctx_st *context)
 CUresult cuCtxSynchronize_v2(CUcontext given)
 {
     struct CUctx_st *context;
-    CUresult result = given_or_current(given, &context);
+    CUresult result = context_given_or_current(given, &context);
     if (result == CUDA_SUCCESS)
         result = capture_check_unsafe();
     return result == CUDA_SUCCESS ? context_wait(context) : result;
@@ -78,7 +78,7 @@ CUresult cuCtxGetFlags(unsigned int *flags)
 CUresult cuCtxGetId(CUcontext given, unsigned long long *id)
 {
     struct CUctx_st *context;
-    CUresult result = given_or_current(given, &context);
+    CUresult result = context_given_or_current(given, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!id)
@@ -90,38 +90,12 @@ CUresult cuCtxGetId(CUcontext given, unsigned long long *id)
 CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version)
 {
     struct CUctx_st *context;
-    CUresult result = given_or_current(given, &context);
+    CUresult result = context_given_or_current(given, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     *version = 3020; /* of the context interface, as the driver has said since */
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
-{
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
-    if ((unsigned int)limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    *value = context->limits[limit];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if ((unsigned int)limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    context->limits[limit] = value; /* remembered; what it takes of the device is not charged */
     return CUDA_SUCCESS;
 }
 
@@ -155,4 +129,74 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config)
     struct CUctx_st *context;
     (void)config; /* a wish */
     return context_current(&context);
+}
+
+CUresult cuCtxSetFlags(unsigned int flags)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+/* How many SMs the context may use: as an MPS client its share of them. */
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!affinity)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    uint32_t count = context->device->identity->profile.sm_count;
+    uint32_t percentage = context->device->percentage ? context->device->percentage : 100;
+    affinity->type = type;
+    affinity->param.smCount.val = (count * percentage + 99) / 100;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxResetPersistingL2Cache(void)
+{
+    struct CUctx_st *context;
+    return context_current(&context); /* caches are not modelled */
+}
+
+/* ---- events of a whole context --------------------------------------------------------------- */
+
+/* The default stream stands for the context: its work comes after that of all streams that are not
+ * CU_STREAM_NON_BLOCKING, and theirs after its. */
+static CUresult on_default_stream(struct CUctx_st *context, CUevent event, bool record)
+{
+    if (!event || event->magic != MAGIC_EVENT)
+        return CUDA_ERROR_INVALID_HANDLE;
+    /* a green context shares the events of the primary one */
+    if (record && event->context != context && !context_settings_of(context)->green)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return record ? cuEventRecord(event, &context->legacy)
+                  : cuStreamWaitEvent(&context->legacy, event, 0);
+}
+
+static CUresult with_event(CUcontext given, CUevent event, bool record)
+{
+    struct CUctx_st *context;
+    CUresult result = context_given_or_current(given, &context);
+    return result == CUDA_SUCCESS ? on_default_stream(context, event, record) : result;
+}
+
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
+{
+    return with_event(context, event, true);
+}
+
+CUresult cuCtxWaitEvent(CUcontext context, CUevent event)
+{
+    return with_event(context, event, false);
 }

@@ -5,9 +5,7 @@
 
 #include "driver.h"
 
-#define WARP_THREADS 32
 #define REGISTERS_PER_SM 65536
-#define RESERVED_SHARED_BYTES 1024
 
 struct driver_device *device_of(CUdevice ordinal)
 {
@@ -92,87 +90,6 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
     return result;
 }
 
-static int compute_mode_of(struct driver_device *device)
-{
-    struct sim_device_books *books = malloc(sizeof *books);
-    int mode = 0;
-    if (books && sim_machine_books(driver.machine, device->device->index, books) == 0)
-        mode = (int)books->compute_mode;
-    free(books);
-    return mode;
-}
-
-CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal)
-{
-    DRIVER_CHECK();
-    struct driver_device *device = device_of(ordinal);
-    if (!value || (int)attribute < 1)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    const struct sim_profile *profile = &device->identity->profile;
-    switch (attribute) {
-#define IS(name, expression) \
-    case CU_DEVICE_ATTRIBUTE_##name: \
-        *value = (int)(expression); \
-        return CUDA_SUCCESS;
-        IS(MAX_THREADS_PER_BLOCK, DRIVER_MAX_BLOCK_THREADS)
-        IS(MAX_BLOCK_DIM_X, 1024)
-        IS(MAX_BLOCK_DIM_Y, 1024)
-        IS(MAX_BLOCK_DIM_Z, 64)
-        IS(MAX_GRID_DIM_X, 0x7fffffff)
-        IS(MAX_GRID_DIM_Y, 65535)
-        IS(MAX_GRID_DIM_Z, 65535)
-        IS(MAX_SHARED_MEMORY_PER_BLOCK, DRIVER_STATIC_SHARED_BYTES)
-        IS(TOTAL_CONSTANT_MEMORY, 65536)
-        IS(WARP_SIZE, WARP_THREADS)
-        IS(MAX_PITCH, 0x7fffffff)
-        IS(MAX_REGISTERS_PER_BLOCK, REGISTERS_PER_SM)
-        IS(CLOCK_RATE, profile->clock_khz)
-        IS(TEXTURE_ALIGNMENT, 512)
-        IS(GPU_OVERLAP, 1)
-        IS(MULTIPROCESSOR_COUNT, profile->sm_count)
-        IS(CAN_MAP_HOST_MEMORY, 1)
-        IS(COMPUTE_MODE, compute_mode_of(device))
-        IS(CONCURRENT_KERNELS, 1)
-        IS(ECC_ENABLED, 1)
-        IS(PCI_BUS_ID, device->identity->pci_bus)
-        IS(PCI_DEVICE_ID, 0)
-        IS(MEMORY_CLOCK_RATE, profile->memory_clock_khz)
-        IS(GLOBAL_MEMORY_BUS_WIDTH, profile->memory_bus_bits)
-        IS(L2_CACHE_SIZE, profile->l2_bytes)
-        IS(MAX_THREADS_PER_MULTIPROCESSOR, profile->threads_per_sm)
-        IS(ASYNC_ENGINE_COUNT, 2)
-        IS(UNIFIED_ADDRESSING, 1)
-        IS(TEXTURE_PITCH_ALIGNMENT, 32)
-        IS(COMPUTE_CAPABILITY_MAJOR, profile->compute_major)
-        IS(COMPUTE_CAPABILITY_MINOR, profile->compute_minor)
-        IS(STREAM_PRIORITIES_SUPPORTED, 1)
-        IS(GLOBAL_L1_CACHE_SUPPORTED, 1)
-        IS(LOCAL_L1_CACHE_SUPPORTED, 1)
-        IS(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, profile->shared_bytes_per_sm)
-        IS(MAX_REGISTERS_PER_MULTIPROCESSOR, REGISTERS_PER_SM)
-        IS(MANAGED_MEMORY, 1)
-        IS(SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2)
-        IS(COMPUTE_PREEMPTION_SUPPORTED, 1)
-        IS(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1)
-        IS(COOPERATIVE_LAUNCH, 1)
-        IS(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, profile->shared_bytes_per_block)
-        IS(HOST_REGISTER_SUPPORTED, 1)
-        IS(MAX_BLOCKS_PER_MULTIPROCESSOR, profile->blocks_per_sm)
-        IS(RESERVED_SHARED_MEMORY_PER_BLOCK, RESERVED_SHARED_BYTES)
-        IS(MEMORY_POOLS_SUPPORTED, 1)
-        IS(CLUSTER_LAUNCH, 0)
-        IS(NUMA_ID, -1)
-        IS(HOST_NUMA_ID, device->identity->numa_node)
-        IS(MPS_ENABLED, device->percentage != 0)
-#undef IS
-    default: /* what this driver does not do, the real one may answer with no as well */
-        *value = 0;
-        return CUDA_SUCCESS;
-    }
-}
-
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 {
     DRIVER_CHECK();
@@ -198,7 +115,7 @@ CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device)
         .maxGridSize = {0x7fffffff, 65535, 65535},
         .sharedMemPerBlock = DRIVER_STATIC_SHARED_BYTES,
         .totalConstantMemory = 65536,
-        .SIMDWidth = WARP_THREADS,
+        .SIMDWidth = DRIVER_WARP_THREADS,
         .memPitch = 0x7fffffff,
         .regsPerBlock = REGISTERS_PER_SM,
         .clockRate = (int)device_of(device)->identity->profile.clock_khz,
@@ -233,4 +150,61 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
             return CUDA_SUCCESS;
         }
     return CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* The same for all formats here: which of them the driver makes narrower is not documented. */
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format format,
+                                            unsigned int channels, CUdevice device)
+{
+    DRIVER_CHECK();
+    (void)format;
+    if (!elements || (channels != 1 && channels != 2 && channels != 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *elements = DRIVER_LINEAR_TEXTURE_ELEMENTS;
+    return CUDA_SUCCESS;
+}
+
+/* No: cuCtxCreate_v3 with an affinity is not modelled. */
+CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice device)
+{
+    DRIVER_CHECK();
+    if (!supported || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *supported = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult no_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
+                           unsigned int count)
+{
+    if (!capabilities || !operations || count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned int i = 0; i < count; i++)
+        if ((unsigned int)operations[i] > CU_ATOMIC_OPERATION_FLOAT_MAX)
+            return CUDA_ERROR_INVALID_VALUE;
+    memset(capabilities, 0, count * sizeof *capabilities);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+                                           const CUatomicOperation *operations, unsigned int count,
+                                           CUdevice device)
+{
+    DRIVER_CHECK();
+    return device_of(device) ? no_atomics(capabilities, operations, count)
+                             : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
+                                          const CUatomicOperation *operations, unsigned int count,
+                                          CUdevice source, CUdevice target)
+{
+    DRIVER_CHECK();
+    return device_of(source) && device_of(target) && source != target
+               ? no_atomics(capabilities, operations, count)
+               : CUDA_ERROR_INVALID_DEVICE;
 }

@@ -16,6 +16,7 @@
 #pragma GCC visibility push(default)
 #include "vgpu/cuda_api.h"
 #include "vgpu/cuda_array.h"
+#include "vgpu/cuda_calls.h"
 #pragma GCC visibility pop
 
 #include "backing.h"
@@ -24,6 +25,8 @@
 #define DRIVER_ALLOCATION_ROUND 512
 #define DRIVER_MAX_BLOCK_THREADS 1024
 #define DRIVER_STATIC_SHARED_BYTES 49152
+#define DRIVER_WARP_THREADS 32
+#define DRIVER_LINEAR_TEXTURE_ELEMENTS (1 << 28)
 
 #define MAGIC_CONTEXT 0x7478746e6f637569ull
 #define MAGIC_STREAM 0x6d61657274737569ull
@@ -38,6 +41,30 @@
 
 struct capture;
 
+/* What the system keeps for itself of the shared memory of each block. */
+static inline uint32_t driver_reserved_shared_bytes(const struct sim_profile *profile)
+{
+    return profile->compute_major >= 8 ? 1024 : 0;
+}
+
+/* Attributes of a stream beside its priority (stream_attributes.c); all zero is the default. */
+struct stream_settings {
+    CUaccessPolicyWindow access_policy;
+    unsigned int synchronisation_policy;
+    unsigned char sync_domain_map[2];
+    bool has_sync_domain_map;
+    unsigned int sync_domain;
+};
+
+/* What was set of a context (context_info.c, context_old.c). A primary context begins anew under
+ * another id after a reset: what was kept under another one counts as nothing. */
+struct context_settings {
+    unsigned long long context_id;
+    unsigned int attached;       /* by cuCtxAttach */
+    bool green;                  /* part of a green context, which alone ends it */
+    CUdeviceptr limit_memory[2]; /* what the printf buffer and the heap take beyond the default */
+};
+
 struct CUstream_st {
     uint64_t magic;
     struct CUctx_st *context;
@@ -49,6 +76,7 @@ struct CUstream_st {
     uint64_t seen_legacy;  /* the default stream's work that this one is known to come after */
     struct caller *caller; /* calls host functions; NULL before the first */
     struct capture *capture;
+    struct stream_settings settings;
 };
 
 struct CUctx_st {
@@ -66,6 +94,7 @@ struct CUctx_st {
     size_t limits[16];
     struct CUstream_st legacy;     /* the default stream */
     struct CUstream_st per_thread; /* stands for the default streams of all threads */
+    struct context_settings settings;
 };
 
 struct CUmemPoolHandle_st {
@@ -121,6 +150,10 @@ void mps_client_configure(void);
 CUresult context_current(struct CUctx_st **context);
 CUresult context_check(const struct CUctx_st *context); /* that it can be worked in */
 struct driver_device *device_of(CUdevice ordinal);
+
+/* context_info.c, context_limits.c */
+CUresult context_given_or_current(CUcontext given, struct CUctx_st **context);
+struct context_settings *context_settings_of(struct CUctx_st *context);
 
 /* memory.c */
 enum allocation_kind {
@@ -227,50 +260,23 @@ struct CUevent_st {
 };
 void event_done(void *note, uint64_t at_ns);
 
-/* module.c */
-struct parameter {
-    uint32_t offset, bytes;
-};
-struct CUfunc_st {
-    uint64_t magic;
-    struct CUmod_st *module;
-    char *name;
-    bool spins;               /* its first argument is nanoseconds of GPU work */
-    uint32_t parameter_count; /* UINT32_MAX: not known */
-    struct parameter *parameters;
-    int dynamic_shared_bytes;
-    struct CUfunc_st *next;
-};
-struct module_global {
-    char *name;
-    uint64_t bytes;
-    CUdeviceptr address;
-    struct module_global *next;
-};
-struct CUmod_st {
-    uint64_t magic;
-    struct CUctx_st *context; /* NULL: a library, bound when its globals are asked for */
-    struct CUfunc_st *functions;
-    struct module_global *globals;
-};
-CUresult module_load(struct CUctx_st *context, const void *image, struct CUmod_st **module);
-CUresult module_unload(struct CUmod_st *module);
-struct CUfunc_st *module_find_function(struct CUmod_st *module, const char *name);
-CUresult module_find_global(struct CUmod_st *module, const char *name, CUdeviceptr *address,
-                            size_t *bytes);
-/* ptx.c, cubin.c: fill functions and globals; 0 or -EINVAL, -ENOMEM */
-int ptx_parse(struct CUmod_st *module, const char *text);
-int cubin_parse(struct CUmod_st *module, const void *image);
-struct CUfunc_st *module_add_function(struct CUmod_st *module, const char *name, size_t length);
+#include "module.h"
 
 /* launch.c */
 struct launch {
     unsigned int grid[3], block[3];
     unsigned int shared_bytes;
     void **params, **extra;
+    unsigned int cluster[3]; /* 0: none asked for */
+    bool cooperative;
 };
+/* Reads a configuration with its attributes; leaves the arguments alone. */
+CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch);
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
                          const struct launch *launch, uint64_t *cost_ns);
+/* occupancy.c */
+CUresult cluster_check(const struct CUfunc_st *function, const struct driver_device *device,
+                       const struct launch *launch);
 uint64_t transfer_cost_ns(const struct sim_profile *profile, uint64_t bytes);
 uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
 

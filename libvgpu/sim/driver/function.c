@@ -1,93 +1,151 @@
-/* What can be asked of functions and kernels (the same thing here), and occupancy. */
+/* What can be asked and set of functions and kernels, which are the same thing here; what is set is
+ * kept for each device. */
 #include "driver.h"
 
-#define WARP_THREADS 32
-#define REGISTERS_PER_THREAD 32
-
-static bool is_function(const struct CUfunc_st *function)
-{
-    return function && function->magic == MAGIC_FUNCTION;
-}
+#define NO_CARVEOUT (-1)
 
 static CUresult read_attribute(int *value, CUfunction_attribute attribute,
-                               const struct CUfunc_st *function, const struct sim_profile *profile)
+                               const struct CUfunc_st *function, const struct driver_device *device)
 {
-    int architecture = (int)(profile->compute_major * 10 + profile->compute_minor);
+    const struct function_settings *settings = &function->settings[device->ordinal];
+    const struct sim_profile *profile = &device->identity->profile;
+    uint32_t architecture = profile->compute_major * 10 + profile->compute_minor;
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
-    switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = DRIVER_MAX_BLOCK_THREADS;
+    switch ((int)attribute) {
+#define IS(name, expression) \
+    case CU_FUNC_ATTRIBUTE_##name: \
+        *value = (int)(expression); \
         return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        *value = REGISTERS_PER_THREAD;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *value = architecture;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        *value = function->dynamic_shared_bytes ? function->dynamic_shared_bytes
-                                                : DRIVER_STATIC_SHARED_BYTES;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        *value = -1;
-        return CUDA_SUCCESS;
+        IS(MAX_THREADS_PER_BLOCK, function->max_threads)
+        IS(SHARED_SIZE_BYTES, function->shared_bytes)
+        IS(CONST_SIZE_BYTES, function->image->constant_bytes)
+        IS(LOCAL_SIZE_BYTES, function->local_bytes)
+        IS(NUM_REGS, function->register_count)
+        IS(PTX_VERSION,
+           function->image->ptx_architecture ? function->image->ptx_architecture : architecture)
+        IS(BINARY_VERSION, function->image->binary_architecture
+                               ? function->image->binary_architecture
+                               : architecture)
+        IS(CACHE_MODE_CA, 0)
+        IS(MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared_limit(function, device->ordinal))
+        IS(PREFERRED_SHARED_MEMORY_CARVEOUT, settings->carveout_percent_plus_one - 1)
+        IS(CLUSTER_SIZE_MUST_BE_SET, function->cluster_must_be_set)
+        IS(REQUIRED_CLUSTER_WIDTH, function->required_cluster[0] ? function->required_cluster[0]
+                                                                 : (uint32_t)settings->cluster[0])
+        IS(REQUIRED_CLUSTER_HEIGHT, function->required_cluster[0] ? function->required_cluster[1]
+                                                                  : (uint32_t)settings->cluster[1])
+        IS(REQUIRED_CLUSTER_DEPTH, function->required_cluster[0] ? function->required_cluster[2]
+                                                                 : (uint32_t)settings->cluster[2])
+        IS(NON_PORTABLE_CLUSTER_SIZE_ALLOWED, settings->non_portable_cluster)
+        IS(CLUSTER_SCHEDULING_POLICY_PREFERENCE, settings->cluster_policy)
+#undef IS
     default:
-        *value = 0;
-        return CUDA_SUCCESS;
+        return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-static CUresult write_attribute(struct CUfunc_st *function, CUfunction_attribute attribute,
-                                int value, const struct sim_profile *profile)
+static CUresult write_cluster(struct CUfunc_st *function, struct function_settings *settings,
+                              int axis, int value)
 {
-    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-        return CUDA_SUCCESS; /* a wish */
-    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
-        (uint32_t)value > profile->shared_bytes_per_block)
+    if (function->required_cluster[0]) /* what the code says cannot be changed */
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (value < 0)
         return CUDA_ERROR_INVALID_VALUE;
-    function->dynamic_shared_bytes = value;
+    settings->cluster[axis] = value;
+    function->clusters = true;
     return CUDA_SUCCESS;
+}
+
+static CUresult write_attribute(struct CUfunc_st *function, CUfunction_attribute attribute,
+                                int value, const struct driver_device *device)
+{
+    struct function_settings *settings = &function->settings[device->ordinal];
+    switch ((int)attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        if (value < 0 || (uint64_t)value + function->shared_bytes >
+                             device->identity->profile.shared_bytes_per_block)
+            return CUDA_ERROR_INVALID_VALUE;
+        settings->dynamic_shared_bytes = (uint32_t)value;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        if (value < NO_CARVEOUT || value > 100)
+            return CUDA_ERROR_INVALID_VALUE;
+        settings->carveout_percent_plus_one = value + 1;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+        return write_cluster(function, settings,
+                             (int)attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, value);
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+        settings->non_portable_cluster = value != 0;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        settings->cluster_policy = value;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult context_and_function(struct CUctx_st **context, CUfunction function)
+{
+    CUresult result = context_current(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    return read_attribute(value, attribute, function, &context->device->identity->profile);
+    CUresult result = context_and_function(&context, function);
+    return result == CUDA_SUCCESS ? read_attribute(value, attribute, function, context->device)
+                                  : result;
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    return write_attribute(function, attribute, value, &context->device->identity->profile);
+    CUresult result = context_and_function(&context, function);
+    return result == CUDA_SUCCESS ? write_attribute(function, attribute, value, context->device)
+                                  : result;
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
 {
     DRIVER_CHECK();
-    (void)config;
-    return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!is_function(function))
+        return CUDA_ERROR_INVALID_HANDLE; /* a wish, as the next one */
+    return (unsigned int)config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config)
+{
+    DRIVER_CHECK();
+    if (!is_function(function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    return (unsigned int)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
 {
+    struct CUctx_st *context;
     DRIVER_CHECK();
     if (!module)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
-    *module = function->module;
+    if (function->image->library) {
+        CUresult result = context_current(&context);
+        return result == CUDA_SUCCESS ? library_module(function->image->library, context, module)
+                                      : result;
+    }
+    *module = function->image->module;
     return CUDA_SUCCESS;
 }
 
@@ -102,10 +160,27 @@ CUresult cuFuncGetName(const char **name, CUfunction function)
     return CUDA_SUCCESS;
 }
 
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes)
+{
+    DRIVER_CHECK();
+    if (!is_function(function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!offset || function->parameter_count == PARAMETERS_UNKNOWN ||
+        index >= function->parameter_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *offset = function->parameters[index].offset;
+    if (bytes)
+        *bytes = function->parameters[index].bytes;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuFuncLoad(CUfunction function)
 {
     DRIVER_CHECK();
-    return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!is_function(function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    function->loaded = true;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
@@ -115,8 +190,16 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state =
+        function->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static bool is_kernel(const struct CUfunc_st *function)
+{
+    return is_function(function) && function->image->library;
 }
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
@@ -127,9 +210,24 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
         return result;
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_function((CUfunction)kernel))
+    if (!is_kernel((CUfunction)kernel))
         return CUDA_ERROR_INVALID_HANDLE;
+    result = library_module(((CUfunction)kernel)->image->library, context, NULL);
+    if (result != CUDA_SUCCESS)
+        return result;
     *function = (CUfunction)kernel;
+    (*function)->loaded = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
+{
+    DRIVER_CHECK();
+    if (!library)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_kernel((CUfunction)kernel))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *library = ((CUfunction)kernel)->image->library;
     return CUDA_SUCCESS;
 }
 
@@ -138,94 +236,39 @@ CUresult cuKernelGetName(const char **name, CUkernel kernel)
     return cuFuncGetName(name, (CUfunction)kernel);
 }
 
-CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
-                              CUdevice device)
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *bytes)
+{
+    return cuFuncGetParamInfo((CUfunction)kernel, index, offset, bytes);
+}
+
+static CUresult check_kernel(CUkernel kernel, CUdevice device)
 {
     DRIVER_CHECK();
     if (!device_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (!is_function((CUfunction)kernel))
-        return CUDA_ERROR_INVALID_HANDLE;
-    return read_attribute(value, attribute, (CUfunction)kernel,
-                          &device_of(device)->identity->profile);
+    return is_kernel((CUfunction)kernel) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
+                              CUdevice device)
+{
+    CUresult result = check_kernel(kernel, device);
+    return result == CUDA_SUCCESS
+               ? read_attribute(value, attribute, (CUfunction)kernel, device_of(device))
+               : result;
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
                               CUdevice device)
 {
-    DRIVER_CHECK();
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!is_function((CUfunction)kernel))
-        return CUDA_ERROR_INVALID_HANDLE;
-    return write_attribute((CUfunction)kernel, attribute, value,
-                           &device_of(device)->identity->profile);
+    CUresult result = check_kernel(kernel, device);
+    return result == CUDA_SUCCESS
+               ? write_attribute((CUfunction)kernel, attribute, value, device_of(device))
+               : result;
 }
 
-/* ---- occupancy: by threads, shared memory and block slots of an SM --------------------------- */
-
-static int blocks_per_sm(const struct sim_profile *profile, int block_threads, size_t shared_bytes)
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device)
 {
-    uint32_t threads = (uint32_t)(block_threads + WARP_THREADS - 1) / WARP_THREADS * WARP_THREADS;
-    uint32_t blocks = profile->threads_per_sm / threads;
-    if (shared_bytes && profile->shared_bytes_per_sm / shared_bytes < blocks)
-        blocks = (uint32_t)(profile->shared_bytes_per_sm / shared_bytes);
-    return (int)(blocks < profile->blocks_per_sm ? blocks : profile->blocks_per_sm);
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
-                                                     int block_threads, size_t shared_bytes)
-{
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!blocks || block_threads <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *blocks = block_threads > DRIVER_MAX_BLOCK_THREADS
-                  ? 0
-                  : blocks_per_sm(&context->device->identity->profile, block_threads, shared_bytes);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
-                                                              int block_threads,
-                                                              size_t shared_bytes,
-                                                              unsigned int flags)
-{
-    return flags & ~1u ? CUDA_ERROR_INVALID_VALUE
-                       : cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function,
-                                                                     block_threads, shared_bytes);
-}
-
-CUresult cuOccupancyMaxPotentialBlockSize(int *grid_blocks, int *block_threads, CUfunction function,
-                                          CUoccupancyB2DSize shared_of, size_t shared_bytes,
-                                          int block_limit)
-{
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!grid_blocks || !block_threads)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    const struct sim_profile *profile = &context->device->identity->profile;
-    int best_threads = 0, best_resident = 0;
-    int limit = block_limit > 0 && block_limit < DRIVER_MAX_BLOCK_THREADS
-                    ? block_limit
-                    : DRIVER_MAX_BLOCK_THREADS;
-    for (int threads = limit / WARP_THREADS * WARP_THREADS; threads > 0; threads -= WARP_THREADS) {
-        size_t shared = shared_of ? shared_of(threads) : shared_bytes;
-        int resident = threads * blocks_per_sm(profile, threads, shared);
-        if (resident > best_resident) {
-            best_resident = resident;
-            best_threads = threads;
-        }
-    }
-    *block_threads = best_threads;
-    *grid_blocks = best_threads ? best_resident / best_threads * (int)profile->sm_count : 0;
-    return CUDA_SUCCESS;
+    CUresult result = check_kernel(kernel, device);
+    return result == CUDA_SUCCESS ? cuFuncSetCacheConfig((CUfunction)kernel, config) : result;
 }

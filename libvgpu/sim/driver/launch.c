@@ -2,6 +2,9 @@
  * Launches. What a kernel costs: an entry named `spin_ns` takes its first argument in nanoseconds
  * of the whole device; any other kernel is estimated from its grid: the device runs as many threads
  * at once as its SMs hold, and each such wave takes WAVE_NS. Kernels compute nothing.
+ *
+ * Launch attributes that change when or where a kernel runs (priority, serialisation, cluster
+ * policies, access policy) are taken and not acted on.
  */
 #include <string.h>
 
@@ -9,12 +12,15 @@
 
 #define LAUNCH_NS 2000
 #define WAVE_NS 5000
+#define MAX_BLOCK_DEPTH 64
+#define MAX_GRID_WIDTH 0x7fffffffu
+#define MAX_GRID_OTHER 65535
 
 /* Reads the first argument, an integer of 4 or 8 bytes. */
 static CUresult read_first_argument(const struct CUfunc_st *function, const struct launch *launch,
                                     uint64_t *value)
 {
-    uint32_t bytes = function->parameter_count != UINT32_MAX && function->parameter_count
+    uint32_t bytes = function->parameter_count != PARAMETERS_UNKNOWN && function->parameter_count
                          ? function->parameters[0].bytes
                          : sizeof(uint64_t);
     const void *argument = NULL;
@@ -32,24 +38,49 @@ static CUresult read_first_argument(const struct CUfunc_st *function, const stru
     return CUDA_SUCCESS;
 }
 
+/* What the code demands of its launches. More threads than its registers or launch bounds allow are
+ * too many resources, as documented; another block than the required one is an error that is not
+ * documented. */
+static CUresult check_bounds(const struct CUfunc_st *function, const struct launch *launch,
+                             uint64_t threads)
+{
+    if (threads > function->max_threads)
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    if (function->required_threads &&
+        memcmp(launch->block, function->required_block, sizeof launch->block) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
                          const struct launch *launch, uint64_t *cost_ns)
 {
-    if (!function || function->magic != MAGIC_FUNCTION)
+    if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     const struct sim_profile *profile = &device->identity->profile;
     uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-    uint32_t shared_limit = function->dynamic_shared_bytes > 0
-                                ? (uint32_t)function->dynamic_shared_bytes
-                                : DRIVER_STATIC_SHARED_BYTES;
     if (blocks == 0 || threads == 0 || threads > DRIVER_MAX_BLOCK_THREADS ||
-        launch->block[2] > 64 || launch->grid[1] > 65535 || launch->grid[2] > 65535 ||
-        launch->shared_bytes > shared_limit || (launch->params && launch->extra))
+        launch->block[2] > MAX_BLOCK_DEPTH || launch->grid[0] > MAX_GRID_WIDTH ||
+        launch->grid[1] > MAX_GRID_OTHER || launch->grid[2] > MAX_GRID_OTHER ||
+        launch->shared_bytes > dynamic_shared_limit(function, device->ordinal) ||
+        (launch->params && launch->extra))
         return CUDA_ERROR_INVALID_VALUE;
-    if (function->parameter_count && function->parameter_count != UINT32_MAX && !launch->params &&
-        !launch->extra)
+    if (function->parameter_count && function->parameter_count != PARAMETERS_UNKNOWN &&
+        !launch->params && !launch->extra)
         return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check_bounds(function, launch, threads);
+    if (result == CUDA_SUCCESS && (function->clusters || launch->cluster[0]))
+        result = cluster_check(function, device, launch);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (launch->cooperative &&
+        blocks >
+            (uint64_t)resident_blocks(profile, function, (uint32_t)threads, launch->shared_bytes) *
+                profile->sm_count)
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (!function->loaded) /* written once: launches of several threads share the line */
+        function->loaded = true;
     if (function->spins)
         return read_first_argument(function, launch, cost_ns);
     uint64_t at_once = (uint64_t)profile->sm_count * profile->threads_per_sm;
@@ -65,6 +96,8 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
     if (result != CUDA_SUCCESS)
         return result;
     result = launch_describe(function, stream->context->device, launch, &cost_ns);
+    if (result == CUDA_SUCCESS && function->image->library)
+        result = library_module(function->image->library, stream->context, NULL);
     if (result != CUDA_SUCCESS)
         return result;
     if (__builtin_expect(stream->capture != NULL, 0)) {
@@ -77,6 +110,38 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
     stream_submit(stream, &submission);
     return CUDA_SUCCESS;
 }
+
+CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch)
+{
+    *launch = (struct launch){.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                              .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                              .shared_bytes = config->sharedMemBytes};
+    if (config->numAttrs && !config->attrs)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned int i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute *attribute = &config->attrs[i];
+        switch ((int)attribute->id) {
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+            launch->cooperative = attribute->value.cooperative != 0;
+            break;
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: /* three numbers, none of them 0 */
+            memcpy(launch->cluster, attribute->value.pad, sizeof launch->cluster);
+            if (!launch->cluster[0] || !launch->cluster[1] || !launch->cluster[2])
+                return CUDA_ERROR_INVALID_VALUE;
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: /* these hand out an event or a node */
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+            if ((unsigned int)attribute->id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
@@ -94,11 +159,14 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra)
 {
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
-    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
-                          config->blockDimX, config->blockDimY, config->blockDimZ,
-                          config->sharedMemBytes, config->hStream, params, extra);
+    struct launch launch;
+    DRIVER_CHECK();
+    CUresult result = config ? launch_read_config(config, &launch) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    launch.params = params;
+    launch.extra = extra;
+    return launch_kernel(function, &launch, config->hStream);
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -106,18 +174,10 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void **params)
 {
-    int resident = 0;
-    CUresult result = cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        &resident, function, (int)(block_x * block_y * block_z), shared_bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    struct CUstream_st *resolved;
-    result = stream_resolve(stream, &resolved);
-    if (result != CUDA_SUCCESS)
-        return result;
-    uint64_t most = (uint64_t)resident * resolved->context->device->identity->profile.sm_count;
-    if ((uint64_t)grid_x * grid_y * grid_z > most)
-        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
-                          stream, params, NULL);
+    struct launch launch = {.grid = {grid_x, grid_y, grid_z},
+                            .block = {block_x, block_y, block_z},
+                            .shared_bytes = shared_bytes,
+                            .params = params,
+                            .cooperative = true};
+    return launch_kernel(function, &launch, stream);
 }

@@ -188,8 +188,8 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
 static void give_back(struct allocation *allocation)
 {
     /* the host itself may have written to managed and to host memory */
-    bool untouched = allocation->backing.bytes == 0 && (allocation->kind == ALLOCATION_DEVICE ||
-                                                        allocation->kind == ALLOCATION_POOL);
+    bool untouched = allocation->backing.bytes == 0 &&
+                     (allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_POOL);
     backing_give_up(allocation);
     if (allocation->kind != ALLOCATION_REGISTERED)
         memory_unmap((void *)allocation->address, allocation->bytes, untouched);

@@ -1,151 +1,130 @@
-/* Modules and libraries: named functions and globals out of PTX text or a cubin. Nothing is
- * compiled. A module's globals are device memory, charged when it is loaded; a library's when they
- * are first asked for. */
-#include <stdio.h>
+/*
+ * Modules: an image in one context, and its variables as memory of that context, charged when the
+ * module is loaded and given back with it or with the context, whichever ends first. A module of a
+ * context that ended is only freed; its handle answers CUDA_ERROR_CONTEXT_IS_DESTROYED.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "driver.h"
 
-#define ELF_MAGIC "\177ELF"
-#define FATBIN_MAGIC 0xba55ed50u
+#define VERSION_LAZY_BY_DEFAULT 12020
 
-struct CUfunc_st *module_add_function(struct CUmod_st *module, const char *name, size_t length)
+bool module_lives(const struct CUmod_st *module)
 {
-    struct CUfunc_st *function = calloc(1, sizeof *function);
-    if (!function || !(function->name = strndup(name, length))) {
-        free(function);
-        return NULL;
-    }
-    function->magic = MAGIC_FUNCTION;
-    function->module = module;
-    function->spins = strcmp(function->name, "spin_ns") == 0;
-    function->parameter_count = UINT32_MAX;
-    function->next = module->functions;
-    module->functions = function;
-    return function;
+    return module->context->alive && module->context->id == module->context_id;
 }
 
-static CUresult place_global(struct CUctx_st *context, struct module_global *global)
+static CUresult check_module(const struct CUmod_st *module)
 {
-    return global->address
-               ? CUDA_SUCCESS
-               : memory_allocate(context, global->bytes, ALLOCATION_DEVICE, &global->address);
+    DRIVER_CHECK();
+    if (!module || module->magic != MAGIC_MODULE)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return module_lives(module) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-CUresult module_unload(struct CUmod_st *module)
+void module_free(struct CUmod_st *module)
 {
-    while (module->globals) {
-        struct module_global *global = module->globals;
-        module->globals = global->next;
-        if (global->address)
-            memory_free(module->context, global->address, false);
-        free(global->name);
-        free(global);
-    }
-    while (module->functions) {
-        struct CUfunc_st *function = module->functions;
-        module->functions = function->next;
-        function->magic = 0;
-        free(function->parameters);
-        free(function->name);
-        free(function);
-    }
+    bool lives = module_lives(module);
+    for (uint32_t i = 0; module->addresses && lives && i < module->image->global_count; i++)
+        if (module->addresses[i])
+            memory_free(module->context, module->addresses[i], false);
+    free(module->addresses);
     module->magic = 0;
     free(module);
-    return CUDA_SUCCESS;
 }
 
-CUresult module_load(struct CUctx_st *context, const void *image, struct CUmod_st **result)
+CUresult module_place(struct CUctx_st *context, struct image *image, struct CUmod_st **result)
 {
+    CUresult error = CUDA_SUCCESS;
     struct CUmod_st *module = calloc(1, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    module->magic = MAGIC_MODULE;
-    module->context = context;
-    CUresult error = CUDA_SUCCESS;
-    uint32_t first_word;
-    memcpy(&first_word, image, sizeof first_word);
-    if (first_word == FATBIN_MAGIC)
-        error = CUDA_ERROR_NO_BINARY_FOR_GPU; /* bundles of images are not unpacked */
-    else if (memcmp(image, ELF_MAGIC, 4) == 0)
-        error = cubin_parse(module, image) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
-    else
-        error = ptx_parse(module, image) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
-    for (struct module_global *global = module->globals; global && error == CUDA_SUCCESS && context;
+    *module = (struct CUmod_st){.magic = MAGIC_MODULE,
+                                .context = context,
+                                .context_id = context->id,
+                                .image = image,
+                                .addresses = calloc(image->global_count + 1, sizeof(CUdeviceptr))};
+    if (!module->addresses)
+        error = CUDA_ERROR_OUT_OF_MEMORY;
+    for (struct module_global *global = image->globals; global && error == CUDA_SUCCESS;
          global = global->next)
-        error = place_global(context, global);
+        error =
+            memory_allocate(context, global->bytes,
+                            global->kind == GLOBAL_MANAGED ? ALLOCATION_MANAGED : ALLOCATION_DEVICE,
+                            &module->addresses[global->index]);
     if (error != CUDA_SUCCESS)
-        module_unload(module);
+        module_free(module);
     else
         *result = module;
     return error;
 }
 
-struct CUfunc_st *module_find_function(struct CUmod_st *module, const char *name)
+CUresult module_global_of(const struct CUmod_st *module, const char *name, CUdeviceptr *address,
+                          size_t *bytes)
 {
-    struct CUfunc_st *function = module->functions;
-    while (function && strcmp(function->name, name) != 0)
-        function = function->next;
-    return function;
-}
-
-CUresult module_find_global(struct CUmod_st *module, const char *name, CUdeviceptr *address,
-                            size_t *bytes)
-{
-    struct module_global *global = module->globals;
-    while (global && strcmp(global->name, name) != 0)
-        global = global->next;
+    const struct module_global *global = image_find_global(module->image, name);
     if (!global)
         return CUDA_ERROR_NOT_FOUND;
-    if (!module->context) {
-        CUresult result = context_current(&module->context);
-        if (result != CUDA_SUCCESS)
-            return result;
-    }
-    CUresult result = place_global(module->context, global);
-    if (result != CUDA_SUCCESS)
-        return result;
     if (address)
-        *address = global->address;
+        *address = module->addresses[global->index];
     if (bytes)
         *bytes = global->bytes;
     return CUDA_SUCCESS;
 }
 
-/* Reads a whole file, with a NUL behind it. */
-static CUresult read_image(const char *path, void **image)
+static bool loads_lazily(void)
 {
-    FILE *file = fopen(path, "rbe");
-    if (!file)
-        return CUDA_ERROR_FILE_NOT_FOUND;
-    char *bytes = NULL;
-    long length = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    rewind(file);
-    if (length >= 0 && (bytes = calloc(1, (size_t)length + 8)) != NULL &&
-        fread(bytes, 1, (size_t)length, file) != (size_t)length) {
-        free(bytes);
-        bytes = NULL;
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    if (mode && strcmp(mode, "EAGER") == 0)
+        return false;
+    return (mode && strcmp(mode, "LAZY") == 0) || driver_version() >= VERSION_LAZY_BY_DEFAULT;
+}
+
+static CUresult load(CUmodule *result, const void *bytes, uint64_t length)
+{
+    struct CUctx_st *context;
+    struct image *image;
+    CUresult error = context_current(&context);
+    if (error != CUDA_SUCCESS)
+        return error;
+    if (!result || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    error = image_read(bytes, length, image_architecture(), &image);
+    if (error != CUDA_SUCCESS)
+        return error;
+    /* What is declared and defined nowhere the compiler refuses; only a linker could add it. */
+    error =
+        image_is_complete(image) ? module_place(context, image, result) : CUDA_ERROR_INVALID_PTX;
+    if (error != CUDA_SUCCESS) {
+        image_free(image);
+        return error;
     }
-    fclose(file);
-    *image = bytes;
-    return bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+    image->module = *result;
+    for (struct CUfunc_st *each = image->functions; each && !loads_lazily(); each = each->next)
+        each->loaded = true;
+    return CUDA_SUCCESS;
 }
 
-static bool is_module(const struct CUmod_st *module)
+/* Nothing is compiled: the logs are empty. */
+void jit_options_answer(unsigned int count, const CUjit_option *options, void **values)
 {
-    return module && module->magic == MAGIC_MODULE;
+    for (unsigned int i = 0; i < count; i++)
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+            options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+            CUjit_option buffer = options[i] - 1; /* its number comes just before */
+            for (unsigned int j = 0; j < count; j++)
+                if (options[j] == buffer && values[j] && values[i])
+                    *(char *)values[j] = 0;
+            values[i] = NULL;
+        }
 }
 
-/* ---- modules --------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return module && image ? module_load(context, image, module) : CUDA_ERROR_INVALID_VALUE;
+    return load(module, image, 0);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
@@ -153,28 +132,29 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int op
 {
     if (option_count && (!options || !option_values))
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned int i = 0; i < option_count; i++) /* nothing is compiled: empty logs */
-        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-            options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-            option_values[i] = NULL;
-    return cuModuleLoadData(module, image);
+    jit_options_answer(option_count, options, option_values);
+    return load(module, image, 0);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    return cuModuleLoadData(module, image);
+    return load(module, image, 0);
 }
 
 CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    void *image;
-    DRIVER_CHECK();
+    void *bytes;
+    uint64_t length;
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!module || !path)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = read_image(path, &image);
+    result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {
-        result = cuModuleLoadData(module, image);
-        free(image);
+        result = load(module, bytes, length);
+        free(bytes);
     }
     return result;
 }
@@ -182,28 +162,79 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
 CUresult cuModuleUnload(CUmodule module)
 {
     DRIVER_CHECK();
-    return is_module(module) ? module_unload(module) : CUDA_ERROR_INVALID_HANDLE;
+    if (!module || module->magic != MAGIC_MODULE)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (module->image->library)
+        return CUDA_ERROR_NOT_PERMITTED; /* goes with its library */
+    struct image *image = module->image;
+    module_free(module);
+    image_free(image);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-    DRIVER_CHECK();
+    CUresult result = check_module(module);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!function || !name)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_module(module))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *function = module_find_function(module, name);
+    *function = image_find_function(module->image, name);
+    if (*function)
+        (*function)->loaded = true;
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
+{
+    CUresult result = check_module(module);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = module->image->function_count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
+{
+    CUresult result = check_module(module);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!functions)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct CUfunc_st *function = module->image->functions;
+    for (unsigned int i = 0; i < count && function; i++, function = function->next)
+        functions[i] = function;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
                               const char *name)
 {
-    DRIVER_CHECK();
-    if (!name)
-        return CUDA_ERROR_INVALID_VALUE;
-    return is_module(module) ? module_find_global(module, name, address, bytes)
-                             : CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = check_module(module);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return name && (address || bytes) ? module_global_of(module, name, address, bytes)
+                                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuModuleGetGlobal(CUdeviceptr_v1 *address, unsigned int *bytes, CUmodule module,
+                           const char *name)
+{
+    CUdeviceptr wide_address = 0;
+    size_t wide_bytes = 0;
+    CUresult result = cuModuleGetGlobal_v2(&wide_address, &wide_bytes, module, name);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (address) {
+        if (wide_address > UINT32_MAX) /* what the old type cannot name */
+            return CUDA_ERROR_INVALID_VALUE;
+        *address = (CUdeviceptr_v1)wide_address;
+    }
+    if (bytes)
+        *bytes = (unsigned int)wide_bytes;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
@@ -211,63 +242,6 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     DRIVER_CHECK();
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = CU_MODULE_EAGER_LOADING;
+    *mode = loads_lazily() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
-}
-
-/* ---- libraries: the same, not tied to a context ---------------------------------------------- */
-
-CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_options,
-                           void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                           void **option_values, unsigned int option_count)
-{
-    DRIVER_CHECK();
-    if (!library || !image || (jit_count && !(jit_options && jit_values)) ||
-        (option_count && !(options && option_values)))
-        return CUDA_ERROR_INVALID_VALUE;
-    return module_load(NULL, image, (struct CUmod_st **)library);
-}
-
-CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
-                               void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                               void **option_values, unsigned int option_count)
-{
-    void *image;
-    DRIVER_CHECK();
-    if (!library || !path)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = read_image(path, &image);
-    if (result == CUDA_SUCCESS) {
-        result = cuLibraryLoadData(library, image, jit_options, jit_values, jit_count, options,
-                                   option_values, option_count);
-        free(image);
-    }
-    return result;
-}
-
-CUresult cuLibraryUnload(CUlibrary library)
-{
-    return cuModuleUnload((CUmodule)library);
-}
-
-CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
-{
-    DRIVER_CHECK();
-    if (!module)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_module((CUmodule)library))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *module = (CUmodule)library;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
-{
-    return cuModuleGetFunction((CUfunction *)kernel, (CUmodule)library, name);
-}
-
-CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
-                            const char *name)
-{
-    return cuModuleGetGlobal_v2(address, bytes, (CUmodule)library, name);
 }

@@ -1,6 +1,8 @@
 /*
- * Reads of a PTX text what a driver without a compiler needs: the kernels with the sizes of their
- * parameters, and the module's global variables with theirs. Function bodies are skipped.
+ * Reads of a PTX text what a driver without a compiler needs: the kernels with their parameters,
+ * launch bounds and memory of their own, and the module's variables. Of bodies only declarations
+ * are looked at, and whether they name shared memory that is declared outside; what functions that
+ * a kernel calls declare is not counted.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -8,6 +10,22 @@
 #include <string.h>
 
 #include "driver.h"
+
+/* Shared memory declared outside of any body: counts for the kernels that name it. */
+struct shared_variable {
+    const char *name;
+    size_t name_length;
+    uint64_t bytes;
+    bool named;
+    struct shared_variable *next;
+};
+
+struct reader {
+    struct image *image;
+    const char *at;
+    struct shared_variable *shared;
+    bool external; /* ".extern" stood before */
+};
 
 /* Blanks out comments, so that what follows need not know them. */
 static char *copy_without_comments(const char *text)
@@ -29,21 +47,39 @@ static char *copy_without_comments(const char *text)
     return copy;
 }
 
-/* Reads one word (or one other character) at *at; returns its length, 0 at the end. */
-static size_t next_word(const char **at)
+/* Finds the next word (or one other character); returns its length, 0 at the end. */
+static size_t next_word(struct reader *reader)
 {
-    while (isspace((unsigned char)**at))
-        ++*at;
+    while (isspace((unsigned char)*reader->at))
+        reader->at++;
     size_t length = 0;
-    while (isalnum((unsigned char)(*at)[length]) ||
-           ((*at)[length] && strchr("._$%", (*at)[length])))
+    while (isalnum((unsigned char)reader->at[length]) ||
+           (reader->at[length] && strchr("._$%", reader->at[length])))
         length++;
-    return length ? length : **at ? 1 : 0;
+    return length ? length : *reader->at ? 1 : 0;
 }
 
-static bool word_is(const char *at, size_t length, const char *word)
+static bool word_is(const struct reader *reader, size_t length, const char *word)
 {
-    return length == strlen(word) && memcmp(at, word, length) == 0;
+    return length == strlen(word) && memcmp(reader->at, word, length) == 0;
+}
+
+static uint32_t read_number(struct reader *reader, size_t length)
+{
+    reader->at += length;
+    length = next_word(reader);
+    uint32_t number = length ? (uint32_t)strtoul(reader->at, NULL, 0) : 0;
+    reader->at += length;
+    return number;
+}
+
+/* Reads up to three numbers with commas between them, those left out being 1. */
+static void read_three(struct reader *reader, size_t length, uint32_t numbers[3])
+{
+    numbers[0] = read_number(reader, length);
+    numbers[1] = numbers[2] = 1;
+    for (int i = 1; i < 3 && (length = next_word(reader)) == 1 && *reader->at == ','; i++)
+        numbers[i] = read_number(reader, length);
 }
 
 /* Bytes of one element of a PTX type (".u64"), 0 when the word is no type. */
@@ -55,132 +91,225 @@ static uint32_t type_bytes(const char *at, size_t length)
     return bits == 8 || bits == 16 || bits == 32 || bits == 64 || bits == 128 ? bits / 8 : 0;
 }
 
-/* Reads a declaration from behind .param or .global up to one of `ends`: element size, alignment,
- * name and array lengths. */
 struct declaration {
     uint64_t bytes;
     uint32_t alignment;
+    bool managed;
     const char *name;
     size_t name_length;
 };
 
-static const char *read_declaration(const char *at, const char *ends,
-                                    struct declaration *declaration)
+/* Reads a declaration from behind .param, .global and the like up to one of `ends`. */
+static void read_declaration(struct reader *reader, const char *ends,
+                             struct declaration *declaration)
 {
     uint64_t element_bytes = 0, count = 1;
+    bool of_pointee = false; /* behind .ptr, .align tells about what is pointed to */
     *declaration = (struct declaration){0};
-    for (size_t length; (length = next_word(&at)) != 0; at += length) {
-        if (length == 1 && strchr(ends, *at))
+    for (size_t length; (length = next_word(reader)) != 0;) {
+        if (length == 1 && strchr(ends, *reader->at))
             break;
-        if (word_is(at, length, ".align")) {
-            at += length;
-            length = next_word(&at);
-            declaration->alignment = (uint32_t)strtoul(at, NULL, 10);
-        } else if (word_is(at, length, ".v2") || word_is(at, length, ".v4")) {
-            count *= at[2] == '2' ? 2 : 4;
-        } else if (type_bytes(at, length)) {
-            element_bytes = type_bytes(at, length);
-        } else if (*at == '[') {
-            const char *number = at + 1;
-            size_t digits = next_word(&number);
-            count *= digits ? strtoull(number, NULL, 0) : 0;
-            at = number;
-            length = digits;
-        } else if (!declaration->name && (isalpha((unsigned char)*at) || strchr("_$%", *at))) {
-            declaration->name = at;
+        if (word_is(reader, length, ".align")) {
+            uint32_t alignment = read_number(reader, length);
+            declaration->alignment = of_pointee ? declaration->alignment : alignment;
+            continue;
+        }
+        if (word_is(reader, length, ".v2") || word_is(reader, length, ".v4")) {
+            count *= reader->at[2] == '2' ? 2 : 4;
+        } else if (type_bytes(reader->at, length)) {
+            element_bytes = type_bytes(reader->at, length);
+        } else if (*reader->at == '[') {
+            reader->at++;
+            length = next_word(reader);
+            count *= strtoull(reader->at, NULL, 0); /* 0 for "[]" */
+            length = *reader->at == ']' ? 0 : length;
+        } else if (word_is(reader, length, ".managed")) {
+            declaration->managed = true;
+        } else if (word_is(reader, length, ".ptr")) {
+            of_pointee = true;
+        } else if (!declaration->name &&
+                   (isalpha((unsigned char)*reader->at) || strchr("_$%", *reader->at))) {
+            declaration->name = reader->at;
             declaration->name_length = length;
         }
+        reader->at += length;
     }
     declaration->bytes = element_bytes * count;
     if (!declaration->alignment)
         declaration->alignment = element_bytes ? (uint32_t)element_bytes : 1;
-    return at;
 }
 
-static const char *skip_braces(const char *at)
+static uint64_t align(uint64_t offset, uint32_t alignment)
 {
+    return (offset + alignment - 1) / alignment * alignment;
+}
+
+/* Reads a body, or passes it by when `function` is NULL. */
+static void read_body(struct reader *reader, struct CUfunc_st *function)
+{
+    struct declaration declaration;
     int depth = 0;
-    for (; *at; at++) {
-        depth += *at == '{';
-        depth -= *at == '}';
-        if (*at == '}' && depth == 0)
-            return at + 1;
+    for (struct shared_variable *each = reader->shared; each; each = each->next)
+        each->named = false;
+    for (size_t length; (length = next_word(reader)) != 0;) {
+        char first = *reader->at;
+        depth += first == '{';
+        depth -= first == '}';
+        if (depth == 0) {
+            reader->at += length;
+            return;
+        }
+        if (function && (word_is(reader, length, ".shared") || word_is(reader, length, ".local"))) {
+            uint32_t *bytes = first == '.' && reader->at[1] == 's' ? &function->shared_bytes
+                                                                   : &function->local_bytes;
+            reader->at += length;
+            read_declaration(reader, ";", &declaration);
+            *bytes = (uint32_t)(align(*bytes, declaration.alignment) + declaration.bytes);
+            continue;
+        }
+        for (struct shared_variable *each = reader->shared; function && each; each = each->next)
+            if (!each->named && length == each->name_length &&
+                memcmp(each->name, reader->at, length) == 0) {
+                each->named = true;
+                function->shared_bytes += (uint32_t)each->bytes;
+            }
+        reader->at += length;
     }
-    return at;
 }
 
-/* Reads a kernel from behind .entry; returns where its body begins, or NULL. */
-static const char *read_entry(struct CUmod_st *module, const char *at)
+static int read_parameters(struct reader *reader, struct CUfunc_st *function)
 {
-    size_t length = next_word(&at);
-    struct CUfunc_st *function = length ? module_add_function(module, at, length) : NULL;
-    if (!function)
-        return NULL;
-    function->parameter_count = 0;
-    at += length;
-    length = next_word(&at);
-    if (length != 1 || *at != '(')
-        return at; /* no parameters */
-    uint32_t offset = 0;
-    at++;
-    while ((length = next_word(&at)) != 0 && *at != ')') {
+    uint64_t offset = 0;
+    size_t length;
+    reader->at++; /* the bracket */
+    while ((length = next_word(reader)) != 0 && *reader->at != ')') {
         struct declaration declaration;
-        if (!word_is(at, length, ".param"))
-            return NULL;
-        at = read_declaration(at + length, ",)", &declaration);
-        if (*at == ',')
-            at++;
+        if (!word_is(reader, length, ".param"))
+            return -EINVAL;
+        reader->at += length;
+        read_declaration(reader, ",)", &declaration);
+        if (*reader->at == ',')
+            reader->at++;
         struct parameter *grown =
             realloc(function->parameters, (function->parameter_count + 1) * sizeof *grown);
         if (!grown)
-            return NULL;
-        offset =
-            (offset + declaration.alignment - 1) / declaration.alignment * declaration.alignment;
+            return -ENOMEM;
+        offset = align(offset, declaration.alignment);
         grown[function->parameter_count++] =
-            (struct parameter){offset, (uint32_t)declaration.bytes};
+            (struct parameter){(uint32_t)offset, (uint32_t)declaration.bytes};
         function->parameters = grown;
-        offset += (uint32_t)declaration.bytes;
+        offset += declaration.bytes;
     }
-    return at;
+    reader->at += length;
+    return length ? 0 : -EINVAL;
 }
 
-static int add_global(struct CUmod_st *module, const struct declaration *declaration)
+/* Reads a kernel from behind .entry. */
+static int read_entry(struct reader *reader)
 {
-    if (!declaration->name || declaration->bytes == 0)
-        return 0; /* extern without a size: nothing to place */
-    struct module_global *global = calloc(1, sizeof *global);
-    if (!global || !(global->name = strndup(declaration->name, declaration->name_length))) {
-        free(global);
-        return -ENOMEM;
+    uint32_t numbers[3], max_threads = DRIVER_MAX_BLOCK_THREADS;
+    size_t length = next_word(reader);
+    struct CUfunc_st *function =
+        length ? image_add_function(reader->image, reader->at, length) : NULL;
+    if (!function)
+        return -EINVAL;
+    function->parameter_count = 0;
+    reader->at += length;
+    int error = next_word(reader) && *reader->at == '(' ? read_parameters(reader, function) : 0;
+    while (!error && (length = next_word(reader)) != 0 && *reader->at != '{' &&
+           *reader->at != ';') {
+        if (word_is(reader, length, ".maxntid") || word_is(reader, length, ".reqntid")) {
+            bool required = reader->at[1] == 'r';
+            read_three(reader, length, numbers);
+            max_threads = numbers[0] * numbers[1] * numbers[2];
+            if (required) {
+                memcpy(function->required_block, numbers, sizeof numbers);
+                function->required_threads = max_threads;
+            }
+        } else if (word_is(reader, length, ".maxnreg")) {
+            uint32_t most = read_number(reader, length);
+            if (most && most < function->register_count)
+                function->register_count = most;
+        } else if (word_is(reader, length, ".reqnctapercluster")) {
+            read_three(reader, length, function->required_cluster);
+        } else {
+            if (word_is(reader, length, ".explicitcluster"))
+                function->cluster_must_be_set = true;
+            reader->at += length;
+        }
     }
-    global->bytes = declaration->bytes;
-    global->next = module->globals;
-    module->globals = global;
-    return 0;
+    if (!error && *reader->at == '{')
+        read_body(reader, function);
+    function->clusters = function->required_cluster[0] || function->cluster_must_be_set;
+    if (function->required_cluster[0])
+        function->cluster_must_be_set = false;
+    function_bound_threads(function, max_threads);
+    return error;
 }
 
-int ptx_parse(struct CUmod_st *module, const char *text)
+static int read_variable(struct reader *reader, size_t length)
+{
+    bool shared = word_is(reader, length, ".shared"), constant = reader->at[1] == 'c';
+    struct declaration declaration;
+    reader->at += length;
+    read_declaration(reader, "=;", &declaration);
+    reader->at += strcspn(reader->at, ";");
+    if (!declaration.name)
+        return 0;
+    if (shared) { /* without a size: the dynamic part */
+        struct shared_variable *variable = malloc(sizeof *variable);
+        if (!variable)
+            return -ENOMEM;
+        *variable = (struct shared_variable){.name = declaration.name,
+                                             .name_length = declaration.name_length,
+                                             .bytes = declaration.bytes,
+                                             .next = reader->shared};
+        reader->shared = variable;
+        return 0;
+    }
+    enum global_kind kind = reader->external      ? GLOBAL_EXTERNAL
+                            : constant            ? GLOBAL_CONSTANT
+                            : declaration.managed ? GLOBAL_MANAGED
+                                                  : GLOBAL_DEVICE;
+    if (!reader->external && declaration.bytes == 0)
+        return -EINVAL;
+    return image_add_global(reader->image, declaration.name, declaration.name_length,
+                            declaration.bytes, kind)
+               ? 0
+               : -ENOMEM;
+}
+
+int ptx_parse(struct image *image, const char *text)
 {
     char *copy = copy_without_comments(text);
     if (!copy)
         return -ENOMEM;
-    int error = strstr(copy, ".version") && strstr(copy, ".target") ? 0 : -EINVAL;
-    const char *at = copy;
-    for (size_t length; !error && (length = next_word(&at)) != 0;) {
-        if (word_is(at, length, ".entry")) {
-            at = read_entry(module, at + length);
-            if (!at)
-                error = -EINVAL;
-        } else if (word_is(at, length, ".global") || word_is(at, length, ".const")) {
-            struct declaration declaration;
-            at = read_declaration(at + length, "=;", &declaration);
-            error = add_global(module, &declaration);
-            at += strcspn(at, ";");
-        } else if (*at == '{') {
-            at = skip_braces(at);
+    struct reader reader = {.image = image, .at = copy};
+    const char *target = strstr(copy, ".target");
+    int error = strstr(copy, ".version") && target ? 0 : -EINVAL;
+    const char *number = target ? strstr(target, "sm_") : NULL;
+    if (number)
+        image->ptx_architecture = (uint32_t)strtoul(number + strlen("sm_"), NULL, 10);
+    for (size_t length; !error && (length = next_word(&reader)) != 0;) {
+        if (word_is(&reader, length, ".entry")) {
+            reader.at += length;
+            error = read_entry(&reader);
+        } else if (word_is(&reader, length, ".global") || word_is(&reader, length, ".const") ||
+                   word_is(&reader, length, ".shared")) {
+            error = read_variable(&reader, length);
+        } else if (*reader.at == '{') {
+            read_body(&reader, NULL);
         } else {
-            at += length;
+            /* .extern reaches to the end of its declaration */
+            reader.external =
+                word_is(&reader, length, ".extern") || (reader.external && *reader.at != ';');
+            reader.at += length;
         }
+    }
+    while (reader.shared) {
+        struct shared_variable *variable = reader.shared;
+        reader.shared = variable->next;
+        free(variable);
     }
     free(copy);
     return error;

@@ -1,0 +1,60 @@
+/* Calls on contexts that newer ones replaced: usage counts, and the width of shared memory banks,
+ * which devices have not let programs choose for long. */
+#include "driver.h"
+
+static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    struct CUctx_st *current;
+    CUresult result = context_current(&current);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!context || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&attach_mutex);
+    context_settings_of(current)->attached++;
+    pthread_mutex_unlock(&attach_mutex);
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+/* The first count is that of cuCtxCreate: without another one the context ends. */
+CUresult cuCtxDetach(CUcontext context)
+{
+    struct CUctx_st *current;
+    CUresult result = context_current(&current);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (context != current) /* as documented: it must be current */
+        return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&attach_mutex);
+    bool attached = context_settings_of(current)->attached > 0;
+    if (attached)
+        context_settings_of(current)->attached--;
+    pthread_mutex_unlock(&attach_mutex);
+    return attached ? CUDA_SUCCESS : cuCtxDestroy_v2(context);
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!config)
+        return CUDA_ERROR_INVALID_VALUE;
+    *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return (unsigned int)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
