@@ -27,10 +27,8 @@ from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
 from ..errors import SimulationError
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .profiles import NVIDIA_VENDOR_ID, Profile
-from .spec import MachineSpec
+from .spec import NEWEST_DRIVER, MachineSpec, format_driver_version
 
-#: Version of the driver API that a machine has unless it is asked for another one.
-NEWEST_DRIVER = 13000
 _FIRST_PCI_BUS = 0x10
 _UNNAMED_PREFIX = "run-"
 _OWNER = "owner"
@@ -117,6 +115,11 @@ class Machine:
         """The machine's own name, the same wherever its directory is mounted."""
         return _text(lib.sim_machine_identifier(self._native))
 
+    @property
+    def driver_version(self) -> int:
+        """Version of the driver API, 13000 for CUDA 13.0."""
+        return int(lib.sim_machine_driver_version(self._native))
+
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """Returns the environment in which a program runs on this machine.
 
@@ -126,6 +129,9 @@ class Machine:
         env = dict(os.environ if base is None else base)
         env["VGPU_SIM_MACHINE"] = str(self.directory)
         env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR, env.get("LD_LIBRARY_PATH"))
+        older = SIM_LIBRARY_DIR / f"cuda-{format_driver_version(self.driver_version)}"
+        if older.is_dir():  # its libcuda.so.1 lacks what came later
+            env["LD_LIBRARY_PATH"] = _before(older, env["LD_LIBRARY_PATH"])
         env["PATH"] = _before(SIM_BINARY_DIR, env.get("PATH", os.defpath))
         return env
 
