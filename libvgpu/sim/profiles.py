@@ -191,7 +191,10 @@ def read_profile(path: Path) -> Profile:
             f"compute_capability is {list(model.compute_capability)}, but GPUs of architecture "
             f"{model.architecture} have {allowed}",
         )
-    for part, whole in (("context_mib", "memory_mib"), ("shared_kib_per_block", "shared_kib_per_sm")):
+    for part, whole in (
+        ("context_mib", "memory_mib"),
+        ("shared_kib_per_block", "shared_kib_per_sm"),
+    ):
         if getattr(model, part) > getattr(model, whole):
             raise places.error(
                 f"$.{part}",

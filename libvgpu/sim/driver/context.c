@@ -47,6 +47,10 @@ static CUresult check_compute_mode(struct driver_device *device)
     sim_machine_books(driver.machine, device->device->index, books);
     if (books->compute_mode == COMPUTE_MODE_PROHIBITED)
         result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    /* the MPS server is a process on the device, also without clients */
+    if (books->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS && !device->percentage &&
+        mps_is_served(device))
+        result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     /* all clients of MPS together count as one process */
     for (uint32_t i = 0; i < books->client_count; i++)
         if (books->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS && books->clients[i].alive &&
@@ -60,7 +64,10 @@ static CUresult check_compute_mode(struct driver_device *device)
 static CUresult begin_context(struct CUctx_st *context, struct driver_device *device,
                               unsigned int flags)
 {
-    struct sim_client_options options = {.percentage = device->percentage};
+    struct sim_client_options options = {.percentage = device->percentage,
+                                         .client_limit = mps_client_limit(device)};
+    if (device->percentage && mps_client_lost())
+        return CUDA_ERROR_MPS_RPC_FAILURE;
     if (device->device->header->faults.lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (!device->device->attached) {
@@ -68,8 +75,9 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
         if (result != CUDA_SUCCESS)
             return result;
     }
-    if (sim_client_attach(device->device, &options) != 0)
-        return CUDA_ERROR_UNKNOWN;
+    int error = sim_client_attach(device->device, &options);
+    if (error)
+        return error == -EUSERS ? CUDA_ERROR_MPS_MAX_CLIENTS_REACHED : CUDA_ERROR_UNKNOWN;
     if (memory_charge(device, device->identity->profile.context_bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->magic = MAGIC_CONTEXT;
