@@ -4,7 +4,7 @@ tool.py      the command line, ``nvidia-cuda-mps-control``
 control.py   the daemon: one loop over its sockets, one server at a time
 settings.py  percentages and memory limits, as the daemon hands them to a server
 commands.py  what the tool can ask of the daemon
-server.py    ``nvidia-cuda-mps-server``: holds the GPUs and the connections of its clients
+server.py    the server process: holds the GPUs and the connections of its clients
 gpus.py      which GPUs there are, and taking them
 wire.py      what goes over the sockets
 

@@ -12,24 +12,21 @@ import selectors
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import commands
+from .server import become_server
 from .settings import Settings
 from .wire import (
     LARGEST_MESSAGE,
     MPS_CONNECTION_FAILED,
     MPS_SERVER_NOT_READY,
-    SERVER,
     MpsControlError,
 )
 
 _REPLY_SECONDS = 1.0
-_SERVER_PROGRAM = Path(__file__).resolve().parent.parent / "bin" / SERVER
 
 
 def log(text: str) -> None:
@@ -98,7 +95,7 @@ class Server:
         enders: tools to answer once it is gone.
     """
 
-    process: subprocess.Popen[bytes]
+    pid: int
     channel: socket.socket
     uid: int
     settings: Settings
@@ -112,15 +109,11 @@ class Server:
     enders: list[Peer] = field(default_factory=list)
 
     @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
     def idle(self) -> bool:
         return not self.clients and not self.waiting and not self.starters
 
     def kill(self) -> None:
-        self.process.kill()
+        os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so it is still this one
 
     def drain(self) -> None:
         """Has it end with its last client."""
@@ -159,28 +152,23 @@ class Control:
             raise MpsControlError(f"server {self.server.pid} of user {self.server.uid} is running")
         own = os.geteuid()
         if self._multiuser:
-            uid = own
+            uid, gid = own, os.getegid()
         elif uid != own and own != 0:
             raise MpsControlError(f"a daemon of user {own} cannot start a server of user {uid}")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        changed = {} if uid == own else {"user": uid, "group": gid, "extra_groups": []}
         try:
-            with open(self._log_directory / "server.log", "ab") as output:
-                process = subprocess.Popen(
-                    [sys.executable or "python3", str(_SERVER_PROGRAM), str(theirs.fileno()),
-                     str(self._machine), *self.defaults.devices],
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
-                    **changed,  # type: ignore[call-overload]
-                )  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as error:
+            pid = os.fork()
+        except OSError as error:
             ours.close()
-            raise MpsControlError(f"the server cannot be started: {error}") from None
-        finally:
             theirs.close()
+            raise MpsControlError(f"the server cannot be started: {error.strerror}") from None
+        if pid == 0:
+            become_server(theirs, uid, gid, self._machine, self.defaults.devices,
+                          self._log_directory)  # fmt: skip
+        theirs.close()
         ours.setblocking(False)
-        log(f"Starting new server {process.pid} for user {uid}")
-        self.server = Server(process, ours, uid, self.defaults.copy())
+        log(f"Starting new server {pid} for user {uid}")
+        self.server = Server(pid, ours, uid, self.defaults.copy())
         self._selector.register(ours, selectors.EVENT_READ, self._hear_server)
         return self.server
 
@@ -215,7 +203,7 @@ class Control:
         self._selector.unregister(server.channel)
         server.channel.close()
         server.kill()  # it may have closed the channel and live
-        status = server.process.wait()
+        status = os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])
         log(f"Server {server.pid} ended with status {status}: {server.reason}")
         self.server = None
         for driver in server.waiting:

@@ -5,14 +5,20 @@ way, the locks and the connections end with it, and the clients' calls fail. Whe
 first, the server goes on for the clients it has and ends with the last of them.
 """
 
+import os
 import selectors
+import signal
 import socket
+import sys
+import traceback
 from pathlib import Path
+from typing import NoReturn
 
 from .gpus import machine_devices, take_devices
 from .wire import MPS_CONNECTION_FAILED, MpsControlError, ServerError
 
 _LARGEST = 1024
+SERVER_NAME = "nvidia-cuda-mps-server"  # the kernel keeps 15 bytes of it
 
 
 def _serve(channel: socket.socket) -> None:
@@ -51,19 +57,49 @@ def _serve(channel: socket.socket) -> None:
                     continue  # the daemon has died; reading tells so, too
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the server: CHANNEL-DESCRIPTOR MACHINE GPU...; returns its exit status."""
-    channel = socket.socket(fileno=int(arguments[0]))
-    machine, devices = Path(arguments[1]), arguments[2:]
+def _run(channel: socket.socket, uid: int, gid: int, machine: Path, devices: list[str]) -> None:
     try:
         _, uuids = machine_devices(machine)
         take_devices(machine, uuids, devices)
-    except MpsControlError as error:
+        if uid != os.geteuid():
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+    except (MpsControlError, OSError) as error:
         channel.send(f"failed {MPS_CONNECTION_FAILED} {error}".encode())
-        return 1
+        return
     except ServerError as error:
         channel.send(f"failed {error.code} {error}".encode())
-        return 1
+        return
     channel.send(b"ready")
     _serve(channel)
-    return 0
+
+
+def become_server(
+    channel: socket.socket, uid: int, gid: int, machine: Path, devices: list[str],
+    log_directory: Path,
+) -> NoReturn:  # fmt: skip
+    """Makes a child of the daemon the server of a user. No program is started for it, since that
+    user need not reach the interpreter; the GPUs are taken before the change of user."""
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        os.chdir("/")
+        with open("/proc/self/comm", "w") as name:
+            name.write(SERVER_NAME)
+        with open(log_directory / "server.log", "ab") as output:
+            for descriptor in (1, 2):
+                os.dup2(output.fileno(), descriptor)
+        kept = channel.fileno()
+        os.closerange(3, kept)
+        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+        _run(channel, uid, gid, machine, devices)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)

@@ -18,7 +18,6 @@ import socket
 from pathlib import Path
 
 TOOL = "nvidia-cuda-mps-control"
-SERVER = "nvidia-cuda-mps-server"
 LARGEST_MESSAGE = 65536
 ANSWER_SECONDS = 30.0
 
