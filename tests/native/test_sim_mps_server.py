@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -148,6 +149,52 @@ def test_a_server_told_to_shut_down_serves_its_clients_to_their_end(control: Con
         assert not is_gone(server)
         one.end()
     wait_until(lambda: control.ask("get_server_list") == "", "the server has ended")
+
+
+FORKS = """
+open_context()
+child = os.fork()
+if child == 0:
+    sys.stdin.read()
+    os._exit(0)
+print(child, flush=True)
+os.close(0)
+sys.stdout.close()
+os._exit(0)
+"""
+
+
+def test_a_child_that_outlives_its_parent_is_no_client(control: Control) -> None:
+    parent = start(control.machine, FORKS, control.env())
+    try:
+        assert parent.stdout and parent.stdin
+        child = int(parent.stdout.readline())
+        assert parent.wait(TOOL_SECONDS) == 0
+
+        wait_until(lambda: control.client_pids() == [], "the parent has left")
+
+        assert not is_gone(child)
+        parent.stdin.close()
+        wait_until(lambda: is_gone(child), "the child has ended")
+    finally:
+        parent.kill()
+        for pipe in (parent.stdin, parent.stdout, parent.stderr):
+            assert pipe
+            pipe.close()
+
+
+def test_many_who_say_nothing_hinder_nobody(control: Control) -> None:
+    silent = []
+    folder = os.open(control.directory / "pipe", os.O_RDONLY)
+    try:
+        for _ in range(300):
+            silent.append(socket.socket(socket.AF_UNIX))
+            silent[-1].connect(f"/proc/self/fd/{folder}/control")
+        assert client_result(control) == 0
+    finally:
+        for each in silent:
+            each.close()
+        os.close(folder)
 
 
 def test_quit_waits_for_the_clients(control: Control) -> None:

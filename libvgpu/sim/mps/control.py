@@ -27,6 +27,7 @@ from .wire import (
 )
 
 _REPLY_SECONDS = 1.0
+_MOST_SILENT = 128
 
 
 def log(text: str) -> None:
@@ -136,6 +137,7 @@ class Control:
         self._selector = selectors.DefaultSelector()
         self._next_client = 1
         self._replacing: list[Peer] = []  # drivers for whose user the server is being replaced
+        self._silent: dict[int, Peer] = {}  # have not said a whole line, by descriptor
         self._quitters: list[Peer] = []
         self._quitting = self._done = False
         self._force_at: float | None = None
@@ -177,6 +179,8 @@ class Control:
         assert server is not None
         try:
             words = server.channel.recv(LARGEST_MESSAGE).decode().split(" ", 2)
+        except BlockingIOError:
+            return
         except OSError:
             words = [""]
         match words:
@@ -298,13 +302,28 @@ class Control:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:
-            return  # gone again, or no descriptor left for it
+        except OSError:  # gone again, or no descriptor left for it
+            self._drop_silent(0)
+            return
+        self._drop_silent(_MOST_SILENT - 1)
         connection.setblocking(False)
         peer = Peer(connection)
+        self._silent[connection.fileno()] = peer
         self._selector.register(connection, selectors.EVENT_READ, lambda _: self._hear(peer))
 
+    def _drop_silent(self, most: int) -> None:
+        """Closes the oldest of those who connected and say nothing, beyond so many."""
+        while len(self._silent) > most:
+            self._forget(next(iter(self._silent.values()))).socket.close()
+
+    def _forget(self, peer: Peer) -> Peer:
+        del self._silent[peer.socket.fileno()]
+        self._selector.unregister(peer.socket)
+        return peer
+
     def _hear(self, peer: Peer) -> None:
+        if peer.socket.fileno() < 0:  # dropped since the selector saw it
+            return
         try:
             part = peer.socket.recv(LARGEST_MESSAGE)
         except OSError:
@@ -313,7 +332,7 @@ class Control:
         line, newline, _ = peer.heard.partition(b"\n")
         if not newline and part and len(line) < LARGEST_MESSAGE:
             return  # more is to come
-        self._selector.unregister(peer.socket)
+        self._forget(peer)
         if not newline:
             peer.socket.close()
             return

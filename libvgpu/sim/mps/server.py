@@ -6,6 +6,7 @@ first, the server goes on for the clients it has and ends with the last of them.
 """
 
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -33,6 +34,8 @@ def _serve(channel: socket.socket) -> None:
                 if not message:
                     selector.unregister(channel)
                     orphaned = True
+                elif not descriptors:  # there was no room for one more
+                    channel.send(f"left {message.decode()}".encode())
                 for descriptor in descriptors:
                     client = socket.socket(fileno=descriptor)
                     client.setblocking(False)
@@ -61,6 +64,8 @@ def _run(channel: socket.socket, uid: int, gid: int, machine: Path, devices: lis
     try:
         _, uuids = machine_devices(machine)
         take_devices(machine, uuids, devices)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a descriptor a client
         if uid != os.geteuid():
             os.setgroups([])
             os.setgid(gid)
