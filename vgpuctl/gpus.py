@@ -63,10 +63,9 @@ def simulated_machines(unusable: list[SimulationError] | None = None) -> tuple[M
     """
     found = []
     for directory in sorted(named.machines_root().iterdir()):
-        if not (directory / "machine").exists():
-            continue
         try:
-            found.append(Machine.open(directory))
+            if directory.is_dir() and named.has_machine(directory):
+                found.append(Machine.open(directory))
         except SimulationError as error:
             if unusable is not None:
                 unusable.append(error)
@@ -77,7 +76,7 @@ def is_new(spec: MachineSpec) -> bool:
     """Returns whether acquiring the machine would make one (another may, in between)."""
     if spec.name is None:
         return True
-    return not (named.named_directory(spec.name) / "machine").exists()
+    return not named.has_machine(named.named_directory(spec.name))
 
 
 @contextlib.contextmanager

@@ -5,9 +5,13 @@ sim/driver/fault.c). Whoever injects holds a lock on the machine file, so that t
 undo each other's.
 """
 
+import functools
+import re
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from ..artifacts import PACKAGE
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -49,6 +53,14 @@ class CallFaults:
     delay_ns: int = 0
     code: int = 0
     code_count: int = 0
+
+
+@functools.cache
+def curesults() -> dict[str, int]:
+    """Returns the error codes of the driver API by name."""
+    text = (PACKAGE / "include/vgpu/cuda_api.h").read_text()
+    found = re.findall(r"^\s*X\((CUDA_ERROR_\w+), (\d+),", text, re.M)
+    return {name: int(value) for name, value in found}
 
 
 def _change(machine: "Machine", index: int, **fields: Any) -> None:

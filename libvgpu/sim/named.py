@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import SimulationError
-from .damage import DamagedMachine
+from .damage import DamagedMachine, cannot_open
 from .machine import Machine
 from .spec import NEWEST_DRIVER, MachineSpec, format_driver_version
 
@@ -75,6 +75,18 @@ def named_directory(name: str) -> Path:
     return machines_root() / f"{NAMED}{name}"
 
 
+def has_machine(directory: Path) -> bool:
+    """Returns whether a machine lies in ``directory``.
+
+    Raises:
+        SimulationError: this user may not look.
+    """
+    try:
+        return (directory / "machine").exists()
+    except OSError as error:
+        raise cannot_open(directory, error.errno or 0) from error
+
+
 def acquire(spec: MachineSpec) -> Machine:
     """Returns the machine that ``spec`` asks for.
 
@@ -91,7 +103,7 @@ def acquire(spec: MachineSpec) -> Machine:
         if spec.name is None:
             return _make_unnamed(root, spec, driver_version)
         directory = named_directory(spec.name)
-        if not (directory / "machine").exists():
+        if not has_machine(directory):
             shutil.rmtree(directory, ignore_errors=True)  # what a killed maker has left
             return _made(spec, directory, driver_version)
         machine = Machine.open(directory)
@@ -169,7 +181,7 @@ def remove(name: str) -> None:
             known = ", ".join(there) or "none"
             raise SimulationError(f"there is no simulated machine {name!r}; there are: {known}")
         using: set[int] = set()
-        if (directory / "machine").exists():
+        if has_machine(directory):
             with suppress(DamagedMachine):  # which nobody can use
                 books = Machine.open(directory).books()
                 using = {c.pid for book in books for c in book.clients if c.alive}

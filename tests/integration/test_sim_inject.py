@@ -64,6 +64,12 @@ def test_each_fault_is_said_listed_and_cleared(box: Machine) -> None:
     assert "GPU 0" not in done("list")
 
 
+def test_codes_have_names(box: Machine) -> None:
+    done("inject", "@box", "code", "CUDA_ERROR_ECC_UNCORRECTABLE")
+
+    assert (box.call_faults().code, box.call_faults().code_count) == (214, 1)
+
+
 def test_clearing_one_gpu_leaves_the_other(box: Machine) -> None:
     done("inject", "@box/0", "lost")
     done("inject", "@box/1", "lost")
@@ -99,7 +105,9 @@ def test_the_only_machine_need_not_be_named(tmp_path: Path) -> None:
         (["@box/0", "delay", "5"], ["leave off /0"]),
         (["@box", "delay", "-5"], ["-5"]),
         (["@box", "delay", "10000001"], ["'10000001'", "0 to 10000000"]),
-        (["@box", "code", "1000"], ["'1000'", "1 to 999"]),
+        (["@box", "code", "1000"], ["'1000'", "CUDA_ERROR_ILLEGAL_ADDRESS"]),
+        (["@box", "code", "0"], ["'0'"]),
+        (["@box", "code", "CUDA_ERROR_OF_MINE"], ["'CUDA_ERROR_OF_MINE'"]),
         (["@box", "code", "700", "--count", "x"], ["'x'", "0 to 1000000"]),
         (["@box/0", "ecc", "triple"], ["'triple'", "single", "double"]),
         (["@box/0", "lost", "--recover"], ["not lost"]),

@@ -241,8 +241,11 @@ def test_clients_outlive_a_killed_daemon_and_the_server_ends_with_the_last(
 
         assert one.step() == 0
         assert not is_gone(server)
+        control.start()
+        assert client_result(control) == NOT_READY  # the GPU is the old server's
         one.end()
     wait_until(lambda: is_gone(server), "the server has ended")
+    assert client_result(control) == 0
 
 
 def test_defaults_are_for_the_next_server_and_a_servers_own_for_its_next_clients(

@@ -14,6 +14,7 @@ from libvgpu.sim import PROFILES, Machine, acquire, machines_root, parse_spec, r
 from libvgpu.sim.profiles import MODELS
 
 T4 = PROFILES["t4"]
+NOBODY = 65534
 LAYOUT_VERSION_AT = 8  # in the machine file
 FORTY_PROCESSES = 40
 
@@ -224,27 +225,31 @@ def test_a_root_that_cannot_be_used_is_told(
 
 
 @pytest.mark.root
-def test_a_machine_that_its_user_may_not_read_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["machine", "."])
+def test_a_machine_that_its_user_may_not_read_is_told(tmp_path: Path, part: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
-    machine = Machine.create([T4], tmp_path / "m")
-    (machine.directory / "machine").chmod(0o600)
-    code = (
-        "import os, sys; from pathlib import Path\n"
-        "from libvgpu.sim import Machine\nfrom libvgpu.errors import SimulationError\n"
-        "os.setuid(65534)\n"
-        "try: Machine.open(Path(sys.argv[1]))\n"
-        "except SimulationError as error: print(error.message, error.hint)"
-    )
+    root = tmp_path / "vgpu-sim"
+    acquire(parse_spec("t4@lab"))
+    (root / "@lab" / part).chmod(0o600)
     for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
         folder.chmod(0o755)
+    for path in (root, root / ".lock"):
+        os.chown(path, NOBODY, NOBODY)
+    code = (
+        "import os; from libvgpu.sim import acquire, parse_spec\n"
+        "from libvgpu.errors import SimulationError\n"
+        f"spec = parse_spec('t4@lab'); os.setuid({NOBODY})\n"
+        "try: acquire(spec)\n"
+        "except SimulationError as error: print(error.message, error.hint)"
+    )
 
     said = subprocess.run(
-        [sys.executable, "-c", code, machine.directory], capture_output=True, text=True,
-        timeout=60, check=True,
-    ).stdout  # fmt: skip
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
-    assert "Permission denied" in said and "user 65534" in said
+    assert "Permission denied" in said
+    assert str(root / "@lab/machine") in said and f"user {NOBODY}" in said
 
 
 def test_releasing_removes_what_has_no_name() -> None:

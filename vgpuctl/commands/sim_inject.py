@@ -19,7 +19,6 @@ from ..render import Row
 _LARGEST_XID = 1 << 16
 _LARGEST_COUNT = 1_000_000
 _LARGEST_DELAY_US = 10_000_000
-_LARGEST_CODE = 999
 _NS_PER_US = 1000
 
 
@@ -186,8 +185,14 @@ def _delay(text: str, microseconds: str) -> None:
 @click.option("--count", default="1", show_default=True, help="Of calls that answer so.")
 @click.pass_obj
 def _code(text: str, code: str, count: str) -> None:
-    """Have the next driver calls answer the CUresult CODE instead of working."""
-    number = _number(code, "CUresult", 1, _LARGEST_CODE)
+    """Have the next driver calls answer the CUresult CODE, a name or number, and not work."""
+    codes = faults.curesults()
+    number = codes.get(code, int(code) if code.isdecimal() else 0)
+    if number not in codes.values():
+        raise UsageError(
+            f"CUresult {code!r} is not allowed: give a name or number of an error of CUDA's "
+            "driver API, for example 700 or CUDA_ERROR_ILLEGAL_ADDRESS"
+        )
     times = _number(count, "count", 0, _LARGEST_COUNT)
     target = _find(text)
     faults.fail_calls(target.whole(), number, times)
