@@ -2,6 +2,7 @@
 
 tool.py      the command line, ``nvidia-cuda-mps-control``
 control.py   the daemon: one loop over its sockets, one server at a time
+peers.py     tools, drivers and the server, as the daemon sees them
 settings.py  percentages and memory limits, as the daemon hands them to a server
 commands.py  what the tool can ask of the daemon
 server.py    the server process: holds the GPUs and the connections of its clients

@@ -9,7 +9,8 @@ from .settings import parse_percentage
 from .wire import MpsControlError
 
 if TYPE_CHECKING:
-    from .control import Control, Peer, Server
+    from .control import Control
+    from .peers import Peer, Server
 
 
 def do(control: "Control", tool: "Peer", words: list[str]) -> None:
