@@ -19,9 +19,9 @@ import msgspec
 from libvgpu.errors import ConfigError, UsageError
 from libvgpu.limits import ComputeMode, Family
 from libvgpu.sizes import parse_size
+from libvgpu.yamltext import Places, parse, read
 
 from . import schema
-from .yamltext import Places, parse, read
 
 #: The container's memory limit is handed to MPS in MiB, so a unit is whole MiB.
 UNIT_STEP_BYTES = 1 << 20

@@ -11,6 +11,10 @@ target              file                                        made of
 ``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers
 ==================  ==========================================  ===================================
 
+A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
+once more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``, with only the names
+exported that ``sim/driver/entries.def`` says were there.
+
 ``pip install .`` runs them through ``build_ext`` (named in pyproject.toml);
 ``python -m libvgpu._build [TARGET...]`` rebuilds in place what changed.
 ``--werror`` rebuilds all C into a scratch folder with warnings as errors (``make lint``; a user's
@@ -72,6 +76,24 @@ FILES = {
     "libvgpu.sim.libnvidia_ml": PACKAGE / "sim/lib/libnvidia-ml.so.1",
     "libvgpu._native": PACKAGE / "_native.abi3.so",
 }
+ENTRIES = PACKAGE / "sim/driver/entries.def"
+#: Beside the newest one; libvgpu/sim/spec.py lists them all for users.
+OLDER_DRIVERS = {"11.8": 11080, "12.4": 12040, "12.8": 12080}
+OLDER_FILES = {
+    version: PACKAGE / f"sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS
+}
+
+
+def version_script(entries: str, driver_version: int) -> str:
+    """Returns a linker script that exports what a driver of that version has.
+
+    Args:
+        entries: text of ``entries.def``.
+        driver_version: 12080 for CUDA 12.8.
+    """
+    rows = re.findall(r'^(?:ENTRY|ABSENT)\((\w+), "\w+", (\d+), \w+\)', entries, re.M)
+    there = "".join(f"    {symbol};\n" for symbol, since in rows if int(since) <= driver_version)
+    return "{\n  global:\n" + there + "  local:\n    *;\n};\n"
 
 
 def _sources(*patterns: str) -> list[str]:
@@ -178,8 +200,27 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
         shared_temp, self.build_temp = self.build_temp, os.path.join(self.build_temp, ext.name)
         try:
             super().build_extension(ext)
+            if ext.name == "libvgpu.sim.libcuda":
+                self._link_older_drivers(ext)
         finally:
             self.build_temp = shared_temp
+
+    def _link_older_drivers(self, ext: Extension) -> None:
+        compiler: Any = self.compiler
+        objects = compiler.object_filenames(ext.sources, output_dir=self.build_temp)
+        made_of = [*objects, str(ENTRIES), __file__]
+        newest_s = max(os.path.getmtime(path) for path in made_of)
+        for version, file in OLDER_FILES.items():
+            target = Path(self.build_lib) / file
+            if not self.force and target.exists() and target.stat().st_mtime > newest_s:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            script = Path(self.build_temp) / f"cuda-{version}.map"
+            script.write_text(version_script(ENTRIES.read_text(), OLDER_DRIVERS[version]))
+            compiler.link_shared_object(
+                objects, str(target), libraries=LIBRARIES, build_temp=self.build_temp,
+                extra_postargs=[*ext.extra_link_args, f"-Wl,--version-script={script}"],
+            )  # fmt: skip
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(FILES[fullname])
@@ -191,15 +232,21 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
         return str(path)
 
     def copy_extensions_to_source(self) -> None:
-        for extension in self.extensions:
-            target = ROOT / FILES[extension.name]
+        for file in self._built_files():
+            target = ROOT / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            built = Path(self.build_lib) / FILES[extension.name]
+            built = Path(self.build_lib) / file
             if built.resolve() != target:
                 self.copy_file(str(built), str(target))
 
     def get_outputs(self) -> list[str]:
-        return [str(Path(self.build_lib) / FILES[e.name]) for e in self.extensions]
+        return [str(Path(self.build_lib) / file) for file in self._built_files()]
+
+    def _built_files(self) -> list[Path]:
+        files = [FILES[extension.name] for extension in self.extensions]
+        if FILES["libvgpu.sim.libcuda"] in files:
+            files += OLDER_FILES.values()
+        return files
 
 
 def main(targets: list[str]) -> None:

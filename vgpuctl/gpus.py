@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from deviceplugin.inventory import NvmlInventory
 from libvgpu import artifacts
 from libvgpu.errors import InventoryError, SimulationError
-from libvgpu.sim import machine as sim_machine
+from libvgpu.sim import named
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.spec import MachineSpec
 
 from .requests import Gpu
 
-_NAMED = "@"  # before the name of a machine that several commands share, as in SPEC@NAME
 DRIVER, SIMULATED = "driver", "simulated"
 NO_DRIVER_HINT = "install the NVIDIA driver, or use a simulated GPU: --simulate h100"
 
@@ -56,19 +55,20 @@ def gpus_of_machine(machine: Machine) -> tuple[Gpu, ...]:
     )
 
 
-def machine_name(machine: Machine) -> str | None:
-    """Returns the name under which a machine is shared; None for one that belongs to a command."""
-    name = machine.directory.name
-    return name[1:] if name.startswith(_NAMED) else None
+def simulated_machines(unusable: list[SimulationError] | None = None) -> tuple[Machine, ...]:
+    """Returns this user's simulated machines, named ones first.
 
-
-def simulated_machines() -> tuple[Machine, ...]:
-    """Returns this user's simulated machines, named ones first; damaged ones are left out."""
+    Args:
+        unusable: takes the errors of those that cannot be opened; they are left out.
+    """
     found = []
-    for directory in sorted(sim_machine.machines_root().iterdir()):
-        if (directory / "machine").exists():
-            with contextlib.suppress(SimulationError):
+    for directory in sorted(named.machines_root().iterdir()):
+        try:
+            if directory.is_dir() and named.has_machine(directory):
                 found.append(Machine.open(directory))
+        except SimulationError as error:
+            if unusable is not None:
+                unusable.append(error)
     return tuple(found)
 
 
@@ -76,17 +76,17 @@ def is_new(spec: MachineSpec) -> bool:
     """Returns whether acquiring the machine would make one (another may, in between)."""
     if spec.name is None:
         return True
-    return not (sim_machine.machines_root() / f"{_NAMED}{spec.name}" / "machine").exists()
+    return not named.has_machine(named.named_directory(spec.name))
 
 
 @contextlib.contextmanager
 def acquired(spec: MachineSpec) -> Iterator[Machine]:
     """Gives the simulated machine of a spec; an unnamed one is gone when the context ends."""
-    machine = sim_machine.acquire(spec)
+    machine = named.acquire(spec)
     try:
         yield machine
     finally:
-        sim_machine.release(machine)
+        named.release(machine)
 
 
 def search_path(simulated: bool) -> str:

@@ -5,7 +5,8 @@ the machines that they run on.
 """
 
 from .books import ClientBooks, DeviceBooks, SimDevice
-from .machine import Machine, acquire, machines_root, release, sweep
+from .machine import Machine
+from .named import acquire, machines_root, release, sweep
 from .profiles import PROFILES, Profile, find_profile
 from .spec import MachineSpec, parse_spec
 

@@ -1,15 +1,41 @@
 """What the simulated GPU models are like.
 
-Memory, SM counts, clocks and bandwidths are those of the data sheets; ``memory_bytes`` is what the
-driver reports of it. ``context_bytes`` is a typical size, not a measured one.
+Each model is a YAML file in ``models``; users may write their own. Memory, SM counts, clocks and
+bandwidths there are those of the data sheets. A file is read when its model is asked for, and taken
+whole or not at all.
 """
 
+import difflib
+import functools
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
 
 from ..errors import UsageError
+from ..yamltext import Places, parse, read
 
 MIB = 1 << 20
+KIB = 1 << 10
 NVIDIA_VENDOR_ID = 0x10DE
+MODELS = Path(__file__).resolve().parent / "models"
+_GB = 10**9
+_KHZ_PER_MHZ = 1000
+_MILLIWATTS_PER_WATT = 1000
+
+#: Architecture -> the compute capabilities that its GPUs have.
+ARCHITECTURES: dict[str, tuple[tuple[int, int], ...]] = {
+    "pascal": ((6, 0), (6, 1), (6, 2)),
+    "volta": ((7, 0), (7, 2)),
+    "turing": ((7, 5),),
+    "ampere": ((8, 0), (8, 6), (8, 7)),
+    "ada": ((8, 9),),
+    "hopper": ((9, 0),),
+    "blackwell": ((10, 0), (10, 3), (12, 0), (12, 1)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,74 +85,168 @@ class Profile:
     pci_device_id: int
 
 
-_ALL = (
-    Profile(
-        name="t4", product="Tesla T4", memory_bytes=15360 * MIB, context_bytes=104 * MIB,
-        sm_count=40, compute_capability=(7, 5), cores_per_sm=64, threads_per_sm=1024,
-        blocks_per_sm=16, shared_bytes_per_sm=65536, shared_bytes_per_block=65536,
-        l2_bytes=4 * MIB, clock_khz=1_590_000, memory_clock_khz=5_001_000, memory_bus_bits=256,
-        memory_bytes_per_second=320_000_000_000, pcie_bytes_per_second=12_000_000_000,
-        power_limit_milliwatts=70_000, pci_device_id=0x1EB8,
-    ),
-    Profile(
-        name="a100-40g", product="NVIDIA A100-SXM4-40GB", memory_bytes=40960 * MIB,
-        context_bytes=424 * MIB, sm_count=108, compute_capability=(8, 0), cores_per_sm=64,
-        threads_per_sm=2048, blocks_per_sm=32, shared_bytes_per_sm=167936,
-        shared_bytes_per_block=166912, l2_bytes=40 * MIB, clock_khz=1_410_000,
-        memory_clock_khz=1_215_000, memory_bus_bits=5120,
-        memory_bytes_per_second=1_555_000_000_000, pcie_bytes_per_second=25_000_000_000,
-        power_limit_milliwatts=400_000, pci_device_id=0x20B0,
-    ),
-    Profile(
-        name="a100-80g", product="NVIDIA A100-SXM4-80GB", memory_bytes=81920 * MIB,
-        context_bytes=424 * MIB, sm_count=108, compute_capability=(8, 0), cores_per_sm=64,
-        threads_per_sm=2048, blocks_per_sm=32, shared_bytes_per_sm=167936,
-        shared_bytes_per_block=166912, l2_bytes=40 * MIB, clock_khz=1_410_000,
-        memory_clock_khz=1_593_000, memory_bus_bits=5120,
-        memory_bytes_per_second=2_039_000_000_000, pcie_bytes_per_second=25_000_000_000,
-        power_limit_milliwatts=400_000, pci_device_id=0x20B2,
-    ),
-    Profile(
-        name="h100-80g", product="NVIDIA H100 80GB HBM3", memory_bytes=81559 * MIB,
-        context_bytes=528 * MIB, sm_count=132, compute_capability=(9, 0), cores_per_sm=128,
-        threads_per_sm=2048, blocks_per_sm=32, shared_bytes_per_sm=233472,
-        shared_bytes_per_block=232448, l2_bytes=50 * MIB, clock_khz=1_980_000,
-        memory_clock_khz=2_619_000, memory_bus_bits=5120,
-        memory_bytes_per_second=3_350_000_000_000, pcie_bytes_per_second=55_000_000_000,
-        power_limit_milliwatts=700_000, pci_device_id=0x2330,
-    ),
-    Profile(
-        name="h200-141g", product="NVIDIA H200", memory_bytes=143771 * MIB,
-        context_bytes=528 * MIB, sm_count=132, compute_capability=(9, 0), cores_per_sm=128,
-        threads_per_sm=2048, blocks_per_sm=32, shared_bytes_per_sm=233472,
-        shared_bytes_per_block=232448, l2_bytes=50 * MIB, clock_khz=1_980_000,
-        memory_clock_khz=3_201_000, memory_bus_bits=6144,
-        memory_bytes_per_second=4_800_000_000_000, pcie_bytes_per_second=55_000_000_000,
-        power_limit_milliwatts=700_000, pci_device_id=0x2335,
-    ),
-    Profile(
-        name="l40s", product="NVIDIA L40S", memory_bytes=46068 * MIB, context_bytes=352 * MIB,
-        sm_count=142, compute_capability=(8, 9), cores_per_sm=128, threads_per_sm=1536,
-        blocks_per_sm=24, shared_bytes_per_sm=102400, shared_bytes_per_block=101376,
-        l2_bytes=96 * MIB, clock_khz=2_520_000, memory_clock_khz=9_001_000, memory_bus_bits=384,
-        memory_bytes_per_second=864_000_000_000, pcie_bytes_per_second=25_000_000_000,
-        power_limit_milliwatts=350_000, pci_device_id=0x26B9,
-    ),
-)  # fmt: skip
+def _number(most: int, least: int = 1) -> Any:
+    return Annotated[int, msgspec.Meta(ge=least, le=most)]
+
+
+def _text(pattern: str) -> Any:
+    return Annotated[str, msgspec.Meta(pattern=pattern)]
+
+
+class _Model(msgspec.Struct, forbid_unknown_fields=True):
+    """A file of ``models``, or a user's. The upper bounds keep products within 64 bits, and are far
+    above what is built."""
+
+    # The machine file keeps 31 and 63 bytes of these two.
+    name: _text(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,30}$")  # type: ignore[valid-type]
+    product: _text(r"^[ -~]{1,63}$")  # type: ignore[valid-type]
+    architecture: str
+    compute_capability: tuple[int, int]
+    memory_mib: _number(1 << 24)  # type: ignore[valid-type]
+    context_mib: _number(1 << 16, 0)  # type: ignore[valid-type]
+    memory_bandwidth_gb_per_s: _number(1_000_000)  # type: ignore[valid-type]
+    memory_bus_bits: _number(1 << 20)  # type: ignore[valid-type]
+    memory_clock_mhz: _number(100_000)  # type: ignore[valid-type]
+    sm_count: _number(1024)  # type: ignore[valid-type]
+    sm_clock_mhz: _number(100_000)  # type: ignore[valid-type]
+    cores_per_sm: _number(1024)  # type: ignore[valid-type]
+    threads_per_sm: _number(8192, 1024)  # type: ignore[valid-type]
+    blocks_per_sm: _number(256)  # type: ignore[valid-type]
+    shared_kib_per_sm: _number(4096, 48)  # type: ignore[valid-type]
+    shared_kib_per_block: _number(4096, 48)  # type: ignore[valid-type]
+    l2_kib: _number(1 << 21)  # type: ignore[valid-type]
+    pcie_bandwidth_gb_per_s: _number(1_000_000)  # type: ignore[valid-type]
+    power_limit_watts: _number(100_000)  # type: ignore[valid-type]
+    pci_device_id: _number(0xFFFF)  # type: ignore[valid-type]
+
+    def profile(self) -> Profile:
+        return Profile(
+            name=self.name,
+            product=self.product,
+            memory_bytes=self.memory_mib * MIB,
+            context_bytes=self.context_mib * MIB,
+            sm_count=self.sm_count,
+            compute_capability=self.compute_capability,
+            cores_per_sm=self.cores_per_sm,
+            threads_per_sm=self.threads_per_sm,
+            blocks_per_sm=self.blocks_per_sm,
+            shared_bytes_per_sm=self.shared_kib_per_sm * KIB,
+            shared_bytes_per_block=self.shared_kib_per_block * KIB,
+            l2_bytes=self.l2_kib * KIB,
+            clock_khz=self.sm_clock_mhz * _KHZ_PER_MHZ,
+            memory_clock_khz=self.memory_clock_mhz * _KHZ_PER_MHZ,
+            memory_bus_bits=self.memory_bus_bits,
+            memory_bytes_per_second=self.memory_bandwidth_gb_per_s * _GB,
+            pcie_bytes_per_second=self.pcie_bandwidth_gb_per_s * _GB,
+            power_limit_milliwatts=self.power_limit_watts * _MILLIWATTS_PER_WATT,
+            pci_device_id=self.pci_device_id,
+        )
+
+
+_FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
+_NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
+
+
+def _convert(data: Any, places: Places) -> _Model:
+    try:
+        return msgspec.convert(data, type=_Model)
+    except msgspec.ValidationError as error:
+        match = _FIELD_AT.match(str(error))
+        text, path = (match["text"], match["path"] or "$") if match else (str(error), "$")
+    named = _NAMED_FIELD.match(text)
+    if named is None:
+        expected = text.replace("`", "").replace("Expected ", "must be ").replace("got", "not")
+        given = data.get(path[2:].partition("[")[0]) if isinstance(data, dict) else data
+        what = f"{path[2:]} is {given!r}, but" if path != "$" else "a GPU profile"
+        raise places.error(path, f"{what} {expected}")
+    keys = list(_Model.__struct_fields__)
+    if named[1] == "missing required":
+        raise places.error("$", f"the GPU profile lacks the key {named[2]!r}")
+    near = difflib.get_close_matches(named[2], keys, 1)
+    raise places.error(
+        f"$.{named[2]}",
+        f"unknown key {named[2]!r}; allowed are: {', '.join(keys)}",
+        f"did you mean {near[0]!r}?" if near else None,
+    )
+
+
+def read_profile(path: Path) -> Profile:
+    """Returns the profile that a file describes.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or a key is unknown, missing or wrong.
+    """
+    data, places = parse(read(path, "GPU profile"), str(path))
+    model = _convert(data, places)
+    capabilities = ARCHITECTURES.get(model.architecture)
+    if capabilities is None:
+        raise places.error(
+            "$.architecture",
+            f"architecture is {model.architecture!r}, allowed are: {', '.join(ARCHITECTURES)}",
+        )
+    if model.compute_capability not in capabilities:
+        allowed = " or ".join(f"[{major}, {minor}]" for major, minor in capabilities)
+        raise places.error(
+            "$.compute_capability",
+            f"compute_capability is {list(model.compute_capability)}, but GPUs of architecture "
+            f"{model.architecture} have {allowed}",
+        )
+    for part, whole in (
+        ("context_mib", "memory_mib"),
+        ("shared_kib_per_block", "shared_kib_per_sm"),
+    ):
+        if getattr(model, part) > getattr(model, whole):
+            raise places.error(
+                f"$.{part}",
+                f"{part} is {getattr(model, part)}, more than {whole}, which is "
+                f"{getattr(model, whole)}",
+            )
+    return model.profile()
+
+
+class _Profiles(Mapping[str, Profile]):
+    """The files of ``models`` by name, each read once it is asked for."""
+
+    @functools.cached_property
+    def _paths(self) -> dict[str, Path]:
+        return {path.stem: path for path in sorted(MODELS.glob("*.yaml"))}
+
+    @functools.cached_property
+    def _read(self) -> dict[str, Profile]:
+        return {}
+
+    def __getitem__(self, name: str) -> Profile:
+        if name not in self._read:
+            self._read[name] = read_profile(self._paths[name])
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
 
 #: By name; `ALIASES` are further names of the same.
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}
+PROFILES: Mapping[str, Profile] = _Profiles()
 ALIASES: dict[str, str] = {"h100": "h100-80g"}
 
 
 def find_profile(name: str) -> Profile:
-    """Returns the profile of that name or alias.
+    """Returns the profile of that name or alias, or of the file at that path.
+
+    What has a ``/`` in it or ends in ``.yaml`` is a path.
 
     Raises:
-        UsageError: there is none; names those there are.
+        UsageError: there is none (names those there are), or the file is wrong (says how).
     """
-    profile = PROFILES.get(ALIASES.get(name, name))
-    if profile is None:
+    if "/" in name or name.endswith(".yaml"):
+        return read_profile(Path(name))
+    try:
+        return PROFILES[ALIASES.get(name, name)]
+    except KeyError:
         known = ", ".join([*PROFILES, *ALIASES])
-        raise UsageError(f"unknown GPU profile {name!r}: there are {known}")
-    return profile
+        raise UsageError(
+            f"unknown GPU profile {name!r}: there are {known}",
+            hint="a profile of your own is given as a path, for example ./my.yaml",
+        ) from None

@@ -1,4 +1,4 @@
-"""Machines as users write them: ``PROFILE[*N][,PROFILE[*N]...][@NAME]``."""
+"""Machines as users write them: ``PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME]``."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,14 @@ from .profiles import Profile, find_profile
 
 #: SIM_MAX_DEVICES in sim/core/machine_api.h
 MAX_DEVICES = 16
+#: As users write it -> as cuDriverGetVersion gives it. What these drivers lack is left out of the
+#: library that their machines use (libvgpu/_build.py).
+DRIVER_VERSIONS: dict[str, int] = {"11.8": 11080, "12.4": 12040, "12.8": 12080, "13.0": 13000}
+#: What a machine has unless another one is asked for.
+NEWEST_DRIVER = 13000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_DRIVER = re.compile(r"^(?P<gpus>.*)/cuda(?P<version>[^/,*]*)$")
+_FORM = "PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +25,36 @@ class MachineSpec:
     Attributes:
         profiles: of its GPUs, in order.
         name: under which processes share it; None for one of its own.
+        driver_version: 13000 for CUDA 13.0; None where the text says nothing of it.
     """
 
     profiles: tuple[Profile, ...]
     name: str | None = None
+    driver_version: int | None = None
+
+
+def format_driver_version(version: int) -> str:
+    """Returns 13000 as ``13.0``."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _split_driver(gpus: str, text: str) -> tuple[str, int | None]:
+    match = _DRIVER.match(gpus)
+    if match is None:
+        return gpus, None
+    if match["version"].endswith(".yaml"):  # a file of that name
+        return gpus, None
+    version = DRIVER_VERSIONS.get(match["version"])
+    if version is None:
+        raise UsageError(
+            f"CUDA version {match['version']!r} in {text!r} is not simulated: "
+            f"there are {', '.join(DRIVER_VERSIONS)}"
+        )
+    return match["gpus"], version
 
 
 def parse_spec(text: str) -> MachineSpec:
-    """Returns the machine that ``text`` describes, for example ``a100-80g*2,t4@lab``.
+    """Returns the machine that ``text`` describes, for example ``a100-80g*2,t4/cuda12.4@lab``.
 
     Raises:
         UsageError: naming the part that is wrong and what is allowed.
@@ -36,6 +65,7 @@ def parse_spec(text: str) -> MachineSpec:
             f"machine name {name!r} in {text!r} is not allowed: use 1 to 32 letters, digits, "
             "'.', '_' and '-', beginning with a letter or digit"
         )
+    gpus, driver_version = _split_driver(gpus, text)
     profiles: list[Profile] = []
     for part in gpus.split(","):
         profile_name, star, count_text = part.strip().partition("*")
@@ -48,10 +78,10 @@ def parse_spec(text: str) -> MachineSpec:
                 )
             count = int(count_text)
         if not profile_name:
-            raise UsageError(f"{text!r} names no GPU profile: give PROFILE[*N][,PROFILE[*N]...]")
+            raise UsageError(f"{text!r} names no GPU profile: give {_FORM}")
         profiles.extend([find_profile(profile_name)] * count)
         if len(profiles) > MAX_DEVICES:
             raise UsageError(
                 f"{text!r} asks for more GPUs than a machine can have: at most {MAX_DEVICES}"
             )
-    return MachineSpec(tuple(profiles), name or None)
+    return MachineSpec(tuple(profiles), name or None, driver_version)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from libvgpu._build import OLDER_DRIVERS
 from support import ROOT
 
 BUILD_SECONDS = 110
@@ -16,6 +17,9 @@ WANTED = {
     "libvgpu/_native.abi3.so",
     "libvgpu/sim/lib/libcuda.so.1",
     "libvgpu/sim/lib/libnvidia-ml.so.1",
+    *(f"libvgpu/sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS),
+    "libvgpu/sim/models/t4.yaml",
+    "libvgpu/sim/mps/tool.py",
     "libvgpu/sim/bin/nvidia-cuda-mps-control",
     "libvgpu/include/vgpu/contract.h",
     "deviceplugin/kubelet/protos/deviceplugin_v1beta1_pb2.py",

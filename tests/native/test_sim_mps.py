@@ -1,50 +1,16 @@
 """MPS of the simulated GPU: the control tool, shares and memory limits of its clients."""
 
 import json
-import os
-import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import Machine
+from support.mps_control import TOOL_SECONDS, Control
 from support.sim_programs import busy, run, shares
 
-TOOL = "nvidia-cuda-mps-control"
-TOOL_SECONDS = 20
 MIB = 1 << 20
-
-
-@dataclass
-class Control:
-    """A running control daemon and how to talk to it."""
-
-    machine: Machine
-    directory: Path
-    daemon: subprocess.Popen[bytes] | None = None
-
-    def env(self, **more: str) -> dict[str, str]:
-        return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.directory / "pipe"),
-            "CUDA_MPS_LOG_DIRECTORY": str(self.directory / "log"),
-            **more,
-        }
-
-    def tool(self, *arguments: str, say: str = "") -> subprocess.CompletedProcess[str]:
-        # a bare interpreter, as on a node: nothing of this project can be imported
-        env = {**self.machine.environment({"PATH": os.defpath}), **self.env()}
-        return subprocess.run(
-            [TOOL, *arguments], input=say, env=env, capture_output=True, text=True,
-            timeout=TOOL_SECONDS, check=False,
-        )  # fmt: skip
-
-    def ask(self, command: str) -> str:
-        done = self.tool(say=command + "\n")
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
 
 
 @pytest.fixture
@@ -54,17 +20,8 @@ def no_daemon(machine: Machine, tmp_path: Path) -> Control:
 
 @pytest.fixture
 def control(no_daemon: Control) -> Iterator[Control]:
-    env = {**no_daemon.machine.environment(), **no_daemon.env()}
-    no_daemon.daemon = subprocess.Popen([TOOL, "-f"], env=env, stdout=subprocess.DEVNULL)
-    try:
-        for _ in range(100):
-            if no_daemon.tool(say="get_server_list").returncode == 0:
-                break
-            time.sleep(0.05)
+    with no_daemon.running():
         yield no_daemon
-    finally:
-        no_daemon.daemon.kill()
-        no_daemon.daemon.wait()
 
 
 def test_without_a_daemon_the_tool_says_so(no_daemon: Control) -> None:
@@ -78,8 +35,6 @@ def test_commands(control: Control) -> None:
     assert control.ask("get_default_active_thread_percentage") == "100.0"
     assert control.ask("set_default_active_thread_percentage 40") == "40.0"
     assert control.ask("get_default_active_thread_percentage") == "40.0"
-    assert control.daemon
-    assert control.ask("get_server_list") == str(control.daemon.pid)
     control.ask("set_default_device_pinned_mem_limit 0 4G")
     assert control.ask("get_default_device_pinned_mem_limit 0") == "4G"
 
@@ -93,6 +48,11 @@ def test_commands(control: Control) -> None:
         "set_default_device_pinned_mem_limit 9 4G",
         "set_default_device_pinned_mem_limit 0 lots",
         "get_coffee",
+        "get_client_list 1",
+        "set_active_thread_percentage 1 50",
+        "shutdown_server 1 -f",
+        "start_server -uid root",
+        "quit -t soon",
     ],
 )
 def test_bad_commands_change_nothing(control: Control, command: str) -> None:
@@ -118,6 +78,48 @@ def test_a_background_daemon_is_there_when_the_tool_returns(no_daemon: Control) 
         assert no_daemon.ask("get_default_active_thread_percentage") == "100.0"
     finally:
         no_daemon.ask("quit")
+
+
+def test_options(no_daemon: Control) -> None:
+    assert no_daemon.tool("-v").stdout.startswith("CUDA MPS Control binary version: ")
+    assert "-multiuser-server" in no_daemon.tool("-h").stdout
+    assert no_daemon.tool("-x").returncode == 2
+
+
+def test_the_daemons_process_id_is_in_its_file(control: Control) -> None:
+    assert control.daemon
+    written = (control.directory / "pipe/nvidia-cuda-mps-control.pid").read_text()
+
+    assert int(written) == control.daemon.pid
+
+
+def test_a_killed_daemon_does_not_hinder_the_next(control: Control) -> None:
+    assert control.daemon
+    control.daemon.kill()
+    control.daemon.wait()
+
+    assert json.loads(run(control.machine, MEMORY, control.env()))["mps"] == 0
+    control.start()
+
+    assert json.loads(run(control.machine, MEMORY, control.env()))["mps"] == 1
+
+
+def test_a_path_longer_than_socket_names_can_be(machine: Machine, tmp_path: Path) -> None:
+    deep = Control(machine, tmp_path / ("d" * 60) / ("e" * 60))
+
+    with deep.running():
+        assert json.loads(run(machine, MEMORY, deep.env()))["mps"] == 1
+
+
+def test_the_daemons_environment_sets_its_defaults(no_daemon: Control) -> None:
+    variables = {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "35",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1G",
+    }
+    with no_daemon.running(**variables):
+        assert no_daemon.ask("get_default_active_thread_percentage") == "35.0"
+        assert no_daemon.ask("get_default_device_pinned_mem_limit 0") == "1G"
+        assert json.loads(run(no_daemon.machine, MEMORY, no_daemon.env()))["pieces"] == 16
 
 
 MEMORY = """

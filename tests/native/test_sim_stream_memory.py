@@ -12,7 +12,7 @@ CAPTURE_UNSUPPORTED = 900
 
 PRELUDE = """
 context = open_context()
-stream = check(cuda.cuStreamCreate(0))
+stream = check(cuda.cuStreamCreate(1))  # the default stream must not wait for it
 word = int(check(cuda.cuMemAlloc(4096)))
 check(cuda.cuMemsetD8(word, 0, 4096))
 def set_word(value, at=0, bytes=4):

@@ -11,8 +11,11 @@ import pytest
 
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, machines_root, parse_spec, release, sweep
+from libvgpu.sim.profiles import MODELS
 
 T4 = PROFILES["t4"]
+NOBODY = 65534
+LAYOUT_VERSION_AT = 8  # in the machine file
 FORTY_PROCESSES = 40
 
 
@@ -112,6 +115,141 @@ def test_one_name_for_two_machines_is_refused() -> None:
 
     with pytest.raises(SimulationError, match="@lab has other GPUs: t4"):
         acquire(parse_spec("t4*2@lab"))
+
+
+def test_one_name_for_two_drivers_is_refused() -> None:
+    assert acquire(parse_spec("t4/cuda12.4@lab")).driver_version == 12040
+
+    with pytest.raises(SimulationError, match="@lab has another driver: CUDA 12"):
+        acquire(parse_spec("t4/cuda13.0@lab"))
+
+    assert acquire(parse_spec("t4@lab")).driver_version == 12040  # whichever there is
+
+
+def test_one_name_for_two_profiles_of_one_name_is_refused(tmp_path: Path) -> None:
+    acquire(parse_spec("t4@lab"))
+    text = (MODELS / "t4.yaml").read_text().replace("15360", "15361")
+    (tmp_path / "t4.yaml").write_text(text)
+
+    with pytest.raises(SimulationError, match="same names, t4, but of another profile"):
+        acquire(parse_spec(f"{tmp_path}/t4.yaml@lab"))
+
+
+def test_what_a_killed_maker_left_is_in_nobodys_way() -> None:
+    directory = machines_root() / "@lab"
+    directory.mkdir()
+    (directory / "machine.new").write_bytes(b"cut short")
+
+    assert acquire(parse_spec("t4@lab")).directory == directory
+
+
+def test_a_lost_description_is_written_again() -> None:
+    directory = acquire(parse_spec("t4@lab")).directory
+    (directory / "about").unlink()
+
+    again = acquire(parse_spec("t4@lab"))
+
+    assert again.devices[0].uuid in (directory / "about").read_text()
+
+
+def test_an_older_layout_is_not_called_damaged() -> None:
+    directory = acquire(parse_spec("t4@lab")).directory
+    with open(directory / "machine", "r+b") as file:
+        file.seek(LAYOUT_VERSION_AT)
+        file.write((1).to_bytes(4, "little"))
+
+    with pytest.raises(SimulationError, match="another version of vgpu") as caught:
+        acquire(parse_spec("t4@lab"))
+
+    assert str(directory / "machine") in caught.value.message
+    assert caught.value.hint and "vgpuctl sim rm @lab" in caught.value.hint
+
+
+FULL = """
+import resource
+from libvgpu.errors import SimulationError
+from libvgpu.sim import acquire, machines_root, parse_spec
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+for text in ("t4", "t4@lab"):
+    try:
+        acquire(parse_spec(text))
+    except SimulationError as error:
+        print(error.message, error.hint)
+print(sorted(path.name for path in machines_root().iterdir()))
+"""
+
+
+def test_a_file_that_cannot_grow_is_told_and_nothing_is_left() -> None:
+    first, second, left = subprocess.run(
+        [sys.executable, "-c", FULL], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.splitlines()
+
+    assert "cannot make a simulated machine in" in first and "File too large" in first
+    assert "@lab" in second and "XDG_RUNTIME_DIR" in second
+    assert left == "['.lock']"
+
+
+@pytest.mark.root
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    code = (
+        "import subprocess\n"
+        f"subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=16k', 'none', {str(tmp_path)!r}],"
+        "check=True)\n"
+    ) + FULL.replace("resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n", "")
+    done = subprocess.run(
+        ["unshare", "-m", sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    if "mount" in done.stderr:
+        pytest.skip("mounting is not allowed here")
+
+    first, second, left = done.stdout.splitlines()
+
+    assert "No space left on device" in first and "free space" in first
+    assert "No space left on device" in second
+    assert left == "['.lock']"
+
+
+def test_a_root_that_cannot_be_used_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+
+    with pytest.raises(SimulationError, match="cannot be used: Not a directory") as caught:
+        machines_root()
+
+    assert caught.value.hint and "XDG_RUNTIME_DIR" in caught.value.hint
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("part", ["machine", "."])
+def test_a_machine_that_its_user_may_not_read_is_told(tmp_path: Path, part: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    root = tmp_path / "vgpu-sim"
+    acquire(parse_spec("t4@lab"))
+    (root / "@lab" / part).chmod(0o600)
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    for path in (root, root / ".lock"):
+        os.chown(path, NOBODY, NOBODY)
+    code = (
+        "import os; from libvgpu.sim import acquire, parse_spec\n"
+        "from libvgpu.errors import SimulationError\n"
+        f"spec = parse_spec('t4@lab'); os.setuid({NOBODY})\n"
+        "try: acquire(spec)\n"
+        "except SimulationError as error: print(error.message, error.hint)"
+    )
+
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+    assert "Permission denied" in said
+    assert str(root / "@lab/machine") in said and f"user {NOBODY}" in said
 
 
 def test_releasing_removes_what_has_no_name() -> None:

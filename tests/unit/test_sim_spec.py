@@ -23,6 +23,11 @@ def test_counts_lists_and_a_name() -> None:
     assert spec.name == "lab-1"
 
 
+def test_a_driver_version() -> None:
+    assert parse_spec("t4").driver_version is None
+    assert parse_spec("t4*2/cuda12.4@lab").driver_version == 12040
+
+
 def test_alias_is_the_same_profile() -> None:
     assert find_profile("h100") is PROFILES["h100-80g"]
 
@@ -37,6 +42,8 @@ def test_alias_is_the_same_profile() -> None:
         ("t4*-1", "'t4*-1'", f"1 to {MAX_DEVICES}"),
         ("t4*two", "'t4*two'", f"1 to {MAX_DEVICES}"),
         (f"t4*{MAX_DEVICES + 1}", f"'t4*{MAX_DEVICES + 1}'", f"at most {MAX_DEVICES}"),
+        ("t4/cuda9", "'9'", "13.0"),
+        ("t4/cuda", "''", "12.4"),
         ("t4@", "''", "letters"),
         ("t4@../../etc", "'../../etc'", "letters"),
         ("t4@a@b", "'a@b'", "letters"),

@@ -104,8 +104,8 @@ def _gpus(
 @click.option(
     "--simulate",
     metavar="SPEC",
-    help="Run on a simulated GPU: PROFILE[*N][,PROFILE[*N]…][@NAME], for example "
-    "h100 or a100-80g*2@box.",
+    help="Run on a simulated GPU: PROFILE[*N][,PROFILE[*N]…][/cudaX.Y][@NAME], for example "
+    "h100 or a100-80g*2/cuda12.4@box.",
 )
 @run_dir_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)

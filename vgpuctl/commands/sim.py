@@ -2,35 +2,47 @@
 
 A named machine (``SPEC@NAME``) stays until it is removed; an unnamed one goes with the command it
 was made for. ``sim list -o json`` gives a list of objects with the keys ``name`` (null for an
-unnamed one), ``directory`` and ``gpus``, a list of ``index, uuid, profile, product,
-memory_total_bytes, memory_used_bytes, clients`` (processes). All figures are simulated.
+unnamed one), ``directory``, ``cuda_version``, ``call_faults`` (``delay_ns, code, code_count``) and
+``gpus``, a list of ``index, uuid, profile, product, memory_total_bytes, memory_used_bytes,
+clients`` (processes), ``faults`` (``lost, broken_code, broken_ns, failing_allocations``),
+``ecc_corrected, ecc_uncorrected``. All figures are simulated.
 """
 
 import os
+from dataclasses import asdict
 
 import click
 
 from libvgpu.errors import SimulationError, UsageError
-from libvgpu.sim import machine as sim_machine
-from libvgpu.sim.spec import parse_spec
+from libvgpu.sim import named
+from libvgpu.sim.machine import Machine
+from libvgpu.sim.spec import format_driver_version, parse_spec
 from libvgpu.sizes import format_size
 
 from .. import gpus as gpu_sources
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import output_option
 from ..render import Column, Row, print_listing
+from .sim_inject import inject, injected_words
 
 
 @click.group()
 def sim() -> None:
-    """Simulated GPUs: run on them, list them, remove them."""
+    """Simulated GPUs: run on them, list them, have them fail, remove them."""
+
+
+sim.add_command(inject)
 
 
 @sim.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("spec_text", metavar="SPEC")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def sim_run(spec_text: str, command: tuple[str, ...]) -> int:
-    """Run COMMAND on the simulated machine SPEC, without any limit."""
+    """Run COMMAND on the simulated machine SPEC, without any limit.
+
+    SPEC is PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME], for example h100 or
+    a100-80g*2/cuda12.4@box. A profile of your own is a YAML file: ./my.yaml
+    """
     spec = parse_spec(spec_text)
     if command[:1] == ("--",):  # behind SPEC, click leaves it to us
         command = command[1:]
@@ -44,11 +56,13 @@ def sim_run(spec_text: str, command: tuple[str, ...]) -> int:
         return run_in_foreground(command, machine.environment(os.environ))
 
 
-def _machine_row(machine: sim_machine.Machine) -> Row:
+def _machine_row(machine: Machine) -> Row:
     books = {book.uuid: book for book in machine.books()}
     return {
-        "name": gpu_sources.machine_name(machine),
+        "name": named.name_of(machine),
         "directory": str(machine.directory),
+        "cuda_version": format_driver_version(machine.driver_version),
+        "call_faults": asdict(machine.call_faults()),
         "gpus": [
             {
                 "index": device.index,
@@ -58,6 +72,9 @@ def _machine_row(machine: sim_machine.Machine) -> Row:
                 "memory_total_bytes": device.profile.memory_bytes,
                 "memory_used_bytes": books[device.uuid].memory_used_bytes,
                 "clients": sum(client.alive for client in books[device.uuid].clients),
+                "faults": asdict(machine.device_faults(device.index)),
+                "ecc_corrected": machine.ecc_errors(device.index)[0],
+                "ecc_uncorrected": machine.ecc_errors(device.index)[1],
             }
             for device in machine.devices
         ],
@@ -85,9 +102,11 @@ def _sum(row: Row, key: str) -> int:
 _COLUMNS = (
     Column("SIMULATED MACHINE", lambda row: f"@{row['name']}" if row["name"] else "(unnamed)"),
     Column("GPUS", _profiles),
+    Column("CUDA", lambda row: str(row["cuda_version"])),
     Column("MEMORY", lambda row: f"{format_size(_sum(row, 'memory_used_bytes'))} / "
            f"{format_size(_sum(row, 'memory_total_bytes'))}", right=True),
     Column("PROCESSES", lambda row: str(_sum(row, "clients")), right=True),
+    Column("INJECTED", lambda row: injected_words(row) or "-"),
     Column("DIRECTORY", lambda row: str(row["directory"])),
 )  # fmt: skip
 
@@ -96,25 +115,16 @@ _COLUMNS = (
 @output_option
 def sim_list(output: str) -> None:
     """List this user's simulated machines; all figures are simulated."""
-    rows = [_machine_row(machine) for machine in gpu_sources.simulated_machines()]
+    unusable: list[SimulationError] = []
+    rows = [_machine_row(machine) for machine in gpu_sources.simulated_machines(unusable)]
     print_listing(rows, _COLUMNS, output, "no simulated machines")
+    for error in unusable:
+        hint = f" ({error.hint})" if error.hint else ""
+        click.echo(f"vgpuctl: left out: {error.message}{hint}", err=True)
 
 
 @sim.command("rm")
 @click.argument("name")
 def sim_rm(name: str) -> None:
     """Remove the simulated machine NAME; refused while processes use it."""
-    machines = {
-        named: machine
-        for machine in gpu_sources.simulated_machines()
-        if (named := gpu_sources.machine_name(machine)) is not None
-    }
-    machine = machines.get(name.removeprefix("@"))
-    if machine is None:
-        there = ", ".join(machines) or "none"
-        raise SimulationError(f"there is no simulated machine {name!r}; there are: {there}")
-    using = [client.pid for book in machine.books() for client in book.clients if client.alive]
-    if using:
-        pids = ", ".join(str(pid) for pid in sorted(set(using)))
-        raise SimulationError(f"simulated machine {name!r} is in use by process {pids}")
-    machine.remove()
+    named.remove(name)

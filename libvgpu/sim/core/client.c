@@ -26,7 +26,7 @@ static int admit(const struct sim_state *state, const struct sim_client_options 
     if (state->compute_mode == COMPUTE_MODE_PROHIBITED)
         return -EACCES;
     if (state->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS &&
-        (others || (mps_clients && !options->percentage)))
+        (others || ((mps_clients || options->served) && !options->percentage)))
         return -EBUSY;
     if (options->percentage && options->client_limit && mps_clients >= options->client_limit)
         return -EUSERS;
@@ -100,6 +100,12 @@ int sim_client_attach(struct sim_device *device, const struct sim_client_options
     int error = device->attached ? 0 : attach_locked(device, options);
     pthread_mutex_unlock(&device->mutex);
     return error;
+}
+
+void sim_client_detach(struct sim_device *device)
+{
+    sim_device_detach_slot(device);
+    device->attached = false;
 }
 
 static int open_lane(struct sim_device *device, struct sim_state *state, void *argument)

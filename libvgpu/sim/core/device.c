@@ -60,6 +60,32 @@ static void drop_client(struct sim_device *device, struct sim_state *state, uint
     client->flags &= ~SIM_CLIENT_ATTACHED;
 }
 
+bool sim_device_is_served(struct sim_device *device)
+{
+    int file = sim_machine_file(device->machine);
+    return file >= 0 && byte_is_locked(file, SIM_MPS_BASE + device->index);
+}
+
+static void fail_client(struct sim_device *device, struct sim_client *client, uint32_t slot)
+{
+    client->flags |= SIM_CLIENT_FAILED;
+    drop_work(device, client, slot);
+}
+
+static int fail_own(struct sim_device *device, struct sim_state *state, void *argument)
+{
+    uint32_t slot = device->machine->slot;
+    (void)argument;
+    if (device->attached)
+        fail_client(device, &state->clients[slot], slot);
+    return 0;
+}
+
+void sim_client_fail(struct sim_device *device)
+{
+    sim_device_transact(device, fail_own, NULL, false);
+}
+
 /* The dead lose everything. A process whose MPS server has ended loses what it had queued, and
  * every further call of it fails; its memory stays until it gives up its contexts or dies. */
 static void reap_dead(struct sim_device *device, struct sim_state *state)
@@ -73,10 +99,8 @@ static void reap_dead(struct sim_device *device, struct sim_state *state)
         struct sim_client *client = &state->clients[slot];
         if (!(client->flags & SIM_CLIENT_ATTACHED))
             continue;
-        if (client->flags & SIM_CLIENT_MPS && !served) {
-            client->flags |= SIM_CLIENT_FAILED;
-            drop_work(device, client, slot);
-        }
+        if (client->flags & SIM_CLIENT_MPS && !served)
+            fail_client(device, client, slot);
         if (slot != device->machine->slot && !byte_is_locked(file, SIM_LIFE_BASE + slot))
             drop_client(device, state, slot);
     }

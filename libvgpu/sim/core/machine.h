@@ -65,17 +65,24 @@ int sim_device_transact_locked(struct sim_device *device, sim_change change, voi
 int sim_device_transact(struct sim_device *device, sim_change change, void *argument, bool reap);
 /* Calls `reader` with the state as it is now, in a private copy: changes nothing for others. */
 int sim_device_read(struct sim_device *device, sim_change reader, void *argument);
+/* Whether an MPS server holds the device now. */
+bool sim_device_is_served(struct sim_device *device);
 int sim_device_detach_slot(struct sim_device *device); /* clears what an earlier owner left */
 
 /* client.c: this process as a client of a device */
 struct sim_client_options {
     uint32_t percentage;   /* 0: not an MPS client */
     uint32_t client_limit; /* the most MPS clients that the server takes; 0: any number */
+    bool served; /* an MPS server holds the device: a process on it, also without clients */
 };
 /* 0, or -EUSERS: the MPS server has all the clients that it takes, -EBUSY: another process has the
  * device for itself, -EACCES: the device takes no process (compute modes), -ENOSPC: the disk is
  * full. Makes lane 0 ready. */
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
+void sim_client_detach(struct sim_device *device);
+/* The MPS server of this process has ended: what was queued is lost, and nothing is taken any more.
+ */
+void sim_client_fail(struct sim_device *device);
 /* Takes `bytes` of device memory, or -ENOMEM. `cap_bytes` limits what this process has; 0: no. */
 int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes);
 int sim_client_release(struct sim_device *device, uint64_t bytes);

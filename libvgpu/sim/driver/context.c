@@ -59,16 +59,24 @@ static CUresult attach_failure(int error)
 static CUresult begin_context(struct CUctx_st *context, struct driver_device *device,
                               unsigned int flags)
 {
-    struct sim_client_options options = {.percentage = device->percentage};
+    struct sim_client_options options = {.percentage = device->percentage,
+                                         .client_limit = mps_client_limit(device),
+                                         .served = sim_device_is_served(device->device)};
+    if (device->percentage && mps_client_lost())
+        return CUDA_ERROR_MPS_RPC_FAILURE;
     if (device->device->header->faults.lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    bool first = !device->device->attached;
     int error = sim_client_attach(device->device, &options);
     if (!error)
         error = sim_queue_open(device->device, 1); /* of the per-thread default stream */
     if (error)
         return attach_failure(error);
-    if (memory_charge(device, device->identity->profile.context_bytes) != 0)
+    if (memory_charge(device, device->identity->profile.context_bytes) != 0) {
+        if (first) /* nothing of this process is left on the device */
+            sim_client_detach(device->device);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     context->magic = MAGIC_CONTEXT;
     context->device = device;
     context->flags = flags;

@@ -143,8 +143,11 @@ CUresult fault_answer(const struct CUctx_st *context);
 bool fault_fails_allocation(struct driver_device *device);
 /* visible.c: which devices of the machine this process sees; fills driver.devices */
 int visible_find_devices(void);
-/* mps_client.c: whether the process is an MPS client of each device, and within which bounds */
-void mps_client_configure(void);
+/* mps_client.c: whether the process is an MPS client of each device, and within which bounds; the
+ * error of a daemon that does not take it */
+CUresult mps_client_configure(void);
+bool mps_client_lost(void); /* The most clients that a server takes on a device. */
+uint32_t mps_client_limit(const struct driver_device *device);
 
 /* context.c */
 CUresult context_current(struct CUctx_st **context);

@@ -72,10 +72,10 @@ CUresult cuInit(unsigned int flags)
             result = open_machine();
         if (result == CUDA_SUCCESS && visible_find_devices() == 0)
             result = CUDA_ERROR_NO_DEVICE;
-        if (result == CUDA_SUCCESS) {
-            mps_client_configure();
+        if (result == CUDA_SUCCESS)
+            result = mps_client_configure();
+        if (result == CUDA_SUCCESS)
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
-        }
     }
     pthread_mutex_unlock(&driver.mutex);
     return result;

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from libvgpu.errors import ConfigError
+from .errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def _note_places(node: yaml.Node, path: str, places: Places, seen: set[int]) -> 
             _note_places(item, f"{path}[{index}]", places, seen)
 
 
-def read(path: Path) -> str:
-    """Returns the text of a config file.
+def read(path: Path, kind: str = "config file") -> str:
+    """Returns the text of a file; ``kind`` says in messages what it ought to be.
 
     Raises:
         ConfigError: it cannot be read or is not UTF-8.
@@ -93,6 +93,6 @@ def read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{kind} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"config file {path} is not UTF-8 text") from None
+        raise ConfigError(f"{kind} {path} is not UTF-8 text") from None

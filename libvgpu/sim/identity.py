@@ -1,0 +1,48 @@
+"""Profiles as the machine file keeps them."""
+
+import uuid
+from typing import Any
+
+from .._native import ffi
+from .profiles import NVIDIA_VENDOR_ID, Profile
+
+_FIRST_PCI_BUS = 0x10
+# Fields of Profile that struct sim_profile has under the same name and form.
+_SAME_FIELDS = (
+    "memory_bytes", "context_bytes", "memory_bytes_per_second", "pcie_bytes_per_second",
+    "l2_bytes", "sm_count", "cores_per_sm", "threads_per_sm", "blocks_per_sm",
+    "shared_bytes_per_sm", "shared_bytes_per_block", "clock_khz", "memory_clock_khz",
+    "memory_bus_bits", "power_limit_milliwatts",
+)  # fmt: skip
+
+
+def text(characters: Any) -> str:
+    """Returns a string of the machine file."""
+    value: bytes = ffi.string(characters)
+    return value.decode()
+
+
+def read_profile(source: Any) -> Profile:
+    """Returns what a GPU of a machine really is, which need not be one of the named profiles."""
+    return Profile(
+        name=text(source.name),
+        product=text(source.product),
+        compute_capability=(source.compute_major, source.compute_minor),
+        pci_device_id=source.pci_device_id >> 16,
+        **{field: int(getattr(source, field)) for field in _SAME_FIELDS},
+    )
+
+
+def fill_identity(identity: Any, index: int, profile: Profile) -> None:
+    """Makes a new GPU of a profile in a ``struct sim_device_identity``."""
+    target = identity.profile
+    target.name = profile.name.encode()
+    target.product = profile.product.encode()
+    target.compute_major, target.compute_minor = profile.compute_capability
+    target.pci_device_id = profile.pci_device_id << 16 | NVIDIA_VENDOR_ID
+    for field in _SAME_FIELDS:
+        setattr(target, field, getattr(profile, field))
+    identity.uuid = f"GPU-{uuid.uuid4()}".encode()
+    identity.serial = str(uuid.uuid4().int % 10**13).encode()
+    identity.pci_bus = _FIRST_PCI_BUS + index
+    identity.numa_node = 0
