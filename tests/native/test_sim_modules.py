@@ -332,7 +332,8 @@ say(codes=codes, names=names(module), taken=taken,
 """
     assert said(machine, code) == {
         "codes": [0, 0, 0], "names": ["gap", "uses", "work"], "taken": 5 * MIB + 512,
-        "parameters": [[0, 8], [8, 4]], "gap": [8, 8], "shared": 100, "threads": 256, "alone": INVALID_IMAGE,
+        "parameters": [[0, 8], [8, 4]], "gap": [8, 8], "shared": 100, "threads": 256,
+        "alone": INVALID_IMAGE,
         "twice": [0, INVALID_IMAGE], "host": [NOT_SUPPORTED],
     }  # fmt: skip
 
