@@ -22,18 +22,21 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes)
 
 static void run_copy(const struct graph_node *node)
 {
+    pthread_rwlock_rdlock(&memory_bytes_lock);
     memmove((void *)node->target, (const void *)node->source, node->bytes);
+    pthread_rwlock_unlock(&memory_bytes_lock);
 }
 
 static void run_fill(const struct graph_node *node)
 {
     unsigned char *target = (unsigned char *)node->target;
-    if (node->value_bytes == 1) {
+    pthread_rwlock_rdlock(&memory_bytes_lock);
+    if (node->value_bytes == 1)
         memset(target, (int)node->value, node->bytes);
-        return;
-    }
-    for (uint64_t at = 0; at + node->value_bytes <= node->bytes; at += node->value_bytes)
-        memcpy(target + at, &node->value, node->value_bytes);
+    else
+        for (uint64_t at = 0; at + node->value_bytes <= node->bytes; at += node->value_bytes)
+            memcpy(target + at, &node->value, node->value_bytes);
+    pthread_rwlock_unlock(&memory_bytes_lock);
 }
 
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */

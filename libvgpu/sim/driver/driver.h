@@ -2,10 +2,11 @@
  * The simulated libcuda.so.1, inside: one process's view of its devices, contexts, memory, modules,
  * streams and graphs, on top of sim/core. Only the cu* symbols of entries.def are exported.
  *
- * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts),
- * memory.mutex (allocation map, pools), then the core's mutex of a device. Notes of the core (event
- * completion) are called under the last one and take none. Only driver.mutex is ever held across a
- * wait: for the work of a context that ends.
+ * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), vmm_mutex
+ * (vmm.h), memory_bytes_lock (below), memory_mutex (allocation map, pools), the mutex of
+ * shareable.c, then the core's mutex of a device. Notes of the core (event completion) are called
+ * under the last one and take none. Only driver.mutex is ever held across a wait: for the work of a
+ * context that ends.
  */
 #ifndef VGPU_SIM_DRIVER_H
 #define VGPU_SIM_DRIVER_H
@@ -15,6 +16,7 @@
 
 #pragma GCC visibility push(default)
 #include "vgpu/cuda_api.h"
+#include "vgpu/cuda_vmm.h"
 #pragma GCC visibility pop
 
 #include "machine.h"
@@ -63,11 +65,18 @@ struct CUctx_st {
 struct CUmemPoolHandle_st {
     uint64_t magic;
     struct driver_device *device;
+    CUmemLocation location; /* on the host: nothing of it is charged */
+    CUmemAllocationHandleType handle_types;
+    uint64_t max_bytes;                   /* 0: no limit */
+    uint64_t identifier;                  /* among processes, once exported; 0: never */
+    bool imported;                        /* another process allocates */
+    unsigned char peers[SIM_MAX_DEVICES]; /* CUmemAccess_flags of the other devices */
     uint64_t used_bytes, used_high_bytes;
     uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */
     uint64_t threshold_bytes;                     /* kept over a synchronisation */
     int reuse[3];
     bool destroyed;
+    struct CUmemPoolHandle_st *next; /* of the created and imported ones */
 };
 
 struct driver_device {
@@ -118,8 +127,14 @@ enum allocation_kind {
     ALLOCATION_MANAGED,
     ALLOCATION_POOL,
     ALLOCATION_HOST,
-    ALLOCATION_REGISTERED
+    ALLOCATION_REGISTERED,
+    ALLOCATION_MAPPED,     /* one cuMemMap that somebody may access (vmm_range.c) */
+    ALLOCATION_OPENED,     /* of another process, by cuIpcOpenMemHandle */
+    ALLOCATION_POOL_OPENED /* of another process, by cuMemPoolImportPointer */
 };
+#define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, beside those of cuMemHostAlloc */
+struct shared_bytes;
+struct managed_advice;
 struct allocation {
     uint64_t address;
     uint64_t bytes;
@@ -128,29 +143,49 @@ struct allocation {
     struct CUctx_st *context;
     struct CUmemPoolHandle_st *pool;
     unsigned long long id;
+    unsigned int flags;
+    struct shared_bytes *shared;   /* other processes have it too (ipc.h); NULL: none */
+    struct managed_advice *advice; /* managed.c */
     struct allocation *next, *previous;
 };
 extern pthread_mutex_t memory_mutex;
+/* Whatever moves bytes of device memory holds this as a reader while it does; an export, which puts
+ * a shared mapping into the place of a private one, as a writer. */
+extern pthread_rwlock_t memory_bytes_lock;
+/* Makes the process a client of the device, which a context does otherwise. */
+int memory_attach(struct driver_device *device);
 uint64_t memory_round(uint64_t bytes);
 /* Takes device memory, giving up what pools keep unused if that helps. */
 int memory_charge(struct driver_device *device, uint64_t bytes);
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
                          CUdeviceptr *address);
 CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host);
-/* Finds the allocation that holds [address, address + bytes). */
+/* Finds the allocation that holds [address, address + bytes), or the first of several mappings. */
 bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found);
 void memory_free_context(struct CUctx_st *context);
 struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
                                  enum allocation_kind kind, struct CUctx_st *context,
                                  struct CUmemPoolHandle_st *pool);
 struct allocation *memory_remove_locked(uint64_t address);
+struct allocation *memory_find_locked(uint64_t address, uint64_t bytes);
+/* What a context opened of another process (ipc.c). */
+struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
+                                             const struct driver_device *device, uint64_t share);
+void memory_forget(uint64_t address); /* takes it out of the map and frees it */
 void *memory_map(uint64_t bytes);
 void memory_unmap(void *address, uint64_t bytes);
 
 /* pool.c */
 void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device);
 void pool_trim_device(struct driver_device *device, bool to_threshold);
-void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+bool pool_valid(const struct CUmemPoolHandle_st *pool);
+bool pool_on_host(const struct CUmemPoolHandle_st *pool);
+/* Takes bytes out of a pool, which reserves more when it must; false: no memory. */
+bool pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+void pool_give(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+/* The same where memory_mutex is held. `shared`: the bytes were exported and are charged alone. */
+void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared);
+void pool_insert_locked(struct CUmemPoolHandle_st *pool);
 
 /* stream.c */
 /* Turns a handle (NULL, the two special ones, a real one) into a stream of a live context. */

@@ -13,10 +13,13 @@
 #include <sys/mman.h>
 
 #include "driver.h"
+#include "ipc.h"
+#include "managed.h"
 
 #define PITCH_ALIGNMENT 512
 
 pthread_mutex_t memory_mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_rwlock_t memory_bytes_lock = PTHREAD_RWLOCK_INITIALIZER;
 static void *allocation_tree; /* of struct allocation, by range */
 static struct allocation *allocation_list;
 static unsigned long long next_allocation_id;
@@ -106,19 +109,41 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
     return allocation;
 }
 
-static struct allocation *find_locked(uint64_t address, uint64_t bytes)
+static struct allocation *find_byte_locked(uint64_t address)
 {
-    struct allocation key = {.address = address, .bytes = bytes ? bytes : 1};
+    struct allocation key = {.address = address, .bytes = 1};
     struct allocation **node = tfind(&key, &allocation_tree, compare_ranges);
-    if (!node || address < (*node)->address || address + bytes > (*node)->address + (*node)->bytes)
-        return NULL;
-    return *node;
+    return node ? *node : NULL;
+}
+
+/* A range may run over mappings that lie side by side: to a program they are one reservation. */
+struct allocation *memory_find_locked(uint64_t address, uint64_t bytes)
+{
+    struct allocation *first = find_byte_locked(address), *last = first;
+    while (last && address + bytes > last->address + last->bytes) {
+        if (last->kind != ALLOCATION_MAPPED)
+            return NULL;
+        last = find_byte_locked(last->address + last->bytes);
+    }
+    return last && (last == first || last->kind == ALLOCATION_MAPPED) ? first : NULL;
+}
+
+struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
+                                             const struct driver_device *device, uint64_t share)
+{
+    struct allocation *allocation = allocation_list;
+    while (allocation && (allocation->kind != ALLOCATION_OPENED || allocation->context != context ||
+                          !allocation->shared || allocation->shared->device != device ||
+                          allocation->shared->identifier != share))
+        allocation = allocation->next;
+    return allocation;
 }
 
 bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
 {
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = address + bytes < address ? NULL : find_locked(address, bytes);
+    struct allocation *allocation =
+        address + bytes < address ? NULL : memory_find_locked(address, bytes);
     if (allocation && found)
         *found = *allocation;
     pthread_mutex_unlock(&memory_mutex);
@@ -128,7 +153,7 @@ bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
 /* Takes the allocation that begins at `address` out of the map; the caller frees it. */
 struct allocation *memory_remove_locked(uint64_t address)
 {
-    struct allocation *allocation = find_locked(address, 1);
+    struct allocation *allocation = find_byte_locked(address);
     if (!allocation || allocation->address != address)
         return NULL;
     tdelete(allocation, &allocation_tree, compare_ranges);
@@ -141,8 +166,17 @@ struct allocation *memory_remove_locked(uint64_t address)
     return allocation;
 }
 
+int memory_attach(struct driver_device *device)
+{
+    struct sim_client_options options = {.percentage = device->percentage};
+    return sim_client_attach(device->device, &options);
+}
+
 int memory_charge(struct driver_device *device, uint64_t bytes)
 {
+    int attached = memory_attach(device); /* handles and pools do without a context */
+    if (attached != 0)
+        return attached;
     if (sim_machine_faulty(driver.machine) && fault_fails_allocation(device))
         return -ENOMEM;
     int error = sim_client_reserve(device->device, bytes, device->cap_bytes);
@@ -180,25 +214,44 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
 
 static void give_back(struct allocation *allocation)
 {
-    if (allocation->kind != ALLOCATION_REGISTERED)
+    managed_forget(allocation->advice);
+    if (allocation->shared)
+        ipc_give_back(allocation);
+    else if (allocation->kind != ALLOCATION_REGISTERED && allocation->kind != ALLOCATION_MAPPED)
         memory_unmap((void *)allocation->address, allocation->bytes);
     if (allocation->pool) {
         pthread_mutex_lock(&memory_mutex);
-        pool_give_back_locked(allocation->pool, allocation->charged_bytes);
+        pool_give_back_locked(allocation->pool, allocation->charged_bytes, allocation->shared);
         pthread_mutex_unlock(&memory_mutex);
-    } else if (allocation->charged_bytes) {
+    } else if (allocation->charged_bytes && !allocation->shared) {
         sim_client_release(allocation->context->device->device, allocation->charged_bytes);
     }
+    free(allocation->shared);
     free(allocation);
+}
+
+void memory_forget(uint64_t address)
+{
+    pthread_mutex_lock(&memory_mutex);
+    struct allocation *allocation = memory_remove_locked(address);
+    pthread_mutex_unlock(&memory_mutex);
+    if (allocation)
+        give_back(allocation);
+}
+
+/* What is another process's, or a mapping, has calls of its own for its end. */
+static bool freeable(enum allocation_kind kind, bool host)
+{
+    return host ? kind == ALLOCATION_HOST
+                : on_device(kind) || kind == ALLOCATION_POOL || kind == ALLOCATION_POOL_OPENED;
 }
 
 CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
 {
     (void)context;
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = find_locked(address, 1);
-    if (allocation && (allocation->kind == ALLOCATION_HOST) == host &&
-        allocation->kind != ALLOCATION_REGISTERED)
+    struct allocation *allocation = find_byte_locked(address);
+    if (allocation && freeable(allocation->kind, host))
         allocation = memory_remove_locked(address);
     else
         allocation = NULL;
@@ -209,13 +262,14 @@ CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
     return CUDA_SUCCESS;
 }
 
-/* A context takes its memory along; pool memory belongs to the device and stays. */
+/* A context takes its memory along; memory of pools and handles belongs to the device and stays. */
 void memory_free_context(struct CUctx_st *context)
 {
     for (;;) {
         pthread_mutex_lock(&memory_mutex);
         struct allocation *allocation = allocation_list;
-        while (allocation && (allocation->context != context || allocation->pool))
+        while (allocation && (allocation->context != context || allocation->pool ||
+                              allocation->kind == ALLOCATION_MAPPED))
             allocation = allocation->next;
         if (allocation)
             allocation = memory_remove_locked(allocation->address);
