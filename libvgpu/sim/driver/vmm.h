@@ -59,5 +59,9 @@ struct vmm_view {
 };
 bool vmm_view(uint64_t address, struct vmm_view *view);
 struct physical *vmm_physical_locked(uint64_t address);
+struct vmm_mapping *vmm_mapping_locked(uint64_t address); /* that holds it; NULL: none */
+bool vmm_whole_granules(uint64_t address, uint64_t bytes);
+/* Whether mappings fill the range without a gap and without standing out of it. */
+bool vmm_filled_locked(uint64_t address, uint64_t bytes);
 
 #endif

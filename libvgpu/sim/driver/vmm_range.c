@@ -1,4 +1,4 @@
-/* Reservations of addresses, what is mapped into them, and who may access it. */
+/* Reservations of addresses, and what is mapped into them. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,43 +29,10 @@ static void *find_range(void *const *tree, uint64_t address, uint64_t bytes)
     return node ? *node : NULL;
 }
 
-static bool whole_granules(uint64_t address, uint64_t bytes)
+bool vmm_whole_granules(uint64_t address, uint64_t bytes)
 {
     return bytes && address % VMM_GRANULARITY_BYTES == 0 && bytes % VMM_GRANULARITY_BYTES == 0 &&
            address + bytes > address;
-}
-
-static bool any_access(const struct vmm_mapping *mapping)
-{
-    unsigned char any = mapping->host_access;
-    for (int i = 0; i < SIM_MAX_DEVICES; i++)
-        any |= mapping->access[i];
-    return any != 0;
-}
-
-/* The allocation map wants a context: nobody's, so the primary one of the device, begun or not. */
-static struct CUctx_st *stand_in_context(const struct physical *physical)
-{
-    return physical->device ? &physical->device->primary : &driver.devices[0].primary;
-}
-
-/* Makes the pages and the allocation map say what the access flags say. Pages that a device may
- * only read can be written here: kernels compute nothing, and a host has no such flag. */
-static bool apply_access(struct vmm_mapping *mapping)
-{
-    bool access = any_access(mapping);
-    if (access == mapping->listed)
-        return true;
-    if (mprotect((void *)mapping->address, mapping->bytes,
-                 access ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
-        return false;
-    if (!access)
-        memory_forget(mapping->address);
-    else if (!memory_insert(mapping->address, mapping->bytes, 0, ALLOCATION_MAPPED,
-                            stand_in_context(mapping->physical), NULL))
-        return false;
-    mapping->listed = access;
-    return true;
 }
 
 /* ---- reservations ---------------------------------------------------------------------------- */
@@ -165,7 +132,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 {
     DRIVER_CHECK();
     if (flags || offset ||
-        !whole_granules(address, bytes)) /* documented: the offset must be zero */
+        !vmm_whole_granules(address, bytes)) /* documented: the offset must be zero */
         return CUDA_ERROR_INVALID_VALUE;
     struct vmm_mapping *mapping = calloc(1, sizeof *mapping);
     if (!mapping)
@@ -183,7 +150,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 }
 
 /* Whether mappings fill the range without a gap and without standing out of it. */
-static bool filled_locked(uint64_t address, uint64_t bytes)
+bool vmm_filled_locked(uint64_t address, uint64_t bytes)
 {
     uint64_t at = address;
     while (at < address + bytes) {
@@ -210,10 +177,10 @@ static void unmap_locked(struct vmm_mapping *mapping)
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     DRIVER_CHECK();
-    if (!whole_granules(address, bytes))
+    if (!vmm_whole_granules(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&vmm_mutex);
-    bool filled = filled_locked(address, bytes);
+    bool filled = vmm_filled_locked(address, bytes);
     for (uint64_t end = address + bytes; filled && address < end;) {
         struct vmm_mapping *mapping = find_range(&mappings, address, 1);
         address += mapping->bytes;
@@ -223,90 +190,16 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     return filled ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- access ---------------------------------------------------------------------------------- */
-
-static CUresult set_access_locked(struct vmm_mapping *mapping, const CUmemAccessDesc *entry)
-{
-    const struct driver_device *owner = mapping->physical->device;
-    int reachable = 1;
-    if (entry->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        if (owner) /* documented: only what lies on the host can be given to the host */
-            return CUDA_ERROR_INVALID_VALUE;
-        mapping->host_access = (unsigned char)entry->flags;
-    } else {
-        if (owner && owner->ordinal != entry->location.id)
-            cuDeviceCanAccessPeer(&reachable, entry->location.id, owner->ordinal);
-        if (!reachable)
-            return CUDA_ERROR_INVALID_DEVICE;
-        mapping->access[entry->location.id] = (unsigned char)entry->flags;
-    }
-    return apply_access(mapping) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult check_location(const CUmemLocation *location)
-{
-    if (location->type == CU_MEM_LOCATION_TYPE_HOST ||
-        location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
-        return CUDA_SUCCESS;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    return device_of(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *entries,
-                        size_t count)
-{
-    CUresult result = CUDA_SUCCESS;
-    DRIVER_CHECK();
-    if (!whole_granules(address, bytes) || !entries || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        result = check_location(&entries[i].location);
-        if (entries[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-            entries[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-            entries[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-            result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result != CUDA_SUCCESS)
-        return result;
-    pthread_mutex_lock(&vmm_mutex);
-    if (!filled_locked(address, bytes))
-        result = CUDA_ERROR_INVALID_VALUE;
-    for (uint64_t at = address; result == CUDA_SUCCESS && at < address + bytes;) {
-        struct vmm_mapping *mapping = find_range(&mappings, at, 1);
-        for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-            result = set_access_locked(mapping, &entries[i]);
-        at += mapping->bytes;
-    }
-    pthread_mutex_unlock(&vmm_mutex);
-    return result;
-}
-
-CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
-                        CUdeviceptr address)
-{
-    DRIVER_CHECK();
-    if (!flags || !location)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_location(location);
-    if (result != CUDA_SUCCESS)
-        return result;
-    pthread_mutex_lock(&vmm_mutex);
-    const struct vmm_mapping *mapping = find_range(&mappings, address, 1);
-    if (!mapping)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        *flags = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? mapping->access[location->id]
-                                                               : mapping->host_access;
-    pthread_mutex_unlock(&vmm_mutex);
-    return result;
-}
-
 /* ---- for pointer attributes ------------------------------------------------------------------ */
+
+struct vmm_mapping *vmm_mapping_locked(uint64_t address)
+{
+    return find_range(&mappings, address, 1);
+}
 
 struct physical *vmm_physical_locked(uint64_t address)
 {
-    struct vmm_mapping *mapping = find_range(&mappings, address, 1);
+    const struct vmm_mapping *mapping = vmm_mapping_locked(address);
     return mapping ? mapping->physical : NULL;
 }
 
