@@ -1,8 +1,9 @@
 """Memory in separate physical and virtual parts, on the simulated GPU."""
 
 import json
+from pathlib import Path
 
-from libvgpu.sim import Machine
+from libvgpu.sim import PROFILES, Machine
 from support.sim_programs import PROGRAM_SECONDS, run, start
 from support.sim_sharing import GRANULE, VMM
 
@@ -249,7 +250,8 @@ shown = read(place, 3) + read(place + GRANULE, 3)
 refused = int(cuda.cuMemExportToShareableHandle(exported, POSIX, 0)[0])
 unmap(place, 2)
 for each in (plain, exported): cuda.cuMemRelease(each)
-say(shown=shown.decode(), refused=refused, others=sum(os.write(other, b"x") for other in others), used=used())
+say(shown=shown.decode(), refused=refused, used=used(),
+    others=sum(os.write(other, b"x") for other in others))
 """
     assert said_by(machine, code) == {"shown": "onetwo", "refused": 999, "others": 60, "used": 0}
 
@@ -264,3 +266,52 @@ def test_a_killed_process_gives_its_pieces_back(machine: Machine) -> None:
     program.wait(PROGRAM_SECONDS)
 
     assert machine.books()[0].memory_used_bytes == 0
+
+
+def test_threads_do_not_disturb_each_other(machine: Machine) -> None:
+    code = """
+import threading
+context, wrong = open_context(), []
+def work(number):
+    check(cuda.cuCtxSetCurrent(context))
+    for turn in range(60):
+        handle, place = create(2), reserve(4)
+        text = f"{number}/{turn}".encode()
+        if map_at(place + GRANULE, handle, 2) or grant(place + GRANULE, 2):
+            wrong.append("map")
+        if write(place + GRANULE, text) or read(place + GRANULE, len(text)) != text:
+            wrong.append("data")
+        check(cuda.cuMemRelease(handle))
+        if unmap(place + GRANULE, 2) or int(cuda.cuMemAddressFree(place, 4 * GRANULE)[0]):
+            wrong.append("unmap")
+threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for each in threads: each.start()
+for each in threads: each.join()
+say(wrong=wrong, used=used())
+"""
+    assert said_by(machine, code) == {"wrong": [], "used": 0}
+
+
+def test_a_piece_counts_on_its_own_device(tmp_path: Path) -> None:
+    machine = Machine.create([PROFILES["t4"]] * 2, tmp_path / "machine")
+    code = """
+open_context()
+wanted = properties()
+wanted.location.id = 1
+handle, place = check(cuda.cuMemCreate(3 * GRANULE, wanted, 0)), reserve(3)
+map_at(place, handle, 3)
+whose = descriptor()
+whose.location.id = 1
+say(granted=int(cuda.cuMemSetAccess(place, 3 * GRANULE, [whose], 1)[0]),
+    wrote=write(place, b"x"))
+input()
+"""
+    program = start(machine, VMM + code)
+    try:
+        assert program.stdout
+        assert json.loads(program.stdout.readline()) == {"granted": 0, "wrote": 0}
+        used = [each.memory_used_bytes for each in machine.books()]
+        assert used == [PROFILES["t4"].context_bytes, 3 * GRANULE]
+    finally:
+        program.kill()
+        program.wait(PROGRAM_SECONDS)

@@ -21,7 +21,9 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&memory_mutex);
-    memory_find_locked(mapped, 1)->flags = flags;
+    struct allocation *allocation = memory_find_locked(mapped, 1);
+    if (allocation) /* else its context ended meanwhile */
+        allocation->flags = flags;
     pthread_mutex_unlock(&memory_mutex);
     *address = (void *)mapped;
     return CUDA_SUCCESS;
