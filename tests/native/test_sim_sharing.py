@@ -259,3 +259,19 @@ def test_a_pool_and_its_allocations_go_to_another_process(machine: Machine, tmp_
         assert importer.ask("int(cuda.cuMemPoolDestroy(pool)[0])") == 0
         assert importer.ask("int(cuda.cuMemFreeAsync(q, 0)[0])") == 0
         assert used_granules(machine) == 0
+
+
+def test_a_machine_has_places_for_so_many_shares(machine: Machine) -> None:
+    code = """
+pieces = [int(check(cuda.cuMemAlloc(4096))) for _ in range(129)]
+for piece in pieces[:128]:
+    ipc_handle(piece)
+refused = int(cuda.cuIpcGetMemHandle(pieces[128])[0])
+assert write(pieces[128], b"still") == 0
+check(cuda.cuMemFree(pieces.pop(0)))
+say(refused=refused, after=len(ipc_handle(pieces[-1])), data=text(pieces[-1], 5),
+    left=[check(cuda.cuMemFree(piece)) for piece in pieces] and own())
+"""
+    assert json.loads(run(machine, SERVE + code)) == {
+        "refused": 2, "after": 128, "data": "still", "left": 0,
+    }  # fmt: skip

@@ -12,11 +12,6 @@
 #define PAGES_AT_ONCE 4096
 #define PAGEMAP_EXISTS (3ull << 62) /* present, or in the swap */
 
-static uint64_t whole_pages(uint64_t bytes)
-{
-    return (bytes + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;
-}
-
 /* Copies the pages that were ever written, so that an export takes no more host memory than the
  * allocation did. Without a pagemap all of them are taken to be. */
 static void copy_written_pages(char *target, const char *source, uint64_t bytes)
@@ -40,7 +35,7 @@ static void copy_written_pages(char *target, const char *source, uint64_t bytes)
 /* Puts a file into the place of an allocation's private pages. */
 static bool replace_pages(struct allocation *allocation, struct share_file *file)
 {
-    uint64_t bytes = whole_pages(allocation->bytes);
+    uint64_t bytes = SIM_ROUND(allocation->bytes);
     void *place = (void *)allocation->address;
     if (!share_file_create(file, bytes))
         return false;
@@ -127,7 +122,7 @@ static int open_file(const struct ipc_handle *handle)
     int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (descriptor >= 0 && (!share_file_adopt(&seen, descriptor) || seen.inode != handle->inode ||
                             (uint32_t)seen.filesystem != handle->filesystem ||
-                            lseek(descriptor, 0, SEEK_END) != (off_t)whole_pages(handle->bytes))) {
+                            lseek(descriptor, 0, SEEK_END) != (off_t)SIM_ROUND(handle->bytes))) {
         close(descriptor);
         return -1;
     }
@@ -144,7 +139,7 @@ static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum a
     *shared =
         (struct shared_bytes){ipc_device(handle), handle->share, {.descriptor = -1}, .opened = 1};
     void *mapped =
-        mmap(NULL, whole_pages(handle->bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+        mmap(NULL, SIM_ROUND(handle->bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (mapped == MAP_FAILED) {
         free(shared);
         return CUDA_ERROR_MAP_FAILED;
@@ -153,7 +148,7 @@ static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum a
         memory_insert((uint64_t)mapped, handle->bytes, pool ? memory_round(handle->bytes) : 0, kind,
                       context, pool);
     if (!allocation) {
-        munmap(mapped, whole_pages(handle->bytes));
+        munmap(mapped, SIM_ROUND(handle->bytes));
         free(shared);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -181,7 +176,7 @@ CUresult ipc_open(const struct ipc_handle *handle, enum allocation_kind kind,
 
 void ipc_give_back(struct allocation *allocation)
 {
-    munmap((void *)allocation->address, whole_pages(allocation->bytes));
+    munmap((void *)allocation->address, SIM_ROUND(allocation->bytes));
     share_file_close(&allocation->shared->file);
     share_drop(allocation->shared->device, allocation->shared->identifier);
 }

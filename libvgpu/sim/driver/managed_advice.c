@@ -33,11 +33,6 @@ static bool same_policy(const struct managed_policy *one, const struct managed_p
            same_location(&one->prefetched, &other->prefetched);
 }
 
-static uint64_t whole_pages(uint64_t bytes)
-{
-    return (bytes + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE;
-}
-
 static bool begin_advice(struct allocation *allocation)
 {
     struct managed_advice *advice = allocation->advice;
@@ -49,7 +44,7 @@ static bool begin_advice(struct allocation *allocation)
             free(all);
             return false;
         }
-        all->end = whole_pages(allocation->bytes);
+        all->end = SIM_ROUND(allocation->bytes);
         *advice = (struct managed_advice){1, all};
         allocation->advice = advice;
     }
@@ -101,7 +96,7 @@ static bool find_range_locked(CUdeviceptr address, uint64_t bytes, struct range 
     if (!range->allocation || range->allocation->kind != ALLOCATION_MANAGED)
         return false;
     range->from = (address - range->allocation->address) / SIM_PAGE * SIM_PAGE;
-    range->to = whole_pages(address - range->allocation->address + bytes);
+    range->to = SIM_ROUND(address - range->allocation->address + bytes);
     return true;
 }
 

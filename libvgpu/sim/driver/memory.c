@@ -169,6 +169,8 @@ struct allocation *memory_remove_locked(uint64_t address)
 int memory_attach(struct driver_device *device)
 {
     struct sim_client_options options = {.percentage = device->percentage};
+    if (__atomic_load_n(&device->device->attached, __ATOMIC_ACQUIRE))
+        return 0;
     return sim_client_attach(device->device, &options);
 }
 

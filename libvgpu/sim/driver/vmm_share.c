@@ -24,12 +24,12 @@ void physical_unshare_locked(struct physical *physical)
  * put off until somebody really exports. */
 static CUresult share_piece_locked(struct physical *physical)
 {
-    uint64_t identifier;
-    if (physical->share)
-        return CUDA_SUCCESS;
-    if (share_export(physical->device, physical->bytes, &identifier) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    list_locked(physical, identifier);
+    uint64_t identifier = physical->share;
+    if (!identifier) {
+        if (share_export(physical->device, physical->bytes, &identifier) != 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        list_locked(physical, identifier);
+    }
     return share_record_write(&physical->file, SHARE_RECORD_MEMORY, physical->device,
                               physical->bytes, identifier)
                ? CUDA_SUCCESS
