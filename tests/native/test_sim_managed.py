@@ -89,6 +89,16 @@ say(seen=seen, took=took > 0.01)
     assert said == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
 
 
+def test_a_prefetch_is_no_part_of_a_capture(machine: Machine) -> None:
+    code = """
+stream = check(cuda.cuStreamCreate(0))
+check(cuda.cuStreamBeginCapture(
+    stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+say(code=prefetch(memory, 1, GPU, stream), told=ask("LAST_PREFETCH_LOCATION", memory, 1))
+"""
+    assert said_by(machine, code) == {"code": 900, "told": -2}
+
+
 def test_calls_about_what_is_not_managed_are_refused(machine: Machine) -> None:
     code = """
 plain = int(check(cuda.cuMemAlloc(8 * PAGE)))

@@ -1,6 +1,7 @@
 """Memory of one process on the simulated GPU in the hands of another."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,20 @@ for round in range(8):
 say(used=used())
 """
     assert json.loads(run(machine, SERVE + code)) == {"used": 0}
+
+
+def test_a_stopped_exporter_holds_up_nobody(machine: Machine) -> None:
+    with pair(machine) as (exporter, importer):
+        exporter.ask("put('p', int(check(cuda.cuMemAlloc(4096))))")
+        exporter.ask("write(p, b'stopped')")
+        handle = exporter.ask("ipc_handle(p)")
+        exporter.process.send_signal(signal.SIGSTOP)
+        try:
+            importer.ask(f"put('q', ipc_open('{handle}'))")
+
+            assert importer.ask("text(q, 7)") == "stopped"
+        finally:
+            exporter.process.send_signal(signal.SIGCONT)
 
 
 # ---- shareable handles -----------------------------------------------------------------------

@@ -34,7 +34,8 @@ struct share_record {
 bool share_file_create(struct share_file *file, uint64_t bytes);
 bool share_file_adopt(struct share_file *file, int descriptor); /* fills in what it names */
 bool share_file_ours(const struct share_file *file);
-int share_file_duplicate(const struct share_file *file); /* a new descriptor; -1: none to be had */
+/* A new descriptor of it, closed by an exec as all of the driver's; -1: none is to be had. */
+int share_file_duplicate(const struct share_file *file);
 void share_file_close(struct share_file *file);
 
 bool share_record_write(const struct share_file *file, uint32_t kind,
