@@ -20,6 +20,10 @@ CUresult managed_change(CUdeviceptr address, uint64_t bytes, managed_edit edit,
                         const void *argument);
 /* What all pages of a range have in common; what they have not is none. */
 CUresult managed_common(CUdeviceptr address, uint64_t bytes, struct managed_policy *common);
+/* Checks a location, and turns the NUMA node of the calling thread into its number. */
+CUresult managed_settle_location(CUmemLocation *location);
+/* Of a device as the old calls name it: the host is one to them. */
+CUmemLocation managed_location_of(CUdevice device);
 void managed_forget(struct managed_advice *advice);
 
 #endif

@@ -4,9 +4,10 @@
  * stream, context or event, what is reserved beyond the release threshold (0 by default) and not in
  * use goes back to the device, and all of it when the device is short of memory.
  * What was exported to another process goes back to the device when nobody holds it any more, and
- * is not kept. A pool on the host reserves nothing. The caller holds memory_mutex for all of it. A
- * freed allocation's bytes are taken to be reusable at once: queues are in order, so whatever uses
- * them next runs later.
+ * is not kept. What a pool on the host reserves is charged nowhere. All pools are under
+ * memory_mutex.
+ * A freed allocation's bytes are taken to be reusable at once: queues are in order, so whatever
+ * uses them next runs later.
  */
 #include <stdlib.h>
 
