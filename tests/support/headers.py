@@ -70,6 +70,7 @@ CUDA = Interface(
         "vgpu/cuda_api.h",
         "vgpu/cuda_array.h",
         "vgpu/cuda_calls.h",
+        "vgpu/cuda_vmm.h",
     ),
     guard="VGPU_WITH_CUDA_H",
     constant=r"CU\w+",

@@ -206,7 +206,7 @@ CUresult cuArrayDestroy(CUarray array)
         return result;
     result = array_check(array);
     if (result == CUDA_SUCCESS)
-        memory_free(array->context, array->address, false);
+        memory_free(array->address, false);
     array->magic = 0;
     free(array);
     return result;

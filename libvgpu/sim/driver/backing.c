@@ -25,66 +25,66 @@
 #define WORD_BITS 64u
 #define HUGE_PAGE_BYTES (2u << 20)
 
-static bool counts(const struct allocation *allocation)
+/* The bits that an allocation goes by; NULL: it takes host memory that does not count. Several
+ * mappings of one physical piece share its bits. What other processes have too is theirs as well,
+ * and counts no further. */
+static struct backing *backing_of(struct allocation *allocation)
 {
-    return allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_MANAGED ||
-           allocation->kind == ALLOCATION_POOL || allocation->kind == ALLOCATION_ARRAY;
+    if (allocation->kind == ALLOCATION_MAPPED)
+        return allocation->of_piece;
+    bool counts = allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_MANAGED ||
+                  allocation->kind == ALLOCATION_ARRAY ||
+                  (allocation->kind == ALLOCATION_POOL && !pool_on_host(allocation->pool));
+    return counts && !allocation->shared ? &allocation->backing : NULL;
 }
 
-static struct sim_device *device_behind(const struct allocation *allocation)
+static uint64_t granule_count(const struct backing *backing)
 {
-    return allocation->pool ? allocation->pool->device->device
-                            : allocation->context->device->device;
+    return (backing->span_bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
 }
 
-static uint64_t granule_count(const struct allocation *allocation)
+/* The last one ends with the last page. */
+static uint64_t granule_bytes(const struct backing *backing, uint64_t granule)
 {
-    return (allocation->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES;
-}
-
-/* The last one ends with the allocation's last page. */
-static uint64_t granule_bytes(const struct allocation *allocation, uint64_t granule)
-{
-    uint64_t mapped_bytes = (allocation->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint64_t mapped_bytes = (backing->span_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     uint64_t left_bytes = mapped_bytes - granule * GRANULE_BYTES;
     return left_bytes < GRANULE_BYTES ? left_bytes : GRANULE_BYTES;
 }
 
-static bool is_large(const struct allocation *allocation)
+static bool is_large(const struct backing *backing)
 {
-    return granule_count(allocation) > WORD_BITS;
+    return granule_count(backing) > WORD_BITS;
 }
 
-static uint64_t *word_of(struct allocation *allocation, uint64_t granule)
+static uint64_t *word_of(struct backing *backing, uint64_t granule)
 {
-    return is_large(allocation) ? &allocation->backing.many[granule / WORD_BITS]
-                                : &allocation->backing.few;
+    return is_large(backing) ? &backing->many[granule / WORD_BITS] : &backing->few;
 }
 
-static bool is_backed(struct allocation *allocation, uint64_t granule)
+static bool is_backed(struct backing *backing, uint64_t granule)
 {
-    if (allocation->backing.bytes == 0)
+    if (backing->bytes == 0)
         return false;
-    return *word_of(allocation, granule) >> granule % WORD_BITS & 1;
+    return *word_of(backing, granule) >> granule % WORD_BITS & 1;
 }
 
 /* Returns how much the granules of a region that do not count yet are; `mark` has them count. Rows
  * come in ascending order, so that a granule which two of them share is the last one seen. */
-static uint64_t walk(struct allocation *allocation, const struct region *region, bool mark)
+static uint64_t walk(struct backing *backing, uint64_t base, const struct region *region, bool mark)
 {
     uint64_t missing_bytes = 0, next_granule = 0;
     for (uint64_t slice = 0; slice < region->slices; slice++)
         for (uint64_t row = 0; row < region->rows; row++) {
-            uint64_t offset = region->address - allocation->address +
-                              slice * region->slice_pitch_bytes + row * region->pitch_bytes;
+            uint64_t offset = region->address - base + slice * region->slice_pitch_bytes +
+                              row * region->pitch_bytes;
             uint64_t first = offset / GRANULE_BYTES;
             uint64_t last = (offset + region->width_bytes - 1) / GRANULE_BYTES;
             for (uint64_t i = first < next_granule ? next_granule : first; i <= last; i++) {
-                if (is_backed(allocation, i))
+                if (is_backed(backing, i))
                     continue;
-                missing_bytes += granule_bytes(allocation, i);
+                missing_bytes += granule_bytes(backing, i);
                 if (mark)
-                    *word_of(allocation, i) |= 1ull << i % WORD_BITS;
+                    *word_of(backing, i) |= 1ull << i % WORD_BITS;
             }
             next_granule = last + 1;
         }
@@ -92,12 +92,12 @@ static uint64_t walk(struct allocation *allocation, const struct region *region,
 }
 
 /* Ready for the first bit: room for it, and no page of the kernel larger than a granule. */
-static bool begin_backing(struct allocation *allocation)
+static bool begin_backing(struct allocation *allocation, struct backing *backing)
 {
-    if (is_large(allocation) && !allocation->backing.many) {
-        uint64_t words = (granule_count(allocation) + WORD_BITS - 1) / WORD_BITS;
-        allocation->backing.many = calloc(words, sizeof *allocation->backing.many);
-        if (!allocation->backing.many)
+    if (is_large(backing) && !backing->many) {
+        uint64_t words = (granule_count(backing) + WORD_BITS - 1) / WORD_BITS;
+        backing->many = calloc(words, sizeof *backing->many);
+        if (!backing->many)
             return false;
     }
     if (allocation->bytes >= HUGE_PAGE_BYTES)
@@ -118,36 +118,76 @@ static void tell_once(void)
 
 static CUresult claim_locked(struct allocation *allocation, const struct region *region)
 {
-    uint64_t missing_bytes = walk(allocation, region, false);
+    struct backing *backing = backing_of(allocation);
+    if (!backing)
+        return CUDA_SUCCESS;
+    if (!backing->device) {
+        backing->span_bytes = allocation->bytes;
+        backing->device = allocation->pool ? allocation->pool->device : allocation->context->device;
+    }
+    uint64_t missing_bytes = walk(backing, allocation->address, region, false);
     if (missing_bytes == 0)
         return CUDA_SUCCESS;
-    if (allocation->backing.bytes == 0 && !begin_backing(allocation))
+    if (backing->bytes == 0 && !begin_backing(allocation, backing))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (sim_client_back(device_behind(allocation), missing_bytes) != 0) {
+    if (sim_client_back(backing->device->device, missing_bytes) != 0) {
         tell_once();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    walk(allocation, region, true);
-    allocation->backing.bytes += missing_bytes;
+    backing->bytes += missing_bytes; /* first: without any no bit is looked at */
+    walk(backing, allocation->address, region, true);
     return CUDA_SUCCESS;
+}
+
+static uint64_t part_in(const struct allocation *allocation, uint64_t address, uint64_t bytes)
+{
+    uint64_t room_bytes = allocation->address + allocation->bytes - address;
+    return bytes < room_bytes ? bytes : room_bytes;
+}
+
+/* Row by row and mapping by mapping, for a region that runs over several mappings. */
+static CUresult claim_pieces_locked(const struct region *region)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t row = 0; row < region->rows * region->slices; row++) {
+        uint64_t address = region->address + row / region->rows * region->slice_pitch_bytes +
+                           row % region->rows * region->pitch_bytes;
+        uint64_t end = address + region->width_bytes;
+        while (address < end && result == CUDA_SUCCESS) {
+            struct allocation *allocation = memory_find_locked(address, 1);
+            if (!allocation)
+                break;
+            struct region part = {.address = address,
+                                  .width_bytes = part_in(allocation, address, end - address),
+                                  .rows = 1,
+                                  .slices = 1};
+            result = claim_locked(allocation, &part);
+            address += part.width_bytes;
+        }
+    }
+    return result;
 }
 
 CUresult backing_claim(const struct region *region)
 {
+    uint64_t span_bytes = region_span_bytes(region);
+    CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = memory_find_locked(region->address, region_span_bytes(region));
-    CUresult result =
-        allocation && counts(allocation) ? claim_locked(allocation, region) : CUDA_SUCCESS;
+    struct allocation *allocation = memory_find_locked(region->address, span_bytes);
+    if (allocation && part_in(allocation, region->address, span_bytes) == span_bytes)
+        result = claim_locked(allocation, region);
+    else if (allocation)
+        result = claim_pieces_locked(region);
     pthread_mutex_unlock(&memory_mutex);
     return result;
 }
 
-void backing_give_up(struct allocation *allocation)
+void backing_give_up(struct backing *backing)
 {
-    if (allocation->backing.bytes)
-        sim_client_unback(device_behind(allocation), allocation->backing.bytes);
-    free(allocation->backing.many);
-    allocation->backing = (struct backing){0};
+    if (backing->bytes)
+        sim_client_unback(backing->device->device, backing->bytes);
+    free(backing->many);
+    *backing = (struct backing){0};
 }
 
 /* ---- zero ------------------------------------------------------------------------------------ */
@@ -180,17 +220,18 @@ static void clear_unbacked(uint64_t address, uint64_t bytes)
 /* Tells whether what begins at `address` counts, and up to where it is the same. */
 static bool run_at(uint64_t address, uint64_t end, uint64_t *run_end)
 {
-    *run_end = end;
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = memory_find_locked(address, end - address);
-    bool backed = !allocation || !counts(allocation);
-    if (!backed) {
-        uint64_t last = (end - 1 - allocation->address) / GRANULE_BYTES;
+    struct allocation *allocation = memory_find_locked(address, 1);
+    struct backing *backing = allocation ? backing_of(allocation) : NULL;
+    bool backed = !backing;
+    *run_end = allocation ? address + part_in(allocation, address, end - address) : end;
+    if (backing) {
+        uint64_t last = (*run_end - 1 - allocation->address) / GRANULE_BYTES;
         uint64_t granule = (address - allocation->address) / GRANULE_BYTES;
-        backed = is_backed(allocation, granule);
+        backed = is_backed(backing, granule);
         do
             granule++;
-        while (granule <= last && is_backed(allocation, granule) == backed);
+        while (granule <= last && is_backed(backing, granule) == backed);
         if (granule <= last)
             *run_end = allocation->address + granule * GRANULE_BYTES;
     }

@@ -30,19 +30,24 @@ static inline uint64_t region_bytes(const struct region *region)
     return region->width_bytes * region->rows * region->slices;
 }
 
-/* Of one allocation, all zero until it is written: one bit a granule. */
+struct driver_device;
+
+/* Of one allocation or one piece of physical memory, all zero until it is written: one bit a
+ * granule. */
 struct backing {
-    uint64_t bytes; /* counted on the device */
-    uint64_t few;   /* the bits, where the allocation has no more granules than this */
-    uint64_t *many; /* the bits of a larger one, allocated with the first */
+    uint64_t bytes;               /* counted on the device */
+    uint64_t few;                 /* the bits, where there are no more granules than this has */
+    uint64_t *many;               /* the bits of something larger, allocated with the first */
+    uint64_t span_bytes;          /* of what the bits are; set with the first */
+    struct driver_device *device; /* the same */
 };
 
 /* Counts the host memory that writing to a region takes. Where the machine has no more of it,
- * nothing is counted, and CUDA_ERROR_OUT_OF_MEMORY the answer. */
+ * CUDA_ERROR_OUT_OF_MEMORY is the answer. */
 CUresult backing_claim(const struct region *region);
 /* Makes the bytes of one row zero without taking host memory for them. */
 void backing_clear(uint64_t address, uint64_t bytes);
-/* The allocation is out of the map and will be unmapped. */
-void backing_give_up(struct allocation *allocation);
+/* What it belongs to is out of the map and will be unmapped. */
+void backing_give_up(struct backing *backing);
 
 #endif

@@ -9,8 +9,11 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "driver.h"
+
+#define SETTLE_PAUSE_NS 50000
 
 struct call {
     uint64_t before, gate; /* places */
@@ -26,6 +29,20 @@ struct caller {
     struct call *first, **last;
     bool closing;
 };
+
+static unsigned int pending;
+
+bool stream_calls_pending(void)
+{
+    return __atomic_load_n(&pending, __ATOMIC_ACQUIRE) != 0;
+}
+
+void stream_calls_settle(void)
+{
+    const struct timespec pause = {.tv_nsec = SETTLE_PAUSE_NS};
+    while (stream_calls_pending())
+        nanosleep(&pause, NULL);
+}
 
 static void *run_calls(void *argument)
 {
@@ -44,6 +61,7 @@ static void *run_calls(void *argument)
         if (call->before)
             sim_queue_wait(caller->device, call->before);
         call->function(call->argument);
+        __atomic_sub_fetch(&pending, 1, __ATOMIC_RELEASE);
         if (call->gate)
             sim_queue_release(caller->device, call->gate);
         free(call);
@@ -111,6 +129,7 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
     struct sim_submission event = {.kind = SIM_OPERATION_EVENT};
     struct sim_submission gate = {.kind = SIM_OPERATION_GATE};
     *call = (struct call){.function = function, .argument = argument};
+    __atomic_add_fetch(&pending, 1, __ATOMIC_ACQ_REL);
     call->before = stream_submit(stream, &event);
     call->gate = stream_submit(stream, &gate);
     pthread_mutex_lock(&caller->mutex);

@@ -73,7 +73,7 @@ static CUresult back_buffer(struct CUctx_st *context, CUdeviceptr *memory, size_
     *memory = taken;
     pthread_mutex_unlock(&limits_mutex);
     if (before)
-        memory_free(context, before, false);
+        memory_free(before, false);
     return CUDA_SUCCESS;
 }
 

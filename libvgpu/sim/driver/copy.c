@@ -1,9 +1,11 @@
-/* Copies and fills. The bytes move at once, on the calling thread (kernels compute nothing, so
- * nothing that is queued could change them); the time they take passes on the device's timeline:
- * at the bandwidth of its memory where both sides are on one device, else at that of PCIe, of the
- * stream's device alone. */
+/* Copies and fills. The bytes move at once, on the calling thread: kernels compute nothing, so
+ * nothing that is queued could change them, unless a host function or a wait for a word of memory
+ * is pending somewhere; then they move on a driver thread when the stream gets there. The time they
+ * take passes on the device's timeline: at the bandwidth of its memory where both sides are on one
+ * device, else at that of PCIe, of the stream's device alone. */
 #include "copy.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TRANSFER_LATENCY_NS 2000
@@ -61,9 +63,11 @@ static CUresult move(const struct graph_node *node)
     CUresult result = zeroes ? CUDA_SUCCESS : backing_claim(&target);
     if (result != CUDA_SUCCESS)
         return result;
+    pthread_rwlock_rdlock(&memory_bytes_lock);
     for (uint64_t slice = 0; slice < node->box.slices; slice++)
         for (uint64_t row = 0; row < node->box.rows; row++)
             move_row(node, row, slice);
+    pthread_rwlock_unlock(&memory_bytes_lock);
     return CUDA_SUCCESS;
 }
 
@@ -74,12 +78,31 @@ static void run(const struct graph_node *node)
     move(node);
 }
 
+static void run_in_turn(void *argument)
+{
+    struct graph_node *node = argument;
+    run(node);
+    free(node);
+}
+
+static CUresult move_in_turn(struct CUstream_st *stream, const struct graph_node *node)
+{
+    struct graph_node *own = malloc(sizeof *own);
+    if (!own)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *own = *node;
+    CUresult result = stream_call(stream, run_in_turn, own);
+    if (result != CUDA_SUCCESS)
+        free(own);
+    return result;
+}
+
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */
 static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint32_t kind, bool wait)
 {
     if (stream->capture)
         return wait ? capture_refuse(stream) : capture_add(stream, node);
-    CUresult result = move(node);
+    CUresult result = stream_calls_pending() ? move_in_turn(stream, node) : move(node);
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_submission submission = {.cost_ns = node->cost_ns, .kind = kind};
@@ -91,10 +114,8 @@ static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint3
 static const struct driver_device *device_holding(const struct region *region)
 {
     struct allocation found;
-    if (!memory_find(region->address, region->width_bytes, &found) ||
-        found.kind == ALLOCATION_HOST || found.kind == ALLOCATION_REGISTERED)
-        return NULL;
-    return found.pool ? found.pool->device : found.context->device;
+    return memory_find(region->address, region->width_bytes, &found) ? allocation_device(&found)
+                                                                     : NULL;
 }
 
 uint32_t copy_describe(const struct driver_device *device, const struct region *target,

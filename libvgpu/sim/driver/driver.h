@@ -2,10 +2,11 @@
  * The simulated libcuda.so.1, inside: one process's view of its devices, contexts, memory, modules,
  * streams and graphs, on top of sim/core. Only the cu* symbols of entries.def are exported.
  *
- * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts),
- * memory.mutex (allocation map, pools), then the core's mutex of a device. Notes of the core (event
- * completion) are called under the last one and take none. Only driver.mutex is ever held across a
- * wait: for the work of a context that ends.
+ * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), vmm_mutex
+ * (vmm.h), memory_bytes_lock (below), memory_mutex (allocation map, pools), the mutex of
+ * shareable.c, then the core's mutex of a device. Notes of the core (event completion) are called
+ * under the last one and take none. Only driver.mutex is ever held across a wait: for the work of a
+ * context that ends.
  */
 #ifndef VGPU_SIM_DRIVER_H
 #define VGPU_SIM_DRIVER_H
@@ -17,6 +18,7 @@
 #include "vgpu/cuda_api.h"
 #include "vgpu/cuda_array.h"
 #include "vgpu/cuda_calls.h"
+#include "vgpu/cuda_vmm.h"
 #pragma GCC visibility pop
 
 #include "backing.h"
@@ -100,11 +102,18 @@ struct CUctx_st {
 struct CUmemPoolHandle_st {
     uint64_t magic;
     struct driver_device *device;
+    CUmemLocation location; /* on the host: nothing of it is charged */
+    CUmemAllocationHandleType handle_types;
+    uint64_t max_bytes;                   /* 0: no limit */
+    uint64_t identifier;                  /* among processes, once exported; 0: never */
+    bool imported;                        /* another process allocates */
+    unsigned char peers[SIM_MAX_DEVICES]; /* CUmemAccess_flags of the other devices */
     uint64_t used_bytes, used_high_bytes;
     uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */
     uint64_t threshold_bytes;                     /* kept over a synchronisation */
     int reuse[3];
     bool destroyed;
+    struct CUmemPoolHandle_st *next; /* of the created and imported ones */
 };
 
 struct driver_device {
@@ -165,8 +174,14 @@ enum allocation_kind {
     ALLOCATION_POOL,
     ALLOCATION_ARRAY, /* behind a CUDA array, whose users never see the address */
     ALLOCATION_HOST,
-    ALLOCATION_REGISTERED
+    ALLOCATION_REGISTERED,
+    ALLOCATION_MAPPED,     /* one cuMemMap that somebody may access (vmm_range.c) */
+    ALLOCATION_OPENED,     /* of another process, by cuIpcOpenMemHandle */
+    ALLOCATION_POOL_OPENED /* of another process, by cuMemPoolImportPointer */
 };
+#define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, beside those of cuMemHostAlloc */
+struct shared_bytes;
+struct managed_advice;
 struct allocation {
     uint64_t address;
     uint64_t bytes;
@@ -175,24 +190,44 @@ struct allocation {
     struct CUctx_st *context;
     struct CUmemPoolHandle_st *pool;
     unsigned long long id;
-    struct backing backing; /* the one in the map, not in a copy of it */
+    struct backing backing;   /* the one in the map, not in a copy of it */
+    struct backing *of_piece; /* of a MAPPED one on a device: that of its physical memory */
+    unsigned int flags;
+    struct shared_bytes *shared;   /* other processes have it too (ipc.h); NULL: none */
+    struct managed_advice *advice; /* managed.c */
     struct allocation *next, *previous;
 };
 extern pthread_mutex_t memory_mutex;
+/* Whatever moves bytes of device memory holds this as a reader while it does; an export, which puts
+ * a shared mapping into the place of a private one, as a writer. */
+extern pthread_rwlock_t memory_bytes_lock;
+/* Makes the process a client of the device, which a context does otherwise. */
+int memory_attach(struct driver_device *device);
 uint64_t memory_round(uint64_t bytes);
 struct allocation *memory_find_locked(uint64_t address, uint64_t bytes);
 /* Takes device memory, giving up what pools keep unused if that helps. */
 int memory_charge(struct driver_device *device, uint64_t bytes);
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
                          CUdeviceptr *address);
-CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host);
-/* Finds the allocation that holds [address, address + bytes). */
+/* The first waits for functions in streams, which may use the memory (stream_calls_settle). */
+CUresult memory_free(uint64_t address, bool host);
+CUresult memory_free_now(uint64_t address, bool host);
+/* Finds the allocation that holds [address, address + bytes), or the first of several mappings. */
 bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found);
 void memory_free_context(struct CUctx_st *context);
 struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
                                  enum allocation_kind kind, struct CUctx_st *context,
                                  struct CUmemPoolHandle_st *pool);
 struct allocation *memory_remove_locked(uint64_t address);
+/* What a context opened of another process (ipc.c). */
+struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
+                                             const struct driver_device *device, uint64_t share);
+bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
+                          struct backing *of_piece);
+/* Whether it is memory of the host, which no device has; and the device that has it, or NULL. */
+bool allocation_on_host(const struct allocation *allocation);
+struct driver_device *allocation_device(const struct allocation *allocation);
+void memory_forget(uint64_t address); /* takes it out of the map and frees it */
 void *memory_map(uint64_t bytes);
 /* `untouched`: nothing was ever written there, so that keeping it costs the host nothing. */
 void memory_unmap(void *address, uint64_t bytes, bool untouched);
@@ -200,7 +235,14 @@ void memory_unmap(void *address, uint64_t bytes, bool untouched);
 /* pool.c */
 void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device);
 void pool_trim_device(struct driver_device *device, bool to_threshold);
-void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+bool pool_valid(const struct CUmemPoolHandle_st *pool);
+bool pool_on_host(const struct CUmemPoolHandle_st *pool);
+/* Takes bytes out of a pool, which reserves more when it must; false: no memory. */
+bool pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+void pool_give(struct CUmemPoolHandle_st *pool, uint64_t bytes);
+/* The same where memory_mutex is held. `shared`: the bytes were exported and are charged alone. */
+void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared);
+void pool_insert_locked(struct CUmemPoolHandle_st *pool);
 
 /* call.c: functions of the host in streams */
 struct caller;
@@ -221,6 +263,10 @@ void stream_wait_place(struct CUstream_st *stream, uint64_t place);
  * stream afterwards waits for its end. It may block; it must not put work onto a stream. */
 typedef void (*stream_function)(void *argument);
 CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument);
+/* Whether any such function has not returned yet. While none is pending, all that was put onto
+ * streams has had its effect on memory; otherwise what moves or frees bytes must take its turn. */
+bool stream_calls_pending(void);
+void stream_calls_settle(void); /* returns when none is */
 CUresult context_wait(struct CUctx_st *context);
 
 /* capture.c */

@@ -13,10 +13,13 @@
 #include <sys/mman.h>
 
 #include "driver.h"
+#include "ipc.h"
+#include "managed.h"
 
 #define PITCH_ALIGNMENT 512
 
 pthread_mutex_t memory_mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_rwlock_t memory_bytes_lock = PTHREAD_RWLOCK_INITIALIZER;
 static void *allocation_tree; /* of struct allocation, by range */
 static struct allocation *allocation_list;
 static unsigned long long next_allocation_id;
@@ -83,22 +86,11 @@ static int compare_ranges(const void *left, const void *right)
     return one->address >= other->address + other->bytes ? 1 : 0;
 }
 
-struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
-                                 enum allocation_kind kind, struct CUctx_st *context,
-                                 struct CUmemPoolHandle_st *pool)
+static struct allocation *insert(struct allocation *allocation)
 {
-    struct allocation *allocation = malloc(sizeof *allocation);
-    if (!allocation)
-        return NULL;
     pthread_mutex_lock(&memory_mutex);
-    *allocation = (struct allocation){.address = address,
-                                      .bytes = bytes,
-                                      .charged_bytes = charged_bytes,
-                                      .kind = kind,
-                                      .context = context,
-                                      .pool = pool,
-                                      .id = ++next_allocation_id,
-                                      .next = allocation_list};
+    allocation->id = ++next_allocation_id;
+    allocation->next = allocation_list;
     struct allocation **node = tsearch(allocation, &allocation_tree, compare_ranges);
     if (!node || *node != allocation) {
         free(allocation);
@@ -112,13 +104,80 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
     return allocation;
 }
 
+struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
+                                 enum allocation_kind kind, struct CUctx_st *context,
+                                 struct CUmemPoolHandle_st *pool)
+{
+    struct allocation *allocation = malloc(sizeof *allocation);
+    if (!allocation)
+        return NULL;
+    *allocation = (struct allocation){.address = address,
+                                      .bytes = bytes,
+                                      .charged_bytes = charged_bytes,
+                                      .kind = kind,
+                                      .context = context,
+                                      .pool = pool};
+    return insert(allocation);
+}
+
+bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
+                          struct backing *of_piece)
+{
+    struct allocation *allocation = malloc(sizeof *allocation);
+    if (!allocation)
+        return false;
+    *allocation = (struct allocation){.address = address,
+                                      .bytes = bytes,
+                                      .kind = ALLOCATION_MAPPED,
+                                      .context = context,
+                                      .of_piece = of_piece};
+    return insert(allocation) != NULL;
+}
+
+bool allocation_on_host(const struct allocation *allocation)
+{
+    return allocation->kind == ALLOCATION_HOST || allocation->kind == ALLOCATION_REGISTERED ||
+           (allocation->kind == ALLOCATION_MAPPED && !allocation->of_piece) ||
+           (allocation->kind == ALLOCATION_POOL && pool_on_host(allocation->pool));
+}
+
+struct driver_device *allocation_device(const struct allocation *allocation)
+{
+    return allocation_on_host(allocation) ? NULL
+           : allocation->pool             ? allocation->pool->device
+           : allocation->of_piece         ? allocation->of_piece->device
+           : allocation->shared           ? allocation->shared->device
+                                          : allocation->context->device;
+}
+
+static struct allocation *find_byte_locked(uint64_t address)
+{
+    struct allocation key = {.address = address, .bytes = 1};
+    struct allocation **node = tfind(&key, &allocation_tree, compare_ranges);
+    return node ? *node : NULL;
+}
+
+/* A range may run over mappings that lie side by side: to a program they are one reservation. */
 struct allocation *memory_find_locked(uint64_t address, uint64_t bytes)
 {
-    struct allocation key = {.address = address, .bytes = bytes ? bytes : 1};
-    struct allocation **node = tfind(&key, &allocation_tree, compare_ranges);
-    if (!node || address < (*node)->address || address + bytes > (*node)->address + (*node)->bytes)
-        return NULL;
-    return *node;
+    struct allocation *first = find_byte_locked(address), *last = first;
+    while (last && address + bytes > last->address + last->bytes) {
+        if (last->kind != ALLOCATION_MAPPED)
+            return NULL;
+        last = find_byte_locked(last->address + last->bytes);
+    }
+    return last && (last == first || last->kind == ALLOCATION_MAPPED) ? first : NULL;
+}
+
+struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
+                                             const struct driver_device *device, uint64_t share)
+{
+    struct allocation *allocation = allocation_list;
+    while (allocation && (allocation->kind != ALLOCATION_OPENED || allocation->context != context ||
+                          !allocation->shared || allocation->shared->device != device ||
+                          allocation->shared->identifier != share))
+        allocation = allocation->next;
+    return allocation;
 }
 
 bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
@@ -135,7 +194,7 @@ bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found)
 /* Takes the allocation that begins at `address` out of the map; the caller frees it. */
 struct allocation *memory_remove_locked(uint64_t address)
 {
-    struct allocation *allocation = memory_find_locked(address, 1);
+    struct allocation *allocation = find_byte_locked(address);
     if (!allocation || allocation->address != address)
         return NULL;
     tdelete(allocation, &allocation_tree, compare_ranges);
@@ -148,8 +207,19 @@ struct allocation *memory_remove_locked(uint64_t address)
     return allocation;
 }
 
+int memory_attach(struct driver_device *device)
+{
+    struct sim_client_options options = {.percentage = device->percentage};
+    if (__atomic_load_n(&device->device->attached, __ATOMIC_ACQUIRE))
+        return 0;
+    return sim_client_attach(device->device, &options);
+}
+
 int memory_charge(struct driver_device *device, uint64_t bytes)
 {
+    int attached = memory_attach(device); /* handles and pools do without a context */
+    if (attached != 0)
+        return attached;
     if (sim_machine_faulty(driver.machine) && fault_fails_allocation(device))
         return -ENOMEM;
     int error = sim_client_reserve(device->device, bytes, device->cap_bytes);
@@ -190,26 +260,44 @@ static void give_back(struct allocation *allocation)
     /* the host itself may have written to managed and to host memory */
     bool untouched = allocation->backing.bytes == 0 &&
                      (allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_POOL);
-    backing_give_up(allocation);
-    if (allocation->kind != ALLOCATION_REGISTERED)
+    backing_give_up(&allocation->backing);
+    managed_forget(allocation->advice);
+    if (allocation->shared)
+        ipc_give_back(allocation);
+    else if (allocation->kind != ALLOCATION_REGISTERED && allocation->kind != ALLOCATION_MAPPED)
         memory_unmap((void *)allocation->address, allocation->bytes, untouched);
     if (allocation->pool) {
         pthread_mutex_lock(&memory_mutex);
-        pool_give_back_locked(allocation->pool, allocation->charged_bytes);
+        pool_give_back_locked(allocation->pool, allocation->charged_bytes, allocation->shared);
         pthread_mutex_unlock(&memory_mutex);
-    } else if (allocation->charged_bytes) {
+    } else if (allocation->charged_bytes && !allocation->shared) {
         sim_client_release(allocation->context->device->device, allocation->charged_bytes);
     }
+    free(allocation->shared);
     free(allocation);
 }
 
-CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
+void memory_forget(uint64_t address)
 {
-    (void)context;
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *allocation = memory_find_locked(address, 1);
-    if (allocation && (allocation->kind == ALLOCATION_HOST) == host &&
-        allocation->kind != ALLOCATION_REGISTERED)
+    struct allocation *allocation = memory_remove_locked(address);
+    pthread_mutex_unlock(&memory_mutex);
+    if (allocation)
+        give_back(allocation);
+}
+
+/* What is another process's, or a mapping, has calls of its own for its end. */
+static bool freeable(enum allocation_kind kind, bool host)
+{
+    return host ? kind == ALLOCATION_HOST
+                : on_device(kind) || kind == ALLOCATION_POOL || kind == ALLOCATION_POOL_OPENED;
+}
+
+CUresult memory_free_now(uint64_t address, bool host)
+{
+    pthread_mutex_lock(&memory_mutex);
+    struct allocation *allocation = find_byte_locked(address);
+    if (allocation && freeable(allocation->kind, host))
         allocation = memory_remove_locked(address);
     else
         allocation = NULL;
@@ -220,13 +308,20 @@ CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
     return CUDA_SUCCESS;
 }
 
-/* A context takes its memory along; pool memory belongs to the device and stays. */
+CUresult memory_free(uint64_t address, bool host)
+{
+    stream_calls_settle();
+    return memory_free_now(address, host);
+}
+
+/* A context takes its memory along; memory of pools and handles belongs to the device and stays. */
 void memory_free_context(struct CUctx_st *context)
 {
     for (;;) {
         pthread_mutex_lock(&memory_mutex);
         struct allocation *allocation = allocation_list;
-        while (allocation && (allocation->context != context || allocation->pool))
+        while (allocation && (allocation->context != context || allocation->pool ||
+                              allocation->kind == ALLOCATION_MAPPED))
             allocation = allocation->next;
         if (allocation)
             allocation = memory_remove_locked(allocation->address);
@@ -287,7 +382,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
     if (!address)
         return CUDA_SUCCESS;
     result = capture_check_unsafe();
-    return result == CUDA_SUCCESS ? memory_free(context, address, false) : result;
+    return result == CUDA_SUCCESS ? memory_free(address, false) : result;
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)

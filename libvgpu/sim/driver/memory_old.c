@@ -60,3 +60,29 @@ CUresult cuMemAllocHost(void **address, unsigned int bytes)
 {
     return cuMemAllocHost_v2(address, bytes);
 }
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *mapped, void *address, unsigned int flags)
+{
+    CUdeviceptr wide = 0;
+    if (!mapped)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = cuMemHostGetDevicePointer_v2(&wide, address, flags);
+    if (result == CUDA_SUCCESS && wide > 0xffffffffu)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *mapped = (CUdeviceptr_v1)wide;
+    return result;
+}
+
+/* An address of 32 bits is one of nothing that was given out. */
+CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *bytes, CUdeviceptr_v1 address)
+{
+    CUdeviceptr wide_base = 0;
+    size_t wide_bytes = 0;
+    CUresult result = cuMemGetAddressRange_v2(&wide_base, &wide_bytes, address);
+    if (result == CUDA_SUCCESS && base)
+        *base = (CUdeviceptr_v1)wide_base;
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = narrow(wide_bytes);
+    return result;
+}

@@ -126,7 +126,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
         return result;
     result = mipmap_check(mipmap);
     if (result == CUDA_SUCCESS)
-        memory_free(mipmap->context, mipmap->levels[0].address, false);
+        memory_free(mipmap->levels[0].address, false);
     for (unsigned int i = 0; i < mipmap->level_count; i++)
         mipmap->levels[i].magic = 0;
     mipmap->magic = 0;

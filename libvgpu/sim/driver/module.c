@@ -28,7 +28,7 @@ void module_free(struct CUmod_st *module)
     bool lives = module_lives(module);
     for (uint32_t i = 0; module->addresses && lives && i < module->image->global_count; i++)
         if (module->addresses[i])
-            memory_free(module->context, module->addresses[i], false);
+            memory_free(module->addresses[i], false);
     free(module->addresses);
     module->magic = 0;
     free(module);

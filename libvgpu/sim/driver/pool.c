@@ -3,6 +3,9 @@
  * some are in use; a free leaves them reserved, for the next allocation. At a synchronisation of
  * stream, context or event, what is reserved beyond the release threshold (0 by default) and not in
  * use goes back to the device, and all of it when the device is short of memory.
+ * What was exported to another process goes back to the device when nobody holds it any more, and
+ * is not kept. What a pool on the host reserves is charged nowhere. All pools are under
+ * memory_mutex.
  * A freed allocation's bytes are taken to be reusable at once: queues are in order, so whatever
  * uses them next runs later.
  */
@@ -10,9 +13,40 @@
 
 #include "driver.h"
 
+static struct CUmemPoolHandle_st *other_pools; /* beside the default ones */
+
 void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device)
 {
-    *pool = (struct CUmemPoolHandle_st){.magic = MAGIC_POOL, .device = device, .reuse = {1, 1, 1}};
+    *pool = (struct CUmemPoolHandle_st){
+        .magic = MAGIC_POOL,
+        .device = device,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
+        .reuse = {1, 1, 1}};
+}
+
+bool pool_valid(const struct CUmemPoolHandle_st *pool)
+{
+    return pool && pool->magic == MAGIC_POOL;
+}
+
+bool pool_on_host(const struct CUmemPoolHandle_st *pool)
+{
+    return pool->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+void pool_insert_locked(struct CUmemPoolHandle_st *pool)
+{
+    pool->next = other_pools;
+    other_pools = pool;
+}
+
+static void free_locked(struct CUmemPoolHandle_st *pool)
+{
+    struct CUmemPoolHandle_st **at = &other_pools;
+    while (*at != pool)
+        at = &(*at)->next;
+    *at = pool->next;
+    free(pool);
 }
 
 static void trim_locked(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes)
@@ -20,36 +54,55 @@ static void trim_locked(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes)
     uint64_t keep = pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes;
     if (pool->reserved_bytes <= keep)
         return;
-    sim_client_release(pool->device->device, pool->reserved_bytes - keep);
+    if (!pool_on_host(pool))
+        sim_client_release(pool->device->device, pool->reserved_bytes - keep);
     pool->reserved_bytes = keep;
 }
 
-/* Only the pools in use now: an explicit pool that is not current keeps what it has. */
 void pool_trim_device(struct driver_device *device, bool to_threshold)
 {
     pthread_mutex_lock(&memory_mutex);
-    struct CUmemPoolHandle_st *pools[] = {&device->pool, device->current_pool};
-    for (int i = 0; i < 2; i++)
-        trim_locked(pools[i], to_threshold ? pools[i]->threshold_bytes : 0);
+    trim_locked(&device->pool, to_threshold ? device->pool.threshold_bytes : 0);
+    for (struct CUmemPoolHandle_st *pool = other_pools; pool; pool = pool->next)
+        if (pool->device == device)
+            trim_locked(pool, to_threshold ? pool->threshold_bytes : 0);
     pthread_mutex_unlock(&memory_mutex);
 }
 
-void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes)
+/* What was exported has been given back with its share, so the pool does not keep it. */
+void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared)
 {
     pool->used_bytes -= bytes;
+    if (shared && !pool->imported)
+        pool->reserved_bytes -= bytes;
     if (pool->destroyed) {
         trim_locked(pool, 0);
         if (pool->used_bytes == 0)
-            free(pool);
+            free_locked(pool);
     }
+}
+
+void pool_give(struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
+    pthread_mutex_lock(&memory_mutex);
+    pool_give_back_locked(pool, bytes, false);
+    pthread_mutex_unlock(&memory_mutex);
+}
+
+static bool reserve(struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
+    if (pool->max_bytes &&
+        (pool->reserved_bytes > pool->max_bytes || bytes > pool->max_bytes - pool->reserved_bytes))
+        return false;
+    return pool_on_host(pool) ||
+           sim_client_reserve(pool->device->device, bytes, pool->device->cap_bytes) == 0;
 }
 
 static bool take_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes)
 {
     uint64_t spare_bytes = pool->reserved_bytes - pool->used_bytes;
     uint64_t more_bytes = bytes > spare_bytes ? bytes - spare_bytes : 0;
-    if (more_bytes &&
-        sim_client_reserve(pool->device->device, more_bytes, pool->device->cap_bytes) != 0)
+    if (more_bytes && !reserve(pool, more_bytes))
         return false;
     pool->reserved_bytes += more_bytes;
     pool->used_bytes += bytes;
@@ -58,6 +111,23 @@ static bool take_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes)
     if (pool->used_bytes > pool->used_high_bytes)
         pool->used_high_bytes = pool->used_bytes;
     return true;
+}
+
+bool pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
+    if (memory_attach(pool->device) != 0 ||
+        (sim_machine_faulty(driver.machine) && fault_fails_allocation(pool->device)))
+        return false;
+    pthread_mutex_lock(&memory_mutex);
+    bool taken = take_locked(pool, bytes);
+    pthread_mutex_unlock(&memory_mutex);
+    if (taken)
+        return true;
+    pool_trim_device(pool->device, false); /* what the others keep */
+    pthread_mutex_lock(&memory_mutex);
+    taken = take_locked(pool, bytes);
+    pthread_mutex_unlock(&memory_mutex);
+    return taken;
 }
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHandle_st *pool,
@@ -74,21 +144,14 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
     if (!pool)
         pool = stream->context->device->current_pool;
     uint64_t charged_bytes = memory_round(bytes);
-    if (charged_bytes < bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&memory_mutex);
-    bool taken = take_locked(pool, charged_bytes);
-    pthread_mutex_unlock(&memory_mutex);
-    if (!taken)
+    if (charged_bytes < bytes || !pool_take(pool, charged_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     void *mapped = memory_map(bytes);
     if (!mapped || !memory_insert((uint64_t)mapped, bytes, charged_bytes, ALLOCATION_POOL,
                                   stream->context, pool)) {
         if (mapped)
             memory_unmap(mapped, bytes, true);
-        pthread_mutex_lock(&memory_mutex);
-        pool_give_back_locked(pool, charged_bytes);
-        pthread_mutex_unlock(&memory_mutex);
+        pool_give(pool, charged_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *address = (CUdeviceptr)mapped;
@@ -104,9 +167,14 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
                                  CUstream stream)
 {
     DRIVER_CHECK();
-    if (!pool || pool->magic != MAGIC_POOL)
+    if (!pool_valid(pool) || pool->imported) /* only the exporter allocates */
         return CUDA_ERROR_INVALID_VALUE;
     return allocate(address, bytes, pool, stream);
+}
+
+static void free_in_turn(void *address)
+{
+    memory_free_now((uint64_t)address, false);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
@@ -119,57 +187,58 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
         return capture_refuse(stream);
     if (!address)
         return CUDA_SUCCESS;
-    return memory_free(stream->context, address, false);
+    if (!stream_calls_pending())
+        return memory_free_now(address, false);
+    struct allocation found;
+    if (!memory_find(address, 1, &found) || found.address != address || allocation_on_host(&found))
+        return CUDA_ERROR_INVALID_VALUE;
+    return stream_call(stream, free_in_turn, (void *)address);
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-static CUresult get_pool(CUmemoryPool *pool, CUdevice ordinal, bool default_one)
+static CUresult check_properties(const CUmemPoolProps *properties)
 {
-    DRIVER_CHECK();
-    struct driver_device *device = device_of(ordinal);
-    if (!pool)
+    switch (properties->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        if (!device_of(properties->location.id))
+            return CUDA_ERROR_INVALID_DEVICE;
+        break;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+            return CUDA_ERROR_INVALID_VALUE;
+        break;
+    default:
         return CUDA_ERROR_INVALID_VALUE;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    *pool = default_one ? &device->pool : device->current_pool;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
-{
-    return get_pool(pool, device, true);
-}
-
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
-{
-    return get_pool(pool, device, false);
-}
-
-CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
-{
-    DRIVER_CHECK();
-    struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!pool || pool->magic != MAGIC_POOL || pool->device != device)
+    }
+    if (properties->handleTypes &
+        ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC))
         return CUDA_ERROR_INVALID_VALUE;
-    device->current_pool = pool;
-    return CUDA_SUCCESS;
+    if (properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED || properties->usage ||
+        properties->handleTypes & CU_MEM_HANDLE_TYPE_FABRIC)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED ? CUDA_SUCCESS
+                                                                  : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     DRIVER_CHECK();
-    if (!pool || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    struct driver_device *device = device_of(properties->location.id);
-    struct CUmemPoolHandle_st *created = device ? malloc(sizeof *created) : NULL;
+    CUresult result = pool && properties ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct CUmemPoolHandle_st *created = malloc(sizeof *created);
     if (!created)
-        return device ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_DEVICE;
-    pool_initialise(created, device);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    pool_initialise(created, on_device ? device_of(properties->location.id) : &driver.devices[0]);
+    created->location = properties->location;
+    created->handle_types = properties->handleTypes;
+    created->max_bytes = properties->maxSize;
+    pthread_mutex_lock(&memory_mutex);
+    pool_insert_locked(created);
+    pthread_mutex_unlock(&memory_mutex);
     *pool = created;
     return CUDA_SUCCESS;
 }
@@ -177,7 +246,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     DRIVER_CHECK();
-    if (!pool || pool->magic != MAGIC_POOL || pool == &pool->device->pool)
+    if (!pool_valid(pool) || pool == &pool->device->pool)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&memory_mutex);
     if (pool->device->current_pool == pool)
@@ -186,67 +255,15 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     pool->destroyed = true; /* freed with its last allocation */
     trim_locked(pool, 0);
     if (pool->used_bytes == 0)
-        free(pool);
+        free_locked(pool);
     pthread_mutex_unlock(&memory_mutex);
     return CUDA_SUCCESS;
-}
-
-static uint64_t *high_mark(struct CUmemPoolHandle_st *pool, CUmemPool_attribute attribute)
-{
-    return attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ? &pool->reserved_high_bytes
-           : attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH   ? &pool->used_high_bytes
-                                                          : NULL;
-}
-
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-    DRIVER_CHECK();
-    if (!pool || pool->magic != MAGIC_POOL || !value)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&memory_mutex);
-    if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
-        attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)
-        *(int *)value = pool->reuse[attribute - 1];
-    else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-        *(uint64_t *)value = pool->threshold_bytes;
-    else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-        *(uint64_t *)value = pool->reserved_bytes;
-    else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
-        *(uint64_t *)value = pool->used_bytes;
-    else if (high_mark(pool, attribute))
-        *(uint64_t *)value = *high_mark(pool, attribute);
-    else
-        result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&memory_mutex);
-    return result;
-}
-
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-    DRIVER_CHECK();
-    if (!pool || pool->magic != MAGIC_POOL || !value)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&memory_mutex);
-    if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
-        attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)
-        pool->reuse[attribute - 1] = *(int *)value;
-    else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-        pool->threshold_bytes = *(uint64_t *)value;
-    else if (high_mark(pool, attribute) && *(uint64_t *)value == 0) /* it may only be reset */
-        *high_mark(pool, attribute) =
-            attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ? pool->used_bytes : pool->reserved_bytes;
-    else
-        result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&memory_mutex);
-    return result;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep)
 {
     DRIVER_CHECK();
-    if (!pool || pool->magic != MAGIC_POOL)
+    if (!pool_valid(pool))
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&memory_mutex);
     trim_locked(pool, bytes_to_keep);

@@ -1,0 +1,182 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ipc.h"
+
+#define IPC_MAGIC 0x31435049u /* "IPC1" as bytes */
+#define PAGES_AT_ONCE 4096
+#define PAGEMAP_EXISTS (3ull << 62) /* present, or in the swap */
+
+/* Copies the pages that were ever written, so that an export takes no more host memory than the
+ * allocation did. Without a pagemap all of them are taken to be. */
+static void copy_written_pages(char *target, const char *source, uint64_t bytes)
+{
+    static uint64_t entries[PAGES_AT_ONCE]; /* kept apart by memory_bytes_lock */
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    for (uint64_t at = 0; at < bytes; at += PAGES_AT_ONCE * SIM_PAGE) {
+        uint64_t pages = (bytes - at + SIM_PAGE - 1) / SIM_PAGE;
+        pages = pages < PAGES_AT_ONCE ? pages : PAGES_AT_ONCE;
+        size_t wanted = pages * sizeof *entries;
+        off_t place = (off_t)(((uint64_t)source + at) / SIM_PAGE * sizeof *entries);
+        bool known = pread(pagemap, entries, wanted, place) == (ssize_t)wanted;
+        for (uint64_t i = 0; i < pages; i++)
+            if (!known || entries[i] & PAGEMAP_EXISTS)
+                memcpy(target + at + i * SIM_PAGE, source + at + i * SIM_PAGE, SIM_PAGE);
+    }
+    if (pagemap >= 0)
+        close(pagemap);
+}
+
+/* Puts a file into the place of an allocation's private pages. */
+static bool replace_pages(struct allocation *allocation, struct share_file *file)
+{
+    uint64_t bytes = SIM_ROUND(allocation->bytes);
+    void *place = (void *)allocation->address;
+    if (!share_file_create(file, bytes))
+        return false;
+    void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor, 0);
+    bool mapped = copy != MAP_FAILED;
+    if (mapped) {
+        copy_written_pages(copy, place, bytes);
+        munmap(copy, bytes);
+        mapped = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                      file->descriptor, 0) == place;
+    }
+    if (!mapped)
+        share_file_close(file);
+    return mapped;
+}
+
+static CUresult share_locked(struct allocation *allocation)
+{
+    struct driver_device *device =
+        allocation->pool ? allocation->pool->device : allocation->context->device;
+    struct shared_bytes *shared = calloc(1, sizeof *shared);
+    if (!shared)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    shared->device = device;
+    if (!replace_pages(allocation, &shared->file)) {
+        free(shared);
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    if (share_export(device, allocation->charged_bytes, &shared->identifier) != 0) {
+        share_file_close(&shared->file); /* the pages stay as they are, for nobody else to find */
+        free(shared);
+        return CUDA_ERROR_OUT_OF_MEMORY; /* more shares than the machine has places for */
+    }
+    allocation->shared = shared;
+    return CUDA_SUCCESS;
+}
+
+CUresult ipc_export(uint64_t address, enum allocation_kind kind, struct ipc_handle *handle)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_rwlock_wrlock(&memory_bytes_lock);
+    pthread_mutex_lock(&memory_mutex);
+    struct allocation *allocation = memory_find_locked(address, 1);
+    if (!allocation || allocation->kind != kind)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (!allocation->shared)
+        result = share_locked(allocation);
+    if (result == CUDA_SUCCESS && !share_file_ours(&allocation->shared->file))
+        result = CUDA_ERROR_MAP_FAILED; /* the program closed it */
+    if (result == CUDA_SUCCESS)
+        *handle = (struct ipc_handle){
+            .magic = IPC_MAGIC,
+            .pid = (uint32_t)getpid(),
+            .machine = share_machine_digest(),
+            .inode = allocation->shared->file.inode,
+            .share = allocation->shared->identifier,
+            .bytes = allocation->bytes,
+            .pool = allocation->pool ? allocation->pool->identifier : 0,
+            .filesystem = (uint32_t)allocation->shared->file.filesystem,
+            .descriptor = allocation->shared->file.descriptor,
+            .device = allocation->shared->device->device->index,
+        };
+    pthread_mutex_unlock(&memory_mutex);
+    pthread_rwlock_unlock(&memory_bytes_lock);
+    return result;
+}
+
+struct driver_device *ipc_device(const struct ipc_handle *handle)
+{
+    if (handle->magic != IPC_MAGIC || handle->machine != share_machine_digest())
+        return NULL;
+    for (int i = 0; i < driver.device_count; i++)
+        if (driver.devices[i].device->index == handle->device)
+            return &driver.devices[i];
+    return NULL;
+}
+
+/* Opens the exporter's descriptor if it still names the same file. */
+static int open_file(const struct ipc_handle *handle)
+{
+    char path[64];
+    struct share_file seen;
+    snprintf(path, sizeof path, "/proc/%u/fd/%d", handle->pid, handle->descriptor);
+    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor >= 0 && (!share_file_adopt(&seen, descriptor) || seen.inode != handle->inode ||
+                            (uint32_t)seen.filesystem != handle->filesystem ||
+                            lseek(descriptor, 0, SEEK_END) != (off_t)SIM_ROUND(handle->bytes))) {
+        close(descriptor);
+        return -1;
+    }
+    return descriptor;
+}
+
+static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum allocation_kind kind,
+                         struct CUctx_st *context, struct CUmemPoolHandle_st *pool,
+                         CUdeviceptr *address)
+{
+    struct shared_bytes *shared = calloc(1, sizeof *shared);
+    if (!shared)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *shared =
+        (struct shared_bytes){ipc_device(handle), handle->share, {.descriptor = -1}, .opened = 1};
+    void *mapped =
+        mmap(NULL, SIM_ROUND(handle->bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (mapped == MAP_FAILED) {
+        free(shared);
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    struct allocation *allocation =
+        memory_insert((uint64_t)mapped, handle->bytes, pool ? memory_round(handle->bytes) : 0, kind,
+                      context, pool);
+    if (!allocation) {
+        munmap(mapped, SIM_ROUND(handle->bytes));
+        free(shared);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    allocation->shared = shared;
+    *address = (CUdeviceptr)mapped;
+    return CUDA_SUCCESS;
+}
+
+CUresult ipc_open(const struct ipc_handle *handle, enum allocation_kind kind,
+                  struct CUctx_st *context, struct CUmemPoolHandle_st *pool, CUdeviceptr *address)
+{
+    struct driver_device *device = ipc_device(handle);
+    int descriptor = device ? open_file(handle) : -1;
+    if (descriptor < 0)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    if (share_hold(device, handle->share, NULL) == 0) {
+        result = map_file(descriptor, handle, kind, context, pool, address);
+        if (result != CUDA_SUCCESS)
+            share_drop(device, handle->share);
+    }
+    close(descriptor);
+    return result;
+}
+
+void ipc_give_back(struct allocation *allocation)
+{
+    munmap((void *)allocation->address, SIM_ROUND(allocation->bytes));
+    share_file_close(&allocation->shared->file);
+    share_drop(allocation->shared->device, allocation->shared->identifier);
+}

@@ -1,0 +1,121 @@
+/* Physical pieces between processes, by file descriptors. A descriptor under way holds nothing: the
+ * bytes live while a process holds them, and its importer must come before the last lets go. */
+#include "vmm.h"
+
+static struct physical *shared_pieces;
+
+static void list_locked(struct physical *physical, uint64_t share)
+{
+    physical->share = share;
+    physical->next_shared = shared_pieces;
+    shared_pieces = physical;
+}
+
+void physical_unshare_locked(struct physical *physical)
+{
+    struct physical **at = &shared_pieces;
+    while (*at != physical)
+        at = &(*at)->next_shared;
+    *at = physical->next_shared;
+    share_drop(physical->device, physical->share);
+}
+
+/* Makes the piece one that others may hold. Few places for shares exist on a machine, so that is
+ * put off until somebody really exports. */
+static CUresult share_piece_locked(struct physical *physical)
+{
+    uint64_t identifier = physical->share;
+    if (!identifier) {
+        if (share_export(physical->device, physical->bytes, &identifier) != 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        list_locked(physical, identifier);
+    }
+    return share_record_write(&physical->file, SHARE_RECORD_MEMORY, physical->device,
+                              physical->bytes, identifier)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags)
+{
+    DRIVER_CHECK();
+    if (!shareable || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&vmm_mutex);
+    struct physical *physical = physical_find_locked(handle);
+    if (physical && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+        physical->properties.requestedHandleTypes & type)
+        result = share_file_ours(&physical->file)
+                     ? share_piece_locked(physical)
+                     : CUDA_ERROR_UNKNOWN; /* the program closed what was not its own */
+    int descriptor = result == CUDA_SUCCESS ? share_file_duplicate(&physical->file) : -1;
+    pthread_mutex_unlock(&vmm_mutex);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (descriptor < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *(int *)shareable = descriptor;
+    return CUDA_SUCCESS;
+}
+
+/* The piece of this process that is the same bytes; its handle then stands for both. */
+static struct physical *find_share_locked(const struct driver_device *device, uint64_t share)
+{
+    struct physical *physical = shared_pieces;
+    while (physical && (physical->device != device || physical->share != share))
+        physical = physical->next_shared;
+    return physical;
+}
+
+static struct physical *import_locked(int descriptor, struct driver_device *device,
+                                      const struct share_record *record)
+{
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal}};
+    struct share_file file;
+    if (!share_file_adopt(&file, descriptor))
+        return NULL;
+    file.descriptor = share_file_duplicate(&file); /* the given one is the caller's */
+    if (file.descriptor < 0)
+        return NULL;
+    struct physical *physical = physical_make_locked(device, record->bytes, &properties, &file);
+    if (physical)
+        list_locked(physical, record->identifier);
+    return physical;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                        CUmemAllocationHandleType type)
+{
+    struct share_record record;
+    DRIVER_CHECK();
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    int descriptor = (int)(intptr_t)shareable;
+    struct driver_device *device = share_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
+    if (!device || record.bytes % VMM_GRANULARITY_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&vmm_mutex);
+    struct physical *physical = find_share_locked(device, record.identifier);
+    if (physical)
+        physical->references++;
+    else if (share_hold(device, record.identifier, NULL) != 0)
+        result = CUDA_ERROR_INVALID_VALUE; /* everybody let go of it */
+    else if (!(physical = import_locked(descriptor, device, &record))) {
+        share_drop(device, record.identifier);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS)
+        *handle = physical->handle;
+    pthread_mutex_unlock(&vmm_mutex);
+    return result;
+}
