@@ -15,6 +15,7 @@
 
 #pragma GCC visibility push(default)
 #include "vgpu/cuda_api.h"
+#include "vgpu/cuda_graph.h"
 #pragma GCC visibility pop
 
 #include "machine.h"
@@ -31,6 +32,8 @@
 #define MAGIC_POOL 0x00006c6f6f707569ull
 #define MAGIC_GRAPH 0x0068706172677569ull
 #define MAGIC_EXEC 0x0063657868706172ull
+#define MAGIC_NODE 0x0065646f6e706172ull
+#define MAGIC_OBJECT 0x746365006a626f75ull
 
 struct capture;
 
@@ -165,16 +168,52 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
 CUresult context_wait(struct CUctx_st *context);
 
 /* capture.c */
+/* Where a node stands in its graph; graph.c and graph_edges.c keep it. */
+struct graph_links {
+    uint64_t magic;
+    unsigned long long id;          /* of this process's nodes and graphs, never used twice */
+    unsigned long long original_id; /* of the node that this one was copied from */
+    struct CUgraph_st *graph;
+    struct graph_node *next, *previous;
+    struct graph_edge *dependencies, *dependents;
+    size_t dependency_count, dependent_count;
+    uint64_t mark; /* scratch of walks over the graph */
+    size_t remaining;
+    struct graph_node *pair;
+};
+struct launch;
+/* One piece of work. Whoever captures work fills in the first part; see graph.h for the rest. */
 struct graph_node {
     CUgraphNodeType type;
     uint64_t cost_ns;
     uint32_t kernels;
-    struct CUgraph_st *graph;
     void (*run)(const struct graph_node *node); /* the part that moves bytes, at each launch */
     CUdeviceptr target, source;
     uint64_t bytes;
     unsigned int value, value_bytes;
-    struct graph_node *next;
+    struct CUfunc_st *function;
+    const struct launch *launch; /* of `function`, read while the node is made */
+
+    uint32_t kind; /* SIM_OPERATION_... of its device time */
+    bool disabled; /* in an executable graph */
+    struct CUctx_st *context;
+    union {
+        CUDA_KERNEL_NODE_PARAMS kernel;
+        CUDA_MEMCPY3D copy;
+        CUDA_MEMSET_NODE_PARAMS fill;
+        CUDA_HOST_NODE_PARAMS host;
+        CUevent event;
+        struct CUgraph_st *child;
+        CUDA_BATCH_MEM_OP_NODE_PARAMS batch;
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
+        CUDA_MEM_ALLOC_NODE_PARAMS allocation;
+    } params;
+    struct graph_allocation *allocation; /* of memory nodes */
+    unsigned int condition;              /* what the handle of a conditional node is worth */
+    void *owned;                         /* what `params` points to; begins with pointers */
+    size_t owned_bytes, owned_pointers;
+    struct graph_attributes *attributes;
+    struct graph_links links;
 };
 /* Adds to the capture of a stream. Returns CUDA_SUCCESS, or why that cannot be captured. */
 CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node);
@@ -183,6 +222,16 @@ CUresult capture_check_unsafe(void);
 CUresult capture_refuse(struct CUstream_st *stream);
 CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream);
 CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event);
+/* Host functions and stream-ordered memory inside a capture become nodes of its graph. */
+CUresult capture_add_host(struct CUstream_st *stream, CUhostFn function, void *argument);
+CUresult capture_add_allocation(struct CUstream_st *stream, struct CUmemPoolHandle_st *pool,
+                                uint64_t bytes, CUdeviceptr *address);
+CUresult capture_add_free(struct CUstream_st *stream, CUdeviceptr address);
+
+/* graph_memory.c: whether an allocation of the map belongs to a graph, and giving back one that a
+ * launch left allocated */
+bool graph_memory_owns(const struct allocation *allocation);
+CUresult graph_memory_free(uint64_t address);
 
 struct CUevent_st {
     uint64_t magic;

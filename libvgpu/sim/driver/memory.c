@@ -197,6 +197,11 @@ CUresult memory_free(struct CUctx_st *context, uint64_t address, bool host)
     (void)context;
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = find_locked(address, 1);
+    if (allocation && graph_memory_owns(allocation)) { /* its address outlives its memory */
+        bool begins = allocation->address == address;
+        pthread_mutex_unlock(&memory_mutex);
+        return begins && !host ? graph_memory_free(address) : CUDA_ERROR_INVALID_VALUE;
+    }
     if (allocation && (allocation->kind == ALLOCATION_HOST) == host &&
         allocation->kind != ALLOCATION_REGISTERED)
         allocation = memory_remove_locked(address);

@@ -70,7 +70,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
     if (!address || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture)
-        return capture_refuse(stream); /* memory nodes are not modelled */
+        return capture_add_allocation(stream, pool, bytes, address);
     if (!pool)
         pool = stream->context->device->current_pool;
     uint64_t charged_bytes = memory_round(bytes);
@@ -116,7 +116,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (result != CUDA_SUCCESS)
         return result;
     if (stream->capture)
-        return capture_refuse(stream);
+        return capture_add_free(stream, address);
     if (!address)
         return CUDA_SUCCESS;
     return memory_free(stream->context, address, false);
