@@ -22,7 +22,7 @@ class Interface:
         header: the file name in the wheel.
         package: the wheel.
         preamble: what makes NVIDIA's header declare every version by its own name.
-        ours: our header below ``libvgpu/include``.
+        ours: our headers below ``libvgpu/include``.
         guard: the macro that leaves our types out.
         constant: pattern of the names of constants.
         wrong: a prototype that differs from NVIDIA's.
@@ -32,7 +32,7 @@ class Interface:
     header: str
     package: str
     preamble: str
-    ours: str
+    ours: tuple[str, ...]
     guard: str
     constant: str
     wrong: str
@@ -50,19 +50,25 @@ class Interface:
 
     @property
     def include_ours(self) -> str:
-        return f'#include "{self.ours}"\n'
+        return "".join(f'#include "{each}"\n' for each in self.ours)
 
     def types(self) -> str:
-        """Returns the part of our header that declares types and constants."""
-        text = (ROOT / "libvgpu/include" / self.ours).read_text()
-        return text.split(f"#ifndef {self.guard}")[1].split("#endif /* VGPU_WITH_")[0]
+        """Returns the parts of our headers that declare types and constants."""
+        texts = [(ROOT / "libvgpu/include" / each).read_text() for each in self.ours]
+        return "".join(
+            text.split(f"#ifndef {self.guard}")[1].split("#endif /* VGPU_WITH_")[0]
+            for text in texts
+        )
 
 
 CUDA = Interface(
     header="cuda.h",
     package="nvidia-cuda-runtime",
     preamble="#define __CUDA_API_VERSION_INTERNAL",
-    ours="vgpu/cuda_api.h",
+    ours=(
+        "vgpu/cuda_api.h",
+        "vgpu/cuda_graph.h",
+    ),
     guard="VGPU_WITH_CUDA_H",
     constant=r"CU\w+",
     wrong="CUresult cuMemAlloc_v2(CUdeviceptr *address, unsigned int bytes);",
@@ -72,7 +78,7 @@ NVML = Interface(
     header="nvml.h",
     package="nvidia-nvml-dev",
     preamble="#define NVML_NO_UNVERSIONED_FUNC_DEFS",
-    ours="vgpu/nvml_api.h",
+    ours=("vgpu/nvml_api.h",),
     guard="VGPU_WITH_NVML_H",
     constant=r"NVML\w+",
     wrong="nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, int *index);",

@@ -151,18 +151,26 @@ static struct graph_node *next_exit(struct graph_node *node)
     return node;
 }
 
+/* The numbers of exits are compared before their types. */
 static bool pair_exits(struct pairing *pairing, struct CUgraph_st *target,
                        struct CUgraph_st *source)
 {
     struct graph_node *node = next_exit(target->first), *other = next_exit(source->first);
     while (node && other) {
-        if (!pair(pairing, node, other))
-            return false;
         node = next_exit(node->links.next);
         other = next_exit(other->links.next);
     }
-    return (!node && !other) ||
-           fail(pairing, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, other, NULL);
+    if (node || other)
+        return fail(pairing, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, other, NULL);
+    node = next_exit(target->first);
+    other = next_exit(source->first);
+    bool good = true;
+    while (good && node) {
+        good = pair(pairing, node, other);
+        node = next_exit(node->links.next);
+        other = next_exit(other->links.next);
+    }
+    return good;
 }
 
 static bool pair_dependencies(struct pairing *pairing, struct graph_node *node)
