@@ -252,3 +252,35 @@ say(strict=strict, relaxed=end_elsewhere())
 """)  # fmt: skip
 
     assert values == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
+
+
+def test_external_events_become_nodes_and_join_nothing(machine: Machine) -> None:
+    values = said(machine, CAPTURE + """
+outside = event()
+begin()
+check(cuda.cuStreamWaitEvent(stream, outside, 1))
+kernel(stream)
+check(cuda.cuEventRecordWithFlags(outside, stream, 1))
+graph = end()
+launch(instantiate(graph))
+check(cuda.cuEventSynchronize(outside))
+say(types=types_of(graph), edges=edges_of(graph))
+""")  # fmt: skip
+
+    assert values == {"types": [6, 0, 7], "edges": [[0, 1], [1, 2]]}
+
+
+def test_a_destroyed_stream_leaves_its_capture_spoilt_or_ended(machine: Machine) -> None:
+    values = said(machine, CAPTURE + """
+fork, strict = event(), Mode.CU_STREAM_CAPTURE_MODE_GLOBAL
+begin(strict)
+kernel(stream); record(fork, stream); wait_for(fork, other)
+check(cuda.cuStreamDestroy(other))
+joined = status(), end_code()
+begun = check(cuda.cuStreamCreate(0))
+begin(strict, begun)
+check(cuda.cuStreamDestroy(begun))
+say(joined=joined, after=code(cuda.cuMemAlloc(4096)))
+""")  # fmt: skip
+
+    assert values == {"joined": [2, INVALIDATED], "after": 0}

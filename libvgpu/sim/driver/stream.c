@@ -90,7 +90,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
         stream == &stream->context->per_thread)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
-        capture_refuse(stream);
+        capture_abandon(stream);
     host_function_wait(stream);
     stream->magic = 0;
     free(stream); /* its work goes on: the context knows the last of it */
