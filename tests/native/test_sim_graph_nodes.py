@@ -133,6 +133,19 @@ say(before=before, after=priority(b),
     assert values == {"before": 0, "after": -3, "cloned": -3}
 
 
+def test_nodes_run_behind_all_their_dependencies(machine: Machine) -> None:
+    values = said(machine, """
+order = []
+graph = new_graph()
+d, c, b, a = [add_host(graph, lambda _, name=name: order.append(name)) for name in "dcba"]
+check(cuda.cuGraphAddDependencies(graph, [a, a, b, c], [b, c, d, d], None, 4))
+launch(instantiate(graph)); wait()
+say(first=order[0], last=order[3:], all=sorted(order))
+""")  # fmt: skip
+
+    assert values == {"first": "a", "last": ["d"], "all": ["a", "b", "c", "d"]}
+
+
 def test_fills_and_copies_move_bytes_in_the_order_of_their_edges(machine: Machine) -> None:
     values = said(machine, """
 one, two = check(cuda.cuMemAlloc(64)), check(cuda.cuMemAlloc(64))
@@ -250,17 +263,17 @@ batch = check(cuda.cuGraphAddBatchMemOpNode(graph, [], 0, params))
 written = ctypes.c_uint64.from_address(int(words) + 8)
 add_host(graph, lambda _: seen.append(written.value), [batch])
 launch(instantiate(graph))
-query = code(cuda.cuStreamQuery(stream))
+query = {code(cuda.cuStreamQuery(stream)) for _ in range(5000)}
 before = written.value
 ctypes.c_uint32.from_address(int(words)).value = 3
 wait()
 wait_op.waitValue.address = 12345 * 4
 params.paramArray = [wait_op, write_op]
-say(query=query, before=before, seen=seen,
+say(query=list(query), before=before, seen=seen,
     foreign=code(cuda.cuGraphAddBatchMemOpNode(graph, [], 0, params)))
 """)  # fmt: skip
 
-    assert values == {"query": 600, "before": 0, "seen": [1 << 40], "foreign": INVALID_VALUE}
+    assert values == {"query": [600], "before": 0, "seen": [1 << 40], "foreign": INVALID_VALUE}
 
 
 def test_the_default_value_of_a_condition_decides(machine: Machine) -> None:
@@ -319,14 +332,19 @@ a = add_kernel(graph)
 b = add_kernel(graph, [a])
 clone = check(cuda.cuGraphClone(graph))
 found = check(cuda.cuGraphNodeFindInClone(b, clone))
+def argument(node):
+    params = int(check(cuda.cuGraphKernelNodeGetParams(node)).kernelParams)
+    return ctypes.cast(params, ctypes.POINTER(ctypes.c_void_p))[0]
+one, other = argument(b), argument(found)
+own = one != other and ctypes.c_ulonglong.from_address(other).value == 1_000_000
 check(cuda.cuGraphDestroyNode(found))
-say(different=int(found) != int(b), edges=edges_of(graph), left=len(nodes_of(clone)),
+say(different=int(found) != int(b), own=own, edges=edges_of(graph), left=len(nodes_of(clone)),
     gone=code(cuda.cuGraphNodeFindInClone(b, clone)),
     not_a_clone=code(cuda.cuGraphNodeFindInClone(b, graph)))
 """)  # fmt: skip
 
     assert values == {
-        "different": True, "edges": [[0, 1]], "left": 1, "gone": INVALID_VALUE,
+        "different": True, "own": True, "edges": [[0, 1]], "left": 1, "gone": INVALID_VALUE,
         "not_a_clone": INVALID_VALUE,
     }  # fmt: skip
 
@@ -365,6 +383,10 @@ executable = instantiate(graph)
 launch(executable)
 held.wait()
 check(cuda.cuGraphDestroy(graph)); check(cuda.cuGraphExecDestroy(executable))
+fence, passed = CALL(lambda _: passed.set()), threading.Event()
+check(cuda.cuUserObjectRelease(check(cuda.cuUserObjectCreate(
+    0, ctypes.cast(fence, ctypes.c_void_p).value, 1, flags)), 1))
+passed.wait()   # by now a destructor that was called before has run
 during = gone.is_set()
 release.set()
 say(too_many=too_many, during=during, after=gone.wait(20))
