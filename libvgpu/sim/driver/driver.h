@@ -2,10 +2,11 @@
  * The simulated libcuda.so.1, inside: one process's view of its devices, contexts, memory, modules,
  * streams and graphs, on top of sim/core. Only the cu* symbols of entries.def are exported.
  *
- * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts),
- * memory.mutex (allocation map, pools), then the core's mutex of a device. Notes of the core (event
- * completion) are called under the last one and take none. Only driver.mutex is ever held across a
- * wait: for the work of a context that ends.
+ * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), that of
+ * captures (capture.h), that of graph memory (graph_memory.h), memory.mutex (allocation map,
+ * pools), then the core's mutex of a device. Notes of the core (event completion) are called under
+ * the last one and take none. Only driver.mutex is ever held across a wait: for the work of a
+ * context that ends.
  */
 #ifndef VGPU_SIM_DRIVER_H
 #define VGPU_SIM_DRIVER_H

@@ -41,6 +41,17 @@ static struct graph_pool *pool_of_locked(struct driver_device *device)
     return pool;
 }
 
+struct CUmemPoolHandle_st *graph_memory_lock(struct driver_device *device)
+{
+    pthread_mutex_lock(&graph_memory_mutex);
+    return &pool_of_locked(device)->pool;
+}
+
+void graph_memory_unlock(void)
+{
+    pthread_mutex_unlock(&graph_memory_mutex);
+}
+
 static uint64_t charged_bytes(const struct graph_allocation *allocation)
 {
     return memory_round(allocation->bytes);
@@ -326,81 +337,4 @@ void graph_memory_prepare(const struct graph_memory_plan *plan)
             pools[i].pool.used_bytes -= bytes; /* reserved from now on, and not used yet */
     }
     pthread_mutex_unlock(&graph_memory_mutex);
-}
-
-/* ---- entry points ---------------------------------------------------------------------------- */
-
-CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
-{
-    DRIVER_CHECK();
-    struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    pthread_mutex_lock(&graph_memory_mutex);
-    struct CUmemPoolHandle_st *pool = &pool_of_locked(device)->pool;
-    if (pool->reserved_bytes > pool->used_bytes)
-        sim_client_release(device->device, pool->reserved_bytes - pool->used_bytes);
-    pool->reserved_bytes = pool->used_bytes;
-    pthread_mutex_unlock(&graph_memory_mutex);
-    return CUDA_SUCCESS;
-}
-
-static CUresult attribute_of_locked(struct CUmemPoolHandle_st *pool, CUgraphMem_attribute attribute,
-                                    uint64_t **value)
-{
-    switch (attribute) {
-    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
-        *value = &pool->used_bytes;
-        return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-        *value = &pool->used_high_bytes;
-        return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
-        *value = &pool->reserved_bytes;
-        return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
-        *value = &pool->reserved_high_bytes;
-        return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute, void *value)
-{
-    DRIVER_CHECK();
-    struct driver_device *device = device_of(ordinal);
-    uint64_t *bytes;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&graph_memory_mutex);
-    CUresult result = attribute_of_locked(&pool_of_locked(device)->pool, attribute, &bytes);
-    if (result == CUDA_SUCCESS)
-        *(uint64_t *)value = *bytes;
-    pthread_mutex_unlock(&graph_memory_mutex);
-    return result;
-}
-
-/* The high marks may be set back, which the documentation calls setting them to 0: they then begin
- * again at what there is now. */
-CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute, void *value)
-{
-    DRIVER_CHECK();
-    struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!value || *(uint64_t *)value != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&graph_memory_mutex);
-    struct CUmemPoolHandle_st *pool = &pool_of_locked(device)->pool;
-    if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
-        pool->used_high_bytes = pool->used_bytes;
-    else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-        pool->reserved_high_bytes = pool->reserved_bytes;
-    else
-        result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&graph_memory_mutex);
-    return result;
 }

@@ -36,6 +36,10 @@ void graph_memory_drop(struct graph_allocation *allocation);
 CUresult graph_memory_claim(uint64_t address, unsigned long long graph_id,
                             struct graph_allocation **allocation);
 
+/* The pool of a device, under the mutex until it is unlocked. */
+struct CUmemPoolHandle_st *graph_memory_lock(struct driver_device *device);
+void graph_memory_unlock(void);
+
 /* A plan is made of the memory nodes in the order in which they run. */
 bool graph_memory_plan_add(struct graph_memory_plan *plan, const struct graph_node *node);
 void graph_memory_plan_clear(struct graph_memory_plan *plan);
