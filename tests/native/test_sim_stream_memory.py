@@ -8,7 +8,7 @@ from libvgpu.sim import Machine
 from support.sim_programs import run
 
 INVALID_VALUE, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED = 1, 400, 600, 801
-CAPTURE_UNSUPPORTED = 900
+BATCH_MEMORY_OPERATION = 12
 
 PRELUDE = """
 context = open_context()
@@ -111,17 +111,18 @@ say(early=early, waits=waits, late=read_word(4), none=none,
     }  # fmt: skip
 
 
-def test_a_wait_ends_when_its_memory_is_freed(machine: Machine) -> None:
+def test_captured_operations_become_a_node(machine: Machine) -> None:
     code = """
-other = check(cuda.cuMemAlloc(64 << 20))
-check(cuda.cuMemsetD8(other, 0, 4096))
-check(cuda.cuStreamWaitValue32(stream, other, 1, EQ))
-waits = stays_busy()
-check(cuda.cuMemFree(other))
+check(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+check(cuda.cuStreamWriteValue32(stream, word, 5, 0))
+graph = check(cuda.cuStreamEndCapture(stream))
+nodes, _ = check(cuda.cuGraphGetNodes(graph, 1))
+before = read_word()
+check(cuda.cuGraphLaunch(check(cuda.cuGraphInstantiate(graph, 0)), stream))
 check(cuda.cuStreamSynchronize(stream))
-say(waits=waits)
+say(kind=int(check(cuda.cuGraphNodeGetType(nodes[0]))), before=before, after=read_word())
 """
-    assert said(machine, code) == {"waits": True}
+    assert said(machine, code) == {"kind": BATCH_MEMORY_OPERATION, "before": 0, "after": 5}
 
 
 def test_a_program_may_end_while_a_stream_waits(machine: Machine) -> None:
@@ -134,17 +135,12 @@ def test_words_that_are_none_are_refused(machine: Machine) -> None:
     code = """
 managed = int(check(cuda.cuMemAllocManaged(4096, 1)))
 def wait(address, flags=EQ): return int(cuda.cuStreamWaitValue32(stream, address, 1, flags)[0])
-check(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-captured = wait(word)
-cuda.cuStreamEndCapture(stream)
 say(unknown=wait(4096), between=wait(word + 2), managed=wait(managed), flags=wait(word, 8),
-    flush=wait(word, 1 << 30), wide=int(cuda.cuStreamWriteValue64(stream, word + 4, 1, 0)[0]),
-    captured=captured)
+    flush=wait(word, 1 << 30), wide=int(cuda.cuStreamWriteValue64(stream, word + 4, 1, 0)[0]))
 """
     assert said(machine, code) == {
         "unknown": INVALID_VALUE, "between": INVALID_VALUE, "managed": INVALID_VALUE,
         "flags": INVALID_VALUE, "flush": NOT_SUPPORTED, "wide": INVALID_VALUE,
-        "captured": CAPTURE_UNSUPPORTED,
     }  # fmt: skip
 
 

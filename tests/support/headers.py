@@ -71,6 +71,7 @@ CUDA = Interface(
         "vgpu/cuda_array.h",
         "vgpu/cuda_calls.h",
         "vgpu/cuda_vmm.h",
+        "vgpu/cuda_graph.h",
     ),
     guard="VGPU_WITH_CUDA_H",
     constant=r"CU\w+",

@@ -102,8 +102,6 @@ typedef enum CUmemcpy3DOperandType_enum {
 
 /* ---- structures ------------------------------------------------------------------------------ */
 
-#ifndef VGPU_CUDA_MEMCPY3D /* also what graphs take */
-#define VGPU_CUDA_MEMCPY3D
 typedef struct CUDA_MEMCPY3D_st {
     size_t srcXInBytes;
     size_t srcY;
@@ -131,7 +129,6 @@ typedef struct CUDA_MEMCPY3D_st {
     size_t Height;
     size_t Depth;
 } CUDA_MEMCPY3D;
-#endif
 
 typedef struct CUDA_MEMCPY3D_PEER_st {
     size_t srcXInBytes;

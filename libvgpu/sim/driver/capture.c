@@ -1,19 +1,15 @@
-/*
- * Stream capture: work put onto a capturing stream becomes nodes of a graph, in the order in which
- * it came. Other streams join by waiting for an event recorded in the capture. As documented for
- * the real driver, calls that could touch other streams' work are refused beside a capture, by its
- * mode, and spoil it.
- */
+/* Captures under way: which streams are in them, and what they refuse. See capture.h. */
 #include "capture.h"
 
 #include <stdlib.h>
 
-static pthread_mutex_t captures_mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t captures_mutex = PTHREAD_MUTEX_INITIALIZER;
+struct capture capture_implicit;
 static struct capture *captures;     /* all that are under way */
 static unsigned int global_captures; /* of them in mode GLOBAL; read without the mutex */
-static unsigned long long next_capture_id;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-static __thread unsigned int own_captures; /* begun by this thread in another mode than RELAXED */
+static __thread unsigned int
+    own_captures; /* begun by this thread in another mode than RELAXED; or more */
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -25,6 +21,122 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
+/* ---- captures under way ---------------------------------------------------------------------- */
+
+struct capture_branch *capture_branch_locked(struct capture *capture,
+                                             const struct CUstream_st *stream)
+{
+    for (size_t i = 0; i < capture->branch_count; i++)
+        if (capture->branches[i].stream == stream)
+            return &capture->branches[i];
+    return NULL;
+}
+
+static bool blocks(const struct CUstream_st *stream, const struct CUctx_st *context)
+{
+    return stream->context == context && !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+static bool captures_blocking(const struct capture *capture, const struct CUctx_st *context)
+{
+    for (size_t i = 0; i < capture->branch_count; i++)
+        if (blocks(capture->branches[i].stream, context))
+            return true;
+    return false;
+}
+
+void capture_refresh_legacy_locked(struct CUctx_st *context)
+{
+    struct capture *capture = captures;
+    while (capture && !captures_blocking(capture, context))
+        capture = capture->next;
+    context->legacy.capture = capture ? &capture_implicit : NULL;
+}
+
+void capture_spoil_blocking_locked(const struct CUctx_st *context)
+{
+    for (struct capture *capture = captures; capture; capture = capture->next)
+        if (captures_blocking(capture, context))
+            capture->spoilt = true;
+}
+
+struct capture_branch *capture_join_locked(struct capture *capture, struct CUstream_st *stream)
+{
+    struct capture_branch *grown =
+        realloc(capture->branches, (capture->branch_count + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    capture->branches = grown;
+    grown[capture->branch_count] = (struct capture_branch){.stream = stream};
+    stream->capture = capture;
+    capture->branch_count++;
+    capture_refresh_legacy_locked(stream->context);
+    return &grown[capture->branch_count - 1];
+}
+
+bool capture_begin_locked(struct capture *capture, struct CUstream_st *stream)
+{
+    static unsigned long long last_id;
+    capture->thread = pthread_self();
+    capture->id = ++last_id;
+    capture->next = captures;
+    captures = capture;
+    if (!capture_join_locked(capture, stream)) {
+        captures = capture->next;
+        return false;
+    }
+    capture->graph->capturing = true;
+    global_captures += capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    own_captures += capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    return true;
+}
+
+void capture_end_locked(struct capture *capture)
+{
+    struct capture **link = &captures;
+    while (*link != capture)
+        link = &(*link)->next;
+    *link = capture->next;
+    global_captures -= capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (pthread_equal(capture->thread, pthread_self()))
+        own_captures -= capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    for (size_t i = 0; i < capture->branch_count; i++) {
+        capture->branches[i].stream->capture = NULL;
+        capture_refresh_legacy_locked(capture->branches[i].stream->context);
+        capture_set_clear(&capture->branches[i].set);
+    }
+    for (size_t i = 0; i < capture->event_count; i++)
+        capture_set_clear(&capture->events[i].set);
+    capture->graph->capturing = false;
+    free(capture->branches);
+    free(capture->events);
+    free(capture);
+}
+
+void capture_abandon(struct CUstream_st *stream)
+{
+    struct CUgraph_st *unfinished = NULL;
+    pthread_mutex_lock(&captures_mutex);
+    struct capture *capture = stream->capture;
+    if (capture && capture != &capture_implicit) {
+        struct capture_branch *branch = capture_branch_locked(capture, stream);
+        capture->spoilt = true;
+        if (branch == capture->branches) { /* nobody can end it any more */
+            unfinished = capture->owns_graph ? capture->graph : NULL;
+            capture_end_locked(capture);
+        } else {
+            capture_set_clear(&branch->set);
+            *branch = capture->branches[--capture->branch_count];
+            capture_refresh_legacy_locked(stream->context);
+        }
+    }
+    pthread_mutex_unlock(&captures_mutex);
+    if (unfinished)
+        graph_delete(unfinished);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
 CUresult capture_check_unsafe(void)
 {
     bool by_own = own_captures && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -33,191 +145,130 @@ CUresult capture_check_unsafe(void)
     if (__builtin_expect(!by_own && !by_any, 1))
         return CUDA_SUCCESS;
     pthread_mutex_lock(&captures_mutex);
+    CUresult result = CUDA_SUCCESS;
     for (struct capture *capture = captures; capture; capture = capture->next)
         if ((by_own && pthread_equal(capture->thread, pthread_self()) &&
              capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) ||
-            (by_any && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL))
+            (by_any && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
             capture->spoilt = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
     pthread_mutex_unlock(&captures_mutex);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result;
+}
+
+static CUresult refuse_locked(struct CUstream_st *stream, CUresult why)
+{
+    if (stream->capture == &capture_implicit) {
+        capture_spoil_blocking_locked(stream->context);
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    if (stream->capture)
+        stream->capture->spoilt = true;
+    return why;
 }
 
 CUresult capture_refuse(struct CUstream_st *stream)
 {
-    stream->capture->spoilt = true;
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&captures_mutex);
+    CUresult result = refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    pthread_mutex_unlock(&captures_mutex);
+    return result;
 }
 
-CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node)
+struct capture_branch *capture_usable_branch_locked(struct CUstream_st *stream, CUresult *why)
 {
-    if (stream->capture->spoilt)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    return graph_append(stream->capture->graph, node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    struct capture *capture = stream->capture;
+    if (capture == &capture_implicit) {
+        *why = refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        return NULL;
+    }
+    *why = !capture          ? CUDA_ERROR_ILLEGAL_STATE /* ended by another thread */
+           : capture->spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                             : CUDA_SUCCESS;
+    return *why == CUDA_SUCCESS ? capture_branch_locked(capture, stream) : NULL;
+}
+
+/* ---- events: what joins streams ------------------------------------------------------------ */
+
+/* The place of an event in a capture, made if `make`. */
+static struct capture_event *find_event_locked(struct capture *capture, struct CUevent_st *event,
+                                               bool make)
+{
+    for (size_t i = 0; i < capture->event_count; i++)
+        if (capture->events[i].event == event)
+            return &capture->events[i];
+    struct capture_event *grown =
+        make ? realloc(capture->events, (capture->event_count + 1) * sizeof *grown) : NULL;
+    if (!grown)
+        return NULL;
+    capture->events = grown;
+    grown[capture->event_count] = (struct capture_event){.event = event};
+    return &grown[capture->event_count++];
 }
 
 CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream)
 {
-    if (stream->capture->spoilt)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    event->capture = stream->capture;
-    event->capture_id = stream->capture->id;
-    return CUDA_SUCCESS;
+    CUresult result;
+    pthread_mutex_lock(&captures_mutex);
+    struct capture_branch *branch = capture_usable_branch_locked(stream, &result);
+    if (branch) {
+        struct capture_event *place = find_event_locked(stream->capture, event, true);
+        if (place)
+            place->set.count = 0;
+        if (place &&
+            capture_set_add(&place->set, branch->set.nodes, branch->set.data, branch->set.count)) {
+            event->capture = stream->capture;
+            event->capture_id = stream->capture->id;
+        } else {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    pthread_mutex_unlock(&captures_mutex);
+    return result;
 }
 
-static bool under_way(const struct capture *wanted, unsigned long long id)
+static bool under_way_locked(const struct capture *wanted, unsigned long long id)
 {
-    pthread_mutex_lock(&captures_mutex);
     struct capture *capture = captures;
     while (capture && (capture != wanted || capture->id != id))
         capture = capture->next;
-    pthread_mutex_unlock(&captures_mutex);
     return capture != NULL;
+}
+
+static CUresult wait_event_locked(struct CUstream_st *stream, struct CUevent_st *event)
+{
+    if (stream->capture == &capture_implicit)
+        return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    if (!event->capture) /* a capture would depend on work outside */
+        return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    if (!under_way_locked(event->capture, event->capture_id))
+        return CUDA_ERROR_CAPTURED_EVENT;
+    if (stream->capture && stream->capture != event->capture) {
+        event->capture->spoilt = true;
+        return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    }
+    if (event->capture->spoilt)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream == &stream->context->legacy) { /* which can never be captured */
+        event->capture->spoilt = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    struct capture *capture = event->capture;
+    struct capture_branch *branch = stream->capture ? capture_branch_locked(capture, stream)
+                                                    : capture_join_locked(capture, stream);
+    struct capture_event *place = find_event_locked(capture, event, false);
+    return branch && place &&
+                   capture_set_add(&branch->set, place->set.nodes, place->set.data,
+                                   place->set.count)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event)
 {
-    if (!event->capture) { /* a capture would depend on work outside */
-        stream->capture->spoilt = true;
-        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-    }
-    if (!under_way(event->capture, event->capture_id))
-        return CUDA_ERROR_CAPTURED_EVENT;
-    if (stream->capture && stream->capture != event->capture) {
-        stream->capture->spoilt = true;
-        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
-    }
-    if (!stream->capture) {
-        struct capture *capture = event->capture;
-        struct CUstream_st **grown =
-            realloc(capture->joined, (capture->joined_count + 1) * sizeof *grown);
-        if (!grown)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        grown[capture->joined_count++] = stream;
-        capture->joined = grown;
-        stream->capture = capture;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (stream == &stream->context->legacy)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (stream->capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    struct capture *capture = calloc(1, sizeof *capture);
-    if (!capture || !(capture->graph = graph_new())) {
-        free(capture);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    capture->origin = stream;
-    capture->mode = mode;
-    capture->thread = pthread_self();
     pthread_mutex_lock(&captures_mutex);
-    capture->id = ++next_capture_id;
-    capture->next = captures;
-    captures = capture;
-    global_captures += mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    CUresult result = wait_event_locked(stream, event);
     pthread_mutex_unlock(&captures_mutex);
-    own_captures += mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-    stream->capture = capture;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamBeginCapture(CUstream stream)
-{
-    return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    struct capture *capture = stream->capture;
-    if (!capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->origin != stream)
-        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        !pthread_equal(capture->thread, pthread_self()))
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    pthread_mutex_lock(&captures_mutex);
-    struct capture **link = &captures;
-    while (*link != capture)
-        link = &(*link)->next;
-    *link = capture->next;
-    global_captures -= capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-    pthread_mutex_unlock(&captures_mutex);
-    own_captures -= capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-    stream->capture = NULL;
-    for (size_t i = 0; i < capture->joined_count; i++)
-        capture->joined[i]->capture = NULL;
-    if (capture->spoilt) {
-        graph_delete(capture->graph);
-        if (graph)
-            *graph = NULL;
-        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    } else if (graph) {
-        *graph = capture->graph;
-    } else {
-        graph_delete(capture->graph);
-    }
-    free(capture->joined);
-    free(capture);
     return result;
-}
-
-static CUstreamCaptureStatus status_of(const struct CUstream_st *stream)
-{
-    return !stream->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
-           : stream->capture->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-}
-
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!status)
-        return CUDA_ERROR_INVALID_VALUE;
-    *status = status_of(stream);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!status)
-        return CUDA_ERROR_INVALID_VALUE;
-    *status = status_of(stream);
-    if (*status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        if (id)
-            *id = stream->capture->id;
-        if (graph)
-            *graph = stream->capture->graph;
-        if (dependencies)
-            *dependencies = NULL;
-        if (count)
-            *count = 0;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
-    return cuStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
 }

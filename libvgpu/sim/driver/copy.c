@@ -98,14 +98,14 @@ static CUresult move_in_turn(struct CUstream_st *stream, const struct graph_node
 }
 
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */
-static CUresult issue(struct CUstream_st *stream, struct graph_node *node, uint32_t kind, bool wait)
+static CUresult issue(struct CUstream_st *stream, struct graph_node *node, bool wait)
 {
     if (stream->capture)
         return wait ? capture_refuse(stream) : capture_add(stream, node);
     CUresult result = stream_calls_pending() ? move_in_turn(stream, node) : move(node);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_submission submission = {.cost_ns = node->cost_ns, .kind = kind};
+    struct sim_submission submission = {.cost_ns = node->cost_ns, .kind = node->kind};
     stream_submit(stream, &submission);
     return wait ? stream_wait(stream) : CUDA_SUCCESS;
 }
@@ -118,8 +118,8 @@ static const struct driver_device *device_holding(const struct region *region)
                                                                      : NULL;
 }
 
-uint32_t copy_describe(const struct driver_device *device, const struct region *target,
-                       const struct region *source, struct graph_node *node, bool *with_host)
+void copy_describe(const struct driver_device *device, const struct region *target,
+                   const struct region *source, struct graph_node *node, bool *with_host)
 {
     const struct sim_profile *profile = &device->identity->profile;
     const struct driver_device *to = device_holding(target), *from = device_holding(source);
@@ -133,10 +133,10 @@ uint32_t copy_describe(const struct driver_device *device, const struct region *
         .bytes = target->width_bytes,
         .box = {target->rows, target->slices, target->pitch_bytes, target->slice_pitch_bytes,
                 source->pitch_bytes, source->slice_pitch_bytes},
+        .kind = inside ? SIM_OPERATION_MEMORY : SIM_OPERATION_TRANSFER,
         .cost_ns = inside ? device_copy_cost_ns(profile, bytes) : transfer_cost_ns(profile, bytes),
     };
     *with_host = !(to && from);
-    return inside ? SIM_OPERATION_MEMORY : SIM_OPERATION_TRANSFER;
 }
 
 CUresult copy_issue(struct CUstream_st *stream, const struct region *target,
@@ -144,9 +144,9 @@ CUresult copy_issue(struct CUstream_st *stream, const struct region *target,
 {
     struct graph_node node;
     bool with_host;
-    uint32_t kind = copy_describe(stream->context->device, target, source, &node, &with_host);
+    copy_describe(stream->context->device, target, source, &node, &with_host);
     /* a copy between devices does not hold up the host, even in its synchronous form */
-    return issue(stream, &node, kind, wait && with_host);
+    return issue(stream, &node, wait && with_host);
 }
 
 void fill_describe(const struct driver_device *device, const struct region *target,
@@ -163,6 +163,7 @@ void fill_describe(const struct driver_device *device, const struct region *targ
                 .target_slice_bytes = target->slice_pitch_bytes},
         .value = value,
         .value_bytes = value_bytes,
+        .kind = SIM_OPERATION_MEMORY,
         .cost_ns = device_copy_cost_ns(&device->identity->profile, region_bytes(target)),
     };
 }
@@ -172,7 +173,7 @@ CUresult fill_issue(struct CUstream_st *stream, const struct region *target, uns
 {
     struct graph_node node;
     fill_describe(stream->context->device, target, value, value_bytes, &node);
-    return issue(stream, &node, SIM_OPERATION_MEMORY, false);
+    return issue(stream, &node, false);
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */

@@ -4,10 +4,10 @@
 
 #include "driver.h"
 
-/* The node of a copy, as a graph keeps it, and whether host memory takes part; returns the kind of
- * operation that it is (SIM_OPERATION_...). `device` is the one that runs it. */
-uint32_t copy_describe(const struct driver_device *device, const struct region *target,
-                       const struct region *source, struct graph_node *node, bool *with_host);
+/* The node of a copy, as a graph keeps it, and whether host memory takes part. `device` is the one
+ * that runs it. */
+void copy_describe(const struct driver_device *device, const struct region *target,
+                   const struct region *source, struct graph_node *node, bool *with_host);
 void fill_describe(const struct driver_device *device, const struct region *target,
                    unsigned int value, unsigned int value_bytes, struct graph_node *node);
 /* Copies between two regions of the same extent, whose addresses are good. `wait`: for the end

@@ -2,10 +2,11 @@
  * The simulated libcuda.so.1, inside: one process's view of its devices, contexts, memory, modules,
  * streams and graphs, on top of sim/core. Only the cu* symbols of entries.def are exported.
  *
- * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), vmm_mutex
- * (vmm.h), memory_bytes_lock (below), memory_mutex (allocation map, pools), the mutex of
- * shareable.c, then the core's mutex of a device. Notes of the core (event completion) are called
- * under the last one and take none. Only driver.mutex is ever held across a wait: for the work of a
+ * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), that of
+ * captures (capture.h), that of graph memory (graph_memory.h), vmm_mutex (vmm.h), memory_bytes_lock
+ * (below), memory_mutex (allocation map, pools), the mutex of shareable.c, then the core's mutex of
+ * a device. Notes of the core (event completion) are called under the last one and take none. Only
+ * driver.mutex is ever held across a wait: for the work of a
  * context that ends.
  */
 #ifndef VGPU_SIM_DRIVER_H
@@ -18,6 +19,7 @@
 #include "vgpu/cuda_api.h"
 #include "vgpu/cuda_array.h"
 #include "vgpu/cuda_calls.h"
+#include "vgpu/cuda_graph.h"
 #include "vgpu/cuda_vmm.h"
 #pragma GCC visibility pop
 
@@ -40,6 +42,8 @@
 #define MAGIC_EXEC 0x0063657868706172ull
 #define MAGIC_ARRAY 0x0079617272617569ull
 #define MAGIC_MIPMAP 0x0070616d70696d75ull
+#define MAGIC_NODE 0x0065646f6e706172ull
+#define MAGIC_OBJECT 0x746365006a626f75ull
 
 struct capture;
 
@@ -275,17 +279,53 @@ struct copy_rows {
     uint64_t target_pitch_bytes, target_slice_bytes;
     uint64_t source_pitch_bytes, source_slice_bytes;
 };
+/* Where a node stands in its graph; graph.c and graph_edges.c keep it. */
+struct graph_links {
+    uint64_t magic;
+    unsigned long long id;          /* of this process's nodes and graphs, never used twice */
+    unsigned long long original_id; /* of the node that this one was copied from */
+    struct CUgraph_st *graph;
+    struct graph_node *next, *previous;
+    struct graph_edge *dependencies, *dependents;
+    size_t dependency_count, dependent_count;
+    uint64_t mark; /* scratch of walks over the graph */
+    size_t remaining;
+    struct graph_node *pair;
+};
+struct launch;
+/* One piece of work. Whoever captures work fills in the first part; see graph.h for the rest. */
 struct graph_node {
     CUgraphNodeType type;
     uint64_t cost_ns;
     uint32_t kernels;
-    struct CUgraph_st *graph;
     void (*run)(const struct graph_node *node); /* the part that moves bytes, at each launch */
     CUdeviceptr target, source;
     uint64_t bytes;       /* of a copy or fill: of each row */
     struct copy_rows box; /* and how its rows lie */
     unsigned int value, value_bytes;
-    struct graph_node *next;
+    struct CUfunc_st *function;
+    const struct launch *launch; /* of `function`, read while the node is made */
+
+    uint32_t kind; /* SIM_OPERATION_... of its device time */
+    bool disabled; /* in an executable graph */
+    struct CUctx_st *context;
+    union {
+        CUDA_KERNEL_NODE_PARAMS kernel;
+        CUDA_MEMCPY3D copy;
+        CUDA_MEMSET_NODE_PARAMS fill;
+        CUDA_HOST_NODE_PARAMS host;
+        CUevent event;
+        struct CUgraph_st *child;
+        CUDA_BATCH_MEM_OP_NODE_PARAMS batch;
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
+        CUDA_MEM_ALLOC_NODE_PARAMS allocation;
+    } params;
+    struct graph_allocation *allocation; /* of memory nodes */
+    unsigned int condition;              /* what the handle of a conditional node is worth */
+    void *owned;                         /* what `params` points to; begins with pointers */
+    size_t owned_bytes, owned_pointers;
+    struct graph_attributes *attributes;
+    struct graph_links links;
 };
 /* Adds to the capture of a stream. Returns CUDA_SUCCESS, or why that cannot be captured. */
 CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node);
@@ -294,6 +334,23 @@ CUresult capture_check_unsafe(void);
 CUresult capture_refuse(struct CUstream_st *stream);
 CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream);
 CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event);
+/* Host functions and stream-ordered memory inside a capture become nodes of its graph. */
+CUresult capture_add_batch(struct CUstream_st *stream, CUstreamBatchMemOpParams *operations,
+                           unsigned int count);
+CUresult capture_add_host(struct CUstream_st *stream, CUhostFn function, void *argument);
+CUresult capture_add_allocation(struct CUstream_st *stream, struct CUmemPoolHandle_st *pool,
+                                uint64_t bytes, CUdeviceptr *address);
+CUresult capture_add_free(struct CUstream_st *stream, CUdeviceptr address);
+/* With CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL: nodes that reach out of the graph. */
+CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event);
+CUresult capture_add_event_wait(struct CUstream_st *stream, struct CUevent_st *event);
+/* Takes a stream that is destroyed out of its capture, which is spoilt, or ended with it. */
+void capture_abandon(struct CUstream_st *stream);
+
+/* graph_memory.c: whether an allocation of the map belongs to a graph, and giving back one that a
+ * launch left allocated */
+bool graph_memory_owns(const struct allocation *allocation);
+CUresult graph_memory_free(uint64_t address);
 
 struct CUevent_st {
     uint64_t magic;

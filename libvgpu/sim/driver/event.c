@@ -82,7 +82,15 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
-    return flags & ~1u ? CUDA_ERROR_INVALID_VALUE : cuEventRecord(event, stream);
+    struct CUstream_st *resolved;
+    CUresult result = stream_resolve(stream, &resolved);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flags & ~1u)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags && resolved->capture)
+        return capture_add_event_record(resolved, event);
+    return cuEventRecord(event, stream);
 }
 
 CUresult cuEventQuery(CUevent event)
@@ -177,6 +185,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags & ~1u)
         return CUDA_ERROR_INVALID_VALUE;
+    if (flags && stream->capture)
+        return capture_add_event_wait(stream, event);
     if (stream->capture || event->capture)
         return capture_wait_event(stream, event);
     if (!event->place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)

@@ -1,71 +1,232 @@
-/* Graphs of kernels, copies and fills. A launch is one operation of the queue with the costs of all
- * nodes together: nodes run one after the other, and nothing comes between them. */
+/* Graphs as lists of nodes: making, copying, taking apart, and what can be asked of them. */
+#include "graph.h"
+
 #include <stdlib.h>
 
-#include "capture.h"
+#include "graph_exec.h"
 
-struct CUgraphExec_st {
-    uint64_t magic;
-    struct CUgraph_st *graph; /* a copy of its own */
-    uint64_t cost_ns;
-    uint32_t kernels;
-};
+static unsigned long long next_id(void)
+{
+    return __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED);
+}
 
 struct CUgraph_st *graph_new(void)
 {
     struct CUgraph_st *graph = calloc(1, sizeof *graph);
     if (graph) {
         graph->magic = MAGIC_GRAPH;
+        graph->id = next_id();
         graph->last = &graph->first;
     }
     return graph;
 }
 
+static void delete_node(struct graph_node *node)
+{
+    graph_work_release(node);
+    node->links.magic = 0;
+    free(node->links.dependencies);
+    free(node->links.dependents);
+    free(node);
+}
+
 void graph_delete(struct CUgraph_st *graph)
 {
+    if (graph->only_exec) /* goes on by itself */
+        graph->only_exec->source = NULL;
     while (graph->first) {
         struct graph_node *node = graph->first;
-        graph->first = node->next;
-        free(node);
+        graph->first = node->links.next;
+        delete_node(node);
     }
+    graph_delete_conditions(graph);
+    user_references_drop(&graph->objects);
     graph->magic = 0;
     free(graph);
 }
 
-struct graph_node *graph_append(struct CUgraph_st *graph, const struct graph_node *node)
-{
-    struct graph_node *copy = malloc(sizeof *copy);
-    if (!copy)
-        return NULL;
-    *copy = *node;
-    copy->graph = graph;
-    copy->next = NULL;
-    *graph->last = copy;
-    graph->last = &copy->next;
-    graph->count++;
-    return copy;
-}
-
-static struct CUgraph_st *copy_graph(const struct CUgraph_st *graph)
-{
-    struct CUgraph_st *copy = graph_new();
-    for (const struct graph_node *node = graph->first; copy && node; node = node->next)
-        if (!graph_append(copy, node)) {
-            graph_delete(copy);
-            return NULL;
-        }
-    return copy;
-}
-
-static bool is_graph(const struct CUgraph_st *graph)
+bool graph_is_graph(const struct CUgraph_st *graph)
 {
     return graph && graph->magic == MAGIC_GRAPH;
 }
 
-static bool is_exec(const struct CUgraphExec_st *exec)
+struct graph_node *graph_node_of(CUgraphNode handle)
 {
-    return exec && exec->magic == MAGIC_EXEC;
+    struct graph_node *node = (struct graph_node *)handle;
+    return node && node->links.magic == MAGIC_NODE ? node : NULL;
 }
+
+struct graph_node *graph_node_of_type(CUgraphNode handle, CUgraphNodeType type)
+{
+    struct graph_node *node = graph_node_of(handle);
+    return node && node->type == type ? node : NULL;
+}
+
+bool graph_contains(const struct CUgraph_st *graph, CUgraphNodeType type)
+{
+    for (const struct graph_node *node = graph->first; node; node = node->links.next) {
+        if (node->type == type)
+            return true;
+        if (node->type == CU_GRAPH_NODE_TYPE_GRAPH && graph_contains(node->params.child, type))
+            return true;
+    }
+    return false;
+}
+
+bool graph_has_memory_nodes(const struct CUgraph_st *graph)
+{
+    return graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
+           graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
+}
+
+/* Graphs inside a node know whose they are. */
+static void own_inner_graphs(struct graph_node *node)
+{
+    if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        node->params.child->owner = node;
+    if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        for (unsigned int i = 0; i < node->params.conditional.size; i++)
+            node->params.conditional.phGraph_out[i]->owner = node;
+}
+
+struct graph_node *graph_append(struct CUgraph_st *graph, const struct graph_node *work)
+{
+    struct graph_node *node = malloc(sizeof *node);
+    if (!node)
+        return NULL;
+    *node = *work;
+    node->links = (struct graph_links){.magic = MAGIC_NODE, .id = next_id(), .graph = graph};
+    if (graph->first)
+        node->links.previous =
+            (struct graph_node *)((char *)graph->last - offsetof(struct graph_node, links.next));
+    *graph->last = node;
+    graph->last = &node->links.next;
+    graph->count++;
+    own_inner_graphs(node);
+    return node;
+}
+
+static void remove_node(struct graph_node *node)
+{
+    struct CUgraph_st *graph = node->links.graph;
+    graph_unlink_all(node);
+    if (node->links.previous)
+        node->links.previous->links.next = node->links.next;
+    else
+        graph->first = node->links.next;
+    if (node->links.next)
+        node->links.next->links.previous = node->links.previous;
+    else
+        graph->last = node->links.previous ? &node->links.previous->links.next : &graph->first;
+    graph->count--;
+    delete_node(node);
+}
+
+/* What may stand in a graph that is inside another one. */
+static bool fits(const struct CUgraph_st *graph, CUgraphNodeType type)
+{
+    if (graph->is_body)
+        return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_EMPTY ||
+               type == CU_GRAPH_NODE_TYPE_GRAPH || type == CU_GRAPH_NODE_TYPE_MEMSET ||
+               type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    return !graph->owner ||
+           (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && type != CU_GRAPH_NODE_TYPE_MEM_FREE);
+}
+
+static CUresult check_dependencies(struct CUgraph_st *graph, const CUgraphNode *dependencies,
+                                   const CUgraphEdgeData *data, size_t count,
+                                   const struct graph_node *work)
+{
+    if (count && !dependencies)
+        return CUDA_ERROR_INVALID_VALUE;
+    uint64_t mark = ++graph->mark;
+    for (size_t i = 0; i < count; i++) {
+        struct graph_node *node = graph_node_of(dependencies[i]);
+        if (!node || node->links.graph != graph || node->links.mark == mark)
+            return CUDA_ERROR_INVALID_VALUE; /* not of this graph, or twice */
+        node->links.mark = mark;
+        CUresult result = data ? graph_check_edge(node, work, &data[i]) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_attach(CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *data,
+                      size_t count, struct graph_node *work, CUgraphNode *node)
+{
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (node && graph_is_graph(graph) && fits(graph, work->type))
+        result = check_dependencies(graph, dependencies, data, count, work);
+    if (result != CUDA_SUCCESS) {
+        graph_work_release(work);
+        return result;
+    }
+    struct graph_node *added = graph_append(graph, work);
+    if (!added) {
+        graph_work_release(work);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!graph_link((struct graph_node *)dependencies[i], added, data ? &data[i] : NULL)) {
+            remove_node(added);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    *node = (CUgraphNode)added;
+    return CUDA_SUCCESS;
+}
+
+static struct graph_node *find_copy(const struct CUgraph_st *copy, unsigned long long original_id)
+{
+    struct graph_node *node = copy->first;
+    while (node && node->links.original_id != original_id)
+        node = node->links.next;
+    return node;
+}
+
+/* The edges of the copies, in the order of the originals. The nodes stand in the same order, so
+ * that `pair` can lead from an original to its copy. */
+static bool copy_edges(struct CUgraph_st *copy, const struct CUgraph_st *graph)
+{
+    struct graph_node *twin = copy->first;
+    for (struct graph_node *node = graph->first; node; node = node->links.next) {
+        node->links.pair = twin;
+        twin = twin->links.next;
+    }
+    for (const struct graph_node *node = graph->first; node; node = node->links.next)
+        for (size_t i = 0; i < node->links.dependency_count; i++) {
+            const struct graph_edge *edge = &node->links.dependencies[i];
+            if (!graph_link(edge->node->links.pair, node->links.pair, &edge->data))
+                return false;
+        }
+    return true;
+}
+
+struct CUgraph_st *graph_copy(const struct CUgraph_st *graph)
+{
+    struct CUgraph_st *copy = graph_new();
+    if (!copy)
+        return NULL;
+    copy->original_id = graph->id;
+    copy->is_body = graph->is_body;
+    bool good = user_references_copy(&copy->objects, graph->objects);
+    for (const struct graph_node *node = graph->first; good && node; node = node->links.next) {
+        struct graph_node work;
+        good = graph_work_copy(&work, node);
+        struct graph_node *added = good ? graph_append(copy, &work) : NULL;
+        if (added)
+            added->links.original_id = node->links.id;
+        else if (good)
+            graph_work_release(&work);
+        good = added != NULL;
+    }
+    if (good && copy_edges(copy, graph))
+        return copy;
+    graph_delete(copy);
+    return NULL;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
@@ -79,202 +240,82 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 CUresult cuGraphDestroy(CUgraph graph)
 {
     DRIVER_CHECK();
-    if (!is_graph(graph))
+    if (!graph_is_graph(graph) || graph->owner || graph->capturing)
         return CUDA_ERROR_INVALID_VALUE;
     graph_delete(graph);
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                 size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
+CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!node || !is_graph(graph) || !params || (count && !dependencies))
+    DRIVER_CHECK();
+    if (!clone || !graph_is_graph(graph) || graph_has_memory_nodes(graph) ||
+        graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL))
         return CUDA_ERROR_INVALID_VALUE;
-    struct launch launch = {.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
-                            .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
-                            .shared_bytes = params->sharedMemBytes,
-                            .params = params->kernelParams,
-                            .extra = params->extra};
-    struct graph_node added = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernels = 1};
-    CUfunction function = params->func ? params->func : (CUfunction)params->kern;
-    result = launch_describe(function, context->device, &launch, &added.cost_ns);
-    if (result != CUDA_SUCCESS)
-        return result;
-    *node = (CUgraphNode)graph_append(graph, &added);
-    return *node ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    *clone = graph_copy(graph);
+    return *clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                              size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode handle, CUgraph clone)
 {
-    if (!params)
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of(handle);
+    if (!found || !node || !graph_is_graph(clone) || clone->original_id != node->links.graph->id)
         return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS newer = {.func = params->func,
-                                     .gridDimX = params->gridDimX,
-                                     .gridDimY = params->gridDimY,
-                                     .gridDimZ = params->gridDimZ,
-                                     .blockDimX = params->blockDimX,
-                                     .blockDimY = params->blockDimY,
-                                     .blockDimZ = params->blockDimZ,
-                                     .sharedMemBytes = params->sharedMemBytes,
-                                     .kernelParams = params->kernelParams,
-                                     .extra = params->extra};
-    return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &newer);
+    struct graph_node *copy = find_copy(clone, node->links.id);
+    if (!copy)
+        return CUDA_ERROR_INVALID_VALUE;
+    *found = (CUgraphNode)copy;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode handle)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of(handle);
+    if (!node || node->links.graph->capturing || graph_has_memory_nodes(node->links.graph))
+        return CUDA_ERROR_INVALID_VALUE;
+    remove_node(node);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of(handle);
+    if (!node || !type)
+        return CUDA_ERROR_INVALID_VALUE;
+    *type = node->type;
+    return CUDA_SUCCESS;
+}
+
+static CUresult list_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count, bool roots_only)
+{
+    DRIVER_CHECK();
+    if (!graph_is_graph(graph) || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t found = 0;
+    for (struct graph_node *node = graph->first; node; node = node->links.next) {
+        if (roots_only && node->links.dependency_count)
+            continue;
+        if (nodes && found == *count)
+            break;
+        if (nodes)
+            nodes[found] = (CUgraphNode)node;
+        found++;
+    }
+    for (size_t i = found; nodes && i < *count; i++)
+        nodes[i] = NULL;
+    *count = found;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 {
-    DRIVER_CHECK();
-    if (!is_graph(graph) || !count)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!nodes) {
-        *count = graph->count;
-        return CUDA_SUCCESS;
-    }
-    size_t filled = 0;
-    for (struct graph_node *node = graph->first; node && filled < *count; node = node->next)
-        nodes[filled++] = (CUgraphNode)node;
-    for (size_t i = filled; i < *count; i++)
-        nodes[i] = NULL;
-    *count = filled;
-    return CUDA_SUCCESS;
+    return list_nodes(graph, nodes, count, false);
 }
 
-/* ---- executable graphs ----------------------------------------------------------------------- */
-
-static CUresult load_exec(struct CUgraphExec_st *exec, const struct CUgraph_st *graph)
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 {
-    struct CUgraph_st *copy = copy_graph(graph);
-    if (!copy)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (exec->graph)
-        graph_delete(exec->graph);
-    exec->graph = copy;
-    exec->cost_ns = 0;
-    exec->kernels = 0;
-    for (const struct graph_node *node = copy->first; node; node = node->next) {
-        exec->cost_ns += node->cost_ns;
-        exec->kernels += node->kernels;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
-    DRIVER_CHECK();
-    (void)flags; /* uploading and freeing on launch change nothing here */
-    if (!exec || !is_graph(graph))
-        return CUDA_ERROR_INVALID_VALUE;
-    struct CUgraphExec_st *created = calloc(1, sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    created->magic = MAGIC_EXEC;
-    CUresult result = load_exec(created, graph);
-    if (result == CUDA_SUCCESS)
-        *exec = created;
-    else
-        free(created);
-    return result;
-}
-
-CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
-                               size_t log_bytes)
-{
-    if (error_node)
-        *error_node = NULL;
-    if (log && log_bytes)
-        *log = '\0';
-    return cuGraphInstantiateWithFlags(exec, graph, 0);
-}
-
-CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
-                            size_t log_bytes)
-{
-    return cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes);
-}
-
-CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = cuGraphInstantiateWithFlags(exec, graph, params->flags);
-    params->hErrNode_out = NULL;
-    params->result_out =
-        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-    return result;
-}
-
-/* Takes the new graph if it has the same nodes in the same order. */
-CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result)
-{
-    DRIVER_CHECK();
-    if (!is_exec(exec) || !is_graph(graph) || !result)
-        return CUDA_ERROR_INVALID_VALUE;
-    *result = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
-    const struct graph_node *one = exec->graph->first, *other = graph->first;
-    while (one && other && one->type == other->type) {
-        one = one->next;
-        other = other->next;
-    }
-    if (one || other) {
-        result->result = CU_GRAPH_EXEC_UPDATE_ERROR;
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    }
-    return load_exec(exec, graph);
-}
-
-CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
-                           CUgraphExecUpdateResult *result)
-{
-    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
-    CUresult error = cuGraphExecUpdate_v2(exec, graph, &info);
-    if (error_node)
-        *error_node = NULL;
-    if (result)
-        *result = info.result;
-    return error;
-}
-
-CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    return result != CUDA_SUCCESS ? result
-           : is_exec(exec)        ? CUDA_SUCCESS
-                                  : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_exec(exec))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
-        return capture_refuse(stream); /* child graphs are not modelled */
-    for (const struct graph_node *node = exec->graph->first; node; node = node->next)
-        if (node->run)
-            node->run(node);
-    struct sim_submission submission = {
-        .cost_ns = exec->cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = exec->kernels};
-    stream_submit(stream, &submission);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    DRIVER_CHECK();
-    if (!is_exec(exec))
-        return CUDA_ERROR_INVALID_VALUE;
-    graph_delete(exec->graph);
-    exec->magic = 0;
-    free(exec);
-    return CUDA_SUCCESS;
+    return list_nodes(graph, nodes, count, true);
 }

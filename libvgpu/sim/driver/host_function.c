@@ -12,7 +12,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture)
-        return capture_refuse(stream); /* host nodes are not modelled */
+        return capture_add_host(stream, function, argument);
     return stream_call(stream, function, argument);
 }
 

@@ -101,8 +101,11 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
     if (result != CUDA_SUCCESS)
         return result;
     if (__builtin_expect(stream->capture != NULL, 0)) {
-        struct graph_node node = {
-            .type = CU_GRAPH_NODE_TYPE_KERNEL, .cost_ns = cost_ns, .kernels = 1};
+        struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_KERNEL,
+                                  .cost_ns = cost_ns,
+                                  .kernels = 1,
+                                  .function = function,
+                                  .launch = launch};
         return capture_add(stream, &node);
     }
     struct sim_submission submission = {

@@ -297,6 +297,11 @@ CUresult memory_free_now(uint64_t address, bool host)
 {
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = find_byte_locked(address);
+    if (allocation && graph_memory_owns(allocation)) { /* its address outlives its memory */
+        bool begins = allocation->address == address;
+        pthread_mutex_unlock(&memory_mutex);
+        return begins && !host ? graph_memory_free(address) : CUDA_ERROR_INVALID_VALUE;
+    }
     if (allocation && freeable(allocation->kind, host))
         allocation = memory_remove_locked(address);
     else

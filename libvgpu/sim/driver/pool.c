@@ -140,7 +140,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
     if (!address || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture)
-        return capture_refuse(stream); /* memory nodes are not modelled */
+        return capture_add_allocation(stream, pool, bytes, address);
     if (!pool)
         pool = stream->context->device->current_pool;
     uint64_t charged_bytes = memory_round(bytes);
@@ -184,7 +184,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (result != CUDA_SUCCESS)
         return result;
     if (stream->capture)
-        return capture_refuse(stream);
+        return capture_add_free(stream, address);
     if (!address)
         return CUDA_SUCCESS;
     if (!stream_calls_pending())
@@ -192,6 +192,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     struct allocation found;
     if (!memory_find(address, 1, &found) || found.address != address || allocation_on_host(&found))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_memory_owns(&found)) /* which stays mapped */
+        return memory_free_now(address, false);
     return stream_call(stream, free_in_turn, (void *)address);
 }
 

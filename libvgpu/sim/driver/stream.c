@@ -204,7 +204,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
         stream == &stream->context->per_thread)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
-        capture_refuse(stream);
+        capture_abandon(stream);
     if (stream->caller)
         caller_close(stream->caller);
     pthread_mutex_lock(&driver.mutex);

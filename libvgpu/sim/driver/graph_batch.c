@@ -1,0 +1,69 @@
+/* Nodes of operations on words of memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph.h"
+#include "memory_operation.h"
+
+static void run_batch(const struct graph_node *node)
+{
+    memory_operations_run(node->params.batch.paramArray, node->params.batch.count);
+}
+
+CUresult graph_describe_batch(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struct graph_node *work)
+{
+    struct CUctx_st *context;
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = graph_resolve_context(params->ctx, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (params->flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = memory_operations_check(params->paramArray, params->count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    size_t bytes = params->count * sizeof *params->paramArray;
+    *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                                .run = run_batch,
+                                .context = context,
+                                .params.batch = *params,
+                                .owned = malloc(bytes),
+                                .owned_bytes = bytes};
+    if (!work->owned)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(work->owned, params->paramArray, bytes);
+    work->params.batch.paramArray = work->owned;
+    return CUDA_SUCCESS;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                  size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    struct graph_node work;
+    CUresult result = graph_describe_batch(params, &work);
+    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
+                                  : result;
+}
+
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    if (!node || !params)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params = node->params.batch;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
+                                        const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), work;
+    CUresult result = node ? graph_describe_batch(params, &work) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        graph_work_replace(node, &work);
+    return result;
+}

@@ -1,0 +1,52 @@
+/*
+ * Memory of graphs. An allocation node has its address from the moment it is made, and the map of
+ * allocations holds that address as long as a node or a program knows it. Device memory is taken
+ * for it at each launch, out of one pool a device that keeps what it has until
+ * cuDeviceGraphMemTrim.
+ *
+ * What a launch allocates and frees itself is its footprint: launches that follow each other in a
+ * stream share one, launches in two streams have one each while both are under way. What a launch
+ * leaves allocated is live until it is freed: by cuMemFree(Async), by a free node of another graph,
+ * or before the next launch where that was asked for.
+ *
+ * One mutex guards all of it; it comes before memory_mutex, and is held over charging the device.
+ */
+#ifndef VGPU_SIM_GRAPH_MEMORY_H
+#define VGPU_SIM_GRAPH_MEMORY_H
+
+#include "driver.h"
+
+struct graph_allocation;
+
+/* What the launches of an executable graph do to graph memory. */
+struct graph_memory_plan {
+    struct graph_allocation **taken; /* and left allocated */
+    struct graph_allocation **given; /* that another graph took */
+    size_t taken_count, given_count;
+    uint64_t now_bytes[SIM_MAX_DEVICES]; /* while the plan is made */
+    uint64_t footprint_bytes[SIM_MAX_DEVICES];
+    bool any;
+};
+
+CUresult graph_memory_create(struct CUctx_st *context, uint64_t bytes, unsigned long long graph_id,
+                             struct graph_allocation **allocation, CUdeviceptr *address);
+void graph_memory_hold(struct graph_allocation *allocation);
+void graph_memory_drop(struct graph_allocation *allocation);
+/* Takes a reference to the allocation that a new free node of a graph frees, or tells why not. */
+CUresult graph_memory_claim(uint64_t address, unsigned long long graph_id,
+                            struct graph_allocation **allocation);
+
+/* The pool of a device, under the mutex until it is unlocked. */
+struct CUmemPoolHandle_st *graph_memory_lock(struct driver_device *device);
+void graph_memory_unlock(void);
+
+/* A plan is made of the memory nodes in the order in which they run. */
+bool graph_memory_plan_add(struct graph_memory_plan *plan, const struct graph_node *node);
+void graph_memory_plan_clear(struct graph_memory_plan *plan);
+CUresult graph_memory_begin(const struct graph_memory_plan *plan, unsigned long long stream_id,
+                            bool frees_first);
+void graph_memory_end(const struct graph_memory_plan *plan, unsigned long long stream_id);
+/* Takes the device memory of a later launch ahead of it, as far as there is. */
+void graph_memory_prepare(const struct graph_memory_plan *plan);
+
+#endif

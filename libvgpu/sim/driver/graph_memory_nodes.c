@@ -1,0 +1,110 @@
+/* Nodes that allocate and free memory; what they mean at a launch is in graph_memory.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph.h"
+#include "graph_memory.h"
+
+CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph graph,
+                                   struct graph_node *work)
+{
+    struct CUctx_st *context;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!params || !graph_is_graph(graph) || !params->bytesize ||
+        (params->accessDescCount && !params->accessDescs) ||
+        params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED; /* graph memory cannot be shared */
+    struct driver_device *device = device_of(params->poolProps.location.id);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (device != context->device) { /* memory of a device needs a context there */
+        if (!device->primary.alive)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        context = &device->primary;
+    }
+    size_t access_bytes = params->accessDescCount * sizeof *params->accessDescs;
+    *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                                .context = context,
+                                .params.allocation = *params,
+                                .owned = access_bytes ? malloc(access_bytes) : NULL,
+                                .owned_bytes = access_bytes};
+    if (access_bytes && !work->owned)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (access_bytes)
+        memcpy(work->owned, params->accessDescs, access_bytes);
+    work->params.allocation.accessDescs = work->owned;
+    result = graph_memory_create(context, params->bytesize, graph->id, &work->allocation,
+                                 &work->params.allocation.dptr);
+    if (result == CUDA_SUCCESS)
+        params->dptr = work->params.allocation.dptr;
+    else
+        free(work->owned);
+    return result;
+}
+
+static bool frees(const struct CUgraph_st *graph, CUdeviceptr address)
+{
+    for (const struct graph_node *node = graph->first; node; node = node->links.next)
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->params.allocation.dptr == address)
+            return true;
+    return false;
+}
+
+CUresult graph_describe_free(CUdeviceptr address, CUgraph graph, struct graph_node *work)
+{
+    DRIVER_CHECK();
+    struct graph_allocation *allocation;
+    if (!graph_is_graph(graph) || frees(graph, address))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = graph_memory_claim(address, graph->id, &allocation);
+    if (result == CUDA_SUCCESS)
+        *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+                                    .allocation = allocation,
+                                    .params.allocation.dptr = address};
+    return result;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    struct graph_node work;
+    CUresult result = graph_describe_allocation(params, graph, &work);
+    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
+                                  : result;
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    if (!node || !params)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params = node->params.allocation;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                               size_t count, CUdeviceptr address)
+{
+    struct graph_node work;
+    CUresult result = graph_describe_free(address, graph, &work);
+    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
+                                  : result;
+}
+
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_FREE);
+    if (!node || !address)
+        return CUDA_ERROR_INVALID_VALUE;
+    *address = node->params.allocation.dptr;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,168 @@
+/* Nodes of few words: host functions, child graphs, events, and none at all. */
+#include "graph.h"
+
+CUresult graph_describe_host(const CUDA_HOST_NODE_PARAMS *params, struct graph_node *work)
+{
+    DRIVER_CHECK();
+    if (!params || !params->fn)
+        return CUDA_ERROR_INVALID_VALUE;
+    *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_HOST, .params.host = *params};
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_describe_event(CUgraphNodeType type, CUevent event, struct graph_node *work)
+{
+    DRIVER_CHECK();
+    if (!event || event->magic != MAGIC_EVENT)
+        return CUDA_ERROR_INVALID_VALUE;
+    *work = (struct graph_node){.type = type, .params.event = event};
+    return CUDA_SUCCESS;
+}
+
+static bool holds_graph(const struct CUgraph_st *graph, const struct CUgraph_st *wanted)
+{
+    while (graph && graph != wanted)
+        graph = graph->owner ? graph->owner->links.graph : NULL;
+    return graph != NULL;
+}
+
+/* The child is copied, or, with the newer way to add a node, moved: then only the node's type is
+ * described here, and the child is put into it when it stands (cuGraphAddNode_v2). */
+CUresult graph_describe_child(const CUDA_CHILD_GRAPH_NODE_PARAMS *params, CUgraph graph,
+                              struct graph_node *work)
+{
+    DRIVER_CHECK();
+    if (!graph_is_graph(params->graph) || params->graph->capturing)
+        return CUDA_ERROR_INVALID_VALUE;
+    bool moved = params->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    if (!moved && (params->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE ||
+                   graph_has_memory_nodes(params->graph) ||
+                   graph_contains(params->graph, CU_GRAPH_NODE_TYPE_CONDITIONAL)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (moved &&
+        (params->graph->owner || holds_graph(graph, params->graph) || params->graph->only_exec))
+        return CUDA_ERROR_INVALID_VALUE;
+    *work =
+        (struct graph_node){.type = moved ? CU_GRAPH_NODE_TYPE_EMPTY : CU_GRAPH_NODE_TYPE_GRAPH};
+    if (!moved)
+        work->params.child = graph_copy(params->graph);
+    return moved || work->params.child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                            size_t count, const CUDA_HOST_NODE_PARAMS *params)
+{
+    struct graph_node work;
+    CUresult result = graph_describe_host(params, &work);
+    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
+                                  : result;
+}
+
+CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_HOST);
+    if (!node || !params)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params = node->params.host;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
+{
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_HOST), work;
+    CUresult result = node ? graph_describe_host(params, &work) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        graph_work_replace(node, &work);
+    return result;
+}
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                  size_t count, CUgraph child)
+{
+    struct graph_node work;
+    CUDA_CHILD_GRAPH_NODE_PARAMS params = {.graph = child};
+    CUresult result = graph_describe_child(&params, graph, &work);
+    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
+                                  : result;
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *child)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_GRAPH);
+    if (!node || !child)
+        return CUDA_ERROR_INVALID_VALUE;
+    *child = node->params.child;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                             size_t count)
+{
+    DRIVER_CHECK();
+    struct graph_node work = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
+    return graph_attach(graph, dependencies, NULL, count, &work, node);
+}
+
+static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count, CUgraphNodeType type, CUevent event)
+{
+    struct graph_node work;
+    CUresult result = graph_describe_event(type, event, &work);
+    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
+                                  : result;
+}
+
+static CUresult get_event(CUgraphNode handle, CUgraphNodeType type, CUevent *event)
+{
+    DRIVER_CHECK();
+    struct graph_node *node = graph_node_of_type(handle, type);
+    if (!node || !event)
+        return CUDA_ERROR_INVALID_VALUE;
+    *event = node->params.event;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_event(CUgraphNode handle, CUgraphNodeType type, CUevent event)
+{
+    struct graph_node *node = graph_node_of_type(handle, type), work;
+    CUresult result = node ? graph_describe_event(type, event, &work) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        graph_work_replace(node, &work);
+    return result;
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
+                                   const CUgraphNode *dependencies, size_t count, CUevent event)
+{
+    return add_event(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+    return get_event(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
+{
+    return set_event(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                 size_t count, CUevent event)
+{
+    return add_event(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+    return get_event(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
+{
+    return set_event(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
