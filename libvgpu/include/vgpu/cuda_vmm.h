@@ -102,6 +102,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags);
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *mapped, void *address, unsigned int flags);
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *bytes, CUdeviceptr_v1 address);
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
 VGPU_TWIN_PTSZ(cuMemPrefetchAsync);
 VGPU_TWIN_PTSZ(cuMemPrefetchAsync_v2);
 VGPU_TWIN_PTSZ(cuMemPrefetchBatchAsync);

@@ -108,6 +108,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         IS(MEMORY_POOLS_SUPPORTED, 1)
         IS(MEMPOOL_SUPPORTED_HANDLE_TYPES, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         IS(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1)
+        IS(IPC_EVENT_SUPPORTED, 1)
         IS(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1)
         /* arrays and textures */
         IS(TEXTURE_ALIGNMENT, 512)
@@ -156,8 +157,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         IS(MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046)
 #undef IS
     default: /* No: unified function pointers, HMM, RDMA, fabric, multicast, tensor maps, sparse and
-              * deferred arrays, compression, IPC events, timeline semaphores, remote flushes,
-              * graphics */
+              * deferred arrays, compression, timeline semaphores, remote flushes, graphics */
         *value = 0;
         return CUDA_SUCCESS;
     }

@@ -356,10 +356,11 @@ struct CUevent_st {
     uint64_t magic;
     struct CUctx_st *context;
     unsigned int flags;
-    uint64_t place;       /* of the last record, 0: never recorded */
-    uint64_t at_ns;       /* when the last record was done */
-    unsigned int pending; /* records under way */
-    bool destroyed;       /* freed when none is pending */
+    uint64_t place;              /* of the last record, 0: never recorded */
+    uint64_t at_ns;              /* when the last record was done */
+    unsigned int pending;        /* records under way */
+    bool destroyed;              /* freed when none is pending */
+    struct shared_event *shared; /* other processes may record it too (event_ipc.h); NULL: none */
     struct CUctx_st *recorded_in;
     struct capture *capture; /* last recorded in it */
     unsigned long long capture_id;

@@ -1,9 +1,16 @@
 /* Events: operations without cost, stamped with the moment at which the device got to them. */
 #include <stdlib.h>
 
-#include "driver.h"
+#include "event_ipc.h"
 
 #define NS_PER_MS 1000000.0
+
+static void free_event(struct CUevent_st *event)
+{
+    if (event->shared)
+        event_unshare(event->shared);
+    free(event);
+}
 
 /* Called by the core under the device's mutex; counts down the records under way. */
 void event_done(void *note, uint64_t at_ns)
@@ -12,7 +19,7 @@ void event_done(void *note, uint64_t at_ns)
     event->at_ns = at_ns;
     if (__atomic_sub_fetch(&event->pending, 1, __ATOMIC_ACQ_REL) == 0 &&
         __atomic_load_n(&event->destroyed, __ATOMIC_ACQUIRE))
-        free(event);
+        free_event(event);
 }
 
 static bool is_event(const struct CUevent_st *event)
@@ -28,14 +35,18 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
         return result;
     if (!event || flags & ~7u)
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags & CU_EVENT_INTERPROCESS)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_VALUE; /* as documented: they have no times */
     struct CUevent_st *created = calloc(1, sizeof *created);
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;
     created->magic = MAGIC_EVENT;
     created->context = context;
     created->flags = flags;
+    if (flags & CU_EVENT_INTERPROCESS && !(created->shared = event_share(context))) {
+        free(created);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *event = created;
     return CUDA_SUCCESS;
 }
@@ -52,7 +63,7 @@ CUresult cuEventDestroy_v2(CUevent event)
     __atomic_store_n(&event->destroyed, true, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&device->mutex);
     if (idle)
-        free(event);
+        free_event(event);
     return CUDA_SUCCESS;
 }
 
@@ -77,6 +88,9 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT, .note = event};
     event->place = stream_submit(stream, &submission);
+    if (event->shared)
+        event_publish(event->shared,
+                      sim_origin_here(stream->context->device->device, event->place));
     return CUDA_SUCCESS;
 }
 
@@ -93,6 +107,17 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
     return cuEventRecord(event, stream);
 }
 
+static bool is_done(const struct CUevent_st *event)
+{
+    struct sim_device *device = event->context->device->device;
+    if (event->shared) {
+        struct sim_origin origin = event_origin(event->shared);
+        return sim_origin_query(device, &origin);
+    }
+    return __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0 ||
+           sim_queue_query(device, event->place);
+}
+
 CUresult cuEventQuery(CUevent event)
 {
     DRIVER_CHECK();
@@ -103,10 +128,7 @@ CUresult cuEventQuery(CUevent event)
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
-        return CUDA_SUCCESS;
-    return sim_queue_query(event->context->device->device, event->place) ? CUDA_SUCCESS
-                                                                         : CUDA_ERROR_NOT_READY;
+    return is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -119,8 +141,12 @@ CUresult cuEventSynchronize(CUevent event)
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE))
+    if (event->shared) {
+        struct sim_origin origin = event_origin(event->shared);
+        sim_origin_wait(event->context->device->device, &origin);
+    } else if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE)) {
         sim_queue_wait(event->context->device->device, event->place);
+    }
     pool_trim_device(event->context->device, true);
     return CUDA_SUCCESS;
 }
@@ -150,25 +176,31 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
     return cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
-struct other_event {
+/* Work that is not of this process on this device. */
+struct other_work {
     struct sim_device *device;
-    uint64_t place;
+    struct sim_origin origin;
+    bool own; /* of this process, on another device */
 };
 
 static void wait_there(void *argument)
 {
-    struct other_event *other = argument;
-    sim_queue_wait(other->device, other->place);
+    struct other_work *other = argument;
+    if (other->own)
+        sim_queue_wait(other->device, other->origin.place);
+    else
+        sim_origin_wait(other->device, &other->origin);
     free(other);
 }
 
-/* Devices have timelines of their own: a thread waits for the one and lets the other go on. */
-static CUresult wait_for_other_device(struct CUstream_st *stream, const struct CUevent_st *event)
+/* A thread waits for it, and the stream for the thread: devices have timelines of their own, and
+ * other processes tell nobody when their work is done. */
+static CUresult wait_for_other(struct CUstream_st *stream, const struct other_work *work)
 {
-    struct other_event *other = malloc(sizeof *other);
+    struct other_work *other = malloc(sizeof *other);
     if (!other)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *other = (struct other_event){event->context->device->device, event->place};
+    *other = *work;
     CUresult result = stream_call(stream, wait_there, other);
     if (result != CUDA_SUCCESS)
         free(other);
@@ -189,11 +221,16 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return capture_add_event_wait(stream, event);
     if (stream->capture || event->capture)
         return capture_wait_event(stream, event);
-    if (!event->place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
+    if (is_done(event))
         return CUDA_SUCCESS;
-    if (event->context->device == stream->context->device) {
-        stream_wait_place(stream, event->place);
-        return CUDA_SUCCESS;
-    }
-    return wait_for_other_device(stream, event);
+    struct sim_device *there = event->context->device->device;
+    struct other_work work = {.device = there, .origin = sim_origin_here(there, event->place)};
+    if (event->shared)
+        work.origin = event_origin(event->shared);
+    work.own =
+        work.origin.slot == there->machine->slot && work.origin.attached_ns == there->attached_ns;
+    if (!work.own || there != stream->context->device->device)
+        return wait_for_other(stream, &work);
+    stream_wait_place(stream, work.origin.place);
+    return CUDA_SUCCESS;
 }

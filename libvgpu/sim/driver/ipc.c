@@ -1,5 +1,4 @@
-/* CUDA IPC of memory: cuIpcGetMemHandle and what opens and closes it elsewhere. Events between
- * processes are not modelled. */
+/* CUDA IPC of memory: cuIpcGetMemHandle and what opens and closes it elsewhere. */
 #include <string.h>
 #include <unistd.h>
 

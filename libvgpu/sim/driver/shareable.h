@@ -18,6 +18,7 @@ struct share_file {
 
 #define SHARE_RECORD_MEMORY 1u
 #define SHARE_RECORD_POOL 2u
+#define SHARE_RECORD_EVENT 3u
 
 /* Written behind the bytes of a file, on a page of its own. */
 struct share_record {

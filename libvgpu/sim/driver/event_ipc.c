@@ -1,0 +1,168 @@
+#include "event_ipc.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shareable.h"
+
+#define HANDLE_MAGIC 0x49455654u
+#define SPINS 1000 /* of a reader, while somebody writes; a writer may have died over it */
+
+struct page {
+    uint32_t version; /* odd while it is written */
+    uint32_t slot;
+    uint64_t attached_ns;
+    uint64_t place;
+};
+
+struct shared_event {
+    struct page *page;
+    struct share_file file; /* no descriptor where another process made it */
+};
+
+struct event_handle {
+    uint32_t magic;
+    uint32_t pid;
+    uint64_t machine; /* digest of its identifier */
+    uint64_t inode;
+    uint64_t filesystem;
+    int32_t descriptor;
+    uint32_t reserved[7];
+};
+_Static_assert(sizeof(struct event_handle) == CU_IPC_HANDLE_SIZE, "handles have a size of the API");
+
+static struct shared_event *map_page(const struct share_file *file, int descriptor)
+{
+    struct shared_event *shared = malloc(sizeof *shared);
+    void *page = mmap(NULL, SIM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (!shared || page == MAP_FAILED) {
+        if (page != MAP_FAILED)
+            munmap(page, SIM_PAGE);
+        free(shared);
+        return NULL;
+    }
+    *shared = (struct shared_event){page, *file};
+    return shared;
+}
+
+struct shared_event *event_share(struct CUctx_st *context)
+{
+    struct share_file file;
+    struct shared_event *shared = NULL;
+    if (!share_file_create(&file, 2 * SIM_PAGE))
+        return NULL;
+    if (share_record_write(&file, SHARE_RECORD_EVENT, context->device, SIM_PAGE, 0))
+        shared = map_page(&file, file.descriptor);
+    if (!shared)
+        share_file_close(&file);
+    return shared;
+}
+
+void event_unshare(struct shared_event *shared)
+{
+    munmap(shared->page, SIM_PAGE);
+    share_file_close(&shared->file);
+    free(shared);
+}
+
+void event_publish(struct shared_event *shared, struct sim_origin origin)
+{
+    struct page *page = shared->page;
+    uint32_t version = __atomic_load_n(&page->version, __ATOMIC_RELAXED) | 1u;
+    __atomic_store_n(&page->version, version, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(&page->slot, origin.slot, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->attached_ns, origin.attached_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->place, origin.place, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->version, version + 1, __ATOMIC_RELEASE);
+}
+
+struct sim_origin event_origin(const struct shared_event *shared)
+{
+    const struct page *page = shared->page;
+    struct sim_origin origin = {0};
+    for (int spin = 0; spin < SPINS; spin++) {
+        uint32_t version = __atomic_load_n(&page->version, __ATOMIC_ACQUIRE);
+        origin.slot = __atomic_load_n(&page->slot, __ATOMIC_RELAXED);
+        origin.attached_ns = __atomic_load_n(&page->attached_ns, __ATOMIC_RELAXED);
+        origin.place = __atomic_load_n(&page->place, __ATOMIC_RELAXED);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (version % 2 == 0 && __atomic_load_n(&page->version, __ATOMIC_RELAXED) == version)
+            break;
+    }
+    return origin;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+    DRIVER_CHECK();
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!event || event->magic != MAGIC_EVENT || !event->shared ||
+        !share_file_ours(&event->shared->file))
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct event_handle made = {.magic = HANDLE_MAGIC,
+                                .pid = (uint32_t)getpid(),
+                                .machine = share_machine_digest(),
+                                .inode = event->shared->file.inode,
+                                .filesystem = event->shared->file.filesystem,
+                                .descriptor = event->shared->file.descriptor};
+    memcpy(handle, &made, sizeof made);
+    return CUDA_SUCCESS;
+}
+
+static struct shared_event *open_page(const struct event_handle *handle,
+                                      struct driver_device **device)
+{
+    char path[64];
+    struct share_file seen;
+    struct share_record record;
+    struct shared_event *shared = NULL;
+    snprintf(path, sizeof path, "/proc/%u/fd/%d", handle->pid, handle->descriptor);
+    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0)
+        return NULL;
+    if (share_file_adopt(&seen, descriptor) && seen.inode == handle->inode &&
+        seen.filesystem == handle->filesystem &&
+        (*device = share_record_read(descriptor, SHARE_RECORD_EVENT, &record)) != NULL)
+        shared = map_page(&(struct share_file){.descriptor = -1}, descriptor);
+    close(descriptor);
+    return shared;
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
+{
+    struct CUctx_st *context;
+    struct event_handle handle;
+    struct driver_device *device;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!event)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&handle, &opaque, sizeof handle);
+    if (handle.magic != HANDLE_MAGIC || handle.machine != share_machine_digest())
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (handle.pid == (uint32_t)getpid())
+        return CUDA_ERROR_INVALID_CONTEXT; /* as for memory: not in the process that made it */
+    struct shared_event *shared = open_page(&handle, &device);
+    if (!shared)
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct CUevent_st *opened = device == context->device ? calloc(1, sizeof *opened) : NULL;
+    if (!opened) {
+        event_unshare(shared);
+        return device == context->device ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    opened->magic = MAGIC_EVENT;
+    opened->context = context;
+    opened->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+    opened->shared = shared;
+    *event = opened;
+    return CUDA_SUCCESS;
+}
