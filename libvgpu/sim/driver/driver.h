@@ -250,6 +250,12 @@ void pool_give(struct CUmemPoolHandle_st *pool, uint64_t bytes);
 void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared);
 void pool_insert_locked(struct CUmemPoolHandle_st *pool);
 
+/* pool_host.c: the default and the current pool of the host, or of a NUMA node of it */
+CUresult pool_host_get(CUmemoryPool *pool, const CUmemLocation *location, bool default_one);
+CUresult pool_host_set(const CUmemLocation *location, struct CUmemPoolHandle_st *pool);
+bool pool_host_owns(const struct CUmemPoolHandle_st *pool);
+void pool_host_forget_locked(const struct CUmemPoolHandle_st *pool);
+
 /* call.c: functions of the host in streams */
 struct caller;
 /* Lets the thread end once it has called everything that was given to it. */
