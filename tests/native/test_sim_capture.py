@@ -274,7 +274,7 @@ def test_a_destroyed_stream_leaves_its_capture_spoilt_or_ended(machine: Machine)
     values = said(machine, CAPTURE + """
 fork, strict = event(), Mode.CU_STREAM_CAPTURE_MODE_GLOBAL
 begin(strict)
-kernel(stream); record(fork, stream); wait_for(fork, other)
+kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
 check(cuda.cuStreamDestroy(other))
 joined = status(), end_code()
 begun = check(cuda.cuStreamCreate(0))
@@ -284,3 +284,22 @@ say(joined=joined, after=code(cuda.cuMemAlloc(4096)))
 """)  # fmt: skip
 
     assert values == {"joined": [2, INVALIDATED], "after": 0}
+
+
+def test_a_joined_stream_may_be_destroyed_before_the_capture_ends(machine: Machine) -> None:
+    values = said(machine, CAPTURE + """
+fork, join, third = event(), event(), check(cuda.cuStreamCreate(1))
+begin()
+kernel(stream); record(fork, stream); wait_for(fork, other); wait_for(fork, third)
+kernel(other); record(join, other); wait_for(join, third)
+check(cuda.cuStreamDestroy(other))
+kernel(third); record(join, third); wait_for(join, stream)
+check(cuda.cuStreamDestroy(third))
+kernel(stream)
+graph = end()
+launch(instantiate(graph)); wait()
+say(edges=edges_of(graph))
+""")  # fmt: skip
+
+    assert values["edges"] == [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
+    assert machine.books()[0].clients[0].launches == 4

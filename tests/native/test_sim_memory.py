@@ -53,6 +53,26 @@ say(cost=one - two, left=check(cuda.cuMemGetInfo())[0] - one)
     }
 
 
+def test_memory_is_freed_by_its_address_under_any_context_or_none(machine: Machine) -> None:
+    code = """
+context = open_context()
+before = check(cuda.cuMemGetInfo())[0]
+pieces = [check(cuda.cuMemAlloc(1 << 20)) for _ in range(3)]
+pinned = check(cuda.cuMemHostAlloc(4096, 0))
+other = check(cuda.cuCtxCreate(None, 0, 0))
+codes = [int(cuda.cuMemFree(pieces.pop())[0])]
+check(cuda.cuCtxDestroy(other))
+check(cuda.cuCtxSetCurrent(None))
+codes += [int(cuda.cuMemFree(piece)[0]) for piece in pieces]
+codes += [int(cuda.cuMemFreeHost(one)[0]) for one in (pinned, pinned, 0)]
+codes += [int(cuda.cuMemFree(pieces[0])[0])]
+check(cuda.cuCtxSetCurrent(context))
+say(codes=codes, left=before - check(cuda.cuMemGetInfo())[0])
+"""
+    freed = [0, 0, 0, 0]
+    assert json.loads(run(machine, code)) == {"codes": [*freed, 1, 0, 1], "left": 0}
+
+
 def test_data_comes_back_as_it_went(machine: Machine) -> None:
     code = """
 open_context()

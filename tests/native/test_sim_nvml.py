@@ -42,6 +42,26 @@ say(driver=nvml.nvmlSystemGetDriverVersion(), nvml=nvml.nvmlSystemGetNVMLVersion
     }  # fmt: skip
 
 
+def test_a_gpu_says_where_it_is_and_what_class_of_device(machine: Machine) -> None:
+    said = answers(
+        machine,
+        """
+plain, more = nvml.nvmlDeviceGetPciInfo(handles[0]), nvml.nvmlPciInfoExt_v1_t()
+more.version = 7
+wrong = refusal(nvml.nvmlDeviceGetPciInfoExt, handles[0], ctypes.byref(more))
+more.version = nvml.nvmlPciInfoExt_v1
+nvml.nvmlDeviceGetPciInfoExt(handles[0], ctypes.byref(more))
+text = lambda value: value.decode() if isinstance(value, bytes) else value
+say(same=[text(getattr(plain, name)) == text(getattr(more, name)) for name in
+          ("domain", "bus", "device", "pciDeviceId", "pciSubSystemId", "busId")],
+    kind=[more.baseClass, more.subClass],
+    wrong=wrong)
+""",
+    )
+
+    assert said == {"same": [True] * 6, "kind": [3, 2], "wrong": 25}
+
+
 # ---- the sampling window -------------------------------------------------------------------------
 
 

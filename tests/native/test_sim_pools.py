@@ -133,6 +133,37 @@ say(charged=charged(), kind=int(check(cuda.cuPointerGetAttribute(name, piece))),
     assert said_by(machine, code) == {"charged": 0, "kind": 1, "data": "host", "current": 1}
 
 
+def test_the_host_and_its_nodes_have_pools_of_their_own(machine: Machine) -> None:
+    code = """
+pinned = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+types = cuda.CUmemLocationType
+def place(kind, number=0):
+    made = cuda.CUmemLocation()
+    made.type, made.id = getattr(types, "CU_MEM_LOCATION_TYPE_" + kind), number
+    return made
+def current(at): return int(check(cuda.cuMemGetMemPool(at, pinned)))
+anywhere, node = place("HOST"), place("HOST_NUMA")
+first = cuda.CUmemoryPool(current(anywhere))
+own = pool(host=True)
+piece = take(first, 5)
+check(cuda.cuMemcpyHtoD(piece, b"host", 4))
+set_codes = [code(cuda.cuMemSetMemPool(at, pinned, own)) for at in (anywhere, node)]
+chosen = current(anywhere) == int(own)
+check(cuda.cuMemPoolDestroy(own))
+say(data=read(piece, 4).decode(), charged=charged(), used=attribute(first, "USED_MEM_CURRENT"),
+    alike=current(place("HOST", 7)) == int(first), apart=current(node) != int(first),
+    foreign=code(cuda.cuMemGetMemPool(place("HOST_NUMA", 99), pinned)), set=set_codes,
+    chosen=chosen, again=current(anywhere) == int(first),
+    undestroyable=code(cuda.cuMemPoolDestroy(first)),
+    none=code(cuda.cuMemGetMemPool(place("INVALID"), pinned)))
+"""
+    assert said_by(machine, code) == {
+        "data": "host", "charged": 0, "used": 5 * MIB, "alike": True, "apart": True,
+        "foreign": 101, "set": [0, 1], "chosen": True, "again": True, "undestroyable": 1,
+        "none": 1,
+    }  # fmt: skip
+
+
 def test_the_current_pool_is_found_by_device_and_by_location(machine: Machine) -> None:
     code = """
 own, place = pool(), properties().location

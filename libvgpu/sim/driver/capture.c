@@ -113,6 +113,16 @@ void capture_end_locked(struct capture *capture)
     free(capture);
 }
 
+/* Whether another stream of the capture comes after all that this one has in it. */
+static bool is_joined_locked(const struct capture *capture, const struct capture_branch *branch)
+{
+    for (size_t i = 0; i < capture->branch_count; i++)
+        if (&capture->branches[i] != branch &&
+            capture_set_reaches(capture->graph, &capture->branches[i].set, &branch->set))
+            return true;
+    return false;
+}
+
 void capture_abandon(struct CUstream_st *stream)
 {
     struct CUgraph_st *unfinished = NULL;
@@ -120,11 +130,12 @@ void capture_abandon(struct CUstream_st *stream)
     struct capture *capture = stream->capture;
     if (capture && capture != &capture_implicit) {
         struct capture_branch *branch = capture_branch_locked(capture, stream);
-        capture->spoilt = true;
         if (branch == capture->branches) { /* nobody can end it any more */
             unfinished = capture->owns_graph ? capture->graph : NULL;
             capture_end_locked(capture);
         } else {
+            if (!is_joined_locked(capture, branch))
+                capture->spoilt = true;
             capture_set_clear(&branch->set);
             *branch = capture->branches[--capture->branch_count];
             capture_refresh_legacy_locked(stream->context);

@@ -213,6 +213,8 @@ struct allocation *memory_find_locked(uint64_t address, uint64_t bytes);
 int memory_charge(struct driver_device *device, uint64_t bytes);
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
                          CUdeviceptr *address);
+/* pointer.c: what freeing an address must answer before it is looked at as an allocation */
+CUresult memory_check_free(uint64_t address);
 /* The first waits for functions in streams, which may use the memory (stream_calls_settle). */
 CUresult memory_free(uint64_t address, bool host);
 CUresult memory_free_now(uint64_t address, bool host);
@@ -247,6 +249,12 @@ void pool_give(struct CUmemPoolHandle_st *pool, uint64_t bytes);
 /* The same where memory_mutex is held. `shared`: the bytes were exported and are charged alone. */
 void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared);
 void pool_insert_locked(struct CUmemPoolHandle_st *pool);
+
+/* pool_host.c: the default and the current pool of the host, or of a NUMA node of it */
+CUresult pool_host_get(CUmemoryPool *pool, const CUmemLocation *location, bool default_one);
+CUresult pool_host_set(const CUmemLocation *location, struct CUmemPoolHandle_st *pool);
+bool pool_host_owns(const struct CUmemPoolHandle_st *pool);
+void pool_host_forget_locked(const struct CUmemPoolHandle_st *pool);
 
 /* call.c: functions of the host in streams */
 struct caller;
@@ -344,7 +352,8 @@ CUresult capture_add_free(struct CUstream_st *stream, CUdeviceptr address);
 /* With CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL: nodes that reach out of the graph. */
 CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event);
 CUresult capture_add_event_wait(struct CUstream_st *stream, struct CUevent_st *event);
-/* Takes a stream that is destroyed out of its capture, which is spoilt, or ended with it. */
+/* Takes a stream that is destroyed out of its capture. The capture ends with the stream where it
+ * began, and is spoilt by the loss of one whose work nobody waits for yet. */
 void capture_abandon(struct CUstream_st *stream);
 
 /* graph_memory.c: whether an allocation of the map belongs to a graph, and giving back one that a

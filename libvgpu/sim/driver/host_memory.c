@@ -36,9 +36,8 @@ CUresult cuMemAllocHost_v2(void **address, size_t bytes)
 
 CUresult cuMemFreeHost(void *address)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    return result == CUDA_SUCCESS ? memory_free((uint64_t)address, true) : result;
+    CUresult result = memory_check_free((uint64_t)address);
+    return result == CUDA_SUCCESS && address ? memory_free((uint64_t)address, true) : result;
 }
 
 #define REGISTER_FLAGS 0xfu /* portable, device map, I/O memory, read only */

@@ -380,12 +380,9 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
+    CUresult result = memory_check_free(address);
+    if (result != CUDA_SUCCESS || !address)
         return result;
-    if (!address)
-        return CUDA_SUCCESS;
     result = capture_check_unsafe();
     return result == CUDA_SUCCESS ? memory_free(address, false) : result;
 }

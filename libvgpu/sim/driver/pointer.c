@@ -30,6 +30,17 @@ static bool find_pointee(CUdeviceptr address, struct pointee *pointee)
     return pointee->reserved || pointee->known;
 }
 
+/* The address says what is freed; whatever context is current, or none, has no say in it. */
+CUresult memory_check_free(uint64_t address)
+{
+    DRIVER_CHECK();
+    struct allocation found;
+    bool known = memory_find(address, 1, &found);
+    if (known && found.context && found.context->alive)
+        return context_check(found.context);
+    return sim_machine_faulty(driver.machine) ? fault_answer(NULL) : CUDA_SUCCESS;
+}
+
 /* Memory of handles and pools is no context's. */
 static CUcontext context_of(const struct pointee *pointee)
 {

@@ -207,10 +207,16 @@ static CUresult check_properties(const CUmemPoolProps *properties)
             return CUDA_ERROR_INVALID_DEVICE;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
         if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
             return CUDA_ERROR_INVALID_VALUE;
         break;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* which can be shared elsewhere, but not here */
+        if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        break;
+    case CU_MEM_LOCATION_TYPE_INVALID: /* the same number says that managed memory has no place */
+        return properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ? CUDA_ERROR_NOT_SUPPORTED
+                                                                       : CUDA_ERROR_INVALID_VALUE;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -248,11 +254,12 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     DRIVER_CHECK();
-    if (!pool_valid(pool) || pool == &pool->device->pool)
+    if (!pool_valid(pool) || pool == &pool->device->pool || pool_host_owns(pool))
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&memory_mutex);
     if (pool->device->current_pool == pool)
         pool->device->current_pool = &pool->device->pool;
+    pool_host_forget_locked(pool);
     pool->magic = 0;
     pool->destroyed = true; /* freed with its last allocation */
     trim_locked(pool, 0);

@@ -35,44 +35,56 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
     return CUDA_SUCCESS;
 }
 
-/* The forms of CUDA 13, by location. Only devices have pools of their own here: neither the host
- * nor managed memory has a default one. */
+/* The forms of CUDA 13, by location. Managed memory has no pools here. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
 {
     if (!location ||
         (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
         return CUDA_ERROR_INVALID_VALUE;
+    bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-        return type == CU_MEM_ALLOCATION_TYPE_PINNED ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return managed ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_INVALID: /* the same number says that managed memory has no place */
+        return managed ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                CUmemAllocationType type)
+static CUresult get_pool_of_place(CUmemoryPool *pool, const CUmemLocation *location,
+                                  CUmemAllocationType type, bool default_one)
 {
     DRIVER_CHECK();
     CUresult result = check_place(location, type);
-    return result == CUDA_SUCCESS ? get_pool(pool, location->id, true) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE
+               ? get_pool(pool, location->id, default_one)
+               : pool_host_get(pool, location, default_one);
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                CUmemAllocationType type)
+{
+    return get_pool_of_place(pool, location, type, true);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
-    DRIVER_CHECK();
-    CUresult result = check_place(location, type);
-    return result == CUDA_SUCCESS ? get_pool(pool, location->id, false) : result;
+    return get_pool_of_place(pool, location, type, false);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
     DRIVER_CHECK();
     CUresult result = check_place(location, type);
-    return result == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, pool) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? cuDeviceSetMemPool(location->id, pool)
+                                                         : pool_host_set(location, pool);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */

@@ -83,6 +83,10 @@ nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand)
     return NVML_SUCCESS;
 }
 
+/* A GPU without displays, as `lspci` lists it. */
+#define PCI_CLASS_DISPLAY 0x03
+#define PCI_SUBCLASS_3D 0x02
+
 void nvml_fill_pci(nvmlPciInfo_t *pci, unsigned int bus, unsigned int pci_device_id)
 {
     *pci =
@@ -117,6 +121,26 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
     return old_pci_info(device, pci, offsetof(nvmlPciInfo_t, pciSubSystemId));
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *pci)
+{
+    nvmlPciInfo_t plain;
+    NVML_CHECK(device, pci);
+    if (pci->version != nvmlPciInfoExt_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, &plain);
+    if (result != NVML_SUCCESS)
+        return result;
+    pci->domain = plain.domain;
+    pci->bus = plain.bus;
+    pci->device = plain.device;
+    pci->pciDeviceId = plain.pciDeviceId;
+    pci->pciSubSystemId = plain.pciSubSystemId;
+    pci->baseClass = PCI_CLASS_DISPLAY;
+    pci->subClass = PCI_SUBCLASS_3D;
+    memcpy(pci->busId, plain.busId, sizeof pci->busId);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type)
