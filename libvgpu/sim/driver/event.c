@@ -71,12 +71,12 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->context->device != stream->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_record_event(event, stream);
-    event->capture = NULL;
+    event_set_capture(event, NULL);
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT, .note = event};
-    event->place = stream_submit(stream, &submission);
+    __atomic_store_n(&event->place, stream_submit(stream, &submission), __ATOMIC_RELEASE);
     return CUDA_SUCCESS;
 }
 
@@ -88,7 +88,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
         return result;
     if (flags & ~1u)
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags && resolved->capture)
+    if (flags && stream_capture(resolved))
         return capture_add_event_record(resolved, event);
     return cuEventRecord(event, stream);
 }
@@ -98,15 +98,16 @@ CUresult cuEventQuery(CUevent event)
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->capture)
+    if (event_capture(event))
         return CUDA_ERROR_CAPTURED_EVENT;
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
     if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
         return CUDA_SUCCESS;
-    return sim_queue_query(event->context->device->device, event->place) ? CUDA_SUCCESS
-                                                                         : CUDA_ERROR_NOT_READY;
+    uint64_t place = event_place(event); /* 0: another thread is just recording it */
+    return !place || sim_queue_query(event->context->device->device, place) ? CUDA_SUCCESS
+                                                                            : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -114,13 +115,14 @@ CUresult cuEventSynchronize(CUevent event)
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->capture)
+    if (event_capture(event))
         return CUDA_ERROR_CAPTURED_EVENT;
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE))
-        sim_queue_wait(event->context->device->device, event->place);
+    uint64_t place = event_place(event);
+    if (place && __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE))
+        sim_queue_wait(event->context->device->device, place);
     pool_trim_device(event->context->device, true);
     return CUDA_SUCCESS;
 }
@@ -130,16 +132,17 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
     DRIVER_CHECK();
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_event(start) || !is_event(end) || !start->place || !end->place ||
+    if (!is_event(start) || !is_event(end) || !event_place(start) || !event_place(end) ||
         (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
         start->context->device != end->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (start->capture || end->capture)
+    if (event_capture(start) || event_capture(end))
         return CUDA_ERROR_CAPTURED_EVENT;
     struct sim_device *device = start->context->device->device;
     if ((__atomic_load_n(&start->pending, __ATOMIC_ACQUIRE) &&
-         !sim_queue_query(device, start->place)) ||
-        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) && !sim_queue_query(device, end->place)))
+         !sim_queue_query(device, event_place(start))) ||
+        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) &&
+         !sim_queue_query(device, event_place(end))))
         return CUDA_ERROR_NOT_READY;
     *milliseconds = (float)(((double)end->at_ns - (double)start->at_ns) / NS_PER_MS);
     return CUDA_SUCCESS;
@@ -163,12 +166,13 @@ static void wait_there(void *argument)
 }
 
 /* Devices have timelines of their own: a thread waits for the one and lets the other go on. */
-static CUresult wait_for_other_device(struct CUstream_st *stream, const struct CUevent_st *event)
+static CUresult wait_for_other_device(struct CUstream_st *stream, struct sim_device *device,
+                                      uint64_t place)
 {
     struct other_event *other = malloc(sizeof *other);
     if (!other)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *other = (struct other_event){event->context->device->device, event->place};
+    *other = (struct other_event){device, place};
     CUresult result = stream_call(stream, wait_there, other);
     if (result != CUDA_SUCCESS)
         free(other);
@@ -185,15 +189,16 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags & ~1u)
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags && stream->capture)
+    if (flags && stream_capture(stream))
         return capture_add_event_wait(stream, event);
-    if (stream->capture || event->capture)
+    if (stream_capture(stream) || event_capture(event))
         return capture_wait_event(stream, event);
-    if (!event->place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
+    uint64_t place = event_place(event);
+    if (!place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0)
         return CUDA_SUCCESS;
     if (event->context->device == stream->context->device) {
-        stream_wait_place(stream, event->place);
+        stream_wait_place(stream, place);
         return CUDA_SUCCESS;
     }
-    return wait_for_other_device(stream, event);
+    return wait_for_other_device(stream, event->context->device->device, place);
 }

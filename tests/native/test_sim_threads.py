@@ -1,0 +1,25 @@
+"""Threads of one process that share streams, events, pools and graphs of the simulated GPU."""
+
+import subprocess
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import Machine
+from support import Compile
+
+CALLS_A_THREAD = 3000
+LONGEST_SECONDS = 30
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_threads_share_streams_events_pools_and_graphs(
+    machine: Machine, compile_program: Compile, seed: int
+) -> None:
+    program = compile_program("sim_threads.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+
+    done = subprocess.run([program, str(CALLS_A_THREAD), str(seed)], env=machine.environment(),
+                          text=True, capture_output=True, timeout=LONGEST_SECONDS)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert machine.books()[0].memory_used_bytes == 0
