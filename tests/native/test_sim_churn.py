@@ -13,6 +13,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
 
+FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
 PROCESSES = 16
 CALLS = 200_000
 LONGEST_SECONDS = 100
@@ -41,7 +42,8 @@ for line in sys.stdin:
 @pytest.mark.timeout(LONGEST_SECONDS + 20)
 def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: Compile) -> None:
     machine = costly_machine
-    program = compile_program("sim_churn.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+    program = compile_program("sim_churn.c", *FURTHER_SOURCES,
+                              flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))  # fmt: skip
     environment = machine.environment()
     chance = random.Random(9)
     running: list[subprocess.Popen[str]] = []
