@@ -20,14 +20,20 @@ static void renew_in_child(void)
         return;
     sim_machine_forget(nvml.machine);
     nvml.machine = NULL;
+    if (!nvml.references) /* the parent was just about to start */
+        return;
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || sim_machine_open(directory, &nvml.machine) != 0)
         nvml.references = nvml.device_count = 0;
 }
 
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, renew_in_child);
+}
+
 static nvmlReturn_t open_machine(void)
 {
-    static bool watching;
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || !*directory)
         return NVML_ERROR_DRIVER_NOT_LOADED;
@@ -40,8 +46,6 @@ static nvmlReturn_t open_machine(void)
                                  : strerror(-error));
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
-    if (!watching)
-        watching = pthread_atfork(NULL, NULL, renew_in_child) == 0;
     nvml.device_count = 0;
     for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++) {
         const struct sim_device_identity *identity =
@@ -57,7 +61,9 @@ static nvmlReturn_t open_machine(void)
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
+    static pthread_once_t watching = PTHREAD_ONCE_INIT;
     (void)flags; /* they only say how to do without GPUs */
+    pthread_once(&watching, watch_forks); /* a child may come while the mutex is held */
     pthread_mutex_lock(&nvml.mutex);
     nvmlReturn_t result = nvml.references ? NVML_SUCCESS : open_machine();
     if (result == NVML_SUCCESS)
