@@ -9,6 +9,7 @@ from libvgpu.sim import Machine
 from support import Compile
 
 CALLS_A_THREAD = 3000
+EVENTS = 5000
 LONGEST_SECONDS = 30
 
 
@@ -23,3 +24,16 @@ def test_threads_share_streams_events_pools_and_graphs(
 
     assert done.returncode == 0, done.stderr
     assert machine.books()[0].memory_used_bytes == 0
+
+
+def test_an_event_that_is_just_being_recorded_can_be_waited_for(
+    machine: Machine, compile_program: Compile
+) -> None:
+    program = compile_program(
+        "sim_event_first.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+    )
+
+    done = subprocess.run([program, str(EVENTS)], env=machine.environment(), text=True,
+                          capture_output=True, timeout=LONGEST_SECONDS)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
