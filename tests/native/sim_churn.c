@@ -1,21 +1,26 @@
-/* A client that makes as many calls as it is told, a little of everything: memory of every kind,
- * copies, launches on several streams, graphs, captures, events, waits, contexts, modules. Gives
- * back what it has and ends with 0, or with 1 when the driver answers anything that it should not.
+/* A client that makes as many calls as it is told, on as many threads, a little of everything:
+ * memory of every kind, copies, launches on several streams, graphs, captures, events, waits,
+ * contexts, modules. Gives back what it has and ends with 0, or with 1 when the driver answers
+ * anything that it should not.
  */
+#include <pthread.h>
 #include <unistd.h>
 
 #include "sim_churn.h"
 
 #define KEPT 64
+#define MOST_THREADS 16
 #define SECOND_SMS 16
 
 const char churn_ptx[] = ".version 7.0\n.target sm_70\n"
                          ".visible .global .align 4 .b8 table[70000];\n"
                          ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
 
+static long calls = 1000; /* of each thread */
+
 static void called(void *argument)
 {
-    ++*(long *)argument;
+    __atomic_add_fetch((long *)argument, 1, __ATOMIC_RELAXED);
 }
 
 static void use_second_context(struct churn *churn)
@@ -79,7 +84,7 @@ static void launch(struct churn *churn, CUstream stream)
 /* What is rare, so that most calls are still made in passing. */
 static void call_rarely(struct churn *churn, struct graphs *graphs, CUstream stream)
 {
-    static long calls; /* counted on threads of the driver; nobody reads it */
+    static long host_calls; /* counted on threads of the driver; nobody reads it */
     switch (below(churn, 10)) {
     case 0:
         use_second_context(churn);
@@ -91,7 +96,7 @@ static void call_rarely(struct churn *churn, struct graphs *graphs, CUstream str
         use_module();
         break;
     case 3:
-        MUST(cuLaunchHostFunc(churn->streams[0], called, &calls));
+        MUST(cuLaunchHostFunc(churn->streams[0], called, &host_calls));
         break;
     case 4:
         graphs_capture(churn, graphs);
@@ -120,18 +125,15 @@ static void begin(struct churn *churn)
     MUST(cuEventCreate(&churn->event, 0));
 }
 
-int main(int count, char **arguments)
+static void *make_calls(void *argument)
 {
-    struct churn churn = {.seed = (unsigned int)getpid()};
+    struct churn churn = *(const struct churn *)argument;
     struct graphs graphs;
     struct piece kept[KEPT] = {0};
-    long calls = count > 1 ? atol(arguments[1]) : 1000;
-    if (count > 2)
-        churn.seed = (unsigned int)atol(arguments[2]);
     begin(&churn);
     memory_begin(&churn);
     graphs_begin(&churn, &graphs);
-    for (; calls > 0; calls--) {
+    for (long left = calls; left > 0; left--) {
         struct piece *piece = &kept[below(&churn, KEPT)];
         CUstream stream = churn.streams[below(&churn, STREAMS)];
         unsigned int which = below(&churn, 32);
@@ -157,5 +159,25 @@ int main(int count, char **arguments)
     memory_end(&churn);
     MUST(cuCtxSynchronize());
     MUST(cuDevicePrimaryCtxRelease_v2(0));
+    return NULL;
+}
+
+int main(int count, char **arguments)
+{
+    long threads = count > 2 ? atol(arguments[2]) : 1;
+    pthread_t others[MOST_THREADS];
+    struct churn first = {.seed = (unsigned int)getpid(), .alone = threads == 1}, each = first;
+    if (count > 1)
+        calls = atol(arguments[1]);
+    for (long i = 1; i < threads && i < MOST_THREADS; i++) {
+        struct churn *other = malloc(sizeof *other); /* for as long as the process */
+        each.seed++;
+        *other = each;
+        if (pthread_create(&others[i], NULL, make_calls, other))
+            return 1;
+    }
+    make_calls(&first);
+    for (long i = 1; i < threads && i < MOST_THREADS; i++)
+        pthread_join(others[i], NULL);
     return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef VGPU_TEST_SIM_CHURN_H
 #define VGPU_TEST_SIM_CHURN_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,6 +51,7 @@ struct piece {
 
 struct churn {
     unsigned int seed;
+    bool alone; /* no other thread makes calls that a capture would refuse */
     CUcontext context;
     CUmodule module;
     CUfunction spin;

@@ -103,7 +103,9 @@ void graphs_capture(struct churn *churn, struct graphs *graphs)
     void *params[] = {&ns};
     MUST(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
     MUST(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
-    MUST(cuStreamBeginCapture_v2(first, (CUstreamCaptureMode)below(churn, 3)));
+    CUstreamCaptureMode mode =
+        churn->alone ? CU_STREAM_CAPTURE_MODE_GLOBAL : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    MUST(cuStreamBeginCapture_v2(first, mode + below(churn, 2)));
     MUST(cuMemAllocAsync(&address, TAKEN_BYTES, first));
     MUST(cuEventRecord(fork, first));
     MUST(cuStreamWaitEvent(second, fork, 0));

@@ -10,6 +10,8 @@ from support import Compile
 
 CALLS_A_THREAD = 3000
 EVENTS = 5000
+THREADS = 6
+CHURN = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
 LONGEST_SECONDS = 30
 
 
@@ -37,3 +39,16 @@ def test_an_event_that_is_just_being_recorded_can_be_waited_for(
                           capture_output=True, timeout=LONGEST_SECONDS)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
+
+
+def test_threads_that_make_calls_of_every_kind_end_well(
+    machine: Machine, compile_program: Compile
+) -> None:
+    flags = (f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+    program = compile_program("sim_churn.c", *CHURN, flags=flags)
+
+    done = subprocess.run([program, "50000", str(THREADS)], env=machine.environment(), text=True,
+                          capture_output=True, timeout=LONGEST_SECONDS)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert machine.books()[0].memory_used_bytes == 0
