@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +15,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
 
+FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
 PROCESSES = 16
 CALLS = 200_000
 LONGEST_SECONDS = 100
@@ -26,22 +29,32 @@ import sys, pynvml
 pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByIndex(0)
 print("ready", flush=True)
-def used(): return pynvml.nvmlDeviceGetMemoryInfo(handle).used
 for line in sys.stdin:
-    while True:  # the two are read one after the other: only what stood still can be compared
-        before = used()
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        if used() == before:
-            break
-    print(before, sum(p.usedGpuMemory for p in processes), *[p.pid for p in processes], flush=True)
+    used = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    print(used, sum(p.usedGpuMemory for p in processes), *[p.pid for p in processes], flush=True)
 """
+
+
+@contextmanager
+def standing_still(running: list[subprocess.Popen[str]], stopped: set[int]) -> Iterator[None]:
+    """Stops all processes: the viewer asks two things one after the other."""
+    for each in running:
+        each.send_signal(signal.SIGSTOP)
+    for each in running:
+        os.waitid(os.P_PID, each.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    yield
+    for each in running:
+        if each.pid not in stopped:
+            each.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.timing
 @pytest.mark.timeout(LONGEST_SECONDS + 20)
 def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: Compile) -> None:
     machine = costly_machine
-    program = compile_program("sim_churn.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+    program = compile_program("sim_churn.c", *FURTHER_SOURCES,
+                              flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))  # fmt: skip
     environment = machine.environment()
     chance = random.Random(9)
     running: list[subprocess.Popen[str]] = []
@@ -87,9 +100,10 @@ def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: C
             worst_seconds = max(worst_seconds, time.monotonic() - asked)
             assert books.memory_used_bytes == sum(c.memory_bytes for c in books.clients)
             if looks % 10 == 0:
-                viewer.stdin.write("\n")
-                viewer.stdin.flush()
-                used_bytes, sum_bytes, *_ = (int(word) for word in viewer.stdout.readline().split())
+                with standing_still(running, stopped):
+                    print(file=viewer.stdin, flush=True)
+                    answer = viewer.stdout.readline()
+                used_bytes, sum_bytes, *_ = (int(word) for word in answer.split())
                 assert used_bytes == sum_bytes
             looks += 1
     finally:

@@ -92,7 +92,7 @@ static int attach_locked(struct sim_device *device, const struct sim_client_opti
     for (uint32_t lane = 0; lane < SIM_LANES; lane++)
         device->done[lane] = attachment.client.lanes[lane].head;
     device->attached = true;
-    device->failed = false;
+    __atomic_store_n(&device->failed, false, __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -209,8 +209,13 @@ static uint64_t backed_on_machine(const struct sim_machine *machine)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < machine->header->device_count; i++) {
         struct sim_device_header *header = sim_layout_device(machine->header, i);
-        uint32_t buffer = __atomic_load_n(&header->active, __ATOMIC_ACQUIRE) & 0xffff;
-        bytes += __atomic_load_n(&sim_layout_state(header, buffer)->backed_bytes, __ATOMIC_RELAXED);
+        uint64_t active, backed;
+        do { /* a buffer that was replaced meanwhile may be half of the next state */
+            active = __atomic_load_n(&header->active, __ATOMIC_ACQUIRE);
+            backed = __atomic_load_n(&sim_layout_state(header, active & 0xffff)->backed_bytes,
+                                     __ATOMIC_ACQUIRE);
+        } while (__atomic_load_n(&header->active, __ATOMIC_RELAXED) != active);
+        bytes += backed;
     }
     return bytes;
 }

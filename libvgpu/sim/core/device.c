@@ -182,7 +182,8 @@ int sim_device_transact_locked(struct sim_device *device, sim_change change, voi
         device->settled_ns = state->clock_ns;
         if (device->attached) {
             const struct sim_client *client = &state->clients[device->machine->slot];
-            device->failed = client->flags & SIM_CLIENT_FAILED;
+            __atomic_store_n(&device->failed, (client->flags & SIM_CLIENT_FAILED) != 0,
+                             __ATOMIC_RELAXED);
             call_notes(device, client);
         }
         break;

@@ -49,10 +49,10 @@ int sim_machine_create(const char *directory, const char *identifier,
         return -EINVAL;
     int error = machine_path(path, sizeof path, directory, "");
     if (!error)
-        error = machine_path(draft, sizeof draft, directory, ".new");
+        error = machine_path(draft, sizeof draft, directory, ".XXXXXX");
     if (error)
         return error;
-    int file = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int file = mkostemp(draft, O_CLOEXEC); /* a killed maker may have left its own */
     if (file < 0)
         return -errno;
     void *base = MAP_FAILED;

@@ -60,6 +60,12 @@ int sim_machine_file(struct sim_machine *machine);
  * would otherwise be a SIGBUS of the program. */
 int sim_machine_allocate(struct sim_machine *machine, const void *part, size_t bytes);
 
+/* Whether the MPS server ended under this process; written under the device's mutex. */
+static inline bool sim_device_failed(const struct sim_device *device)
+{
+    return __atomic_load_n(&device->failed, __ATOMIC_RELAXED);
+}
+
 /* device.c: state */
 int sim_device_transact_locked(struct sim_device *device, sim_change change, void *argument,
                                bool reap);

@@ -72,7 +72,7 @@ static void pause_until(struct sim_device *device, uint32_t releases, uint64_t e
 
 static bool known_done_locked(const struct sim_device *device, uint64_t place)
 {
-    return device->failed || sim_queue_known_done(device, place);
+    return sim_device_failed(device) || sim_queue_known_done(device, place);
 }
 
 /* Looks once; returns 0 when done, else when it should be. */
@@ -140,13 +140,13 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
 {
     struct sim_queue *queue = sim_layout_queue(device->header, device->machine->slot, lane);
     pthread_mutex_lock(&device->mutex);
-    while (queue->tail - device->done[lane] >= SIM_QUEUE_DEPTH && !device->failed) {
+    while (queue->tail - device->done[lane] >= SIM_QUEUE_DEPTH && !sim_device_failed(device)) {
         uint64_t first = sim_place(lane, queue->tail - SIM_QUEUE_DEPTH);
         pthread_mutex_unlock(&device->mutex);
         wait_for_room(device, first);
         pthread_mutex_lock(&device->mutex);
     }
-    if (__builtin_expect(device->failed, 0)) {
+    if (__builtin_expect(sim_device_failed(device), 0)) {
         if (submission->note)
             device->on_done(submission->note, 0);
         pthread_mutex_unlock(&device->mutex);

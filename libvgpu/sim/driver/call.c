@@ -24,6 +24,10 @@ struct call {
 
 struct caller {
     struct sim_device *device;
+    /* Held while a call is put onto the stream and into the list, so that both have one order: a
+     * function would else wait for a gate that is to be opened behind it. Not needed by the thread,
+     * since whoever holds it may wait for room on the stream. */
+    pthread_mutex_t order;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct call *first, **last;
@@ -70,6 +74,7 @@ static void *run_calls(void *argument)
     pthread_mutex_unlock(&caller->mutex);
     pthread_cond_destroy(&caller->changed);
     pthread_mutex_destroy(&caller->mutex);
+    pthread_mutex_destroy(&caller->order);
     free(caller);
     return NULL;
 }
@@ -81,6 +86,7 @@ static struct caller *caller_new(struct sim_device *device)
         return NULL;
     caller->device = device;
     caller->last = &caller->first;
+    pthread_mutex_init(&caller->order, NULL);
     pthread_mutex_init(&caller->mutex, NULL);
     pthread_cond_init(&caller->changed, NULL);
     pthread_t thread;
@@ -130,6 +136,7 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
     struct sim_submission gate = {.kind = SIM_OPERATION_GATE};
     *call = (struct call){.function = function, .argument = argument};
     __atomic_add_fetch(&pending, 1, __ATOMIC_ACQ_REL);
+    pthread_mutex_lock(&caller->order);
     call->before = stream_submit(stream, &event);
     call->gate = stream_submit(stream, &gate);
     pthread_mutex_lock(&caller->mutex);
@@ -137,5 +144,6 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
     caller->last = &call->next;
     pthread_cond_signal(&caller->changed);
     pthread_mutex_unlock(&caller->mutex);
+    pthread_mutex_unlock(&caller->order);
     return CUDA_SUCCESS;
 }

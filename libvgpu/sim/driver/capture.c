@@ -45,12 +45,18 @@ static bool captures_blocking(const struct capture *capture, const struct CUctx_
     return false;
 }
 
+/* stream_capture looks without the mutex. */
+static void set_capture(struct CUstream_st *stream, struct capture *capture)
+{
+    __atomic_store_n(&stream->capture, capture, __ATOMIC_RELAXED);
+}
+
 void capture_refresh_legacy_locked(struct CUctx_st *context)
 {
     struct capture *capture = captures;
     while (capture && !captures_blocking(capture, context))
         capture = capture->next;
-    context->legacy.capture = capture ? &capture_implicit : NULL;
+    set_capture(&context->legacy, capture ? &capture_implicit : NULL);
 }
 
 void capture_spoil_blocking_locked(const struct CUctx_st *context)
@@ -68,7 +74,7 @@ struct capture_branch *capture_join_locked(struct capture *capture, struct CUstr
         return NULL;
     capture->branches = grown;
     grown[capture->branch_count] = (struct capture_branch){.stream = stream};
-    stream->capture = capture;
+    set_capture(stream, capture);
     capture->branch_count++;
     capture_refresh_legacy_locked(stream->context);
     return &grown[capture->branch_count - 1];
@@ -86,7 +92,8 @@ bool capture_begin_locked(struct capture *capture, struct CUstream_st *stream)
         return false;
     }
     capture->graph->capturing = true;
-    global_captures += capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
+        __atomic_add_fetch(&global_captures, 1, __ATOMIC_RELAXED);
     own_captures += capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     return true;
 }
@@ -97,11 +104,12 @@ void capture_end_locked(struct capture *capture)
     while (*link != capture)
         link = &(*link)->next;
     *link = capture->next;
-    global_captures -= capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
+        __atomic_sub_fetch(&global_captures, 1, __ATOMIC_RELAXED);
     if (pthread_equal(capture->thread, pthread_self()))
         own_captures -= capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     for (size_t i = 0; i < capture->branch_count; i++) {
-        capture->branches[i].stream->capture = NULL;
+        set_capture(capture->branches[i].stream, NULL);
         capture_refresh_legacy_locked(capture->branches[i].stream->context);
         capture_set_clear(&capture->branches[i].set);
     }
@@ -229,7 +237,7 @@ CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stre
             place->set.count = 0;
         if (place &&
             capture_set_add(&place->set, branch->set.nodes, branch->set.data, branch->set.count)) {
-            event->capture = stream->capture;
+            event_set_capture(event, stream->capture);
             event->capture_id = stream->capture->id;
         } else {
             result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -249,23 +257,25 @@ static bool under_way_locked(const struct capture *wanted, unsigned long long id
 
 static CUresult wait_event_locked(struct CUstream_st *stream, struct CUevent_st *event)
 {
+    struct capture *capture = event_capture(event); /* a record outside of captures clears it */
     if (stream->capture == &capture_implicit)
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-    if (!event->capture) /* a capture would depend on work outside */
-        return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    if (!under_way_locked(event->capture, event->capture_id))
+    if (!capture && !stream->capture) /* one of them was captured a moment ago */
         return CUDA_ERROR_CAPTURED_EVENT;
-    if (stream->capture && stream->capture != event->capture) {
-        event->capture->spoilt = true;
+    if (!capture) /* a capture would depend on work outside */
+        return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    if (!under_way_locked(capture, event->capture_id))
+        return CUDA_ERROR_CAPTURED_EVENT;
+    if (stream->capture && stream->capture != capture) {
+        capture->spoilt = true;
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_MERGE);
     }
-    if (event->capture->spoilt)
+    if (capture->spoilt)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream == &stream->context->legacy) { /* which can never be captured */
-        event->capture->spoilt = true;
+        capture->spoilt = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    struct capture *capture = event->capture;
     struct capture_branch *branch = stream->capture ? capture_branch_locked(capture, stream)
                                                     : capture_join_locked(capture, stream);
     struct capture_event *place = find_event_locked(capture, event, false);

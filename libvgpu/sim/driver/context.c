@@ -16,7 +16,8 @@ CUresult context_check(const struct CUctx_st *context)
 {
     if (!context->alive)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (__builtin_expect(context->device->device->failed, 0) || sim_machine_faulty(driver.machine))
+    if (__builtin_expect(sim_device_failed(context->device->device), 0) ||
+        sim_machine_faulty(driver.machine))
         return fault_answer(context);
     return CUDA_SUCCESS;
 }
@@ -80,7 +81,7 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     context->magic = MAGIC_CONTEXT;
     context->device = device;
     context->flags = flags;
-    context->id = ++driver.next_id;
+    context->id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED);
     context->begun_ns = sim_now_ns();
     memset(context->last, 0, sizeof context->last);
     memset(context->blocking, 0, sizeof context->blocking);

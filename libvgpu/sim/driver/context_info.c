@@ -46,7 +46,7 @@ CUresult context_wait(struct CUctx_st *context)
             sim_queue_wait(context->device->device, last);
     }
     pool_trim_device(context->device, true);
-    return context->device->device->failed ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
+    return sim_device_failed(context->device->device) ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext given)
@@ -178,7 +178,7 @@ static CUresult on_default_stream(struct CUctx_st *context, CUevent event, bool 
     /* a green context shares the events of the primary one */
     if (record && event->context != context && !context_settings_of(context)->green)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->capture)
+    if (event_capture(event))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return record ? cuEventRecord(event, &context->legacy)
                   : cuStreamWaitEvent(&context->legacy, event, 0);

@@ -100,7 +100,7 @@ static CUresult move_in_turn(struct CUstream_st *stream, const struct graph_node
 /* Puts a piece of work that moves bytes onto a stream, or into its capture. */
 static CUresult issue(struct CUstream_st *stream, struct graph_node *node, bool wait)
 {
-    if (stream->capture)
+    if (stream_capture(stream))
         return wait ? capture_refuse(stream) : capture_add(stream, node);
     CUresult result = stream_calls_pending() ? move_in_turn(stream, node) : move(node);
     if (result != CUDA_SUCCESS)

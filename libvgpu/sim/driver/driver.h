@@ -335,6 +335,12 @@ struct graph_node {
     struct graph_attributes *attributes;
     struct graph_links links;
 };
+/* The capture that a stream is in: it changes under the mutex of captures, and calls look at it
+ * without, to pass on what is captured; those functions look again. */
+static inline struct capture *stream_capture(const struct CUstream_st *stream)
+{
+    return __atomic_load_n(&stream->capture, __ATOMIC_RELAXED);
+}
 /* Adds to the capture of a stream. Returns CUDA_SUCCESS, or why that cannot be captured. */
 CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node);
 /* Refuses calls that may not be made beside a capture; spoils that capture, as the driver does. */
@@ -375,6 +381,20 @@ struct CUevent_st {
     unsigned long long capture_id;
 };
 void event_done(void *note, uint64_t at_ns);
+/* The capture in which an event was last recorded; any thread may record it anew. */
+static inline struct capture *event_capture(const struct CUevent_st *event)
+{
+    return __atomic_load_n(&event->capture, __ATOMIC_RELAXED);
+}
+static inline void event_set_capture(struct CUevent_st *event, struct capture *capture)
+{
+    __atomic_store_n(&event->capture, capture, __ATOMIC_RELAXED);
+}
+/* The place of the last record, 0 before the first, also while that is being made. */
+static inline uint64_t event_place(const struct CUevent_st *event)
+{
+    return __atomic_load_n(&event->place, __ATOMIC_ACQUIRE);
+}
 
 #include "module.h"
 

@@ -82,15 +82,15 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->context->device != stream->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_record_event(event, stream);
-    event->capture = NULL;
+    event_set_capture(event, NULL);
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT, .note = event};
-    event->place = stream_submit(stream, &submission);
+    uint64_t place = stream_submit(stream, &submission);
+    __atomic_store_n(&event->place, place, __ATOMIC_RELEASE);
     if (event->shared)
-        event_publish(event->shared,
-                      sim_origin_here(stream->context->device->device, event->place));
+        event_publish(event->shared, sim_origin_here(stream->context->device->device, place));
     return CUDA_SUCCESS;
 }
 
@@ -102,7 +102,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
         return result;
     if (flags & ~1u)
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags && resolved->capture)
+    if (flags && stream_capture(resolved))
         return capture_add_event_record(resolved, event);
     return cuEventRecord(event, stream);
 }
@@ -114,8 +114,9 @@ static bool is_done(const struct CUevent_st *event)
         struct sim_origin origin = event_origin(event->shared);
         return sim_origin_query(device, &origin);
     }
-    return __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0 ||
-           sim_queue_query(device, event->place);
+    uint64_t place = event_place(event); /* 0: another thread is just recording it */
+    return !place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0 ||
+           sim_queue_query(device, place);
 }
 
 CUresult cuEventQuery(CUevent event)
@@ -123,7 +124,7 @@ CUresult cuEventQuery(CUevent event)
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->capture)
+    if (event_capture(event))
         return CUDA_ERROR_CAPTURED_EVENT;
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
@@ -136,16 +137,17 @@ CUresult cuEventSynchronize(CUevent event)
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->capture)
+    if (event_capture(event))
         return CUDA_ERROR_CAPTURED_EVENT;
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
+    uint64_t place = event_place(event);
     if (event->shared) {
         struct sim_origin origin = event_origin(event->shared);
         sim_origin_wait(event->context->device->device, &origin);
-    } else if (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE)) {
-        sim_queue_wait(event->context->device->device, event->place);
+    } else if (place && __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE)) {
+        sim_queue_wait(event->context->device->device, place);
     }
     pool_trim_device(event->context->device, true);
     return CUDA_SUCCESS;
@@ -156,16 +158,17 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
     DRIVER_CHECK();
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_event(start) || !is_event(end) || !start->place || !end->place ||
+    if (!is_event(start) || !is_event(end) || !event_place(start) || !event_place(end) ||
         (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
         start->context->device != end->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (start->capture || end->capture)
+    if (event_capture(start) || event_capture(end))
         return CUDA_ERROR_CAPTURED_EVENT;
     struct sim_device *device = start->context->device->device;
     if ((__atomic_load_n(&start->pending, __ATOMIC_ACQUIRE) &&
-         !sim_queue_query(device, start->place)) ||
-        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) && !sim_queue_query(device, end->place)))
+         !sim_queue_query(device, event_place(start))) ||
+        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) &&
+         !sim_queue_query(device, event_place(end))))
         return CUDA_ERROR_NOT_READY;
     *milliseconds = (float)(((double)end->at_ns - (double)start->at_ns) / NS_PER_MS);
     return CUDA_SUCCESS;
@@ -217,14 +220,15 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags & ~1u)
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags && stream->capture)
+    if (flags && stream_capture(stream))
         return capture_add_event_wait(stream, event);
-    if (stream->capture || event->capture)
+    if (stream_capture(stream) || event_capture(event))
         return capture_wait_event(stream, event);
     if (is_done(event))
         return CUDA_SUCCESS;
     struct sim_device *there = event->context->device->device;
-    struct other_work work = {.device = there, .origin = sim_origin_here(there, event->place)};
+    struct other_work work = {.device = there,
+                              .origin = sim_origin_here(there, event_place(event))};
     if (event->shared)
         work.origin = event_origin(event->shared);
     work.own =

@@ -29,7 +29,7 @@ CUresult fault_answer(const struct CUctx_st *context)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (faults->broken_code && context->begun_ns <= faults->broken_ns)
         return (CUresult)faults->broken_code;
-    return context->device->device->failed ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
+    return sim_device_failed(context->device->device) ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
 }
 
 bool fault_fails_allocation(struct driver_device *device)

@@ -226,7 +226,7 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
         return result;
     if (!graph_exec_is_exec(exec))
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_refuse(stream);
     result = make_program(exec);
     if (result == CUDA_SUCCESS)
@@ -269,7 +269,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
         return result;
     if (!graph_exec_is_exec(exec))
         return CUDA_ERROR_INVALID_VALUE;
-    if (__builtin_expect(stream->capture != NULL, 0))
+    if (__builtin_expect(stream_capture(stream) != NULL, 0))
         return capture_add_launch(stream, exec->graph);
     result = make_program(exec);
     if (result == CUDA_SUCCESS)

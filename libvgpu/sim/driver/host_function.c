@@ -11,7 +11,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
         return result;
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_add_host(stream, function, argument);
     return stream_call(stream, function, argument);
 }
@@ -38,7 +38,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *a
         return result;
     if (!function || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_refuse(stream); /* as documented: only cuLaunchHostFunc can be captured */
     struct callback *callback = malloc(sizeof *callback);
     if (!callback)

@@ -100,7 +100,7 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
         result = library_module(function->image->library, stream->context, NULL);
     if (result != CUDA_SUCCESS)
         return result;
-    if (__builtin_expect(stream->capture != NULL, 0)) {
+    if (__builtin_expect(stream_capture(stream) != NULL, 0)) {
         struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_KERNEL,
                                   .cost_ns = cost_ns,
                                   .kernels = 1,

@@ -139,7 +139,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
         return result;
     if (!address || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_add_allocation(stream, pool, bytes, address);
     if (!pool)
         pool = stream->context->device->current_pool;
@@ -183,7 +183,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_add_free(stream, address);
     if (!address)
         return CUDA_SUCCESS;

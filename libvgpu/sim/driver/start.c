@@ -42,6 +42,11 @@ static void forget_in_child(void)
     pthread_mutex_init(&memory_mutex, NULL);
 }
 
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
 static CUresult open_machine(void)
 {
     const char *directory = getenv("VGPU_SIM_MACHINE");
@@ -55,7 +60,6 @@ static CUresult open_machine(void)
                                  : strerror(-error));
         return error == -ENOENT ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    pthread_atfork(NULL, NULL, forget_in_child);
     return CUDA_SUCCESS;
 }
 
@@ -63,6 +67,8 @@ CUresult cuInit(unsigned int flags)
 {
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
+    static pthread_once_t watching = PTHREAD_ONCE_INIT;
+    pthread_once(&watching, watch_forks); /* a child may come while the mutex is held */
     pthread_mutex_lock(&driver.mutex);
     CUresult result = CUDA_SUCCESS;
     if (driver.forked)

@@ -87,10 +87,11 @@ static void join_blocking(struct CUctx_st *context)
 {
     for (uint32_t lane = LANE_LEGACY + 1; lane < SIM_LANES; lane++) {
         uint64_t place = __atomic_load_n(&context->blocking[lane], __ATOMIC_ACQUIRE);
-        if (place == context->joined[lane])
+        if (place == __atomic_load_n(&context->joined[lane], __ATOMIC_ACQUIRE))
             continue;
-        context->joined[lane] = place;
         wait_for_place(&context->legacy, place);
+        /* only now may another thread rely on it; two may both have put a wait there */
+        __atomic_store_n(&context->joined[lane], place, __ATOMIC_RELEASE);
     }
 }
 
@@ -101,9 +102,9 @@ uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *
         join_blocking(context);
     } else if (blocks(stream)) {
         uint64_t legacy = __atomic_load_n(&context->legacy.last, __ATOMIC_ACQUIRE);
-        if (legacy != stream->seen_legacy) {
-            stream->seen_legacy = legacy;
+        if (legacy != __atomic_load_n(&stream->seen_legacy, __ATOMIC_ACQUIRE)) {
             wait_for_place(stream, legacy);
+            __atomic_store_n(&stream->seen_legacy, legacy, __ATOMIC_RELEASE);
         }
     }
     if (!stream->priority)
@@ -136,7 +137,8 @@ CUresult stream_wait(struct CUstream_st *stream)
         if (place)
             sim_queue_wait(stream->context->device->device, place);
     }
-    return stream->context->device->device->failed ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
+    return sim_device_failed(stream->context->device->device) ? CUDA_ERROR_MPS_RPC_FAILURE
+                                                              : CUDA_SUCCESS;
 }
 
 bool stream_is_done(struct CUstream_st *stream)
@@ -203,7 +205,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
         stream->magic != MAGIC_STREAM || stream == &stream->context->legacy ||
         stream == &stream->context->per_thread)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture)
+    if (stream_capture(stream))
         capture_abandon(stream);
     if (stream->caller)
         caller_close(stream->caller);
@@ -228,7 +230,7 @@ CUresult cuStreamSynchronize(CUstream handle)
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_refuse(stream);
     result = stream_wait(stream);
     pool_trim_device(stream->context->device, true);
@@ -241,7 +243,7 @@ CUresult cuStreamQuery(CUstream handle)
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_refuse(stream);
     return stream_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

@@ -28,7 +28,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
     result = flags ? CUDA_ERROR_INVALID_VALUE : memory_operations_check(operations, count);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream->capture)
+    if (stream_capture(stream))
         return capture_add_batch(stream, operations, count);
     struct batch *batch = malloc(sizeof *batch + count * sizeof batch->operations[0]);
     if (!batch)

@@ -43,14 +43,14 @@ struct nvmlEventSet_st {
 
 static nvmlReturn_t check_set(const struct nvmlEventSet_st *set)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     return set && set->magic == MAGIC_EVENT_SET ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!set)
         return NVML_ERROR_INVALID_ARGUMENT;

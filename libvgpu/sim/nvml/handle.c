@@ -20,7 +20,7 @@ bool nvml_is_lost(nvmlDevice_t device)
 
 nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!nvml_is_device(device) || !result)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -39,7 +39,7 @@ const struct sim_profile *nvml_profile_of(nvmlDevice_t device)
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -57,7 +57,7 @@ typedef bool (*match_function)(const struct sim_device_identity *identity, const
 /* The first visible device that matches. One that is lost is there, but cannot be had. */
 static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!wanted || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -87,7 +87,7 @@ static bool is_on_bus(const struct sim_device_identity *identity, const void *wa
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (index >= nvml.device_count)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -114,7 +114,7 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
 {
     unsigned int domain = 0, bus = 0, slot = 0, function = 0;
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!id || !device)
         return NVML_ERROR_INVALID_ARGUMENT;

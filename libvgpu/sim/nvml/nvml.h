@@ -36,6 +36,11 @@ struct nvml {
 };
 
 extern struct nvml nvml;
+/* Asked without the mutex: other threads of the program may start and end the library too. */
+static inline bool nvml_is_started(void)
+{
+    return __atomic_load_n(&nvml.references, __ATOMIC_ACQUIRE) != 0;
+}
 
 /* handle.c */
 bool nvml_is_device(nvmlDevice_t device);

@@ -56,7 +56,7 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
                                          nvmlDevice_t *devices)
 {
     nvmlDevice_t found[SIM_MAX_DEVICES];
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!count || (long)cpu >= sysconf(_SC_NPROCESSORS_CONF))
         return NVML_ERROR_INVALID_ARGUMENT;

@@ -20,14 +20,20 @@ static void renew_in_child(void)
         return;
     sim_machine_forget(nvml.machine);
     nvml.machine = NULL;
+    if (!nvml.references) /* the parent was just about to start */
+        return;
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || sim_machine_open(directory, &nvml.machine) != 0)
         nvml.references = nvml.device_count = 0;
 }
 
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, renew_in_child);
+}
+
 static nvmlReturn_t open_machine(void)
 {
-    static bool watching;
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || !*directory)
         return NVML_ERROR_DRIVER_NOT_LOADED;
@@ -40,8 +46,6 @@ static nvmlReturn_t open_machine(void)
                                  : strerror(-error));
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
-    if (!watching)
-        watching = pthread_atfork(NULL, NULL, renew_in_child) == 0;
     nvml.device_count = 0;
     for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++) {
         const struct sim_device_identity *identity =
@@ -57,11 +61,13 @@ static nvmlReturn_t open_machine(void)
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
-    (void)flags; /* they only say how to do without GPUs */
+    static pthread_once_t watching = PTHREAD_ONCE_INIT;
+    (void)flags;                          /* they only say how to do without GPUs */
+    pthread_once(&watching, watch_forks); /* a child may come while the mutex is held */
     pthread_mutex_lock(&nvml.mutex);
     nvmlReturn_t result = nvml.references ? NVML_SUCCESS : open_machine();
     if (result == NVML_SUCCESS)
-        nvml.references++;
+        __atomic_add_fetch(&nvml.references, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&nvml.mutex);
     return result;
 }
@@ -80,7 +86,7 @@ nvmlReturn_t nvmlShutdown(void)
 {
     pthread_mutex_lock(&nvml.mutex);
     nvmlReturn_t result = nvml.references ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
-    if (nvml.references && --nvml.references == 0) {
+    if (nvml.references && __atomic_sub_fetch(&nvml.references, 1, __ATOMIC_RELEASE) == 0) {
         sim_machine_close(nvml.machine);
         nvml.machine = NULL;
         nvml.device_count = 0;
@@ -111,7 +117,7 @@ nvmlReturn_t nvml_copy_text(char *target, unsigned int length, const char *text)
 
 static nvmlReturn_t system_text(char *target, unsigned int length, const char *text)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     return target ? nvml_copy_text(target, length, text) : NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -140,14 +146,14 @@ const char *nvml_driver_version(void)
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
-    return system_text(version, length, nvml.references ? nvml_driver_version() : "");
+    return system_text(version, length, nvml_is_started() ? nvml_driver_version() : "");
 }
 
 /* NVML's own version is that of the driver behind CUDA's major one: "13.580.65.06". */
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
     char text[NVML_VERSION_BYTES] = "";
-    if (nvml.references)
+    if (nvml_is_started())
         snprintf(text, sizeof text, "%u.%s",
                  sim_machine_driver_version(nvml.machine) / CUDA_VERSIONS_A_MAJOR,
                  nvml_driver_version());
@@ -161,7 +167,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
     uint32_t found;
     if (!version)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (nvml.references)
+    if (nvml_is_started())
         found = sim_machine_driver_version(nvml.machine);
     else if (!directory || sim_machine_peek_version(directory, &found) != 0)
         return NVML_ERROR_LIBRARY_NOT_FOUND;
@@ -176,7 +182,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
 
 static nvmlReturn_t none(unsigned int *count)
 {
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -197,7 +203,7 @@ nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count)
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
     char path[64], text[1024];
-    if (!nvml.references)
+    if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!name || length == 0)
         return NVML_ERROR_INVALID_ARGUMENT;
