@@ -8,7 +8,9 @@
 
 #define NEWEST_VERSION 13000 /* what a driver without a machine says */
 
-struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER, .failure = CUDA_ERROR_NOT_INITIALIZED};
+struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                        .ended = PTHREAD_COND_INITIALIZER,
+                        .failure = CUDA_ERROR_NOT_INITIALIZED};
 
 CUresult driver_check(void)
 {
@@ -39,6 +41,7 @@ static void forget_in_child(void)
     driver.machine = NULL;
     driver.ready = false;
     pthread_mutex_init(&driver.mutex, NULL);
+    pthread_cond_init(&driver.ended, NULL);
     pthread_mutex_init(&memory_mutex, NULL);
 }
 

@@ -87,10 +87,11 @@ static void join_blocking(struct CUctx_st *context)
 {
     for (uint32_t lane = LANE_LEGACY + 1; lane < SIM_LANES; lane++) {
         uint64_t place = __atomic_load_n(&context->blocking[lane], __ATOMIC_ACQUIRE);
-        if (place == context->joined[lane])
+        if (place == __atomic_load_n(&context->joined[lane], __ATOMIC_ACQUIRE))
             continue;
-        context->joined[lane] = place;
         wait_for_place(&context->legacy, place);
+        /* not before the wait stands there: another thread would take it to be */
+        __atomic_store_n(&context->joined[lane], place, __ATOMIC_RELEASE);
     }
 }
 
@@ -101,9 +102,9 @@ uint64_t stream_submit(struct CUstream_st *stream, const struct sim_submission *
         join_blocking(context);
     } else if (blocks(stream)) {
         uint64_t legacy = __atomic_load_n(&context->legacy.last, __ATOMIC_ACQUIRE);
-        if (legacy != stream->seen_legacy) {
-            stream->seen_legacy = legacy;
+        if (legacy != __atomic_load_n(&stream->seen_legacy, __ATOMIC_ACQUIRE)) {
             wait_for_place(stream, legacy);
+            __atomic_store_n(&stream->seen_legacy, legacy, __ATOMIC_RELEASE);
         }
     }
     if (!stream->priority)
