@@ -120,8 +120,11 @@ static void end_context(struct CUctx_st *context)
 /* Called under driver.mutex. */
 static void wait_until_ended(const struct CUctx_st *context)
 {
+    int cancelling; /* a thread that is cancelled here would keep the mutex */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     while (context->ending)
         pthread_cond_wait(&driver.ended, &driver.mutex);
+    pthread_setcancelstate(cancelling, NULL);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)

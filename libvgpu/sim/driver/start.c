@@ -37,7 +37,7 @@ static void forget_in_child(void)
 {
     if (driver.machine)
         sim_machine_forget(driver.machine);
-    driver.forked = driver.machine != NULL;
+    driver.forked = driver.forked || driver.machine; /* a child's child is one too */
     driver.machine = NULL;
     driver.ready = false;
     pthread_mutex_init(&driver.mutex, NULL);
@@ -66,6 +66,8 @@ CUresult cuInit(unsigned int flags)
 {
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
+    int cancelling; /* a thread that is cancelled here would keep the mutex */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     pthread_mutex_lock(&driver.mutex);
     CUresult result = CUDA_SUCCESS;
     if (driver.forked)
@@ -81,6 +83,7 @@ CUresult cuInit(unsigned int flags)
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&driver.mutex);
+    pthread_setcancelstate(cancelling, NULL);
     return result;
 }
 
