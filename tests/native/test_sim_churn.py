@@ -39,9 +39,10 @@ for line in sys.stdin:
 @contextmanager
 def standing_still(running: list[subprocess.Popen[str]], stopped: set[int]) -> Iterator[None]:
     """Stops all processes: the viewer asks two things one after the other."""
-    for each in running:
-        each.send_signal(signal.SIGSTOP)
-    for each in running:
+    alive = [each for each in running if each.poll() is None]
+    for each in alive:  # not by send_signal, which would reap one that has just ended
+        os.kill(each.pid, signal.SIGSTOP)
+    for each in alive:
         os.waitid(os.P_PID, each.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     yield
     for each in running:

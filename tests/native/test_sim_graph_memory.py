@@ -193,3 +193,22 @@ say(types=types_of(graph), captured=captured, values=values, live=taken())
 """)  # fmt: skip
 
     assert values == {"types": [10, 2, 11, 10, 2], "captured": 0, "values": [5, 5], "live": 8}
+
+
+def test_a_free_node_that_was_refused_frees_nothing(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph, other = new_graph(), new_graph()
+node, address = add_alloc(graph, 4)
+foreign, _ = add_alloc(other, 4)
+refused = [code(cuda.cuGraphAddMemFreeNode(graph, [foreign], 1, address)),
+           code(cuda.cuGraphAddMemFreeNode(other, [node], 1, address))]
+launch(instantiate(graph)); wait()
+left = taken()
+check(cuda.cuMemFree(address))
+say(refused=refused, left=left, accepted=free_code(graph, address))
+""",
+    )
+    assert values == {"refused": [INVALID_VALUE] * 2, "left": 4, "accepted": 0}

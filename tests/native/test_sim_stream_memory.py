@@ -195,3 +195,48 @@ say(during=during, after=int(cuda.cuEventQuery(event)[0]),
         "during": NOT_READY, "after": 0, "foreign": INVALID_HANDLE, "waits": 0,
         "no_event": INVALID_HANDLE,
     }  # fmt: skip
+
+
+def test_an_event_of_a_context_is_one_of_the_streams_that_block_nobody_too(
+    machine: Machine,
+) -> None:
+    code = """
+spinner, short = Spinner(100_000_000), Spinner(1_000_000)
+spinner.stream = stream
+streams = [check(cuda.cuStreamCreate(1)) for _ in range(3)]
+begin, all_done = check(cuda.cuEventCreate(0)), check(cuda.cuEventCreate(0))
+check(cuda.cuEventRecord(begin, stream))
+spinner.launch()
+check(cuda.cuCtxRecordEvent(context, all_done))
+check(cuda.cuCtxWaitEvent(context, all_done))
+streams.append(check(cuda.cuStreamCreate(1)))  # made afterwards
+ends = []
+for short.stream in streams:
+    short.launch()
+    ends.append(check(cuda.cuEventCreate(0)))
+    check(cuda.cuEventRecord(ends[-1], short.stream))
+check(cuda.cuCtxSynchronize())
+since = [check(cuda.cuEventElapsedTime(begin, end)) for end in (all_done, *ends)]
+say(early=[milliseconds for milliseconds in since if milliseconds < 100])
+"""
+    assert said(machine, code) == {"early": []}
+
+
+def test_a_context_waits_in_all_its_streams_for_an_event_of_another_device(
+    two_gpus: Machine,
+) -> None:
+    code = """
+spinner = Spinner(100_000_000)
+event = check(cuda.cuEventCreate(0))
+spinner.launch()
+check(cuda.cuEventRecord(event, spinner.stream))
+other = open_context(1)
+short = Spinner(1_000_000)
+short.stream = check(cuda.cuStreamCreate(1))
+check(cuda.cuCtxWaitEvent(other, event))
+short.launch()
+during = int(cuda.cuStreamQuery(short.stream)[0])
+check(cuda.cuStreamSynchronize(short.stream))
+say(during=during, event=int(cuda.cuEventQuery(event)[0]))
+"""
+    assert said(two_gpus, code) == {"during": NOT_READY, "event": 0}

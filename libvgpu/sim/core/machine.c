@@ -197,11 +197,14 @@ int sim_machine_file(struct sim_machine *machine)
 
 int sim_machine_allocate(struct sim_machine *machine, const void *part, size_t bytes)
 {
+    int cancelling; /* a thread that is cancelled here would keep the device's mutex */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     int file = sim_machine_file(machine);
     off_t at = (const char *)part - (const char *)machine->header;
-    if (file < 0)
-        return 0; /* its directory is gone: nothing to ask */
-    int error = posix_fallocate(file, at, (off_t)bytes);
+    int error = 0; /* without a file, as its directory is gone: nothing to ask */
+    if (file >= 0)
+        error = posix_fallocate(file, at, (off_t)bytes);
+    pthread_setcancelstate(cancelling, NULL);
     return error == ENOSPC || error == EDQUOT || error == EFBIG ? -ENOSPC : 0;
 }
 

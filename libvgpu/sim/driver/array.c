@@ -204,9 +204,12 @@ CUresult cuArrayDestroy(CUarray array)
     result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
+    result = stream_calls_settle();
+    if (result != CUDA_SUCCESS)
+        return result;
     result = array_check(array);
     if (result == CUDA_SUCCESS)
-        memory_free(array->address, false);
+        memory_forget(array->address);
     array->magic = 0;
     free(array);
     return result;

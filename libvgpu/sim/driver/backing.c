@@ -32,8 +32,8 @@ static struct backing *backing_of(struct allocation *allocation)
 {
     if (allocation->kind == ALLOCATION_MAPPED)
         return allocation->of_piece;
-    bool counts = allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_MANAGED ||
-                  allocation->kind == ALLOCATION_ARRAY ||
+    bool counts = allocation->kind == ALLOCATION_DEVICE || allocation_is_managed(allocation) ||
+                  allocation->kind == ALLOCATION_ARRAY || allocation->kind == ALLOCATION_OWN ||
                   (allocation->kind == ALLOCATION_POOL && !pool_on_host(allocation->pool));
     return counts && !allocation->shared ? &allocation->backing : NULL;
 }

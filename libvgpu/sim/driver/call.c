@@ -5,7 +5,9 @@
  *
  * Each stream that was given a function has a thread of its own, so that one function that blocks
  * holds up its own stream only. The thread ends with its stream, after the last function. What a
- * caller holds is under its mutex.
+ * caller holds is under its mutex. A call's place in the stream and in the caller's list must be
+ * the same: the mutex `order` is held from the one to the other, by those who add calls alone, also
+ * while they wait for room in a full queue.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ struct call {
 };
 
 struct caller {
-    struct sim_device *device;
+    const struct CUctx_st *context; /* contexts are never freed */
     /* Held while a call is put onto the stream and into the list, so that both have one order: a
      * function would else wait for a gate that is to be opened behind it. Not needed by the thread,
      * since whoever holds it may wait for room on the stream. */
@@ -35,22 +37,33 @@ struct caller {
 };
 
 static unsigned int pending;
+static __thread const struct caller *own_caller; /* on a thread that calls functions */
 
 bool stream_calls_pending(void)
 {
     return __atomic_load_n(&pending, __ATOMIC_ACQUIRE) != 0;
 }
 
-void stream_calls_settle(void)
+CUresult stream_calls_settle(void)
 {
     const struct timespec pause = {.tv_nsec = SETTLE_PAUSE_NS};
+    if (own_caller) /* it would wait for itself; functions may not call the driver */
+        return CUDA_ERROR_NOT_PERMITTED;
     while (stream_calls_pending())
         nanosleep(&pause, NULL);
+    return CUDA_SUCCESS;
+}
+
+bool stream_call_is_cut_short(void)
+{
+    return own_caller && __atomic_load_n(&own_caller->context->ending, __ATOMIC_ACQUIRE);
 }
 
 static void *run_calls(void *argument)
 {
     struct caller *caller = argument;
+    struct sim_device *device = caller->context->device->device;
+    own_caller = caller;
     pthread_mutex_lock(&caller->mutex);
     for (;;) {
         while (!caller->first && !caller->closing)
@@ -63,11 +76,11 @@ static void *run_calls(void *argument)
             caller->last = &caller->first;
         pthread_mutex_unlock(&caller->mutex);
         if (call->before)
-            sim_queue_wait(caller->device, call->before);
+            sim_queue_wait(device, call->before);
         call->function(call->argument);
         __atomic_sub_fetch(&pending, 1, __ATOMIC_RELEASE);
         if (call->gate)
-            sim_queue_release(caller->device, call->gate);
+            sim_queue_release(device, call->gate);
         free(call);
         pthread_mutex_lock(&caller->mutex);
     }
@@ -79,12 +92,12 @@ static void *run_calls(void *argument)
     return NULL;
 }
 
-static struct caller *caller_new(struct sim_device *device)
+static struct caller *caller_new(const struct CUctx_st *context)
 {
     struct caller *caller = calloc(1, sizeof *caller);
     if (!caller)
         return NULL;
-    caller->device = device;
+    caller->context = context;
     caller->last = &caller->first;
     pthread_mutex_init(&caller->order, NULL);
     pthread_mutex_init(&caller->mutex, NULL);
@@ -116,7 +129,7 @@ static struct caller *caller_of(struct CUstream_st *stream)
     struct caller *caller = __atomic_load_n(&stream->caller, __ATOMIC_ACQUIRE);
     if (caller)
         return caller;
-    caller = caller_new(stream->context->device->device);
+    caller = caller_new(stream->context);
     struct caller *other = NULL;
     if (caller && !__atomic_compare_exchange_n(&stream->caller, &other, caller, false,
                                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {

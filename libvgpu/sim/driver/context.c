@@ -96,19 +96,37 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     return CUDA_SUCCESS;
 }
 
+/* Called under driver.mutex, which is let go while the work of the context comes to its end: a
+ * function in one of its streams may wait for a thread that wants the mutex. A stream that waits
+ * for a word of memory waits no longer. */
 static void end_context(struct CUctx_st *context)
 {
+    context->alive = false;
+    __atomic_store_n(&context->ending, true, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&driver.mutex);
     context_wait(context);
+    pthread_mutex_lock(&driver.mutex);
     if (context->legacy.caller)
         caller_close(context->legacy.caller);
     if (context->per_thread.caller)
         caller_close(context->per_thread.caller);
     memory_free_context(context);
-    context->alive = false;
     sim_client_release(context->device->device, context->device->identity->profile.context_bytes);
+    __atomic_store_n(&context->ending, false, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&driver.ended);
 }
 
 /* ---- primary contexts ------------------------------------------------------------------------ */
+
+/* Called under driver.mutex. */
+static void wait_until_ended(const struct CUctx_st *context)
+{
+    int cancelling; /* a thread that is cancelled here would keep the mutex */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    while (context->ending)
+        pthread_cond_wait(&driver.ended, &driver.mutex);
+    pthread_setcancelstate(cancelling, NULL);
+}
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
@@ -121,6 +139,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver.mutex);
     device->primary.primary = true;
+    wait_until_ended(&device->primary);
     if (!device->primary.alive)
         result = begin_context(&device->primary, device, device->primary.flags);
     if (result == CUDA_SUCCESS) {
@@ -140,6 +159,7 @@ static CUresult drop_primary(CUdevice ordinal, bool all)
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver.mutex);
     struct CUctx_st *primary = &device->primary;
+    wait_until_ended(primary);
     if (!all && primary->retained == 0)
         result = CUDA_ERROR_INVALID_CONTEXT;
     else if (!all)

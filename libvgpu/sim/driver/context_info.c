@@ -169,9 +169,34 @@ CUresult cuCtxResetPersistingL2Cache(void)
 
 /* ---- events of a whole context --------------------------------------------------------------- */
 
-/* The default stream stands for the context: its work comes after that of all streams that are not
- * CU_STREAM_NON_BLOCKING, and theirs after its. */
-static CUresult on_default_stream(struct CUctx_st *context, CUevent event, bool record)
+/* The default stream comes after everything in the context, and the event after that. */
+static CUresult record_after_all(struct CUctx_st *context, CUevent event)
+{
+    for (uint32_t lane = 0; lane < SIM_LANES && !context->legacy.capture; lane++)
+        stream_wait_place(&context->legacy,
+                          __atomic_load_n(&context->last[lane], __ATOMIC_ACQUIRE));
+    return cuEventRecord(event, &context->legacy);
+}
+
+/* In every lane what comes next waits for the event: on another device, for the default stream,
+ * which waits for it. */
+static CUresult hold_all(struct CUctx_st *context, CUevent event)
+{
+    struct driver_device *device = context->device;
+    CUresult result = cuStreamWaitEvent(&context->legacy, event, 0);
+    uint64_t place = event->context->device == device ? event->place : context->legacy.last;
+    for (uint32_t lane = 0; lane < SIM_LANES && result == CUDA_SUCCESS; lane++) {
+        struct CUstream_st any_of_lane = {
+            .context = context, .flags = CU_STREAM_NON_BLOCKING, .lane = lane};
+        if (sim_queue_open(device->device, lane) != 0)
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        else
+            stream_wait_place(&any_of_lane, place);
+    }
+    return result;
+}
+
+static CUresult on_all_streams(struct CUctx_st *context, CUevent event, bool record)
 {
     if (!event || event->magic != MAGIC_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -180,15 +205,14 @@ static CUresult on_default_stream(struct CUctx_st *context, CUevent event, bool 
         return CUDA_ERROR_INVALID_HANDLE;
     if (event_capture(event))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    return record ? cuEventRecord(event, &context->legacy)
-                  : cuStreamWaitEvent(&context->legacy, event, 0);
+    return record ? record_after_all(context, event) : hold_all(context, event);
 }
 
 static CUresult with_event(CUcontext given, CUevent event, bool record)
 {
     struct CUctx_st *context;
     CUresult result = context_given_or_current(given, &context);
-    return result == CUDA_SUCCESS ? on_default_stream(context, event, record) : result;
+    return result == CUDA_SUCCESS ? on_all_streams(context, event, record) : result;
 }
 
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event)

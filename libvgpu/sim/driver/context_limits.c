@@ -65,7 +65,7 @@ static CUresult back_buffer(struct CUctx_st *context, CUdeviceptr *memory, size_
     CUresult result = CUDA_SUCCESS;
     CUdeviceptr taken = 0;
     if (bytes > default_bytes)
-        result = memory_allocate(context, bytes - default_bytes, ALLOCATION_DEVICE, &taken);
+        result = memory_allocate(context, bytes - default_bytes, ALLOCATION_OWN, &taken);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&limits_mutex);
@@ -73,7 +73,7 @@ static CUresult back_buffer(struct CUctx_st *context, CUdeviceptr *memory, size_
     *memory = taken;
     pthread_mutex_unlock(&limits_mutex);
     if (before)
-        memory_free(before, false);
+        memory_forget(before); /* no copy can know of it */
     return CUDA_SUCCESS;
 }
 

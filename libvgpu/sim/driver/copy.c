@@ -85,12 +85,39 @@ static void run_in_turn(void *argument)
     free(node);
 }
 
+/* Memory of the host that the driver does not know of: the program may use it again, or free it, as
+ * soon as the call has returned. */
+static bool is_pageable(uint64_t address)
+{
+    return !memory_find(address, 1, NULL);
+}
+
+/* Has the copy read from `staged` what it would read from its source. */
+static void stage(struct graph_node *node, unsigned char *staged)
+{
+    struct copy_rows packed = node->box;
+    packed.source_pitch_bytes = node->bytes;
+    packed.source_slice_bytes = node->bytes * node->box.rows;
+    for (uint64_t slice = 0; slice < node->box.slices; slice++)
+        for (uint64_t row = 0; row < node->box.rows; row++)
+            memcpy(staged + slice * packed.source_slice_bytes + row * packed.source_pitch_bytes,
+                   (const char *)node->source + slice * node->box.source_slice_bytes +
+                       row * node->box.source_pitch_bytes,
+                   node->bytes);
+    node->source = (CUdeviceptr)staged;
+    node->box = packed;
+}
+
 static CUresult move_in_turn(struct CUstream_st *stream, const struct graph_node *node)
 {
-    struct graph_node *own = malloc(sizeof *own);
+    bool staged = node->type == CU_GRAPH_NODE_TYPE_MEMCPY && is_pageable(node->source);
+    struct graph_node *own =
+        malloc(sizeof *own + (staged ? node->bytes * node->box.rows * node->box.slices : 0));
     if (!own)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *own = *node;
+    if (staged)
+        stage(own, (unsigned char *)(own + 1));
     CUresult result = stream_call(stream, run_in_turn, own);
     if (result != CUDA_SUCCESS)
         free(own);
@@ -102,12 +129,22 @@ static CUresult issue(struct CUstream_st *stream, struct graph_node *node, bool 
 {
     if (stream_capture(stream))
         return wait ? capture_refuse(stream) : capture_add(stream, node);
-    CUresult result = stream_calls_pending() ? move_in_turn(stream, node) : move(node);
+    bool in_turn = stream_calls_pending();
+    CUresult result = in_turn ? move_in_turn(stream, node) : move(node);
+    wait = wait || (in_turn && is_pageable(node->target)); /* as documented: it is done then */
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_submission submission = {.cost_ns = node->cost_ns, .kind = node->kind};
     stream_submit(stream, &submission);
     return wait ? stream_wait(stream) : CUDA_SUCCESS;
+}
+
+/* Whether a range lies in what it begins in. Elsewhere on the host the driver cannot tell. */
+static bool ends_inside(uint64_t address, uint64_t bytes)
+{
+    struct allocation found;
+    return !memory_find(address, 1, &found) || found.kind == ALLOCATION_REGISTERED ||
+           memory_find(address, bytes, NULL);
 }
 
 /* The device on which a region lies; NULL: on the host. */
@@ -194,9 +231,12 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
     if (((direction == TO_DEVICE || direction == ON_DEVICE) && !memory_find(target, bytes, NULL)) ||
         ((direction == TO_HOST || direction == ON_DEVICE) && !memory_find(source, bytes, NULL)))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!ends_inside(target, bytes) || !ends_inside(source, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     struct region to = region_of_row(target, bytes), from = region_of_row(source, bytes);
     return copy_issue(stream, &to, &from, wait);
 }
+
 CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t bytes)
 {
     return copy(target, source, bytes, EITHER, NULL, true);

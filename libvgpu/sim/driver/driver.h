@@ -5,9 +5,8 @@
  * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), that of
  * captures (capture.h), that of graph memory (graph_memory.h), vmm_mutex (vmm.h), memory_bytes_lock
  * (below), memory_mutex (allocation map, pools), the mutex of shareable.c, then the core's mutex of
- * a device. Notes of the core (event completion) are called under the last one and take none. Only
- * driver.mutex is ever held across a wait: for the work of a
- * context that ends.
+ * a device. Notes of the core (event completion) are called under the last one and take none. None
+ * of them is held across a wait for work, which functions in streams could keep from ending.
  */
 #ifndef VGPU_SIM_DRIVER_H
 #define VGPU_SIM_DRIVER_H
@@ -91,6 +90,7 @@ struct CUctx_st {
     unsigned int flags;
     bool primary;
     bool alive;
+    bool ending;           /* its work is waited for, or cut short, before the rest of it goes */
     unsigned int retained; /* of a primary context */
     unsigned long long id;
     uint64_t begun_ns;
@@ -134,6 +134,7 @@ struct driver_device {
 
 struct driver {
     pthread_mutex_t mutex;
+    pthread_cond_t ended; /* a context has ended */
     bool ready;
     bool forked;      /* a child of a process that had called cuInit */
     CUresult failure; /* of the last cuInit */
@@ -177,6 +178,8 @@ enum allocation_kind {
     ALLOCATION_MANAGED,
     ALLOCATION_POOL,
     ALLOCATION_ARRAY, /* behind a CUDA array, whose users never see the address */
+    ALLOCATION_OWN,   /* a module's variable, or a buffer of a context: not the program's to free */
+    ALLOCATION_OWN_MANAGED, /* a managed variable */
     ALLOCATION_HOST,
     ALLOCATION_REGISTERED,
     ALLOCATION_MAPPED,     /* one cuMemMap that somebody may access (vmm_range.c) */
@@ -215,9 +218,11 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
                          CUdeviceptr *address);
 /* pointer.c: what freeing an address must answer before it is looked at as an allocation */
 CUresult memory_check_free(uint64_t address);
-/* The first waits for functions in streams, which may use the memory (stream_calls_settle). */
+/* Frees what a program may free. The first waits for functions in streams, which may use the memory
+ * (stream_calls_settle). */
 CUresult memory_free(uint64_t address, bool host);
 CUresult memory_free_now(uint64_t address, bool host);
+bool memory_is_freeable(const struct allocation *allocation, bool host);
 /* Finds the allocation that holds [address, address + bytes), or the first of several mappings. */
 bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found);
 void memory_free_context(struct CUctx_st *context);
@@ -232,8 +237,13 @@ bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *con
                           struct backing *of_piece);
 /* Whether it is memory of the host, which no device has; and the device that has it, or NULL. */
 bool allocation_on_host(const struct allocation *allocation);
+static inline bool allocation_is_managed(const struct allocation *allocation)
+{
+    return allocation->kind == ALLOCATION_MANAGED || allocation->kind == ALLOCATION_OWN_MANAGED;
+}
 struct driver_device *allocation_device(const struct allocation *allocation);
-void memory_forget(uint64_t address); /* takes it out of the map and frees it */
+/* Takes what the driver itself allocated out of the map and frees it; waits for nothing. */
+void memory_forget(uint64_t address);
 void *memory_map(uint64_t bytes);
 /* `untouched`: nothing was ever written there, so that keeping it costs the host nothing. */
 void memory_unmap(void *address, uint64_t bytes, bool untouched);
@@ -278,7 +288,10 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
 /* Whether any such function has not returned yet. While none is pending, all that was put onto
  * streams has had its effect on memory; otherwise what moves or frees bytes must take its turn. */
 bool stream_calls_pending(void);
-void stream_calls_settle(void); /* returns when none is */
+/* Asked by such a function: whether its context ends, so that it waits for nothing any more. */
+bool stream_call_is_cut_short(void);
+/* Returns when none is. Not on a thread that calls such a function: CUDA_ERROR_NOT_PERMITTED. */
+CUresult stream_calls_settle(void);
 CUresult context_wait(struct CUctx_st *context);
 
 /* capture.c */

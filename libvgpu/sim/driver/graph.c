@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "graph_exec.h"
+#include "graph_memory.h"
 
 static unsigned long long next_id(void)
 {
@@ -152,21 +153,26 @@ static CUresult check_dependencies(struct CUgraph_st *graph, const CUgraphNode *
     return CUDA_SUCCESS;
 }
 
+/* Gives up a work that was to become a node. */
+static CUresult refuse(const struct CUgraph_st *graph, struct graph_node *work, CUresult why)
+{
+    if (work->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        graph_memory_unclaim(work->allocation, graph->id);
+    graph_work_release(work);
+    return why;
+}
+
 CUresult graph_attach(CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *data,
                       size_t count, struct graph_node *work, CUgraphNode *node)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (node && graph_is_graph(graph) && fits(graph, work->type))
         result = check_dependencies(graph, dependencies, data, count, work);
-    if (result != CUDA_SUCCESS) {
-        graph_work_release(work);
-        return result;
-    }
+    if (result != CUDA_SUCCESS)
+        return refuse(graph, work, result);
     struct graph_node *added = graph_append(graph, work);
-    if (!added) {
-        graph_work_release(work);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (!added)
+        return refuse(graph, work, CUDA_ERROR_OUT_OF_MEMORY);
     for (size_t i = 0; i < count; i++)
         if (!graph_link((struct graph_node *)dependencies[i], added, data ? &data[i] : NULL)) {
             remove_node(added);

@@ -251,7 +251,9 @@ static CUresult mark_end(struct CUgraphExec_st *exec, struct CUstream_st *stream
     }
     if (!exec->done) {
         CUcontext popped;
-        cuCtxPushCurrent_v2(stream->context);
+        result = cuCtxPushCurrent_v2(stream->context);
+        if (result != CUDA_SUCCESS) /* the thread's stack of contexts is full */
+            return result;
         result = cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);
         cuCtxPopCurrent_v2(&popped);
     }

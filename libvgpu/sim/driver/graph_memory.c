@@ -9,8 +9,8 @@ struct graph_allocation {
     uint64_t address, bytes;
     unsigned long long graph_id; /* of the owner */
     bool live;
-    bool freed_inside;  /* by the graph that allocates it */
-    bool freed_outside; /* by a node of another graph */
+    bool freed_inside;          /* by the graph that allocates it */
+    unsigned int freed_outside; /* by so many nodes of other graphs */
     struct graph_allocation *next;
 };
 
@@ -170,11 +170,21 @@ CUresult graph_memory_claim(uint64_t address, unsigned long long graph_id,
     if (good) {
         allocation->references++;
         allocation->freed_inside = inside;
-        allocation->freed_outside = !inside;
+        allocation->freed_outside += !inside;
         *result = allocation;
     }
     pthread_mutex_unlock(&graph_memory_mutex);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void graph_memory_unclaim(struct graph_allocation *allocation, unsigned long long graph_id)
+{
+    pthread_mutex_lock(&graph_memory_mutex);
+    if (allocation->graph_id == graph_id)
+        allocation->freed_inside = false;
+    else
+        allocation->freed_outside--;
+    pthread_mutex_unlock(&graph_memory_mutex);
 }
 
 CUresult graph_memory_free(uint64_t address)

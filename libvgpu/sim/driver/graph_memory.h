@@ -35,6 +35,8 @@ void graph_memory_drop(struct graph_allocation *allocation);
 /* Takes a reference to the allocation that a new free node of a graph frees, or tells why not. */
 CUresult graph_memory_claim(uint64_t address, unsigned long long graph_id,
                             struct graph_allocation **allocation);
+/* The free node never came to stand in the graph; its reference is dropped with its work. */
+void graph_memory_unclaim(struct graph_allocation *allocation, unsigned long long graph_id);
 
 /* The pool of a device, under the mutex until it is unlocked. */
 struct CUmemPoolHandle_st *graph_memory_lock(struct driver_device *device);

@@ -59,7 +59,8 @@ static bool add_cost(struct maker *maker, const struct graph_node *node)
         maker->open = step;
     }
     struct sim_submission *submission = &maker->open->submission;
-    submission->cost_ns += node->cost_ns;
+    if (__builtin_add_overflow(submission->cost_ns, node->cost_ns, &submission->cost_ns))
+        submission->cost_ns = UINT64_MAX; /* the queue has a limit of its own */
     submission->kernels += node->kernels;
     if (node->kernels)
         submission->kind = SIM_OPERATION_KERNEL;

@@ -72,7 +72,9 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    stream_calls_settle();
+    result = stream_calls_settle();
+    if (result != CUDA_SUCCESS)
+        return result;
     pthread_mutex_lock(&memory_mutex);
     struct allocation *found = memory_find_locked(address, 1);
     bool opened = found && found->address == address && found->kind == ALLOCATION_OPENED;

@@ -76,6 +76,8 @@ static CUresult share_locked(struct allocation *allocation)
 CUresult ipc_export(uint64_t address, enum allocation_kind kind, struct ipc_handle *handle)
 {
     CUresult result = CUDA_SUCCESS;
+    int cancelling; /* a thread that is cancelled here would keep the locks */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     pthread_rwlock_wrlock(&memory_bytes_lock);
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = memory_find_locked(address, 1);
@@ -100,6 +102,7 @@ CUresult ipc_export(uint64_t address, enum allocation_kind kind, struct ipc_hand
         };
     pthread_mutex_unlock(&memory_mutex);
     pthread_rwlock_unlock(&memory_bytes_lock);
+    pthread_setcancelstate(cancelling, NULL);
     return result;
 }
 

@@ -122,6 +122,9 @@ CUresult cuLibraryUnload(CUlibrary library)
     DRIVER_CHECK();
     if (!is_library(library))
         return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = stream_calls_settle(); /* before the mutex: what is waited for may need it */
+    if (result != CUDA_SUCCESS)
+        return result;
     library->magic = 0;
     pthread_mutex_lock(&modules_mutex);
     while (library->modules) {

@@ -93,7 +93,7 @@ static bool find_range_locked(CUdeviceptr address, uint64_t bytes, struct range 
     if (bytes == 0 || address + bytes < address)
         return false;
     range->allocation = memory_find_locked(address, bytes);
-    if (!range->allocation || range->allocation->kind != ALLOCATION_MANAGED)
+    if (!range->allocation || !allocation_is_managed(range->allocation))
         return false;
     range->from = (address - range->allocation->address) / SIM_PAGE * SIM_PAGE;
     range->to = SIM_ROUND(address - range->allocation->address + bytes);

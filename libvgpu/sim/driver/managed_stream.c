@@ -111,7 +111,7 @@ CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t byt
     bool single = flags == CU_MEM_ATTACH_SINGLE;
     if ((!single && flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
         (single && (!handle || handle == CU_STREAM_LEGACY)) || !memory_find(address, 1, &found) ||
-        found.kind != ALLOCATION_MANAGED || found.address != address ||
+        !allocation_is_managed(&found) || found.address != address ||
         (bytes != 0 && bytes != found.bytes))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT};

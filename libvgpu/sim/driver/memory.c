@@ -232,7 +232,8 @@ int memory_charge(struct driver_device *device, uint64_t bytes)
 
 static bool on_device(enum allocation_kind kind)
 {
-    return kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED || kind == ALLOCATION_ARRAY;
+    return kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED || kind == ALLOCATION_ARRAY ||
+           kind == ALLOCATION_OWN || kind == ALLOCATION_OWN_MANAGED;
 }
 
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
@@ -286,11 +287,13 @@ void memory_forget(uint64_t address)
         give_back(allocation);
 }
 
-/* What is another process's, or a mapping, has calls of its own for its end. */
-static bool freeable(enum allocation_kind kind, bool host)
+/* What is another process's, or a mapping, or the driver's has calls of its own for its end. */
+bool memory_is_freeable(const struct allocation *allocation, bool host)
 {
+    enum allocation_kind kind = allocation->kind;
     return host ? kind == ALLOCATION_HOST
-                : on_device(kind) || kind == ALLOCATION_POOL || kind == ALLOCATION_POOL_OPENED;
+                : kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED ||
+                      kind == ALLOCATION_POOL || kind == ALLOCATION_POOL_OPENED;
 }
 
 CUresult memory_free_now(uint64_t address, bool host)
@@ -302,7 +305,7 @@ CUresult memory_free_now(uint64_t address, bool host)
         pthread_mutex_unlock(&memory_mutex);
         return begins && !host ? graph_memory_free(address) : CUDA_ERROR_INVALID_VALUE;
     }
-    if (allocation && freeable(allocation->kind, host))
+    if (allocation && memory_is_freeable(allocation, host))
         allocation = memory_remove_locked(address);
     else
         allocation = NULL;
@@ -315,8 +318,8 @@ CUresult memory_free_now(uint64_t address, bool host)
 
 CUresult memory_free(uint64_t address, bool host)
 {
-    stream_calls_settle();
-    return memory_free_now(address, host);
+    CUresult result = stream_calls_settle();
+    return result == CUDA_SUCCESS ? memory_free_now(address, host) : result;
 }
 
 /* A context takes its memory along; memory of pools and handles belongs to the device and stays. */

@@ -1,8 +1,9 @@
 /*
  * Waits for a word of memory to have a value, and writes of one. They run on a thread of the
  * driver. A wait looks at the word again and again, sleeping between MIN_SLEEP_NS and MAX_SLEEP_NS;
- * it ends too when the memory is freed under it, where a device would fault. Neither takes device
- * time.
+ * it ends too when the memory is freed under it, where a device would fault, and with its context.
+ * Neither takes device time. A word is touched under memory_mutex, so that it is not unmapped
+ * meanwhile.
  */
 #include "memory_operation.h"
 
@@ -33,7 +34,8 @@ static bool is_there(const CUstreamBatchMemOpParams *operation, struct allocatio
     return memory_find(operation->waitValue.address, is_wide(operation) ? 8 : 4, found);
 }
 
-static bool holds(const CUstreamBatchMemOpParams *operation)
+/* Whether a wait is over. */
+static bool holds_locked(const CUstreamBatchMemOpParams *operation)
 {
     bool wide = is_wide(operation);
     CUdeviceptr address = operation->waitValue.address;
@@ -52,25 +54,47 @@ static bool holds(const CUstreamBatchMemOpParams *operation)
     }
 }
 
+static bool is_there_locked(const CUstreamBatchMemOpParams *operation)
+{
+    return memory_find_locked(operation->waitValue.address, is_wide(operation) ? 8 : 4) != NULL;
+}
+
+static bool is_over(const CUstreamBatchMemOpParams *operation)
+{
+    pthread_mutex_lock(&memory_mutex);
+    bool over = !is_there_locked(operation) || holds_locked(operation);
+    pthread_mutex_unlock(&memory_mutex);
+    return over;
+}
+
 static void wait_for(const CUstreamBatchMemOpParams *operation)
 {
     struct timespec pause = {.tv_nsec = MIN_SLEEP_NS};
-    while (is_there(operation, NULL) && !holds(operation)) {
+    while (!is_over(operation) && !stream_call_is_cut_short()) {
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < MAX_SLEEP_NS)
             pause.tv_nsec *= 2;
     }
 }
 
-static void write_word(const CUstreamBatchMemOpParams *operation)
+static void write_word_locked(const CUstreamBatchMemOpParams *operation)
 {
     CUdeviceptr address = operation->waitValue.address;
-    if (!is_there(operation, NULL))
+    if (!is_there_locked(operation))
         return;
     if (is_wide(operation))
         __atomic_store_n((uint64_t *)address, operation->waitValue.value64, __ATOMIC_RELEASE);
     else
         __atomic_store_n((uint32_t *)address, operation->waitValue.value, __ATOMIC_RELEASE);
+}
+
+static void write_word(const CUstreamBatchMemOpParams *operation)
+{
+    pthread_rwlock_rdlock(&memory_bytes_lock); /* an export would lose it */
+    pthread_mutex_lock(&memory_mutex);
+    write_word_locked(operation);
+    pthread_mutex_unlock(&memory_mutex);
+    pthread_rwlock_unlock(&memory_bytes_lock);
 }
 
 void memory_operations_run(const CUstreamBatchMemOpParams *operations, unsigned int count)
@@ -96,7 +120,7 @@ static CUresult check(const CUstreamBatchMemOpParams *operation)
                                 : (unsigned int)CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
     if (operation->waitValue.flags & ~allowed ||
         operation->waitValue.address % (is_wide(operation) ? 8 : 4) ||
-        !is_there(operation, &found) || found.kind == ALLOCATION_MANAGED)
+        !is_there(operation, &found) || allocation_is_managed(&found))
         return CUDA_ERROR_INVALID_VALUE;
     return wait && operation->waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH
                ? CUDA_ERROR_NOT_SUPPORTED

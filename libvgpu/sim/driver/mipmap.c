@@ -124,9 +124,12 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
     result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
+    result = stream_calls_settle();
+    if (result != CUDA_SUCCESS)
+        return result;
     result = mipmap_check(mipmap);
     if (result == CUDA_SUCCESS)
-        memory_free(mipmap->levels[0].address, false);
+        memory_forget(mipmap->levels[0].address);
     for (unsigned int i = 0; i < mipmap->level_count; i++)
         mipmap->levels[i].magic = 0;
     mipmap->magic = 0;

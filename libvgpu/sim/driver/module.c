@@ -28,7 +28,7 @@ void module_free(struct CUmod_st *module)
     bool lives = module_lives(module);
     for (uint32_t i = 0; module->addresses && lives && i < module->image->global_count; i++)
         if (module->addresses[i])
-            memory_free(module->addresses[i], false);
+            memory_forget(module->addresses[i]);
     free(module->addresses);
     module->magic = 0;
     free(module);
@@ -49,10 +49,10 @@ CUresult module_place(struct CUctx_st *context, struct image *image, struct CUmo
         error = CUDA_ERROR_OUT_OF_MEMORY;
     for (struct module_global *global = image->globals; global && error == CUDA_SUCCESS;
          global = global->next)
-        error =
-            memory_allocate(context, global->bytes,
-                            global->kind == GLOBAL_MANAGED ? ALLOCATION_MANAGED : ALLOCATION_DEVICE,
-                            &module->addresses[global->index]);
+        error = memory_allocate(context, global->bytes,
+                                global->kind == GLOBAL_MANAGED ? ALLOCATION_OWN_MANAGED
+                                                               : ALLOCATION_OWN,
+                                &module->addresses[global->index]);
     if (error != CUDA_SUCCESS)
         module_free(module);
     else
@@ -166,6 +166,9 @@ CUresult cuModuleUnload(CUmodule module)
         return CUDA_ERROR_INVALID_HANDLE;
     if (module->image->library)
         return CUDA_ERROR_NOT_PERMITTED; /* goes with its library */
+    CUresult result = stream_calls_settle();
+    if (result != CUDA_SUCCESS)
+        return result;
     struct image *image = module->image;
     module_free(module);
     image_free(image);

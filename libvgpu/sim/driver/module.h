@@ -105,6 +105,7 @@ CUresult fatbin_choose(const void *bytes, uint64_t length, uint32_t architecture
 
 /* module.c */
 CUresult module_place(struct CUctx_st *context, struct image *image, struct CUmod_st **module);
+/* Streams that may use its variables are settled (stream_calls_settle). */
 void module_free(struct CUmod_st *module);
 bool module_lives(const struct CUmod_st *module);
 CUresult module_global_of(const struct CUmod_st *module, const char *name, CUdeviceptr *address,

@@ -91,7 +91,7 @@ static CUresult answer_memory(void *value, CUpointer_attribute attribute, CUdevi
         *(CUdeviceptr *)value = address;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (pointee->device && !(pointee->known && allocation->kind == ALLOCATION_MANAGED))
+        if (pointee->device && !(pointee->known && allocation_is_managed(allocation)))
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)value = (void *)address;
         return CUDA_SUCCESS;
@@ -105,7 +105,7 @@ static CUresult answer_memory(void *value, CUpointer_attribute attribute, CUdevi
             pointee->reserved ? HANDLE_ID | pointee->view.handle : allocation->id;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned int *)value = pointee->known && allocation->kind == ALLOCATION_MANAGED;
+        *(unsigned int *)value = pointee->known && allocation_is_managed(allocation);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *(int *)value = pointee->device       ? pointee->device->ordinal

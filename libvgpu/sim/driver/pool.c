@@ -190,7 +190,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (!stream_calls_pending())
         return memory_free_now(address, false);
     struct allocation found;
-    if (!memory_find(address, 1, &found) || found.address != address || allocation_on_host(&found))
+    if (!memory_find(address, 1, &found) || found.address != address ||
+        !memory_is_freeable(&found, false))
         return CUDA_ERROR_INVALID_VALUE;
     if (graph_memory_owns(&found)) /* which stays mapped */
         return memory_free_now(address, false);

@@ -8,7 +8,9 @@
 
 #define NEWEST_VERSION 13000 /* what a driver without a machine says */
 
-struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER, .failure = CUDA_ERROR_NOT_INITIALIZED};
+struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                        .ended = PTHREAD_COND_INITIALIZER,
+                        .failure = CUDA_ERROR_NOT_INITIALIZED};
 
 CUresult driver_check(void)
 {
@@ -35,10 +37,11 @@ static void forget_in_child(void)
 {
     if (driver.machine)
         sim_machine_forget(driver.machine);
-    driver.forked = driver.machine != NULL;
+    driver.forked = driver.forked || driver.machine; /* a child's child is one too */
     driver.machine = NULL;
     driver.ready = false;
     pthread_mutex_init(&driver.mutex, NULL);
+    pthread_cond_init(&driver.ended, NULL);
     pthread_mutex_init(&memory_mutex, NULL);
 }
 
@@ -69,6 +72,8 @@ CUresult cuInit(unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
     static pthread_once_t watching = PTHREAD_ONCE_INIT;
     pthread_once(&watching, watch_forks); /* a child may come while the mutex is held */
+    int cancelling;                       /* a thread that is cancelled here would keep the mutex */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     pthread_mutex_lock(&driver.mutex);
     CUresult result = CUDA_SUCCESS;
     if (driver.forked)
@@ -84,6 +89,7 @@ CUresult cuInit(unsigned int flags)
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&driver.mutex);
+    pthread_setcancelstate(cancelling, NULL);
     return result;
 }
 

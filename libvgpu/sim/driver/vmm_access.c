@@ -24,14 +24,16 @@ static bool apply_access(struct vmm_mapping *mapping)
     bool access = any_access(mapping);
     if (access == mapping->listed)
         return true;
+    if (!access) { /* out of the map first: whoever finds it there may touch it */
+        memory_forget(mapping->address);
+        mapping->listed = false;
+    }
     if (mprotect((void *)mapping->address, mapping->bytes,
                  access ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
         return false;
-    if (!access)
-        memory_forget(mapping->address);
-    else if (!memory_insert_mapped(mapping->address, mapping->bytes,
-                                   stand_in_context(mapping->physical),
-                                   mapping->physical->device ? &mapping->physical->backing : NULL))
+    if (access &&
+        !memory_insert_mapped(mapping->address, mapping->bytes, stand_in_context(mapping->physical),
+                              mapping->physical->device ? &mapping->physical->backing : NULL))
         return false;
     mapping->listed = access;
     return true;
