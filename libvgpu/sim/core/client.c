@@ -104,10 +104,29 @@ int sim_client_attach(struct sim_device *device, const struct sim_client_options
     return error;
 }
 
-void sim_client_detach(struct sim_device *device)
+static int detach_idle(struct sim_device *device, struct sim_state *state, void *argument)
 {
-    sim_device_detach_slot(device);
-    device->attached = false;
+    struct sim_client *client = &state->clients[device->machine->slot];
+    (void)argument;
+    if (client->memory_bytes)
+        return -EBUSY;
+    for (uint32_t lane = 0; lane < SIM_LANES; lane++)
+        if (client->lanes_open >> lane & 1 &&
+            client->lanes[lane].head !=
+                __atomic_load_n(
+                    &sim_layout_queue(device->header, device->machine->slot, lane)->tail,
+                    __ATOMIC_ACQUIRE))
+            return -EBUSY;
+    client->flags &= ~SIM_CLIENT_ATTACHED;
+    return 0;
+}
+
+void sim_client_detach_idle(struct sim_device *device)
+{
+    pthread_mutex_lock(&device->mutex);
+    if (device->attached && sim_device_transact_locked(device, detach_idle, NULL, false) == 0)
+        device->attached = false;
+    pthread_mutex_unlock(&device->mutex);
 }
 
 static int open_lane(struct sim_device *device, struct sim_state *state, void *argument)
@@ -138,6 +157,8 @@ static int reserve_memory(struct sim_device *device, struct sim_state *state, vo
     const struct reservation *wanted = argument;
     struct sim_client *client = &state->clients[device->machine->slot];
     uint64_t total_bytes = device->header->identity.profile.memory_bytes;
+    if (!(client->flags & SIM_CLIENT_ATTACHED)) /* detached by another thread meanwhile */
+        return -ESRCH;
     if (wanted->bytes > total_bytes - state->used_bytes ||
         (wanted->cap_bytes && (client->memory_bytes > wanted->cap_bytes ||
                                wanted->bytes > wanted->cap_bytes - client->memory_bytes)))

@@ -86,7 +86,8 @@ struct sim_client_options {
  * device for itself, -EACCES: the device takes no process (compute modes), -ENOSPC: the disk is
  * full. Makes lane 0 ready. */
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
-void sim_client_detach(struct sim_device *device);
+/* Is no client any more, unless it has memory or work. */
+void sim_client_detach_idle(struct sim_device *device);
 /* The MPS server of this process has ended: what was queued is lost, and nothing is taken any more.
  */
 void sim_client_fail(struct sim_device *device);

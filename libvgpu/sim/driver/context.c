@@ -7,39 +7,6 @@
 
 #include "driver.h"
 
-#define STACK_DEPTH 64
-
-static __thread struct CUctx_st *context_stack[STACK_DEPTH];
-static __thread int context_depth;
-
-CUresult context_check(const struct CUctx_st *context)
-{
-    if (!context->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (__builtin_expect(sim_device_failed(context->device->device), 0) ||
-        sim_machine_faulty(driver.machine))
-        return fault_answer(context);
-    return CUDA_SUCCESS;
-}
-
-CUresult context_current(struct CUctx_st **context)
-{
-    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct CUctx_st *current = context_depth ? context_stack[context_depth - 1] : NULL;
-    if (!current)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = context_check(current);
-    if (result == CUDA_SUCCESS)
-        *context = current;
-    return result;
-}
-
-static bool is_context(const struct CUctx_st *context)
-{
-    return context && context->magic == MAGIC_CONTEXT;
-}
-
 static CUresult attach_failure(int error)
 {
     switch (error) {
@@ -56,26 +23,29 @@ static CUresult attach_failure(int error)
     }
 }
 
+struct sim_client_options device_client_options(struct driver_device *device)
+{
+    return (struct sim_client_options){.percentage = device->percentage,
+                                       .client_limit = mps_client_limit(device),
+                                       .served = sim_device_is_served(device->device)};
+}
+
 /* Makes the device side of a context. Called under driver.mutex. */
 static CUresult begin_context(struct CUctx_st *context, struct driver_device *device,
                               unsigned int flags)
 {
-    struct sim_client_options options = {.percentage = device->percentage,
-                                         .client_limit = mps_client_limit(device),
-                                         .served = sim_device_is_served(device->device)};
+    struct sim_client_options options = device_client_options(device);
     if (device->percentage && mps_client_lost())
         return CUDA_ERROR_MPS_RPC_FAILURE;
     if (device->device->header->faults.lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    bool first = !device->device->attached;
     int error = sim_client_attach(device->device, &options);
     if (!error)
         error = sim_queue_open(device->device, 1); /* of the per-thread default stream */
     if (error)
         return attach_failure(error);
     if (memory_charge(device, device->identity->profile.context_bytes) != 0) {
-        if (first) /* nothing of this process is left on the device */
-            sim_client_detach(device->device);
+        sim_client_detach_idle(device->device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     context->magic = MAGIC_CONTEXT;
@@ -230,7 +200,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
         return CUDA_ERROR_INVALID_VALUE;
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
-    if (context_depth == STACK_DEPTH)
+    if (context_stack_is_full())
         return CUDA_ERROR_INVALID_VALUE;
     struct CUctx_st *created = calloc(1, sizeof *created);
     if (!created)
@@ -242,7 +212,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
         free(created);
         return result;
     }
-    context_stack[context_depth++] = created;
+    context_stack_push(created);
     *context = created;
     return CUDA_SUCCESS;
 }
@@ -275,78 +245,19 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
     DRIVER_CHECK();
-    if (!is_context(context) || context->primary)
+    if (!context_is_one(context) || context->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
     pthread_mutex_lock(&driver.mutex);
     CUresult result = context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result == CUDA_SUCCESS)
         end_context(context); /* the handle stays, so that its late use is an error, not a crash */
     pthread_mutex_unlock(&driver.mutex);
-    if (result == CUDA_SUCCESS && context_depth && context_stack[context_depth - 1] == context)
-        context_depth--;
+    if (result == CUDA_SUCCESS)
+        context_stack_drop(context);
     return result;
 }
 
 CUresult cuCtxDestroy(CUcontext context)
 {
     return cuCtxDestroy_v2(context);
-}
-
-/* ---- the current one ------------------------------------------------------------------------- */
-
-CUresult cuCtxSetCurrent(CUcontext context)
-{
-    DRIVER_CHECK();
-    if (context && !is_context(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context) {
-        if (context_depth)
-            context_depth--;
-    } else if (context_depth) {
-        context_stack[context_depth - 1] = context;
-    } else {
-        context_stack[context_depth++] = context;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCurrent(CUcontext *context)
-{
-    DRIVER_CHECK();
-    if (!context)
-        return CUDA_ERROR_INVALID_VALUE;
-    *context = context_depth ? context_stack[context_depth - 1] : NULL;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext context)
-{
-    DRIVER_CHECK();
-    if (!is_context(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (context_depth == STACK_DEPTH)
-        return CUDA_ERROR_INVALID_VALUE;
-    context_stack[context_depth++] = context;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPushCurrent(CUcontext context)
-{
-    return cuCtxPushCurrent_v2(context);
-}
-
-CUresult cuCtxPopCurrent_v2(CUcontext *context)
-{
-    DRIVER_CHECK();
-    if (!context_depth)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    context_depth--;
-    if (context)
-        *context = context_stack[context_depth];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPopCurrent(CUcontext *context)
-{
-    return cuCtxPopCurrent_v2(context);
 }

@@ -163,108 +163,20 @@ CUresult mps_client_configure(void);
 bool mps_client_lost(void); /* The most clients that a server takes on a device. */
 uint32_t mps_client_limit(const struct driver_device *device);
 
-/* context.c */
+/* context_stack.c */
+bool context_is_one(const struct CUctx_st *context);
+bool context_stack_is_full(void);
+void context_stack_push(struct CUctx_st *context);
+void context_stack_drop(const struct CUctx_st *context); /* if it is the top one */
 CUresult context_current(struct CUctx_st **context);
 CUresult context_check(const struct CUctx_st *context); /* that it can be worked in */
 struct driver_device *device_of(CUdevice ordinal);
+/* context.c: as what this process becomes a client of a device. */
+struct sim_client_options device_client_options(struct driver_device *device);
 
 /* context_info.c, context_limits.c */
 CUresult context_given_or_current(CUcontext given, struct CUctx_st **context);
 struct context_settings *context_settings_of(struct CUctx_st *context);
-
-/* memory.c */
-enum allocation_kind {
-    ALLOCATION_DEVICE,
-    ALLOCATION_MANAGED,
-    ALLOCATION_POOL,
-    ALLOCATION_ARRAY, /* behind a CUDA array, whose users never see the address */
-    ALLOCATION_OWN,   /* a module's variable, or a buffer of a context: not the program's to free */
-    ALLOCATION_OWN_MANAGED, /* a managed variable */
-    ALLOCATION_HOST,
-    ALLOCATION_REGISTERED,
-    ALLOCATION_MAPPED,     /* one cuMemMap that somebody may access (vmm_range.c) */
-    ALLOCATION_OPENED,     /* of another process, by cuIpcOpenMemHandle */
-    ALLOCATION_POOL_OPENED /* of another process, by cuMemPoolImportPointer */
-};
-#define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, beside those of cuMemHostAlloc */
-struct shared_bytes;
-struct managed_advice;
-struct allocation {
-    uint64_t address;
-    uint64_t bytes;
-    uint64_t charged_bytes;
-    enum allocation_kind kind;
-    struct CUctx_st *context;
-    struct CUmemPoolHandle_st *pool;
-    unsigned long long id;
-    struct backing backing;   /* the one in the map, not in a copy of it */
-    struct backing *of_piece; /* of a MAPPED one on a device: that of its physical memory */
-    unsigned int flags;
-    struct shared_bytes *shared;   /* other processes have it too (ipc.h); NULL: none */
-    struct managed_advice *advice; /* managed.c */
-    struct allocation *next, *previous;
-};
-extern pthread_mutex_t memory_mutex;
-/* Whatever moves bytes of device memory holds this as a reader while it does; an export, which puts
- * a shared mapping into the place of a private one, as a writer. */
-extern pthread_rwlock_t memory_bytes_lock;
-/* Makes the process a client of the device, which a context does otherwise. */
-int memory_attach(struct driver_device *device);
-uint64_t memory_round(uint64_t bytes);
-struct allocation *memory_find_locked(uint64_t address, uint64_t bytes);
-/* Takes device memory, giving up what pools keep unused if that helps. */
-int memory_charge(struct driver_device *device, uint64_t bytes);
-CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
-                         CUdeviceptr *address);
-/* pointer.c: what freeing an address must answer before it is looked at as an allocation */
-CUresult memory_check_free(uint64_t address);
-/* Frees what a program may free. The first waits for functions in streams, which may use the memory
- * (stream_calls_settle). */
-CUresult memory_free(uint64_t address, bool host);
-CUresult memory_free_now(uint64_t address, bool host);
-bool memory_is_freeable(const struct allocation *allocation, bool host);
-/* Finds the allocation that holds [address, address + bytes), or the first of several mappings. */
-bool memory_find(uint64_t address, uint64_t bytes, struct allocation *found);
-void memory_free_context(struct CUctx_st *context);
-struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
-                                 enum allocation_kind kind, struct CUctx_st *context,
-                                 struct CUmemPoolHandle_st *pool);
-struct allocation *memory_remove_locked(uint64_t address);
-/* What a context opened of another process (ipc.c). */
-struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
-                                             const struct driver_device *device, uint64_t share);
-bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
-                          struct backing *of_piece);
-/* Whether it is memory of the host, which no device has; and the device that has it, or NULL. */
-bool allocation_on_host(const struct allocation *allocation);
-static inline bool allocation_is_managed(const struct allocation *allocation)
-{
-    return allocation->kind == ALLOCATION_MANAGED || allocation->kind == ALLOCATION_OWN_MANAGED;
-}
-struct driver_device *allocation_device(const struct allocation *allocation);
-/* Takes what the driver itself allocated out of the map and frees it; waits for nothing. */
-void memory_forget(uint64_t address);
-void *memory_map(uint64_t bytes);
-/* `untouched`: nothing was ever written there, so that keeping it costs the host nothing. */
-void memory_unmap(void *address, uint64_t bytes, bool untouched);
-
-/* pool.c */
-void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device);
-void pool_trim_device(struct driver_device *device, bool to_threshold);
-bool pool_valid(const struct CUmemPoolHandle_st *pool);
-bool pool_on_host(const struct CUmemPoolHandle_st *pool);
-/* Takes bytes out of a pool, which reserves more when it must; false: no memory. */
-bool pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes);
-void pool_give(struct CUmemPoolHandle_st *pool, uint64_t bytes);
-/* The same where memory_mutex is held. `shared`: the bytes were exported and are charged alone. */
-void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared);
-void pool_insert_locked(struct CUmemPoolHandle_st *pool);
-
-/* pool_host.c: the default and the current pool of the host, or of a NUMA node of it */
-CUresult pool_host_get(CUmemoryPool *pool, const CUmemLocation *location, bool default_one);
-CUresult pool_host_set(const CUmemLocation *location, struct CUmemPoolHandle_st *pool);
-bool pool_host_owns(const struct CUmemPoolHandle_st *pool);
-void pool_host_forget_locked(const struct CUmemPoolHandle_st *pool);
 
 /* call.c: functions of the host in streams */
 struct caller;
@@ -293,92 +205,6 @@ bool stream_call_is_cut_short(void);
 /* Returns when none is. Not on a thread that calls such a function: CUDA_ERROR_NOT_PERMITTED. */
 CUresult stream_calls_settle(void);
 CUresult context_wait(struct CUctx_st *context);
-
-/* capture.c */
-struct copy_rows {
-    uint64_t rows, slices;
-    uint64_t target_pitch_bytes, target_slice_bytes;
-    uint64_t source_pitch_bytes, source_slice_bytes;
-};
-/* Where a node stands in its graph; graph.c and graph_edges.c keep it. */
-struct graph_links {
-    uint64_t magic;
-    unsigned long long id;          /* of this process's nodes and graphs, never used twice */
-    unsigned long long original_id; /* of the node that this one was copied from */
-    struct CUgraph_st *graph;
-    struct graph_node *next, *previous;
-    struct graph_edge *dependencies, *dependents;
-    size_t dependency_count, dependent_count;
-    uint64_t mark; /* scratch of walks over the graph */
-    size_t remaining;
-    struct graph_node *pair;
-};
-struct launch;
-/* One piece of work. Whoever captures work fills in the first part; see graph.h for the rest. */
-struct graph_node {
-    CUgraphNodeType type;
-    uint64_t cost_ns;
-    uint32_t kernels;
-    void (*run)(const struct graph_node *node); /* the part that moves bytes, at each launch */
-    CUdeviceptr target, source;
-    uint64_t bytes;       /* of a copy or fill: of each row */
-    struct copy_rows box; /* and how its rows lie */
-    unsigned int value, value_bytes;
-    struct CUfunc_st *function;
-    const struct launch *launch; /* of `function`, read while the node is made */
-
-    uint32_t kind; /* SIM_OPERATION_... of its device time */
-    bool disabled; /* in an executable graph */
-    struct CUctx_st *context;
-    union {
-        CUDA_KERNEL_NODE_PARAMS kernel;
-        CUDA_MEMCPY3D copy;
-        CUDA_MEMSET_NODE_PARAMS fill;
-        CUDA_HOST_NODE_PARAMS host;
-        CUevent event;
-        struct CUgraph_st *child;
-        CUDA_BATCH_MEM_OP_NODE_PARAMS batch;
-        CUDA_CONDITIONAL_NODE_PARAMS conditional;
-        CUDA_MEM_ALLOC_NODE_PARAMS allocation;
-    } params;
-    struct graph_allocation *allocation; /* of memory nodes */
-    unsigned int condition;              /* what the handle of a conditional node is worth */
-    void *owned;                         /* what `params` points to; begins with pointers */
-    size_t owned_bytes, owned_pointers;
-    struct graph_attributes *attributes;
-    struct graph_links links;
-};
-/* The capture that a stream is in: it changes under the mutex of captures, and calls look at it
- * without, to pass on what is captured; those functions look again. */
-static inline struct capture *stream_capture(const struct CUstream_st *stream)
-{
-    return __atomic_load_n(&stream->capture, __ATOMIC_RELAXED);
-}
-/* Adds to the capture of a stream. Returns CUDA_SUCCESS, or why that cannot be captured. */
-CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node);
-/* Refuses calls that may not be made beside a capture; spoils that capture, as the driver does. */
-CUresult capture_check_unsafe(void);
-CUresult capture_refuse(struct CUstream_st *stream);
-CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream);
-CUresult capture_wait_event(struct CUstream_st *stream, struct CUevent_st *event);
-/* Host functions and stream-ordered memory inside a capture become nodes of its graph. */
-CUresult capture_add_batch(struct CUstream_st *stream, CUstreamBatchMemOpParams *operations,
-                           unsigned int count);
-CUresult capture_add_host(struct CUstream_st *stream, CUhostFn function, void *argument);
-CUresult capture_add_allocation(struct CUstream_st *stream, struct CUmemPoolHandle_st *pool,
-                                uint64_t bytes, CUdeviceptr *address);
-CUresult capture_add_free(struct CUstream_st *stream, CUdeviceptr address);
-/* With CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL: nodes that reach out of the graph. */
-CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event);
-CUresult capture_add_event_wait(struct CUstream_st *stream, struct CUevent_st *event);
-/* Takes a stream that is destroyed out of its capture. The capture ends with the stream where it
- * began, and is spoilt by the loss of one whose work nobody waits for yet. */
-void capture_abandon(struct CUstream_st *stream);
-
-/* graph_memory.c: whether an allocation of the map belongs to a graph, and giving back one that a
- * launch left allocated */
-bool graph_memory_owns(const struct allocation *allocation);
-CUresult graph_memory_free(uint64_t address);
 
 struct CUevent_st {
     uint64_t magic;
@@ -435,5 +261,8 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
         if (driver_result_ != CUDA_SUCCESS) \
             return driver_result_; \
     } while (0)
+
+#include "memory.h"
+#include "work.h"
 
 #endif

@@ -83,7 +83,6 @@ void graph_work_replace(struct graph_node *node, struct graph_node *work);
 /* Fills in what a capture left out of the description of a kernel, a copy or a fill. */
 CUresult graph_work_complete(struct graph_node *work, struct CUctx_st *context);
 /* `context`, or the current one for NULL. */
-CUresult graph_resolve_context(CUcontext context, struct CUctx_st **resolved);
 
 /* ---- graph_edges.c ------------------------------------------------------------------------- */
 

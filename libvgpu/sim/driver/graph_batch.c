@@ -15,7 +15,7 @@ CUresult graph_describe_batch(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struc
     struct CUctx_st *context;
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = graph_resolve_context(params->ctx, &context);
+    CUresult result = context_given_or_current(params->ctx, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (params->flags)

@@ -20,7 +20,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgrap
                                         unsigned int flags)
 {
     struct CUctx_st *context;
-    CUresult result = graph_resolve_context(handle_context, &context);
+    CUresult result = context_given_or_current(handle_context, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!handle || !graph_is_graph(graph) || flags & ~(unsigned int)CU_GRAPH_COND_ASSIGN_DEFAULT)
@@ -97,7 +97,7 @@ CUresult graph_describe_conditional(CUDA_CONDITIONAL_NODE_PARAMS *params, CUgrap
                                     struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = graph_resolve_context(params->ctx, &context);
+    CUresult result = context_given_or_current(params->ctx, &context);
     if (result != CUDA_SUCCESS)
         return result;
     struct graph_condition *condition =

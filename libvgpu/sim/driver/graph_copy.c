@@ -5,7 +5,7 @@
 CUresult graph_describe_copy(const CUDA_MEMCPY3D *params, CUcontext handle, struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = graph_resolve_context(handle, &context);
+    CUresult result = context_given_or_current(handle, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!params || !params->WidthInBytes || !params->Height || !params->Depth)
@@ -64,7 +64,7 @@ CUresult graph_describe_fill(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ha
                              struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = graph_resolve_context(handle, &context);
+    CUresult result = context_given_or_current(handle, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (!params || !params->width || !params->height ||

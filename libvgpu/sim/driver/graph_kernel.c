@@ -84,7 +84,7 @@ CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct gra
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     struct CUctx_st *context;
-    CUresult result = graph_resolve_context(params->ctx, &context);
+    CUresult result = context_given_or_current(params->ctx, &context);
     if (result != CUDA_SUCCESS)
         return result;
     struct launch launch = {.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},

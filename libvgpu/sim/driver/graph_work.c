@@ -105,16 +105,3 @@ CUresult graph_work_complete(struct graph_node *work, struct CUctx_st *context)
     }
     return CUDA_SUCCESS;
 }
-
-CUresult graph_resolve_context(CUcontext context, struct CUctx_st **resolved)
-{
-    if (!context)
-        return context_current(resolved);
-    DRIVER_CHECK();
-    if (context->magic != MAGIC_CONTEXT)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    *resolved = context;
-    return CUDA_SUCCESS;
-}
