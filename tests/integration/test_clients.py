@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def python_of(cuda_major: int) -> str:
 
 
 def tool(name: str) -> str:
-    return _made_by_make(Path(sysconfig.get_path("scripts"), name))
+    return _made_by_make(ROOT / "build/clients/cuda12/bin" / name)
 
 
 @pytest.fixture
