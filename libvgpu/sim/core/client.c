@@ -57,7 +57,6 @@ static int attach_client(struct sim_device *device, struct sim_state *state, voi
         .uid = (uint32_t)getuid(),
         .percentage = options->percentage,
         .lanes_open = state->clients[slot].lanes_open | 1u,
-        .attached_ns = sim_now_ns(),
     };
     for (uint32_t lane = 0; lane < SIM_LANES; lane++)
         if (client.lanes_open >> lane & 1) /* counted on by whoever is next */
@@ -88,7 +87,6 @@ static int attach_locked(struct sim_device *device, const struct sim_client_opti
     if (error)
         return error;
     device->lanes_open = attachment.client.lanes_open;
-    device->attached_ns = attachment.client.attached_ns;
     for (uint32_t lane = 0; lane < SIM_LANES; lane++)
         device->done[lane] = attachment.client.lanes[lane].head;
     device->attached = true;

@@ -93,10 +93,9 @@ struct sim_client {
     uint32_t pid;
     uint32_t percentage;
     uint32_t uid;
-    uint32_t started;     /* a bit a lane: remaining_ns is that of the operation at `head` */
-    uint32_t lanes_open;  /* a bit a lane: its queue was ever used in this slot */
-    uint64_t attached_ns; /* tells one process in a slot from the next */
-    uint64_t reserved[6];
+    uint32_t started;    /* a bit a lane: remaining_ns is that of the operation at `head` */
+    uint32_t lanes_open; /* a bit a lane: its queue was ever used in this slot */
+    uint64_t reserved[7];
     struct sim_lane lanes[SIM_LANES];
 };
 

@@ -26,7 +26,6 @@ struct sim_device {
     bool attached;
     bool failed; /* as last seen: the MPS server ended under this process */
     uint32_t lanes_open;
-    uint64_t attached_ns;
     uint64_t done[SIM_LANES]; /* as last seen here; notes up to it were called */
     uint64_t settled_ns;      /* clock_ns of the state last seen */
     uint32_t releases;        /* gates let go; sleepers wait on it as a futex */
@@ -148,7 +147,6 @@ void sim_queue_wait(struct sim_device *device, uint64_t place);
 /* An operation of any process on the device. One of a process that is gone counts as done. */
 struct sim_origin {
     uint32_t slot;
-    uint64_t attached_ns;
     uint64_t place;
 };
 struct sim_origin sim_origin_here(const struct sim_device *device, uint64_t place);

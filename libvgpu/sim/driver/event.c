@@ -231,8 +231,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
                               .origin = sim_origin_here(there, event_place(event))};
     if (event->shared)
         work.origin = event_origin(event->shared);
-    work.own =
-        work.origin.slot == there->machine->slot && work.origin.attached_ns == there->attached_ns;
+    work.own = work.origin.slot == there->machine->slot;
     if (!work.own || there != stream->context->device->device)
         return wait_for_other(stream, &work);
     stream_wait_place(stream, work.origin.place);

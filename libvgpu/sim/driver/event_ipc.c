@@ -15,7 +15,6 @@
 struct page {
     uint32_t version; /* odd while it is written */
     uint32_t slot;
-    uint64_t attached_ns;
     uint64_t place;
 };
 
@@ -76,7 +75,6 @@ void event_publish(struct shared_event *shared, struct sim_origin origin)
     __atomic_store_n(&page->version, version, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     __atomic_store_n(&page->slot, origin.slot, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->attached_ns, origin.attached_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&page->place, origin.place, __ATOMIC_RELAXED);
     __atomic_store_n(&page->version, version + 1, __ATOMIC_RELEASE);
 }
@@ -88,7 +86,6 @@ struct sim_origin event_origin(const struct shared_event *shared)
     for (int spin = 0; spin < SPINS; spin++) {
         uint32_t version = __atomic_load_n(&page->version, __ATOMIC_ACQUIRE);
         origin.slot = __atomic_load_n(&page->slot, __ATOMIC_RELAXED);
-        origin.attached_ns = __atomic_load_n(&page->attached_ns, __ATOMIC_RELAXED);
         origin.place = __atomic_load_n(&page->place, __ATOMIC_RELAXED);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (version % 2 == 0 && __atomic_load_n(&page->version, __ATOMIC_RELAXED) == version)
