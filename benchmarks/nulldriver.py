@@ -14,14 +14,13 @@ from pathlib import Path
 
 import libvgpu
 from libvgpu.errors import VgpuError
+from libvgpu.hook_table import read_hook_table
 
 #: NVML's name of the null driver's one device, whose UUID bytes are all zero.
 DEVICE_UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
 _NATIVE = Path(__file__).resolve().parent / "native"
-_LIBVGPU = Path(libvgpu.__file__).resolve().parent
-_INCLUDE = _LIBVGPU / "include"
-_ROW = re.compile(r'^ROW\((cu\w+),\s*"(\w*)",\s*(\d+),', re.M)
+_INCLUDE = Path(libvgpu.__file__).resolve().parent / "include"
 _PROTOTYPE = re.compile(r"^CUresult (cu\w+)\(", re.M)
 _TWIN = re.compile(r"^VGPU_TWIN_(PTSZ|PTDS)\((\w+)\);", re.M)
 _COMPILE_TIMEOUT_SECONDS = 60
@@ -51,8 +50,9 @@ def entry_points() -> tuple[EntryPoint, ...]:
     symbols |= {f"{name}_{kind.lower()}" for kind, name in _TWIN.findall(header)}
     # A symbol that the hook table does not name is found by its own name, whatever the version.
     found = {symbol: EntryPoint(symbol, symbol, 0) for symbol in symbols}
-    for symbol, public, since in _ROW.findall((_LIBVGPU / "src" / "hooks.def").read_text()):
-        found[symbol] = EntryPoint(symbol, public or symbol, int(since))
+    for row in read_hook_table():
+        if row.symbol in found or (row.is_hooked and row.public_name):
+            found[row.symbol] = EntryPoint(row.symbol, row.public_name, row.since)
     return tuple(found[symbol] for symbol in sorted(found))
 
 

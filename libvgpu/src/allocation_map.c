@@ -17,27 +17,29 @@ struct shard {
 static struct shard shards[SHARD_COUNT]; /* all zero is an unlocked, empty shard */
 
 /* Driver addresses are multiples of 256 and more: mix so that all bits count. */
-static uint64_t hash(uint64_t address)
+static uint64_t hash(uint32_t space, uint64_t address)
 {
-    uint64_t mixed = (address >> 8) * 0x9e3779b97f4a7c15u;
+    uint64_t mixed = (address >> 8 ^ address << 40 ^ space) * 0x9e3779b97f4a7c15u;
     return mixed ^ mixed >> 29;
 }
 
-static struct shard *shard_of(uint64_t address)
+static struct shard *shard_of(uint32_t space, uint64_t address)
 {
-    return &shards[hash(address) >> 58];
+    return &shards[hash(space, address) >> 58];
 }
 
-static uint64_t home_of(const struct shard *shard, uint64_t address)
+static uint64_t home_of(const struct shard *shard, uint32_t space, uint64_t address)
 {
-    return hash(address) & (shard->capacity - 1);
+    return hash(space, address) & (shard->capacity - 1);
 }
 
-/* Where the address is, or the free place where it would go. The table is never full. */
-static uint64_t find(const struct shard *shard, uint64_t address)
+/* Where the handle is, or the free place where it would go. The table is never full. */
+static uint64_t find(const struct shard *shard, uint32_t space, uint64_t address)
 {
-    uint64_t at = home_of(shard, address);
-    while (shard->entries[at].address != 0 && shard->entries[at].address != address)
+    const struct allocation *entries = shard->entries;
+    uint64_t at = home_of(shard, space, address);
+    while (entries[at].address != 0 &&
+           (entries[at].address != address || entries[at].space != space))
         at = (at + 1) & (shard->capacity - 1);
     return at;
 }
@@ -52,7 +54,8 @@ static bool grow(struct shard *shard)
     larger.entries = memory;
     for (uint64_t i = 0; i < shard->capacity; i++)
         if (shard->entries[i].address != 0)
-            larger.entries[find(&larger, shard->entries[i].address)] = shard->entries[i];
+            larger.entries[find(&larger, shard->entries[i].space, shard->entries[i].address)] =
+                shard->entries[i];
     if (shard->entries != NULL)
         munmap(shard->entries, shard->capacity * sizeof(struct allocation));
     shard->entries = larger.entries;
@@ -69,7 +72,7 @@ static void remove_at(struct shard *shard, uint64_t at)
         next = (next + 1) & mask;
         if (shard->entries[next].address == 0)
             break;
-        uint64_t home = home_of(shard, shard->entries[next].address);
+        uint64_t home = home_of(shard, shard->entries[next].space, shard->entries[next].address);
         if (((next - home) & mask) >= ((next - at) & mask)) {
             shard->entries[at] = shard->entries[next];
             at = next;
@@ -81,13 +84,13 @@ static void remove_at(struct shard *shard, uint64_t at)
 
 bool allocation_map_insert(const struct allocation *allocation, struct allocation *displaced)
 {
-    struct shard *shard = shard_of(allocation->address);
+    struct shard *shard = shard_of(allocation->space, allocation->address);
     bool done = true;
     pthread_mutex_lock(&shard->lock);
     if (4 * (shard->count + 1) > 3 * shard->capacity)
         done = grow(shard);
     if (done) {
-        uint64_t at = find(shard, allocation->address);
+        uint64_t at = find(shard, allocation->space, allocation->address);
         if (shard->entries[at].address == 0)
             shard->count++;
         else
@@ -98,23 +101,35 @@ bool allocation_map_insert(const struct allocation *allocation, struct allocatio
     return done;
 }
 
-bool allocation_map_take(uint64_t address, struct allocation *taken)
+/* Looks an entry up and copies it; takes it out if asked to. */
+static bool look_up(uint32_t space, uint64_t address, struct allocation *result, bool takes)
 {
     if (address == 0)
         return false;
-    struct shard *shard = shard_of(address);
+    struct shard *shard = shard_of(space, address);
     bool found = false;
     pthread_mutex_lock(&shard->lock);
     if (shard->count > 0) {
-        uint64_t at = find(shard, address);
-        found = shard->entries[at].address == address;
+        uint64_t at = find(shard, space, address);
+        found = shard->entries[at].address != 0;
         if (found) {
-            *taken = shard->entries[at];
-            remove_at(shard, at);
+            *result = shard->entries[at];
+            if (takes)
+                remove_at(shard, at);
         }
     }
     pthread_mutex_unlock(&shard->lock);
     return found;
+}
+
+bool allocation_map_take(enum allocation_space space, uint64_t address, struct allocation *taken)
+{
+    return look_up(space, address, taken, true);
+}
+
+bool allocation_map_find(enum allocation_space space, uint64_t address, struct allocation *found)
+{
+    return look_up(space, address, found, false);
 }
 
 bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *walk,

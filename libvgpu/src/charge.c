@@ -2,16 +2,18 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 
-#include "allocation_map.h"
 #include "devices.h"
+#include "limits_file.h"
 #include "log.h"
 #include "real.h"
 #include "region.h"
 #include "vgpu/contract.h"
 
 #define MIB (1024.0 * 1024.0)
+#define MOST_RECLAIMERS 4
 
 static const char *const kind_names[VGPU_KIND_COUNT] = {
     "plain", "async", "managed", "context", "vmm", "array", "module", "other",
@@ -26,41 +28,84 @@ static void count(const struct charge *charge, int64_t bytes)
         counters->peak_bytes = held; /* a race of two threads loses one sample of a statistic */
 }
 
-static void count_refusal(const struct charge *charge, const struct ledger_refusal *refusal)
+/* Racing first callers register the same few functions; the array only grows. */
+static bool (*reclaimers[MOST_RECLAIMERS])(int device);
+
+void charge_on_shortage(bool (*reclaim)(int device))
 {
+    for (int i = 0; i < MOST_RECLAIMERS; i++) {
+        bool (*expected)(int) = NULL;
+        if (__atomic_compare_exchange_n(&reclaimers[i], &expected, reclaim, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE) ||
+            expected == reclaim)
+            return;
+    }
+}
+
+static bool reclaim(int device)
+{
+    bool any = false;
+    for (int i = 0; i < MOST_RECLAIMERS; i++) {
+        bool (*each)(int) = __atomic_load_n(&reclaimers[i], __ATOMIC_ACQUIRE);
+        if (each != NULL && each(device))
+            any = true;
+    }
+    return any;
+}
+
+static void count_refusal(const struct charge *charge)
+{
+    struct ledger ledger = region_ledger((uint32_t)charge->device);
+    uint64_t used_bytes = ledger_used_bytes(&ledger);
+    uint64_t limit_bytes = ledger_limit_bytes(&ledger);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     struct vgpu_usage_slot_device *counters = region_counters((uint32_t)charge->device);
     counters->refused_asked_bytes = charge->bytes;
-    counters->refused_used_bytes = refusal->used_bytes;
-    counters->refused_limit_bytes = refusal->limit_bytes;
+    counters->refused_used_bytes = used_bytes;
+    counters->refused_limit_bytes = limit_bytes;
     counters->refused_kind = charge->kind;
     counters->refused_at_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     region_add(&counters->refused_count, 1);
-    log_line(LOG_INFO,
-             "refused %.2f MiB (%s) on device %d of the slice: %.2f of %.2f MiB are in use; the "
-             "limit is the container's, set by the node",
-             (double)charge->bytes / MIB, kind_names[charge->kind], charge->device,
-             (double)refusal->used_bytes / MIB, (double)refusal->limit_bytes / MIB);
+    log_line(LOG_WARN,
+             "out of memory: %.2f MiB (%s) asked on %s, %.2f of the slice's %.2f MiB in use; the "
+             "limit is set by the node",
+             (double)charge->bytes / MIB, kind_names[charge->kind],
+             limits_device(region_limits(), (uint32_t)charge->device)->uuid,
+             (double)used_bytes / MIB, (double)limit_bytes / MIB);
 }
 
-CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
+bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
 {
     *charge = (struct charge){device, kind, bytes};
     if (region_open() == REGION_NONE) {
         charge->device = CHARGE_NONE;
-        return CUDA_SUCCESS;
+        return true;
     }
     if (device < 0 || !region_claim())
-        return CUDA_ERROR_OUT_OF_MEMORY; /* a GPU that the slice does not name has limit 0 */
+        return false; /* a GPU that the slice does not name has limit 0 */
     struct ledger ledger = region_ledger((uint32_t)device);
     struct ledger_refusal refusal;
-    if (ledger_reserve(&ledger, region_slot(), bytes, &refusal) != 0) {
-        count_refusal(charge, &refusal);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (ledger_reserve(&ledger, region_slot(), bytes, &refusal) != 0)
+        return false;
     count(charge, (int64_t)bytes);
-    return CUDA_SUCCESS;
+    return true;
+}
+
+CUresult charge_refuse(const struct charge *charge)
+{
+    if (charge->device >= 0 && region_claim())
+        count_refusal(charge);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
+{
+    if (charge_try(charge, device, kind, bytes))
+        return CUDA_SUCCESS;
+    if (device >= 0 && reclaim(device) && charge_try(charge, device, kind, bytes))
+        return CUDA_SUCCESS;
+    return charge_refuse(charge);
 }
 
 /* `device` as devices.h gives it. */
@@ -78,11 +123,11 @@ CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t b
     return reserve_found(charge, counts ? devices_current() : DEVICE_UNKNOWN, kind, bytes);
 }
 
-CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint64_t bytes)
+CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint16_t kind,
+                               uint64_t bytes)
 {
     bool counts = region_open() != REGION_NONE;
-    return reserve_found(charge, counts ? devices_of_stream(stream) : DEVICE_UNKNOWN,
-                         VGPU_KIND_ASYNC, bytes);
+    return reserve_found(charge, counts ? devices_of_stream(stream) : DEVICE_UNKNOWN, kind, bytes);
 }
 
 CUresult charge_move(struct charge *charge, CUdeviceptr address)
@@ -99,17 +144,6 @@ CUresult charge_move(struct charge *charge, CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-CUresult charge_grow(struct charge *charge, uint64_t bytes)
-{
-    if (charge->device < 0 || bytes <= charge->bytes)
-        return CUDA_SUCCESS;
-    struct charge more;
-    CUresult result = charge_reserve(&more, charge->device, charge->kind, bytes - charge->bytes);
-    if (result == CUDA_SUCCESS)
-        charge->bytes = bytes;
-    return result;
-}
-
 static void give_back(const struct charge *charge)
 {
     struct ledger ledger = region_ledger((uint32_t)charge->device);
@@ -117,50 +151,28 @@ static void give_back(const struct charge *charge)
     count(charge, -(int64_t)charge->bytes);
 }
 
+CUresult charge_resize(struct charge *charge, uint64_t bytes)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct charge difference = {charge->device, charge->kind, 0};
+    if (charge->device < 0 || bytes == charge->bytes)
+        return CUDA_SUCCESS;
+    if (bytes > charge->bytes) {
+        result =
+            charge_reserve(&difference, charge->device, charge->kind, bytes - charge->bytes);
+    } else {
+        difference.bytes = charge->bytes - bytes;
+        give_back(&difference);
+    }
+    if (result == CUDA_SUCCESS)
+        charge->bytes = bytes;
+    return result;
+}
+
 void charge_cancel(const struct charge *charge)
 {
-    if (charge->device >= 0)
+    if (charge->device >= 0 && charge->bytes > 0)
         give_back(charge);
-}
-
-static void give_back(const struct charge *charge);
-
-/* Puts an entry into the map. What stood at that address was freed in a way nobody told us. */
-static void keep(const struct allocation *allocation)
-{
-    struct allocation displaced = {0};
-    if (!allocation_map_insert(allocation, &displaced))
-        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
-                 (unsigned long long)allocation->bytes);
-    if (displaced.address != 0)
-        give_back(&(struct charge){displaced.device, displaced.kind, displaced.bytes});
-}
-
-void charge_keep(const struct charge *charge, CUdeviceptr address)
-{
-    if (charge->device < 0)
-        return;
-    CUcontext context = NULL;
-    /* Memory of pools belongs to the device and outlives contexts. */
-    if (charge->kind != VGPU_KIND_ASYNC && real.cuCtxGetCurrent != NULL)
-        real.cuCtxGetCurrent(&context);
-    struct allocation allocation = {
-        .address = address,
-        .bytes = charge->bytes,
-        .context = (uint64_t)(uintptr_t)context,
-        .device = (uint16_t)charge->device,
-        .kind = charge->kind,
-    };
-    keep(&allocation);
-}
-
-CUresult charge_settle(const struct charge *charge, CUresult result, const CUdeviceptr *address)
-{
-    if (result == CUDA_SUCCESS)
-        charge_keep(charge, *address);
-    else
-        charge_cancel(charge);
-    return result;
 }
 
 void charge_force(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
@@ -175,18 +187,76 @@ void charge_force(struct charge *charge, int device, uint16_t kind, uint64_t byt
     count(charge, (int64_t)bytes);
 }
 
-bool charge_take(CUdeviceptr address, struct allocation *taken)
+/* ---- charges that live as long as a handle ---- */
+
+/* Of an allocation that stands in no map. */
+static void end(const struct allocation *allocation)
 {
-    return allocation_map_take(address, taken);
+    struct charge_owner *owner = allocation->owner;
+    if (owner != NULL)
+        owner->release(owner, allocation);
+    else
+        charge_cancel(&(struct charge){allocation->device, allocation->kind, allocation->bytes});
 }
 
-void charge_taken(const struct allocation *taken, bool freed)
+/* Puts an entry into the map. What stood at that address was freed in a way nobody told us. */
+static void keep(const struct allocation *allocation)
 {
-    if (taken == NULL)
+    struct allocation displaced = {0};
+    if (!allocation_map_insert(allocation, &displaced))
+        log_line(LOG_ERROR, "out of host memory: %llu bytes stay charged until this process ends",
+                 (unsigned long long)allocation->bytes);
+    if (displaced.address != 0)
+        end(&displaced);
+}
+
+void charge_keep_lasting(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                         struct charge_owner *owner)
+{
+    if (charge->device < 0)
         return;
-    struct charge charge = {taken->device, taken->kind, taken->bytes};
-    if (freed)
-        give_back(&charge);
+    struct allocation allocation = {.address = handle,
+                                    .bytes = charge->bytes,
+                                    .owner = owner,
+                                    .device = (uint16_t)charge->device,
+                                    .kind = charge->kind,
+                                    .space = space};
+    keep(&allocation);
+}
+
+void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle)
+{
+    if (charge->device < 0)
+        return;
+    CUcontext context = NULL;
+    if (real.cuCtxGetCurrent != NULL)
+        real.cuCtxGetCurrent(&context);
+    struct allocation allocation = {.address = handle,
+                                    .bytes = charge->bytes,
+                                    .context = charge_context(context),
+                                    .device = (uint16_t)charge->device,
+                                    .kind = charge->kind,
+                                    .space = space};
+    keep(&allocation);
+}
+
+CUresult charge_settle(const struct charge *charge, CUresult result, enum allocation_space space,
+                       const void *handle)
+{
+    uint64_t made;
+    if (result != CUDA_SUCCESS) {
+        charge_cancel(charge);
+        return result;
+    }
+    memcpy(&made, handle, sizeof made);
+    charge_keep(charge, space, made);
+    return result;
+}
+
+void charge_taken(const struct allocation *taken, bool ended)
+{
+    if (ended)
+        end(taken);
     else
         keep(taken);
 }
@@ -196,6 +266,6 @@ void charge_drop_context(CUcontext context)
     struct allocation taken;
     struct allocation_walk walk = {0};
     while (context != NULL &&
-           allocation_map_take_of_context((uint64_t)(uintptr_t)context, &walk, &taken))
-        charge_taken(&taken, true);
+           allocation_map_take_of_context(charge_context(context), &walk, &taken))
+        end(&taken);
 }

@@ -11,20 +11,13 @@
 #include "charge.h"
 #include "context_cost.h"
 #include "devices.h"
-#include "export.h"
+#include "hook.h"
 #include "log.h"
-#include "real.h"
 #include "region.h"
 #include "throttle.h"
 #include "vgpu/contract.h"
 
 #define MOST_DEVICES 64
-
-#define NEED(symbol) \
-    do { \
-        if (!real_load_cuda() || real.symbol == NULL) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-    } while (0)
 
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct charge primary_charge[MOST_DEVICES]; /* by CUDA device; bytes 0: not charged */
@@ -85,7 +78,7 @@ static bool open_end(struct opening *opening, CUresult result)
         return true;
     }
     uint64_t cost = now > opening->own_bytes_before ? now - opening->own_bytes_before : 0;
-    if (charge_grow(&opening->charge, cost) == CUDA_SUCCESS)
+    if (charge_resize(&opening->charge, cost) == CUDA_SUCCESS)
         return true;
     charge_cancel(&opening->charge);
     return false;
@@ -161,16 +154,14 @@ static CUresult created(struct opening *opening, CUresult result, CUcontext *con
     }
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
         struct allocation allocation = {
-            .address = (uint64_t)(uintptr_t)*context,
+            .address = charge_context(*context),
             .bytes = opening->charge.bytes,
-            .context = (uint64_t)(uintptr_t)*context,
+            .context = charge_context(*context),
             .device = (uint16_t)opening->charge.device,
             .kind = VGPU_KIND_CONTEXT,
+            .space = SPACE_CONTEXT,
         };
-        struct allocation displaced = {0};
-        allocation_map_insert(&allocation, &displaced);
-        if (displaced.address != 0)
-            charge_taken(&displaced, true);
+        charge_taken(&allocation, false);
     }
     return result;
 }

@@ -1,17 +1,8 @@
 /* Hooks of device memory: reserve in the ledger, call the driver, keep the charge or give it back.
  * The twins of the per-thread default stream share their original's body. */
-#include "allocation_map.h"
 #include "charge.h"
-#include "export.h"
-#include "real.h"
+#include "hook.h"
 #include "vgpu/contract.h"
-
-/* In every hook: the driver must be there, or the program could not have found the hook. */
-#define NEED(symbol) \
-    do { \
-        if (!real_load_cuda() || real.symbol == NULL) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-    } while (0)
 
 VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
@@ -20,7 +11,7 @@ VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_settle(&charge, real.cuMemAlloc_v2(address, bytes), address);
+    return charge_settle(&charge, real.cuMemAlloc_v2(address, bytes), SPACE_ADDRESS, address);
 }
 
 VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
@@ -30,7 +21,7 @@ VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsig
     CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), address);
+    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS, address);
 }
 
 VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
@@ -46,11 +37,21 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
         return result;
     result = real.cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
     /* Only the driver knows the pitch; what it adds is reserved now, or the memory goes back. */
-    if (result == CUDA_SUCCESS && charge_grow(&charge, *pitch * height) != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && charge_resize(&charge, *pitch * height) != CUDA_SUCCESS) {
         real.cuMemFree_v2(*address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return charge_settle(&charge, result, address);
+    return charge_settle(&charge, result, SPACE_ADDRESS, address);
+}
+
+static CUresult settle_async(const struct charge *charge, CUresult result,
+                             const CUdeviceptr *address)
+{
+    if (result != CUDA_SUCCESS)
+        charge_cancel(charge);
+    else
+        charge_keep_lasting(charge, SPACE_ADDRESS, *address, NULL);
+    return result;
 }
 
 #define ALLOC_ASYNC(symbol) \
@@ -58,10 +59,10 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
     { \
         NEED(symbol); \
         struct charge charge; \
-        CUresult result = charge_reserve_stream(&charge, stream, bytes); \
+        CUresult result = charge_reserve_stream(&charge, stream, VGPU_KIND_ASYNC, bytes); \
         if (result != CUDA_SUCCESS) \
             return result; \
-        return charge_settle(&charge, real.symbol(address, bytes, stream), address); \
+        return settle_async(&charge, real.symbol(address, bytes, stream), address); \
     }
 
 ALLOC_ASYNC(cuMemAllocAsync)
@@ -73,7 +74,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz)
     { \
         NEED(symbol); \
         struct charge charge; \
-        CUresult result = charge_reserve_stream(&charge, stream, bytes); \
+        CUresult result = charge_reserve_stream(&charge, stream, VGPU_KIND_ASYNC, bytes); \
         if (result != CUDA_SUCCESS) \
             return result; \
         result = real.symbol(address, bytes, pool, stream); \
@@ -82,7 +83,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz)
             real.cuMemFreeAsync(*address, stream); \
             result = CUDA_ERROR_OUT_OF_MEMORY; \
         } \
-        return charge_settle(&charge, result, address); \
+        return settle_async(&charge, result, address); \
     }
 
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
@@ -91,17 +92,17 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
 VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     NEED(cuMemFree_v2);
-    CHARGE_FREE(address, real.cuMemFree_v2(address));
+    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree_v2(address));
 }
 
 VGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     NEED(cuMemFreeAsync);
-    CHARGE_FREE(address, real.cuMemFreeAsync(address, stream));
+    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFreeAsync(address, stream));
 }
 
 VGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     NEED(cuMemFreeAsync_ptsz);
-    CHARGE_FREE(address, real.cuMemFreeAsync_ptsz(address, stream));
+    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFreeAsync_ptsz(address, stream));
 }

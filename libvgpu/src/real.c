@@ -76,7 +76,7 @@ static void fill(void *handle, bool nvml)
 #define CALL(symbol) \
     if (is_nvml_name(#symbol) == nvml) \
         real.symbol = (__typeof__(real.symbol))real_dlsym(handle, #symbol);
-#define EACH(symbol, public_name, since) CALL(symbol)
+#define EACH(symbol) CALL(symbol)
 #include "hooks.def"
 #undef EACH
     REAL_CUDA_CALLS(CALL)

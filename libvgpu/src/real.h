@@ -10,17 +10,21 @@
 #include "vgpu/cuda_api.h"
 #include "vgpu/nvml_api.h"
 
-/* Expands EACH(row) for the rows of hooks.def that are hooked, nothing for PASS. */
-#define ROW_IF_START(...) EACH(__VA_ARGS__)
-#define ROW_IF_LOOKUP(...) EACH(__VA_ARGS__)
-#define ROW_IF_CONTEXT(...) EACH(__VA_ARGS__)
-#define ROW_IF_CHARGED(...) EACH(__VA_ARGS__)
-#define ROW_IF_VIRTUAL(...) EACH(__VA_ARGS__)
-#define ROW_IF_TIMED(...) EACH(__VA_ARGS__)
-#define ROW_IF_SYNC(...) EACH(__VA_ARGS__)
-#define ROW_IF_CAPTURE(...) EACH(__VA_ARGS__)
-#define ROW_IF_PASS(...)
-#define ROW(symbol, public_name, since, policy, words) ROW_IF_##policy(symbol, public_name, since)
+/* Expands EACH(symbol) for the rows of hooks.def that are hooked and for their twins, nothing for
+ * PASS. */
+#define ROW_IF_START(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_LOOKUP(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_CONTEXT(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_CHARGED(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_VIRTUAL(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_TIMED(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_SYNC(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_CAPTURE(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_PASS(symbol, twin)
+#define TWIN_none(symbol)
+#define TWIN_ptsz(symbol) EACH(symbol##_ptsz)
+#define TWIN_ptds(symbol) EACH(symbol##_ptds)
+#define ROW(symbol, public_name, since, policy, twin, words) ROW_IF_##policy(symbol, twin)
 
 /* What we call and do not hook. */
 #define REAL_CUDA_CALLS(CALL) \
@@ -50,7 +54,7 @@
     CALL(nvmlDeviceGetComputeRunningProcesses_v3)
 
 struct real {
-#define EACH(symbol, public_name, since) __typeof__(&symbol) symbol;
+#define EACH(symbol) __typeof__(&symbol) symbol;
 #include "hooks.def"
 #undef EACH
 #define CALL(symbol) __typeof__(&symbol) symbol;
