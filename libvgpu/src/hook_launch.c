@@ -11,6 +11,7 @@
 #include "export.h"
 #include "gate.h"
 #include "lease.h"
+#include "pool.h"
 #include "real.h"
 #include "throttle.h"
 
@@ -168,7 +169,9 @@ LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
         if (!real_load_cuda() || real.symbol == NULL) \
             return CUDA_ERROR_NOT_INITIALIZED; \
         throttle_before_wait(); \
-        return call; \
+        CUresult result = call; \
+        pool_after_wait(); \
+        return result; \
     } while (0)
 
 VGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
