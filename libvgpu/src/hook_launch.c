@@ -10,6 +10,7 @@
 
 #include "export.h"
 #include "gate.h"
+#include "graph_memory.h"
 #include "lease.h"
 #include "pool.h"
 #include "real.h"
@@ -157,7 +158,8 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
 #define LAUNCH_GRAPH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        LAUNCH(symbol, exec, 1, true_stream(stream, per_thread), real.symbol(exec, stream)); \
+        LAUNCH(symbol, exec, 1, true_stream(stream, per_thread), \
+               graph_memory_call(exec, stream, real.symbol)); \
     }
 
 LAUNCH_GRAPH(cuGraphLaunch, 0)

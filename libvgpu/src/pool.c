@@ -129,11 +129,13 @@ static bool reclaim(int device)
     uint64_t given_back_bytes = 0;
     for (struct pool *pool = __atomic_load_n(&records, __ATOMIC_ACQUIRE); pool != NULL;
          pool = pool->next) {
-        if (pool->form != POOL_OF_STREAMS && pool->form != POOL_OF_GRAPHS)
+        /* only those of the device are locked: a launch may hold those of others */
+        if ((pool->form != POOL_OF_STREAMS && pool->form != POOL_OF_GRAPHS) ||
+            pool->device != device)
             continue;
         lock_pool(pool);
         uint64_t before_bytes = pool->charged_bytes;
-        if (pool->device == device && before_bytes > 0) {
+        if (before_bytes > 0) {
             follow_driver(pool);
             if (pool->charged_bytes > used_bytes(pool) && !capture_is_mine()) {
                 trim(pool);
@@ -362,6 +364,11 @@ bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
     }
     unlock_pool(pool);
     return fits;
+}
+
+uint64_t pool_kept_bytes(const struct pool *pool)
+{
+    return __atomic_load_n(&pool->charged_bytes, __ATOMIC_RELAXED) + pool->elsewhere_bytes;
 }
 
 void pool_refresh(struct pool *pool)

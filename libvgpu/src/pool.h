@@ -39,6 +39,9 @@ void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationTyp
 CUresult pool_begin(struct pool *pool, uint64_t bytes);
 bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address);
 
+/* What the driver kept for the pool when it was last asked. */
+uint64_t pool_kept_bytes(const struct pool *pool);
+
 /* Sets the charge to what the driver says now. */
 void pool_refresh(struct pool *pool);
 

@@ -38,9 +38,12 @@
     CALL(cuDeviceGetMemPool) \
     CALL(cuDeviceGetDefaultMemPool) \
     CALL(cuDeviceGetGraphMemAttribute) \
-    CALL(cuDeviceGraphMemTrim) \
     CALL(cuDevicePrimaryCtxGetState) \
     CALL(cuMemPoolGetAttribute) \
+    CALL(cuGraphGetNodes) \
+    CALL(cuGraphNodeGetType) \
+    CALL(cuGraphChildGraphNodeGetGraph) \
+    CALL(cuGraphMemAllocNodeGetParams) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
     CALL(cuCtxPushCurrent_v2) \
