@@ -1,4 +1,4 @@
-"""Memory that several processes of a container hold is charged once, as long as any of them does."""
+"""Memory that processes of a container share is charged once, as long as any of them holds it."""
 
 from collections.abc import Callable
 
