@@ -8,9 +8,7 @@ TABLE = Path(__file__).resolve().parent / "src" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
 
-_ROW = re.compile(
-    r'^ROW\((\w+),\s*"(\w*)",\s*(\d+),\s*(\w+),\s*(none|ptsz|ptds),\s*"([^"]+)"\)$'
-)
+_ROW = re.compile(r'^ROW\((\w+),\s*"(\w*)",\s*(\d+),\s*(\w+),\s*(none|ptsz|ptds),\s*"([^"]+)"\)$')
 
 
 @dataclass(frozen=True, slots=True)
