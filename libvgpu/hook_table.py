@@ -1,4 +1,4 @@
-"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and the README."""
+"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and README."""
 
 import re
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ def exercise(
     return register
 
 
-class Refused(AssertionError):
+class UnexpectedCodeError(AssertionError):
     """A call that should have succeeded gave another code."""
 
 
@@ -101,7 +101,7 @@ class Driver:
         """Calls a function that must succeed."""
         code = self.call(symbol, *arguments)
         if code != 0:
-            raise Refused(f"{symbol} gave {code}")
+            raise UnexpectedCodeError(f"{symbol} gave {code}")
 
     def refuse(self, symbol: str, *arguments: Any) -> None:
         """Calls a function that must find the slice full and leave its bytes as they were."""
