@@ -1,4 +1,4 @@
-"""Exercises of stream capture: what goes into a graph is no launch, and no work of ours is in it."""
+"""Exercises of stream capture: what is captured is no launch, and nothing of ours is captured."""
 
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any
