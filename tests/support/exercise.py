@@ -174,6 +174,8 @@ class Driver:
 
         value, called = run_elsewhere(function, arguments, fds)
         self.called |= called
+        # That process has ended: its bytes return with the next check of anybody's.
+        self._cuda.cuMemGetInfo_v2(*(ctypes.byref(ctypes.c_size_t()) for _ in range(2)))
         return value
 
     def open_context(self) -> None:
