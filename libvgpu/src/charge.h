@@ -18,6 +18,12 @@ struct charge {
     uint64_t bytes;
 };
 
+/* What an allocation takes: the driver gives device memory in steps of 512 bytes. */
+static inline uint64_t charge_rounded(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - 511 ? UINT64_MAX - 511 : (bytes + 511) & ~(uint64_t)511;
+}
+
 /* Reserves `bytes` on `device`. CUDA_SUCCESS (also without a slice), or what the hook returns to
  * its caller: CUDA_ERROR_OUT_OF_MEMORY, counted and said on stderr. Before it refuses, what this
  * process keeps without using it is given back (charge_on_shortage) and the question asked again.

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "capture.h"
+#include "charge.h"
 #include "log.h"
 #include "pool.h"
 #include "real.h"
@@ -41,7 +42,7 @@ static void add(struct graph_need *need, CUdevice ordinal, uint64_t bytes)
         need->each[at].bytes = 0;
         need->count++;
     }
-    need->each[at].bytes += (bytes + 511) / 512 * 512;
+    need->each[at].bytes += charge_rounded(bytes);
 }
 
 static void add_graph(struct graph_need *need, CUgraph graph, int depth);

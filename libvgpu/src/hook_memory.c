@@ -8,7 +8,7 @@ VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     NEED(cuMemAlloc_v2);
     struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, bytes);
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
         return result;
     return charge_settle(&charge, real.cuMemAlloc_v2(address, bytes), SPACE_ADDRESS, address);
@@ -18,7 +18,7 @@ VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsig
 {
     NEED(cuMemAllocManaged);
     struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, bytes);
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
         return result;
     return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS,
@@ -33,12 +33,13 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
     uint64_t least;
     if (__builtin_mul_overflow(width_bytes, height, &least))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, least);
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(least));
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
     /* Only the driver knows the pitch; what it adds is reserved now, or the memory goes back. */
-    if (result == CUDA_SUCCESS && charge_resize(&charge, *pitch * height) != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS &&
+        charge_resize(&charge, charge_rounded(*pitch * height)) != CUDA_SUCCESS) {
         real.cuMemFree_v2(*address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -164,7 +164,7 @@ static void release(struct charge_owner *owner, const struct allocation *allocat
 {
     struct pool *pool = (struct pool *)owner;
     lock_pool(pool);
-    uint64_t bytes = rounded(allocation->bytes, LEAST_GRANULE_BYTES);
+    uint64_t bytes = charge_rounded(allocation->bytes);
     pool->used_bytes -= bytes < pool->used_bytes ? bytes : pool->used_bytes;
     if (pool->form == POOL_DESTROYED)
         settle_destroyed(pool);
@@ -309,7 +309,7 @@ static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charg
 {
     uint64_t used = used_bytes(pool);
     uint64_t spare = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
-    uint64_t wanted = rounded(bytes, LEAST_GRANULE_BYTES);
+    uint64_t wanted = charge_rounded(bytes);
     uint64_t lacking = wanted > spare ? wanted - spare : 0;
     *charge = (struct charge){pool->device, VGPU_KIND_ASYNC, 0};
     if (lacking == 0)
@@ -357,12 +357,12 @@ bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
     } else {
         shrink_charge(pool, reserved);
     }
-    if (fits && address != NULL) {
-        struct charge charge = {pool->device, VGPU_KIND_ASYNC, bytes};
-        pool->used_bytes += rounded(bytes, LEAST_GRANULE_BYTES);
-        charge_keep_lasting(&charge, SPACE_ADDRESS, *address, &pool->owner);
-    }
+    struct charge charge = {pool->device, VGPU_KIND_ASYNC, bytes};
+    if (fits && address != NULL)
+        pool->used_bytes += charge_rounded(bytes);
     unlock_pool(pool);
+    if (fits && address != NULL) /* unlocked: what stood there before may be of this pool, too */
+        charge_keep_lasting(&charge, SPACE_ADDRESS, *address, &pool->owner);
     return fits;
 }
 
@@ -419,12 +419,16 @@ void pool_destroyed(struct pool *pool, bool done)
     unlock_pool(pool);
 }
 
+struct pool *pool_owning(struct charge_owner *owner)
+{
+    return owner != NULL && owner->release == release ? (struct pool *)owner : NULL;
+}
+
 void pool_hand_over(struct pool *pool, uint64_t bytes)
 {
     lock_pool(pool);
     pool->elsewhere_bytes += bytes;
-    uint64_t used = rounded(bytes, LEAST_GRANULE_BYTES);
-    pool->used_bytes -= used < pool->used_bytes ? used : pool->used_bytes;
+    pool->used_bytes -= bytes < pool->used_bytes ? bytes : pool->used_bytes;
     shrink_charge(pool, pool->charged_bytes > bytes ? pool->charged_bytes - bytes : 0);
     unlock_pool(pool);
 }

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "charge.h"
 #include "vgpu/cuda_api.h"
 
 struct pool;
@@ -53,8 +54,11 @@ void pool_after_wait(void);
 struct pool *pool_destroying(CUmemoryPool handle);
 void pool_destroyed(struct pool *pool, bool done);
 
-/* Takes `bytes` out of a pool's charge, for one allocation that is charged elsewhere from now on:
- * they are part of what the driver counts for this pool until pool_took_back. */
+/* The pool that an allocation's owner is; NULL: it is none. */
+struct pool *pool_owning(struct charge_owner *owner);
+
+/* Takes rounded `bytes` out of a pool's charge, for one allocation that is charged elsewhere from
+ * now on: they are part of what the driver counts for this pool until pool_took_back. */
 void pool_hand_over(struct pool *pool, uint64_t bytes);
 void pool_took_back(struct pool *pool, uint64_t bytes);
 

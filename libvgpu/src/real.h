@@ -40,6 +40,7 @@
     CALL(cuDeviceGetGraphMemAttribute) \
     CALL(cuDevicePrimaryCtxGetState) \
     CALL(cuMemPoolGetAttribute) \
+    CALL(cuMemGetAddressRange_v2) \
     CALL(cuGraphGetNodes) \
     CALL(cuGraphNodeGetType) \
     CALL(cuGraphChildGraphNodeGetGraph) \
