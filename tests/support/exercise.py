@@ -174,9 +174,12 @@ class Driver:
 
         value, called = run_elsewhere(function, arguments, fds)
         self.called |= called
-        # That process has ended: its bytes return with the next check of anybody's.
-        self._cuda.cuMemGetInfo_v2(*(ctypes.byref(ctypes.c_size_t()) for _ in range(2)))
+        self.settle()
         return value
+
+    def settle(self) -> None:
+        """Has the ledger look for processes that ended: their bytes return with the next check."""
+        self._cuda.cuMemGetInfo_v2(*(ctypes.byref(ctypes.c_size_t()) for _ in range(2)))
 
     def open_context(self) -> None:
         """Makes device 0's primary context current unless one is, by calls that are not noted."""
