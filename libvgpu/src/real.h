@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "vgpu/cuda_api.h"
+#include "vgpu/cuda_vmm.h"
 #include "vgpu/nvml_api.h"
 
 /* Expands EACH(symbol) for the rows of hooks.def that are hooked and for their twins, nothing for
@@ -39,6 +40,8 @@
     CALL(cuStreamGetCtx) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
+    CALL(cuStreamQuery) \
+    CALL(cuStreamGetId) \
     CALL(cuThreadExchangeStreamCaptureMode) \
     CALL(cuEventCreate) \
     CALL(cuEventDestroy_v2) \

@@ -19,7 +19,7 @@
 
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
-#define CHILD_HANDLERS 4
+#define CHILD_HANDLERS 16
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
 static enum region_state state;
@@ -66,15 +66,15 @@ static void after_fork_in_child(void)
         child_handlers[i]();
 }
 
+/* Modules register from different threads, each under a lock of its own at most. */
 void region_on_child(void (*handler)(void))
 {
     for (int i = 0; i < CHILD_HANDLERS; i++) {
-        if (child_handlers[i] == handler)
+        void (*expected)(void) = NULL;
+        if (__atomic_compare_exchange_n(&child_handlers[i], &expected, handler, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            expected == handler)
             return;
-        if (child_handlers[i] == NULL) {
-            child_handlers[i] = handler;
-            return;
-        }
     }
 }
 
