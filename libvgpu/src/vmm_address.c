@@ -40,7 +40,7 @@ static void unwatch(struct vmm_ending *ending, const struct vmm_call *call)
     vmm_ranges_at(own)->record = NULL;
     watcher.uses--;
     vmm_ranges_sweep(own, own + 1);
-    uint64_t from = vmm_ranges_first_reaching(&call->place);
+    uint64_t from = vmm_ranges_first_reaching(call->place.address);
     uint64_t at = from;
     for (struct vmm_range *range; (range = next_mapping(&call->place, &at)) != NULL; at++)
         if (range->is_gone && !vmm_is_watched(&range->place))
@@ -69,12 +69,12 @@ static void refer(struct vmm_ending *ending, struct vmm_call *call, uint64_t han
     struct vmm_record *known = vmm_records_find(handle);
     struct vmm_record *last = NULL;
     bool is_known = false;
-    uint64_t from = vmm_ranges_first_reaching(&call->place);
+    uint64_t from = vmm_ranges_first_reaching(call->place.address);
     uint64_t at = from;
     for (const struct vmm_range *range; (range = next_mapping(&call->place, &at)) != NULL; at++) {
         last = range->record;
-        is_known = is_known || (known != NULL &&
-                                (known == last || known->holds == last || last->holds == known));
+        if (known != NULL && (known == last || known->holds == last))
+            is_known = true;
     }
     if (known != NULL)
         known->references++;
@@ -195,7 +195,7 @@ bool vmm_bind_address_begin(struct vmm_call *call, uint64_t object, uint64_t off
 /* Without room for a range the memory is kept for good, as if it were never unbound. */
 static void bind_mapped(const struct vmm_call *call)
 {
-    uint64_t at = vmm_ranges_first_reaching(&call->place);
+    uint64_t at = vmm_ranges_first_reaching(call->place.address);
     for (const struct vmm_range *mapping; (mapping = next_mapping(&call->place, &at)) != NULL;
          at++) {
         struct vmm_range range = {.place = call->bound, .record = mapping->record};

@@ -96,15 +96,19 @@ void vmm_unuse(struct vmm_ending *ending, struct vmm_record *record)
     vmm_check(ending, record);
 }
 
-/* A record that has the number already has ended for the driver; calls under way that use it may
- * have met either memory, so it keeps the new record as long as they, or what they made, are there.
- * It can keep one: should it keep another already, the new record is never let go. */
+/* A record that has the number already has ended for the driver: every reference to it is being
+ * given back. (Where that is not so, threads release what others have not been told of yet; which
+ * of the two is the older one nobody can say, and the one found here is never let go.) Calls under
+ * way that use it may have met either memory, so it keeps the new record as long as they, or what
+ * they made, are there. It can keep one: should it keep another already, the new record is never
+ * let go. */
 void vmm_name(struct vmm_ending *ending, struct vmm_record *record, uint64_t handle)
 {
     struct vmm_record *former = vmm_records_find(handle);
     if (former != NULL) {
+        bool has_ended = former->references <= former->releasing && !former->is_doubtful;
         vmm_records_unlist(former);
-        former->references = former->is_doubtful ? VMM_ENDLESS : 0;
+        former->references = has_ended ? 0 : VMM_ENDLESS;
         if (former->uses > 0) {
             record->uses++;
             if (former->holds == NULL)

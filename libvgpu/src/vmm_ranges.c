@@ -71,10 +71,10 @@ struct vmm_range *vmm_ranges_at(uint64_t index)
     return index < count ? &ranges[index] : NULL;
 }
 
-uint64_t vmm_ranges_first_reaching(const struct vmm_place *place)
+uint64_t vmm_ranges_first_reaching(uint64_t address)
 {
-    struct vmm_place from = *place;
-    from.address = place->address > longest_bytes ? place->address - longest_bytes : 0;
+    struct vmm_place from = {.kind = VMM_MAPPING};
+    from.address = address > longest_bytes ? address - longest_bytes : 0;
     return vmm_ranges_first(&from);
 }
 

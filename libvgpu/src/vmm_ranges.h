@@ -46,8 +46,8 @@ bool vmm_ranges_add(const struct vmm_range *range);
 uint64_t vmm_ranges_first(const struct vmm_place *place);
 struct vmm_range *vmm_ranges_at(uint64_t index);
 
-/* The first range that may reach into `place`: those between are too short or too far before. */
-uint64_t vmm_ranges_first_reaching(const struct vmm_place *place);
+/* The first mapping that may reach to `address`: those before it are too short or too far away. */
+uint64_t vmm_ranges_first_reaching(uint64_t address);
 
 /* Closes the gaps of the ranges from `from` to before `end` whose record is NULL. */
 void vmm_ranges_sweep(uint64_t from, uint64_t end);
