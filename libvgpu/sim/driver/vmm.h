@@ -45,6 +45,9 @@ struct physical *physical_find_locked(CUmemGenericAllocationHandle handle);
 struct physical *physical_make_locked(struct driver_device *device, uint64_t bytes,
                                       const CUmemAllocationProp *properties,
                                       struct share_file *file);
+/* Makes, or finds, the piece whose file another process exported; one reference more. */
+CUresult physical_import_locked(int descriptor, struct driver_device *device,
+                                const struct share_record *record, struct physical **physical);
 void physical_unshare_locked(struct physical *physical); /* vmm_share.c */
 /* Frees a piece that has neither reference nor mapping left. */
 void physical_drop_locked(struct physical *physical);
