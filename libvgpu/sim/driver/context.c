@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "array_mapping.h"
+#include "external.h"
 
 static CUresult attach_failure(int error)
 {
@@ -82,6 +83,7 @@ static void end_context(struct CUctx_st *context)
         caller_close(context->per_thread.caller);
     array_mappings_end_context(context);
     memory_free_context(context);
+    external_end_context(context);
     context_limits_end(context);
     sim_client_release(context->device->device, context->device->identity->profile.context_bytes);
     __atomic_store_n(&context->ending, false, __ATOMIC_RELEASE);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "array_mapping.h"
+#include "external.h"
 
 static uint64_t halved(uint64_t extent, unsigned int level)
 {
@@ -56,15 +57,10 @@ static CUresult map_later(struct CUmipmappedArray_st *mipmap)
     return mappings ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult take_memory(struct CUmipmappedArray_st *mipmap)
+/* Spreads the levels over an allocation. */
+static void put_at(struct CUmipmappedArray_st *mipmap, CUdeviceptr address)
 {
-    CUdeviceptr address;
     struct allocation found;
-    CUresult result =
-        memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
-                        ALLOCATION_ARRAY, &address);
-    if (result != CUDA_SUCCESS)
-        return result;
     memory_find(address, 1, &found);
     for (unsigned int i = 0; i < mipmap->level_count; i++) {
         struct CUarray_st *level = &mipmap->levels[i];
@@ -72,16 +68,14 @@ static CUresult take_memory(struct CUmipmappedArray_st *mipmap)
         level->allocation_id = found.id;
         address += level->bytes;
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form,
-                                unsigned int level_count)
+/* Makes one without memory. */
+static CUresult prepare(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int level_count,
+                        struct CUmipmappedArray_st **made)
 {
     struct CUctx_st *context;
     CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS && (!handle || !form))
-        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         result = array_check_form(form, true);
     if (result == CUDA_SUCCESS)
@@ -98,12 +92,58 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     mipmap->form = *form;
     mipmap->level_count = level_count;
     lay_out(mipmap);
-    result = array_maps_later(form) ? map_later(mipmap) : take_memory(mipmap);
+    *made = mipmap;
+    return CUDA_SUCCESS;
+}
+
+/* Gives it to the program, or frees it. */
+static CUresult finish(CUresult result, struct CUmipmappedArray_st *mipmap,
+                       CUmipmappedArray *handle)
+{
     if (result == CUDA_SUCCESS)
         *handle = mipmap;
     else
         free(mipmap);
     return result;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form,
+                                unsigned int level_count)
+{
+    struct CUmipmappedArray_st *mipmap;
+    DRIVER_CHECK();
+    CUresult result =
+        handle && form ? prepare(form, level_count, &mipmap) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (array_maps_later(form))
+        return finish(map_later(mipmap), mipmap, handle);
+    CUdeviceptr address;
+    result = memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
+                             ALLOCATION_ARRAY, &address);
+    if (result == CUDA_SUCCESS)
+        put_at(mipmap, address);
+    return finish(result, mipmap, handle);
+}
+
+CUresult cuExternalMemoryGetMappedMipmappedArray(
+    CUmipmappedArray *handle, CUexternalMemory memory,
+    const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *description)
+{
+    struct CUmipmappedArray_st *mipmap;
+    DRIVER_CHECK();
+    if (!handle || !description || array_maps_later(&description->arrayDesc))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = prepare(&description->arrayDesc, description->numLevels, &mipmap);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUdeviceptr address;
+    result =
+        external_map(memory, description->offset, array_cost(mipmap->levels, mipmap->level_count),
+                     ALLOCATION_ARRAY, &address);
+    if (result == CUDA_SUCCESS)
+        put_at(mipmap, address);
+    return finish(result, mipmap, handle);
 }
 
 CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap)
