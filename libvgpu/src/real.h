@@ -52,6 +52,8 @@
     CALL(cuStreamGetCtx) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
+    CALL(cuStreamQuery) \
+    CALL(cuStreamGetId) \
     CALL(cuThreadExchangeStreamCaptureMode) \
     CALL(cuEventCreate) \
     CALL(cuEventDestroy_v2) \
