@@ -224,6 +224,12 @@ void charge_keep_lasting(const struct charge *charge, enum allocation_space spac
 
 void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle)
 {
+    charge_keep_owned(charge, space, handle, NULL);
+}
+
+void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                       struct charge_owner *owner)
+{
     if (charge->device < 0)
         return;
     CUcontext context = NULL;
@@ -232,6 +238,7 @@ void charge_keep(const struct charge *charge, enum allocation_space space, uint6
     struct allocation allocation = {.address = handle,
                                     .bytes = charge->bytes,
                                     .context = charge_context(context),
+                                    .owner = owner,
                                     .device = (uint16_t)charge->device,
                                     .kind = charge->kind,
                                     .space = space};

@@ -71,6 +71,10 @@ void charge_keep(const struct charge *charge, enum allocation_space space, uint6
 void charge_keep_lasting(const struct charge *charge, enum allocation_space space, uint64_t handle,
                          struct charge_owner *owner);
 
+/* As charge_keep, with an owner or NULL. */
+void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                       struct charge_owner *owner);
+
 /* charge_keep or charge_cancel by the driver's `result`, which it returns. `handle` points to the
  * new handle, of eight bytes. */
 CUresult charge_settle(const struct charge *charge, CUresult result, enum allocation_space space,

@@ -38,6 +38,10 @@ static void share(CUdeviceptr address, const void *handle, size_t handle_bytes)
         struct charge charge = {.device = found.device, .kind = found.kind, .bytes = bytes};
         shared_key_of_bytes(key, handle, handle_bytes);
         struct charge_owner *owner = shared_export(&charge, key, parent);
+        if (owner != NULL && parent != NULL)
+            pool_hand_over(parent, bytes);
+        else if (owner != NULL)
+            charge_cancel(&charge);
         if (owner != NULL)
             found.owner = owner;
     }

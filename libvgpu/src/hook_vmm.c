@@ -39,7 +39,7 @@ VGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
         return real.cuMemCreate(handle, bytes, properties, flags);
     CUmemAllocationProp wanted = *properties;
     CUmemGenericAllocationHandle made = 0;
-    struct charge charge = {CHARGE_NONE, VGPU_KIND_VMM, bytes};
+    struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_VMM, .bytes = bytes};
     int device = device_of(&wanted.location);
     if (device != DEVICE_UNKNOWN &&
         charge_reserve(&charge, device, VGPU_KIND_VMM, bytes) != CUDA_SUCCESS)
@@ -82,6 +82,21 @@ VGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     return result;
 }
 
+/* An imported piece of unknown size is charged by what is mapped of it; false: that does not fit.
+ */
+static bool charge_import(CUmemGenericAllocationHandle handle, uint64_t bytes)
+{
+    struct charge known, more;
+    struct charge_owner *owner;
+    if (!vmm_find(handle, &known, &owner) || owner != NULL || known.bytes >= bytes)
+        return true;
+    if (charge_reserve(&more, known.device, VGPU_KIND_VMM, bytes - known.bytes) != CUDA_SUCCESS)
+        return false;
+    if (!vmm_add_charge(handle, known.bytes, more.bytes))
+        charge_cancel(&more); /* another thread was first */
+    return true;
+}
+
 VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -89,6 +104,8 @@ VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     if (region_open() == REGION_NONE)
         return real.cuMemMap(address, bytes, offset, handle, flags);
     struct vmm_call call;
+    if (!charge_import(handle, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (!vmm_use_begin(&call, (struct vmm_place){VMM_MAPPING, 0, address, bytes}, handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = real.cuMemMap(address, bytes, offset, handle, flags);

@@ -41,6 +41,7 @@
     CALL(cuDevicePrimaryCtxGetState) \
     CALL(cuMemPoolGetAttribute) \
     CALL(cuMemGetAddressRange_v2) \
+    CALL(cuMemGetAllocationPropertiesFromHandle) \
     CALL(cuGraphGetNodes) \
     CALL(cuGraphNodeGetType) \
     CALL(cuGraphChildGraphNodeGetGraph) \

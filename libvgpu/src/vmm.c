@@ -127,6 +127,30 @@ bool vmm_hand_back(uint64_t handle, struct charge_owner *owner)
     return can;
 }
 
+bool vmm_find(uint64_t handle, struct charge *charge, struct charge_owner **owner)
+{
+    struct vmm_ending ending = vmm_enter();
+    struct vmm_record *record = vmm_records_find(handle);
+    bool is_charged = record != NULL && record->charge.device >= 0;
+    if (is_charged) {
+        *charge = record->charge;
+        *owner = record->owner;
+    }
+    vmm_leave(&ending);
+    return is_charged;
+}
+
+bool vmm_add_charge(uint64_t handle, uint64_t from, uint64_t bytes)
+{
+    struct vmm_ending ending = vmm_enter();
+    struct vmm_record *record = vmm_records_find(handle);
+    bool can = record != NULL && record->owner == NULL && record->charge.bytes == from;
+    if (can)
+        record->charge.bytes += bytes;
+    vmm_leave(&ending);
+    return can;
+}
+
 /* Were all its references being given back, the driver might have made a new piece of memory under
  * the number of an old one: that counts as new, though the bytes may then be charged twice. */
 bool vmm_adopt(uint64_t handle, const struct charge *charge, struct charge_owner *owner)

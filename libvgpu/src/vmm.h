@@ -100,6 +100,12 @@ bool vmm_hand_over(uint64_t handle, struct charge_owner *owner, uint64_t *bytes,
 /* Makes it this process's own charge again; false: it is no longer that owner's. */
 bool vmm_hand_back(uint64_t handle, struct charge_owner *owner);
 
+/* What a handle's memory is charged, and its owner or NULL. False: unknown, or not charged. */
+bool vmm_find(uint64_t handle, struct charge *charge, struct charge_owner **owner);
+
+/* Adds to this process's own charge of a handle, if that is still `from` bytes. */
+bool vmm_add_charge(uint64_t handle, uint64_t from, uint64_t bytes);
+
 /* An imported handle, with one reference and an owner or NULL. False: it stands for memory that has
  * a record here already; that has one reference more now, and the charge is not needed. */
 bool vmm_adopt(uint64_t handle, const struct charge *charge, struct charge_owner *owner);
