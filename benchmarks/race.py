@@ -31,7 +31,7 @@ STEP_BYTES = 512
 CONTEXT_BYTES = 2 * MIB
 STAND_STILL_SECONDS = 30.0
 _PROFILE = "h100-80g"
-_HEADER = struct.Struct("=III")
+_HEADER = struct.Struct("=II")
 _HEADER_BYTES = 128
 _SEAT = struct.Struct("=QQQQII64s24x")
 _SEATS = 128
@@ -133,7 +133,7 @@ class Race:
         return (*fields[:4], bool(fields[4]))
 
     def _order(self, *, pause: bool, stop: bool = False) -> None:
-        _HEADER.pack_into(self.board, 0, pause, stop, _SEATS)
+        _HEADER.pack_into(self.board, 0, pause, stop)
 
     def _ask(self, line: str) -> list[int]:
         assert self.probe.stdin

@@ -34,7 +34,7 @@ void race_publish(const CUipcMemHandle *handle)
 
 bool race_look_at(unsigned int other, CUipcMemHandle *handle)
 {
-    struct race_seat *peer = &board->seats[other % board->seat_count];
+    struct race_seat *peer = &board->seats[other % RACE_SEATS];
     uint32_t number = atomic_load(&peer->handle_number);
     memcpy(handle, &peer->handle, sizeof *handle);
     return peer != seat && number != 0 && number == atomic_load(&peer->handle_number);

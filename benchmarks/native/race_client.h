@@ -33,8 +33,7 @@ _Static_assert(sizeof(struct race_seat) == 128, "the board is read by Python");
 struct race_board {
     _Atomic uint32_t pause;
     _Atomic uint32_t stop;
-    uint32_t seat_count;
-    uint8_t reserved[116];
+    uint8_t reserved[120];
     struct race_seat seats[RACE_SEATS];
 };
 
