@@ -25,12 +25,13 @@ def text(characters: Any) -> str:
 
 def read_profile(source: Any) -> Profile:
     """Returns what a GPU of a machine really is, which need not be one of the named profiles."""
+    same: dict[str, Any] = {field: int(getattr(source, field)) for field in _SAME_FIELDS}
     return Profile(
         name=text(source.name),
         product=text(source.product),
         compute_capability=(source.compute_major, source.compute_minor),
         pci_device_id=source.pci_device_id >> 16,
-        **{field: int(getattr(source, field)) for field in _SAME_FIELDS},
+        **same,
     )
 
 
