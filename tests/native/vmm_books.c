@@ -365,9 +365,9 @@ static void a_tile_stays_until_its_stream_is_done_or_its_array_ends(void)
     CHARGED(PIECE + 7);
     vmm_stream_done(5, vmm_now());
     CHARGED(7);
-    vmm_array_ended(4001, vmm_now());
+    vmm_array_ended(4001);
     CHARGED(7);
-    vmm_array_ended(4000, vmm_now());
+    vmm_array_ended(4000);
     CHARGED(0);
 }
 
