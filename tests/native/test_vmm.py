@@ -10,10 +10,19 @@ from support import ROOT, Compile
 
 PURE = tuple(
     f"libvgpu/src/{name}.c"
-    for name in ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles")
+    for name in [
+        "vmm",
+        "vmm_books",
+        "vmm_records",
+        "vmm_ranges",
+        "vmm_address",
+        "vmm_tiles",
+        "sparse_array",
+        "allocation_map",
+    ]
 )
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native/vmm_books.c").read_text(), re.M)
-ROUNDS, SEEDS = (1500, 12) if os.environ.get("VGPU_LONG") == "1" else (150, 2)
+ROUNDS, SEEDS = (1500, 6) if os.environ.get("VGPU_LONG") == "1" else (100, 1)
 SECONDS = 100
 
 
