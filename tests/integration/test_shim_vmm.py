@@ -18,7 +18,7 @@ from support.vmm_programs import VMM
 
 SliceOf = Callable[..., Slice]
 GIB, MIB = 1 << 30, 1 << 20
-ROUNDS, SEEDS = (60, 6) if os.environ.get("VGPU_LONG") == "1" else (12, 1)
+ROUNDS, SEEDS = (40, 4) if os.environ.get("VGPU_LONG") == "1" else (12, 1)
 STRESS_BYTES = 128 * MIB
 SECONDS = 60
 
