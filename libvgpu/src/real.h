@@ -8,6 +8,8 @@
 #include <stddef.h>
 
 #include "vgpu/cuda_api.h"
+#include "vgpu/cuda_array.h"
+#include "vgpu/cuda_calls.h"
 #include "vgpu/nvml_api.h"
 
 /* Expands EACH(symbol) for the rows of hooks.def that are hooked and for their twins, nothing for
@@ -28,12 +30,17 @@
 
 /* What we call and do not hook. */
 #define REAL_CUDA_CALLS(CALL) \
+    CALL(cuDeviceGetAttribute) \
     CALL(cuDeviceGetCount) \
     CALL(cuDeviceGetUuid) \
     CALL(cuDeviceGetUuid_v2) \
     CALL(cuDevicePrimaryCtxGetState) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
+    CALL(cuCtxGetLimit) \
+    CALL(cuCtxFromGreenCtx) \
+    CALL(cuArrayGetMemoryRequirements) \
+    CALL(cuMipmappedArrayGetMemoryRequirements) \
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
