@@ -113,6 +113,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         IS(IPC_EVENT_SUPPORTED, 1)
         IS(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1)
         /* arrays and textures */
+        IS(SPARSE_CUDA_ARRAY_SUPPORTED, 1)
+        IS(DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 1)
         IS(TEXTURE_ALIGNMENT, 512)
         IS(TEXTURE_PITCH_ALIGNMENT, 32)
         IS(SURFACE_ALIGNMENT, 512)
@@ -158,8 +160,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         IS(MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH, 32768)
         IS(MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046)
 #undef IS
-    default: /* No: unified function pointers, HMM, RDMA, fabric, multicast, tensor maps, sparse and
-              * deferred arrays, compression, timeline semaphores, remote flushes, graphics */
+    default: /* No: unified function pointers, HMM, RDMA, fabric, multicast, tensor maps,
+              * compression, timeline semaphores, remote flushes, graphics */
         *value = 0;
         return CUDA_SUCCESS;
     }

@@ -13,8 +13,8 @@ enum allocation_kind {
     ALLOCATION_DEVICE,
     ALLOCATION_MANAGED,
     ALLOCATION_POOL,
-    ALLOCATION_ARRAY, /* behind a CUDA array, whose users never see the address */
-    ALLOCATION_OWN,   /* a module's variable, or a buffer of a context: not the program's to free */
+    ALLOCATION_ARRAY,       /* behind a CUDA array, whose users never see the address */
+    ALLOCATION_OWN,         /* a module's variable: not the program's to free */
     ALLOCATION_OWN_MANAGED, /* a managed variable */
     ALLOCATION_HOST,
     ALLOCATION_REGISTERED,

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "array.h"
+#include "array_mapping.h"
 
 static uint64_t halved(uint64_t extent, unsigned int level)
 {
@@ -36,27 +36,40 @@ static unsigned int clamp_levels(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned i
     return wanted < 1 ? 1 : wanted > most ? most : wanted;
 }
 
-static CUresult allocate(struct CUmipmappedArray_st *mipmap)
+static void lay_out(struct CUmipmappedArray_st *mipmap)
 {
-    uint64_t bytes = 0;
     for (unsigned int i = 0; i < mipmap->level_count; i++) {
+        struct CUarray_st *level = &mipmap->levels[i];
         CUDA_ARRAY3D_DESCRIPTOR form = form_of_level(&mipmap->form, i);
-        array_lay_out(&mipmap->levels[i], &form);
-        bytes += mipmap->levels[i].bytes;
+        array_lay_out(level, &form);
+        level->magic = MAGIC_ARRAY;
+        level->context = mipmap->context;
+        level->level = true;
     }
+}
+
+static CUresult map_later(struct CUmipmappedArray_st *mipmap)
+{
+    struct array_mappings *mappings = array_mappings_make(mipmap->context);
+    for (unsigned int i = 0; i < mipmap->level_count; i++)
+        mipmap->levels[i].mappings = mappings;
+    return mappings ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult take_memory(struct CUmipmappedArray_st *mipmap)
+{
     CUdeviceptr address;
     struct allocation found;
-    CUresult result = memory_allocate(mipmap->context, bytes, ALLOCATION_ARRAY, &address);
+    CUresult result =
+        memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
+                        ALLOCATION_ARRAY, &address);
     if (result != CUDA_SUCCESS)
         return result;
     memory_find(address, 1, &found);
     for (unsigned int i = 0; i < mipmap->level_count; i++) {
         struct CUarray_st *level = &mipmap->levels[i];
-        level->magic = MAGIC_ARRAY;
-        level->context = mipmap->context;
         level->address = address;
         level->allocation_id = found.id;
-        level->level = true;
         address += level->bytes;
     }
     return CUDA_SUCCESS;
@@ -84,7 +97,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     mipmap->context = context;
     mipmap->form = *form;
     mipmap->level_count = level_count;
-    result = allocate(mipmap);
+    lay_out(mipmap);
+    result = array_maps_later(form) ? map_later(mipmap) : take_memory(mipmap);
     if (result == CUDA_SUCCESS)
         *handle = mipmap;
     else
@@ -128,32 +142,13 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
     if (result != CUDA_SUCCESS)
         return result;
     result = mipmap_check(mipmap);
-    if (result == CUDA_SUCCESS)
+    if (mipmap->levels[0].mappings)
+        array_mappings_end(mipmap->levels[0].mappings);
+    else if (result == CUDA_SUCCESS)
         memory_forget(mipmap->levels[0].address);
     for (unsigned int i = 0; i < mipmap->level_count; i++)
         mipmap->levels[i].magic = 0;
     mipmap->magic = 0;
     free(mipmap);
     return result;
-}
-
-/* As for arrays: there are no sparse ones and none whose memory is mapped in later. */
-
-CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
-                                             CUmipmappedArray mipmap)
-{
-    DRIVER_CHECK();
-    (void)properties;
-    (void)mipmap;
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements,
-                                               CUmipmappedArray mipmap, CUdevice device)
-{
-    DRIVER_CHECK();
-    (void)requirements;
-    (void)mipmap;
-    (void)device;
-    return CUDA_ERROR_INVALID_VALUE;
 }

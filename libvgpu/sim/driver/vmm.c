@@ -87,7 +87,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties,
         ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC))
         return CUDA_ERROR_INVALID_VALUE; /* those of another system */
     if (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC ||
-        properties->allocFlags.compressionType || properties->allocFlags.usage)
+        properties->allocFlags.compressionType ||
+        properties->allocFlags.usage & ~CU_MEM_CREATE_USAGE_TILE_POOL)
         return CUDA_ERROR_NOT_SUPPORTED;
     switch (properties->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
