@@ -101,7 +101,7 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     NEED(cuGreenCtxDestroy);
     CUcontext inner = NULL;
-    if (region_open() != REGION_NONE)
+    if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);
     throttle_forget_context(inner);
     contexts_lock();

@@ -1,9 +1,13 @@
 #include "opening.h"
 
+#include <time.h>
+
 #include "devices.h"
 #include "log.h"
 #include "region.h"
 #include "vgpu/contract.h"
+
+#define SETTLE_NS 2000000
 
 static uint64_t counted(const uint64_t *counter)
 {
@@ -35,6 +39,34 @@ CUresult opening_begin(struct opening *opening, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* Whether no other thread of this process took or gave back memory since opening_begin. */
+static bool is_alone(const struct opening *opening)
+{
+    const struct vgpu_usage_slot_device *own = region_counters((uint32_t)opening->charge.device);
+    return counted(&own->count) == opening->charge_count;
+}
+
+/* Whether what this process holds is still `own_bytes` after a pause: a thread that was between the
+ * driver's freeing and ours when it was measured has come to its end. */
+static bool stays(const struct opening *opening, uint64_t own_bytes)
+{
+    nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
+    struct context_cost_sample again = context_cost_sample((uint32_t)opening->charge.device);
+    return again.is_own_known && again.own_bytes == own_bytes && is_alone(opening);
+}
+
+/* From the growth of what this process holds, which other threads may have a part in. */
+static uint64_t judged_bytes(const struct opening *opening, uint64_t growth, uint64_t own_bytes)
+{
+    uint64_t reserved = opening->charge.bytes;
+    if (!is_alone(opening))
+        return opening->is_known ? reserved : growth;
+    if (!opening->is_first) /* less is believed only when it lasts; green ones do cost less */
+        return growth >= reserved || stays(opening, own_bytes) ? growth : reserved;
+    context_cost_keep((uint32_t)opening->charge.device, growth);
+    return growth;
+}
+
 /* What the context costs, as well as it can be told. */
 static uint64_t measured_bytes(const struct opening *opening)
 {
@@ -47,16 +79,8 @@ static uint64_t measured_bytes(const struct opening *opening)
         context_cost_estimate(device, &bytes))
         return bytes;
     struct context_cost_sample after = context_cost_sample(device);
-    if (context_cost_own_growth(&opening->before, &after, &bytes)) {
-        /* Other threads allocated meanwhile: what they did is in the growth too. (What a thread is
-         * freeing just now would be as well; the host's own measuring finds that.) */
-        bool is_alone = counted(&region_counters(device)->count) == opening->charge_count;
-        if (!is_alone && opening->is_known)
-            return reserved;
-        if (is_alone && opening->is_first)
-            context_cost_keep(device, bytes); /* a further context may cost less */
-        return bytes;
-    }
+    if (context_cost_own_growth(&opening->before, &after, &bytes))
+        return judged_bytes(opening, bytes, after.own_bytes);
     if (opening->is_known)
         return reserved;
     if (!after.is_gpu_known || !opening->before.is_gpu_known) {

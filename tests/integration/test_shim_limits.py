@@ -14,7 +14,8 @@ STACK_BYTES = 4096
 START = """
 from support.cuda_client import *
 L = driver.CUlimit
-STACK, PRINTF, HEAP = L.CU_LIMIT_STACK_SIZE, L.CU_LIMIT_PRINTF_FIFO_SIZE, L.CU_LIMIT_MALLOC_HEAP_SIZE
+STACK, PRINTF = L.CU_LIMIT_STACK_SIZE, L.CU_LIMIT_PRINTF_FIFO_SIZE
+HEAP = L.CU_LIMIT_MALLOC_HEAP_SIZE
 MIB = 1 << 20
 def limit(which): return check(driver.cuCtxGetLimit(which))
 def set_limit(which, bytes): return int(driver.cuCtxSetLimit(which, bytes)[0])
