@@ -15,6 +15,7 @@ from support.walk import assert_exact, look_at, walk
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
+CONTEXT_COUNT = 120
 PROCESS_LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 
 OPEN = """
@@ -159,30 +160,24 @@ def test_a_stranger_with_our_pid_is_not_taken_for_us(
 
 
 def test_threads_that_allocate_meanwhile_never_make_a_context_cheaper(
-    costly_machine: Machine, slice_of: SliceOf
+    costly_machine: Machine, slice_of: SliceOf, compile_program: Compile
 ) -> None:
     part = slice_of(costly_machine, memory_bytes=70 * GIB)
-    code = """
-import ctypes, threading
+    library = compile_program("shim_context_threads.c", flags=("-shared", "-fPIC"))
+    code = f"""
+import ctypes, sys
 from support.cuda_client import *
-primary, old, stop = open_context(), ctypes.CDLL("libcuda.so.1"), False
-def churn():
-    address = ctypes.c_uint64()
-    old.cuCtxSetCurrent(ctypes.c_void_p(int(primary)))
-    while not stop:
-        old.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 24))
-        old.cuMemFree_v2(address)
-threads = [threading.Thread(target=churn, daemon=True) for _ in range(2)]
-for thread in threads: thread.start()
-for _ in range(40):
+primary = open_context()
+threads = ctypes.CDLL(sys.argv[1])  # which needs the driver loaded
+threads.start_churn(ctypes.c_void_p(int(primary)), 2)
+for _ in range({CONTEXT_COUNT}):
     check(driver.cuCtxCreate(None, 0, 0)); check(driver.cuCtxPopCurrent())
-stop = True
-for thread in threads: thread.join()
+threads.stop_churn()
 look("quiet")
 """
 
-    looks, _ = walk(part, code)
+    looks, _ = walk(part, code, str(library))
 
-    assert (
-        looks["quiet"].charged_bytes >= looks["quiet"].taken_bytes == 41 * cost_of(costly_machine)
-    )
+    quiet = looks["quiet"]
+    assert quiet.taken_bytes == (1 + CONTEXT_COUNT) * cost_of(costly_machine)
+    assert quiet.charged_bytes >= quiet.taken_bytes

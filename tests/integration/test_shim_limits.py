@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
+from libvgpu.sim.faults import CallFaults
+from support import Compile
 from support.slices import Slice
 from support.walk import assert_exact, walk
 
@@ -10,6 +12,7 @@ SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 STACK_BYTES = 4096
+CALL_NS = 100_000
 
 START = """
 from support.cuda_client import *
@@ -123,26 +126,21 @@ check(driver.cuDevicePrimaryCtxRelease(0)); look("released")
 
 
 def test_threads_that_set_one_limit_at_once_leave_exact_books(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, slice_of: SliceOf, compile_program: Compile
 ) -> None:
     part = slice_of(machine, memory_bytes=1 * GIB)
+    machine.set_call_faults(CallFaults(delay_ns=CALL_NS))  # so that threads meet inside
+    library = compile_program("shim_context_threads.c", flags=("-shared", "-fPIC"))
     code = """
-import random, threading
-def set_some(seed):
-    dice = random.Random(seed)
-    check(driver.cuCtxSetCurrent(context))
-    for _ in range(300):
-        which = dice.choice((HEAP, PRINTF))
-        set_limit(which, default[which] + dice.randrange(-2, 700) * MIB)
-for round in range(3):
-    threads = [threading.Thread(target=set_some, args=(10 * round + i,)) for i in range(4)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
+import ctypes, sys
+threads = ctypes.CDLL(sys.argv[1])
+for round in range(100):
+    threads.set_limits(ctypes.c_void_p(int(context)), 4, 2)
     look(f"round_{round}")
 set_limit(HEAP, 1); set_limit(PRINTF, 1); look("none")
 """
 
-    looks, _ = walk(part, START + code)
+    looks, _ = walk(part, START + code, str(library))
 
     assert_exact(looks)
     assert looks["none"].charged_bytes == 0
