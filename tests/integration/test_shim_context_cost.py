@@ -42,7 +42,7 @@ def cost_of(machine: Machine) -> int:
     return machine.devices[0].profile.context_bytes
 
 
-@pytest.mark.parametrize("told_mib", [0, 1, 100, 600, 1000])
+@pytest.mark.parametrize("told_mib", [0, 1, 1000])
 def test_whatever_the_host_estimates_the_context_is_charged_what_it_costs(
     costly_machine: Machine, slice_of: SliceOf, told_mib: int
 ) -> None:
