@@ -53,6 +53,35 @@ VGPU_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return result;
 }
 
+/* The forms of CUDA 3 and before say at most what 32 bits hold, as the driver does. */
+static unsigned int narrow(uint64_t bytes)
+{
+    return bytes > UINT32_MAX ? UINT32_MAX : (unsigned int)bytes;
+}
+
+VGPU_EXPORT CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes)
+{
+    if (!real_load_cuda() || real.cuMemGetInfo == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuMemGetInfo(free_bytes, total_bytes);
+    if (result != CUDA_SUCCESS || region_open() != REGION_MAPPED)
+        return result;
+    struct view view = view_of(devices_current(), *free_bytes);
+    *free_bytes = narrow(view.free_bytes);
+    *total_bytes = narrow(view.total_bytes);
+    return CUDA_SUCCESS;
+}
+
+VGPU_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
+    if (!real_load_cuda() || real.cuDeviceTotalMem == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuDeviceTotalMem(bytes, device);
+    if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)
+        *bytes = narrow(view_of(devices_find(device), 0).total_bytes);
+    return result;
+}
+
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     if (!real_load_nvml() || real.nvmlDeviceGetMemoryInfo == NULL)

@@ -32,6 +32,7 @@
 
 /* What we call and do not hook. */
 #define REAL_CUDA_CALLS(CALL) \
+    CALL(cuDeviceGetAttribute) \
     CALL(cuDeviceGetCount) \
     CALL(cuDeviceGetUuid) \
     CALL(cuDeviceGetUuid_v2) \
@@ -48,6 +49,10 @@
     CALL(cuGraphMemAllocNodeGetParams) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
+    CALL(cuCtxGetLimit) \
+    CALL(cuCtxFromGreenCtx) \
+    CALL(cuArrayGetMemoryRequirements) \
+    CALL(cuMipmappedArrayGetMemoryRequirements) \
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \

@@ -138,7 +138,9 @@ struct vgpu_usage_device {
     uint64_t yields;
     uint64_t counted_percent; /* the cap that virtual_time_ns is counted in; 0: none yet */
     uint8_t reserved1[24];
-    uint8_t reserved2[128];
+    uint8_t reserved2[112];
+    uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
+    uint64_t context_measured_ns; /* CLOCK_MONOTONIC; 0: not measured yet */
 };
 
 /* One per process, and one per shared piece of memory. gen: even = free and clean, odd = in use or
@@ -203,6 +205,7 @@ VGPU_AT(vgpu_usage_header, file_bytes, 16);
 VGPU_AT(vgpu_usage_header, hi_slot, 128);
 VGPU_SIZE(vgpu_usage_device, 256);
 VGPU_AT(vgpu_usage_device, virtual_time_ns, 64);
+VGPU_AT(vgpu_usage_device, context_bytes, 240);
 VGPU_SIZE(vgpu_usage_slot, 128);
 VGPU_AT(vgpu_usage_slot, pid, 64);
 VGPU_SIZE(vgpu_usage_slot_device, 256);
