@@ -70,7 +70,7 @@ static struct charge take_charge(int index, uint64_t key)
     struct allocation taken;
     struct charge charge = {.device = index, .kind = VGPU_KIND_OTHER};
     if (allocation_map_take(SPACE_LIMIT, key, &taken))
-        charge = (struct charge){taken.device, taken.kind, taken.bytes};
+        charge = (struct charge){.device = taken.device, .kind = taken.kind, .bytes = taken.bytes};
     return charge;
 }
 

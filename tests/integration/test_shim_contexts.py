@@ -73,7 +73,7 @@ print(int(driver.cuGreenCtxCreate(described, 1, 1)[0]), int(driver.cuGreenCtxDes
 
     assert words[:4] == ["2", "2", "2", "0"]
     assert "0" not in words[4:]
-    assert looks["refused"].charged_bytes == cost + 1  # one byte asked for, and no green context
+    assert looks["refused"].charged_bytes == cost + 512  # one byte asked for, no green context
     assert looks["fits"].charged_bytes == looks["fits"].taken_bytes == 2 * cost
     assert looks["reset"].charged_bytes == 0
     assert looks["refused_with_a_primary"].charged_bytes == cost
