@@ -185,7 +185,9 @@ static void obey(const char *verb, const char *word)
     else if (strcmp(verb, "cancelled") == 0) {
         cancelled();
         answer(0);
-    } else if (strcmp(verb, "close") == 0)
+    } else if (strcmp(verb, "chdir") == 0)
+        answer(chdir(word));
+    else if (strcmp(verb, "close") == 0)
         answer(syscall(SYS_close_range, 3, ~0u, 0));
     else if (strcmp(verb, "leave") == 0)
         answer(leave(word));
@@ -221,14 +223,14 @@ static void obey(const char *verb, const char *word)
 
 int main(int argc, char **argv)
 {
-    char line[64], verb[32], word[32];
+    char line[4096], verb[32], word[4064];
     self = argv[0];
     (void)argc;
     /* unbuffered, so that what a child or a new image reads is the next line */
     setvbuf(stdin, NULL, _IONBF, 0);
     while (fgets(line, sizeof line, stdin) != NULL) {
         word[0] = '\0';
-        if (sscanf(line, "%31s %31s", verb, word) >= 1)
+        if (sscanf(line, "%31s %4063s", verb, word) >= 1)
             obey(verb, word);
     }
     return 0;
