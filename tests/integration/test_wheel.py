@@ -17,29 +17,13 @@ import pytest
 
 from libvgpu._build import OLDER_DRIVERS
 from support import ROOT
+from support.on_build import IS_LONG, TESTS_SECONDS, assert_tests_pass_on
 
 BUILD_SECONDS = 110
-TESTS_SECONDS = 110
 NEWEST_GLIBC = (2, 17)
-IS_LONG = os.environ.get("VGPU_LONG") == "1"
 IS_PORTABLE = importlib.util.find_spec("ziglang") is not None
 portable = pytest.mark.skipif(not (IS_PORTABLE or IS_LONG), reason="ziglang is not installed")
 
-# What is run on the wheel's shim: resolution and memory; long, also forks, kills and launches.
-ON_THE_WHEEL = [
-    "tests/integration/test_shim_lookup.py",
-    "tests/integration/test_shim_memory.py::test_a_killed_process_gives_its_bytes_back",
-    "tests/integration/test_shim_memory.py::test_a_limit_that_divides_evenly_is_usable_to_the_last_byte",
-]
-ON_THE_WHEEL_LONG = [
-    "tests/integration/test_shim_lookup.py",
-    "tests/integration/test_shim_memory.py",
-    "tests/integration/test_shim_two_gpus.py",
-    "tests/integration/test_shim_capture.py",
-    "tests/integration/test_shim_kernel_kinds.py",
-    "tests/integration/test_shim_bad_files.py",
-    "tests/native/test_shim_life.py",
-]
 WANTED = {
     "libvgpu/libvgpu.so",
     "libvgpu/_native.abi3.so",
@@ -130,15 +114,7 @@ def test_its_libraries_name_no_folder_of_the_build_machine(unpacked: Path) -> No
 @portable
 @pytest.mark.timeout(TESTS_SECONDS + BUILD_SECONDS)
 def test_its_shim_passes_the_tests_of_the_shim(unpacked: Path) -> None:
-    chosen = ON_THE_WHEEL_LONG if IS_LONG else ON_THE_WHEEL
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *chosen],
-        cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
-        env=os.environ | {"VGPU_BUILT": str(unpacked), "VGPU_LONG": "0"}, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    assert_tests_pass_on(unpacked)
 
 
 def test_it_carries_what_was_built_and_no_source(wheel: zipfile.ZipFile) -> None:

@@ -1,8 +1,9 @@
 """Runs the tests on libraries that were built elsewhere (a pytest plugin).
 
-``VGPU_BUILT`` names the folder ``libvgpu`` of an unpacked wheel; its shim and its simulated
-libraries then stand in for the checkout's. ``make wheel`` links against another libc's symbols with
-another compiler, so that what holds of one build is not yet shown of the other::
+``VGPU_BUILT`` names the folder ``libvgpu`` of an unpacked wheel; its shim and, where it has them,
+its simulated libraries then stand in for the checkout's. ``make wheel`` uses another compiler and
+links against another libc's symbols, so that what holds of one build is not yet shown of the
+other::
 
     unzip -d build/unpacked dist/*.whl
     VGPU_BUILT=build/unpacked/libvgpu python -m pytest tests/integration/test_shim_memory.py
@@ -21,10 +22,11 @@ def pytest_configure() -> None:
     """Comes before any test module is imported, and so before anybody has taken a path."""
     if BUILT not in os.environ:
         return
-    folder = Path(os.environ[BUILT]).resolve(strict=True)
-    artifacts.SHIM_PATH = folder / "libvgpu.so"
-    artifacts.SIM_LIBRARY_DIR = folder / "sim" / "lib"
-    libvgpu.sim.machine.SIM_LIBRARY_DIR = artifacts.SIM_LIBRARY_DIR
+    folder = Path(os.environ[BUILT])
+    artifacts.SHIM_PATH = (folder / "libvgpu.so").resolve(strict=True)
+    if (folder / "sim" / "lib").exists():
+        artifacts.SIM_LIBRARY_DIR = (folder / "sim" / "lib").resolve()
+        libvgpu.sim.machine.SIM_LIBRARY_DIR = artifacts.SIM_LIBRARY_DIR
 
 
 def pytest_report_header() -> str:
