@@ -15,6 +15,7 @@
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
 #define CHILD_HANDLERS 16
+#define FAULT_BYTES 160
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
 static enum region_state state;
@@ -120,11 +121,14 @@ enum region_state region_open(void)
         refused = state == REGION_REFUSE;
     }
     guard_leave(cancelling);
-    if (refused) /* said outside the guard: stderr may be slow */
+    if (refused) { /* said outside the guard: stderr may be slow */
+        char text[FAULT_BYTES];
         log_line(LOG_ERROR,
                  "the slice in %s cannot be used: its file %s %s; this process is granted no GPU "
                  "memory and no GPU work",
-                 search.directory, search.fault.name, slice_fault_text(&search.fault));
+                 search.directory, search.fault.name,
+                 slice_fault_text(&search.fault, text, sizeof text));
+    }
     return state;
 }
 

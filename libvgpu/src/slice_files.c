@@ -15,6 +15,7 @@
 #include "usage_file.h"
 
 #define STAT_BLOCK_BYTES 512
+#define REASON_BYTES 128
 
 /* A mapped file. */
 struct mapping {
@@ -116,9 +117,9 @@ int slice_files_open(const char *directory, struct slice_files *files,
     return 0;
 }
 
-const char *slice_fault_text(const struct slice_fault *fault)
+static const char *known_text(int error)
 {
-    switch (fault->error) {
+    switch (error) {
     case ENOENT:
     case ENOTDIR:
         return "is missing";
@@ -136,6 +137,18 @@ const char *slice_fault_text(const struct slice_fault *fault)
     case EDQUOT:
         return "is not fully allocated and its filesystem is full";
     default:
-        return strerror(fault->error);
+        return NULL;
     }
+}
+
+const char *slice_fault_text(const struct slice_fault *fault, char *text, size_t bytes)
+{
+    const char *known = known_text(fault->error);
+    char reason[REASON_BYTES];
+    if (known != NULL)
+        snprintf(text, bytes, "%s", known);
+    else
+        snprintf(text, bytes, "cannot be used (%s)",
+                 strerror_r(fault->error, reason, sizeof reason));
+    return text;
 }

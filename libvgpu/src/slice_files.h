@@ -8,6 +8,7 @@
 #define VGPU_SLICE_FILES_H
 
 #include <limits.h>
+#include <stddef.h>
 
 #include "vgpu/contract.h"
 
@@ -29,7 +30,7 @@ int slice_files_open(const char *directory, struct slice_files *files,
                      struct vgpu_limits_copy *head, struct vgpu_device_limit *devices,
                      struct slice_fault *fault);
 
-/* Returns the fault as the end of a sentence that begins with the file's name. */
-const char *slice_fault_text(const struct slice_fault *fault);
+/* Writes the fault as the end of a sentence that begins with the file's name; returns `text`. */
+const char *slice_fault_text(const struct slice_fault *fault, char *text, size_t bytes);
 
 #endif

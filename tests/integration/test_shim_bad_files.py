@@ -45,6 +45,11 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
 def empty(path: Path) -> None:
     os.truncate(path, 0)
 
@@ -86,6 +91,7 @@ DAMAGES = [
     (missing, "is missing"),
     (directory, "is a directory"),
     (pipe, DAMAGED),
+    (loop, "cannot be used (Too many levels of symbolic links)"),
     (empty, DAMAGED),
     (truncated, DAMAGED),
     (grown, DAMAGED),

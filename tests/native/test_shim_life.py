@@ -199,9 +199,10 @@ def test_a_fork_in_the_midst_of_a_claim_takes_no_lock_along(
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("then", ["resumed", "killed"])
 @pytest.mark.parametrize("lock", [1, 2])
 def test_a_claim_that_stops_half_way_holds_up_nobody(
-    part: Slice, talk: Talk, slow_claim: Path, lock: int
+    part: Slice, talk: Talk, slow_claim: Path, lock: int, then: str
 ) -> None:
     dead = talk(part).holds(HALF)  # its slot is what the next claim cleans
     dead.process.kill()
@@ -211,12 +212,14 @@ def test_a_claim_that_stops_half_way_holds_up_nobody(
     wait_until(stopped.pid, "T")
 
     assert pieces_for_a_newcomer(part, talk) == PIECES
-    stopped.process.send_signal(signal.SIGCONT)
-    assert (stopped.answer(), stopped.ask(f"alloc {PIECE}")) == (0, 0)
-    assert pieces_for_a_newcomer(part, talk) == PIECES - 1
+    if then == "resumed":
+        stopped.process.send_signal(signal.SIGCONT)
+        assert (stopped.answer(), stopped.ask(f"alloc {PIECE}")) == (0, 0)
+        assert pieces_for_a_newcomer(part, talk) == PIECES - 1
     stopped.process.kill()
     stopped.process.wait()
     assert pieces_for_a_newcomer(part, talk) == PIECES
+    assert {each.slot for each in part.usage().processes} <= {0, 1, 2}  # no place is lost
 
 
 def test_a_stopped_peer_delays_neither_an_allocation_nor_a_refusal(part: Slice, talk: Talk) -> None:
