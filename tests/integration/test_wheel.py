@@ -1,10 +1,9 @@
 """The wheel alone carries everything that was built: no compiler where it is installed.
 
-With ziglang (``make wheel`` and ``make check`` install it) it is built as users get it, for every
+In the long form (``make check``, which installs ziglang) it is built as users get it, for every
 glibc from 2.17 on; else by this machine's compiler, and the tests of the portable one are skipped.
 """
 
-import importlib.util
 import os
 import re
 import shutil
@@ -21,8 +20,7 @@ from support.on_build import IS_LONG, TESTS_SECONDS, assert_tests_pass_on
 
 BUILD_SECONDS = 110
 NEWEST_GLIBC = (2, 17)
-IS_PORTABLE = importlib.util.find_spec("ziglang") is not None
-portable = pytest.mark.skipif(not (IS_PORTABLE or IS_LONG), reason="ziglang is not installed")
+portable = pytest.mark.skipif(not IS_LONG, reason="the long form builds the portable wheel")
 
 WANTED = {
     "libvgpu/libvgpu.so",
@@ -59,7 +57,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
          "--quiet", "--disable-pip-version-check", "-w", str(folder), str(source)],
         check=True, timeout=BUILD_SECONDS,
-        env=os.environ | {"PIP_NO_INPUT": "1", "VGPU_PORTABLE": str(int(IS_PORTABLE))},
+        env=os.environ | {"PIP_NO_INPUT": "1", "VGPU_PORTABLE": str(int(IS_LONG))},
     )  # fmt: skip
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
