@@ -18,7 +18,7 @@ SHORT = [
     f"{MEMORY}::test_a_killed_process_gives_its_bytes_back",
     f"{MEMORY}::test_a_limit_that_divides_evenly_is_usable_to_the_last_byte",
 ]
-#: Also launches, captures, forks, ends of every kind and damaged files.
+#: Also launches, captures, ends of every kind, damaged files, and every hook once.
 LONG = [
     "tests/integration/test_shim_lookup.py",
     MEMORY,
@@ -27,6 +27,7 @@ LONG = [
     "tests/integration/test_shim_kernel_kinds.py",
     "tests/integration/test_shim_bad_files.py",
     "tests/native/test_shim_life.py",
+    "tests/native/test_exercises.py",
 ]
 
 
