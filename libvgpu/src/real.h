@@ -50,8 +50,7 @@
     CALL(nvmlInit_v2) \
     CALL(nvmlShutdown) \
     CALL(nvmlDeviceGetHandleByUUID) \
-    CALL(nvmlDeviceGetUUID) \
-    CALL(nvmlDeviceGetComputeRunningProcesses_v3)
+    CALL(nvmlDeviceGetUUID)
 
 struct real {
 #define EACH(symbol) __typeof__(&symbol) symbol;
