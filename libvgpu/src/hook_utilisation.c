@@ -68,13 +68,13 @@ static bool samples_of(nvmlDevice_t handle, int device, unsigned long long since
     return own_count == 0 || own_samples(handle, own, own_count, since_us, samples, count);
 }
 
-static unsigned int holding(int device)
+static unsigned int using(int device)
 {
     struct process own[VGPU_SLOT_COUNT];
     if (device < 0)
         return 0;
     struct ledger ledger = region_ledger((uint32_t)device);
-    return processes_holding(&ledger, own);
+    return processes_using(&ledger, own);
 }
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle,
@@ -94,7 +94,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle,
     int device = shown_device(handle);
     unsigned int room = *count;
     if (samples == NULL) { /* how many there may be: any process can begin to work */
-        *count = holding(device);
+        *count = using(device);
         return *count > 0 ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_ERROR_NOT_FOUND;
     }
     samples_of(handle, device, since_us, found, count);

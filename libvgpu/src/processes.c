@@ -28,11 +28,28 @@ bool processes_look(const struct ledger *ledger, uint32_t slot, struct process *
            __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE) == gen;
 }
 
+static bool has_worked(const struct ledger *ledger, uint32_t slot)
+{
+    const struct vgpu_usage_slot_device *counters =
+        usage_slot_device(ledger->usage, slot, ledger->device);
+    return __atomic_load_n(&counters->launches, __ATOMIC_RELAXED) > 0;
+}
+
 uint32_t processes_holding(const struct ledger *ledger, struct process *found)
 {
     uint32_t count = 0;
     for (uint32_t slot = 0; slot < processes_slots(ledger); slot++)
         if (bytes_of(ledger, slot) > 0 && processes_look(ledger, slot, &found[count]))
+            count++;
+    return count;
+}
+
+uint32_t processes_using(const struct ledger *ledger, struct process *found)
+{
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < processes_slots(ledger); slot++)
+        if ((bytes_of(ledger, slot) > 0 || has_worked(ledger, slot)) &&
+            processes_look(ledger, slot, &found[count]))
             count++;
     return count;
 }

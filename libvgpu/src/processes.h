@@ -22,7 +22,8 @@ uint32_t processes_slots(const struct ledger *ledger);
 /* True when a slot is a process's and that lives. */
 bool processes_look(const struct ledger *ledger, uint32_t slot, struct process *process);
 
-/* Those that hold any of the device. `found` has room for VGPU_SLOT_COUNT; returns how many. */
+/* Those that hold any of the device or, _using, have worked on it. `found` has room for VGPU_SLOT_COUNT; returns how many. */
 uint32_t processes_holding(const struct ledger *ledger, struct process *found);
+uint32_t processes_using(const struct ledger *ledger, struct process *found);
 
 #endif

@@ -17,21 +17,13 @@ static uint32_t slots_used(const void *usage)
     return hi_slot < VGPU_SLOT_COUNT ? hi_slot : VGPU_SLOT_COUNT;
 }
 
-/* How long the work that the container has in flight is still predicted to take. */
-static uint64_t remaining_ns(void *usage, uint32_t device, uint64_t now_ns)
+/* GPU time that a slot's process has had. Of what is in flight as much as there was time for. */
+static uint64_t done_ns(const struct vgpu_usage_slot_device *counters, uint64_t now_ns)
 {
-    uint64_t until_ns = load(&usage_device(usage, device)->busy_until_ns);
-    return until_ns > now_ns ? until_ns - now_ns : 0;
-}
-
-/* GPU time that a slot's process has had, predictions included. */
-static uint64_t done_ns(const struct vgpu_usage_slot_device *counters, uint64_t remaining)
-{
-    int64_t in_flight = (int64_t)load(&counters->in_flight_ns);
-    uint64_t done = load(&counters->gpu_time_ns);
-    if (in_flight > 0 && (uint64_t)in_flight > remaining)
-        done += (uint64_t)in_flight - remaining;
-    return done;
+    uint64_t in_flight = load(&counters->in_flight_ns);
+    uint64_t since_ns = load(&counters->in_flight_since_ns);
+    uint64_t elapsed = now_ns > since_ns ? now_ns - since_ns : 0;
+    return load(&counters->gpu_time_ns) + (in_flight < elapsed ? in_flight : elapsed);
 }
 
 void utilisation_sample(void *usage, uint32_t device, uint64_t now_ns)
@@ -44,10 +36,9 @@ void utilisation_sample(void *usage, uint32_t device, uint64_t now_ns)
                                      __ATOMIC_RELAXED))
         return;
     uint64_t count = load(&shared->sample_count);
-    uint64_t remaining = remaining_ns(usage, device, now_ns);
     for (uint32_t slot = 0; slot < slots_used(usage); slot++) {
         struct vgpu_usage_slot_device *counters = usage_slot_device(usage, slot, device);
-        __atomic_store_n(&counters->sampled_gpu_ns[count & 1], done_ns(counters, remaining),
+        __atomic_store_n(&counters->sampled_gpu_ns[count & 1], done_ns(counters, now_ns),
                          __ATOMIC_RELAXED);
     }
     __atomic_store_n(&shared->sampled_at_ns[count & 1], now_ns, __ATOMIC_RELAXED);
@@ -74,11 +65,11 @@ struct utilisation_window utilisation_window(void *usage, uint32_t device, uint6
 }
 
 static uint64_t busy_ns(void *usage, uint32_t slot, uint32_t device,
-                        const struct utilisation_window *window, uint64_t remaining)
+                        const struct utilisation_window *window)
 {
     const struct vgpu_usage_slot_device *counters = usage_slot_device(usage, slot, device);
     uint64_t before = load(&counters->sampled_gpu_ns[window->sample & 1]);
-    uint64_t now = done_ns(counters, remaining);
+    uint64_t now = done_ns(counters, window->now_ns);
     uint64_t busy = now > before ? now - before : 0;
     return busy < window->length_ns ? busy : window->length_ns;
 }
@@ -95,16 +86,14 @@ static uint32_t percent_of(uint64_t busy, uint64_t length)
 uint32_t utilisation_of_slot(void *usage, uint32_t slot, uint32_t device,
                              const struct utilisation_window *window)
 {
-    uint64_t remaining = remaining_ns(usage, device, window->now_ns);
-    return percent_of(busy_ns(usage, slot, device, window, remaining), window->length_ns);
+    return percent_of(busy_ns(usage, slot, device, window), window->length_ns);
 }
 
 uint32_t utilisation_of_container(void *usage, uint32_t device,
                                   const struct utilisation_window *window)
 {
-    uint64_t remaining = remaining_ns(usage, device, window->now_ns);
     uint64_t busy = 0;
     for (uint32_t slot = 0; slot < slots_used(usage); slot++)
-        busy += busy_ns(usage, slot, device, window, remaining);
+        busy += busy_ns(usage, slot, device, window);
     return percent_of(busy, window->length_ns);
 }

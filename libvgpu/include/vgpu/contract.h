@@ -167,14 +167,16 @@ struct vgpu_usage_slot_device {
     uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */
     uint64_t held_ns;     /* time launches were held back */
     uint64_t refused_count;
-    uint64_t in_flight_ns;        /* charged, and not yet part of gpu_time_ns */
-    uint64_t sampled_gpu_ns[2];   /* utilisation.h: at the device's two samples */
+    uint64_t in_flight_ns;       /* charged, and not yet part of gpu_time_ns */
+    uint64_t in_flight_since_ns; /* CLOCK_MONOTONIC: when the first of it began at the earliest */
+    uint64_t reserved1;
     uint64_t refused_asked_bytes; /* the last refusal */
     uint64_t refused_used_bytes;
     uint64_t refused_limit_bytes;
-    uint64_t refused_at_ns; /* CLOCK_REALTIME */
-    uint64_t refused_kind;  /* VGPU_KIND_* */
-    uint64_t reserved2[3];
+    uint64_t refused_at_ns;     /* CLOCK_REALTIME */
+    uint64_t refused_kind;      /* VGPU_KIND_* */
+    uint64_t sampled_gpu_ns[2]; /* utilisation.h: at the device's two samples */
+    uint64_t reserved2;
 };
 
 /* cffi reads the structs above; the compiler checks them here. */
