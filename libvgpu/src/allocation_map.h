@@ -28,6 +28,7 @@ struct allocation {
     uint16_t device;  /* index in `limits` */
     uint16_t kind;    /* VGPU_KIND_* */
     uint32_t space;   /* enum allocation_space */
+    uint32_t opens;   /* how often imported memory was opened at that address, less one */
 };
 
 /* False only when the kernel gives no memory for the table. An entry that stood at that address

@@ -18,6 +18,12 @@ struct charge {
     uint64_t bytes;
 };
 
+/* What an allocation takes: the driver gives device memory in steps of 512 bytes. */
+static inline uint64_t charge_rounded(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - 511 ? UINT64_MAX - 511 : (bytes + 511) & ~(uint64_t)511;
+}
+
 /* Reserves `bytes` on `device`. CUDA_SUCCESS (also without a slice), or what the hook returns to
  * its caller: CUDA_ERROR_OUT_OF_MEMORY, counted and said on stderr. Before it refuses, what this
  * process keeps without using it is given back (charge_on_shortage) and the question asked again.
@@ -35,6 +41,7 @@ CUresult charge_refuse(const struct charge *charge);
 /* Calls `reclaim` before a refusal on `device`: it returns whether it gave anything back to the
  * ledger. It may call the driver and take its own locks, and reserves nothing but by charge_try. */
 void charge_on_shortage(bool (*reclaim)(int device));
+bool charge_reclaim(int device);
 
 /* Moves a reservation to the device that the driver really took the memory from. */
 CUresult charge_move(struct charge *charge, CUdeviceptr address);

@@ -122,18 +122,18 @@ class Driver:
         return name is not None and ctypes.string_at(name).endswith(b"libvgpu.so")
 
     def own(self) -> DeviceUsage:
-        """Returns what `usage` says of this process on device 0."""
-        return next(
-            process.devices[0]
-            for process in read_usage(self.directory).processes
-            if process.pid == os.getpid()
-        )
+        """Returns what `usage` says of this process on device 0, once it has used any."""
+        return self._own()[0]
+
+    def _own(self) -> list[DeviceUsage]:
+        processes = read_usage(self.directory).processes
+        return [process.devices[0] for process in processes if process.pid == os.getpid()]
 
     def used(self, kind: str | None = None) -> int:
         """Returns the bytes that the ledger has for device 0: all, or this process's of a kind."""
         if kind is None:
             return read_usage(self.directory).devices[0].used_bytes
-        return self.own().kind_bytes[kind]
+        return sum(own.kind_bytes[kind] for own in self._own())
 
     def device_bytes(self) -> int:
         """Returns what is really taken of device 0, as the simulated machine counts it."""
@@ -174,13 +174,20 @@ class Driver:
 
         value, called = run_elsewhere(function, arguments, fds)
         self.called |= called
+        self.settle()
         return value
 
+    def settle(self) -> None:
+        """Has the ledger look for processes that ended: their bytes return with the next check."""
+        self._cuda.cuMemGetInfo_v2(*(ctypes.byref(ctypes.c_size_t()) for _ in range(2)))
+
     def open_context(self) -> None:
-        """Makes device 0's primary context current, by calls that are not noted."""
+        """Makes device 0's primary context current unless one is, by calls that are not noted."""
         context = ctypes.c_void_p()
+        assert self._cuda.cuInit(0) == 0
+        if self._cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0 and context:
+            return
         for code in (
-            self._cuda.cuInit(0),
             self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
             self._cuda.cuCtxSetCurrent(context),
         ):
