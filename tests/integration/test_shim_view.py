@@ -14,6 +14,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.nvml_programs import NVML_PRELUDE
+from support.served import Served
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -30,6 +31,13 @@ for device, size in enumerate(map(int, sys.argv[1:])):
         check(driver.cuMemAlloc(size))
 print("held", flush=True)
 sys.stdin.readline()
+"""
+SHARING = """
+open_context()
+def allocate(bytes): return int(check(driver.cuMemAlloc(bytes)))
+def export(address): return hexadecimal(check(driver.cuIpcGetMemHandle(address)))
+def open_handle(text):
+    return int(check(driver.cuIpcOpenMemHandle(opaque(driver.CUipcMemHandle, text), 1)))
 """
 LISTS = """
 import ctypes, json
@@ -254,20 +262,24 @@ def test_the_dead_are_left_out_before_anybody_cleans_their_place(
     assert [row[:2] for row in first] == [[living.pid, MIB]]
 
 
-def test_a_place_without_a_process_is_nobody(machine: Machine, slice_of: SliceOf) -> None:
+def test_a_shared_piece_of_memory_is_no_process_and_its_makers(
+    machine: Machine, slice_of: SliceOf
+) -> None:
     part = slice_of(machine, memory_bytes=GIB)
-    hold(part, MIB)
+    exporter, importer = Served(part, SHARING), Served(part, SHARING)
+    exporter.ask(f"allocate({MIB})")
+    importer.ask(f"allocate({MIB})")
+    handle = exporter.ask(f"export(allocate({4 * MIB}))")
+    importer.ask(f"open_handle({handle!r})")
+    code = 'print(json.dumps([row[:2] for row in listed("Compute", "_v3", handles[0])]))'
+    pids = [each.ask("os.getpid()") for each in (exporter, importer)]
 
-    def forget_pid(usage: Any) -> None:
-        lib.usage_slot(usage, 0).pid = 0
+    both = seen(part, code)
+    exporter.kill()
+    alone = seen(part, code)
 
-    change_usage(part, forget_pid)
-    code = """
-print(json.dumps([listed("Compute", "_v3", handles[0]),
-                  nvml.nvmlDeviceGetMemoryInfo(handles[0]).used]))
-"""
-
-    assert seen(part, code) == [[], MIB]
+    assert both == sorted([[pids[0], 5 * MIB], [pids[1], MIB]])
+    assert alone == [[pids[1], MIB]]  # what it keeps of the dead one's is the container's
 
 
 def test_under_mps_they_are_clients_of_mps_too(
