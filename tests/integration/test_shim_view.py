@@ -282,6 +282,22 @@ def test_a_shared_piece_of_memory_is_no_process_and_its_makers(
     assert alone == [[pids[1], MIB]]  # what it keeps of the dead one's is the container's
 
 
+def test_a_place_without_a_pid_is_nobody(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=GIB)
+    hold(part, MIB)
+
+    def forget_pid(usage: Any) -> None:
+        lib.usage_slot(usage, 0).pid = 0
+
+    change_usage(part, forget_pid)
+    code = """
+print(json.dumps([listed("Compute", "_v3", handles[0]),
+                  nvml.nvmlDeviceGetMemoryInfo(handles[0]).used]))
+"""
+
+    assert seen(part, code) == [[], MIB]
+
+
 def test_under_mps_they_are_clients_of_mps_too(
     machine: Machine, slice_of: SliceOf, tmp_path: Path
 ) -> None:
