@@ -7,11 +7,19 @@ from .profiles import Profile
 
 @dataclass(frozen=True, slots=True)
 class SimDevice:
-    """One GPU of a simulated machine: its index, NVML UUID and model."""
+    """One GPU of a simulated machine, or one MIG instance of it.
+
+    Attributes:
+        index: on the machine, instances behind all GPUs.
+        uuid: as NVML gives it.
+        profile: its model.
+        gpu: of an instance: the index of its GPU.
+    """
 
     index: int
     uuid: str
     profile: Profile
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
