@@ -5,7 +5,23 @@
 #include "limits_file.h"
 #include "processes.h"
 
-#define NO_INSTANCE 0xffffffffu /* gpuInstanceId, computeInstanceId: no MIG */
+#define NO_INSTANCE 0xffffffffu
+
+/* Which MIG instance a handle stands for, as process lists say it. */
+struct instance {
+    unsigned int gpu;
+    unsigned int compute;
+};
+
+static struct instance instance_of(nvmlDevice_t handle)
+{
+    struct instance found;
+    if (real.nvmlDeviceGetGpuInstanceId != NULL && real.nvmlDeviceGetComputeInstanceId != NULL &&
+        real.nvmlDeviceGetGpuInstanceId(handle, &found.gpu) == NVML_SUCCESS &&
+        real.nvmlDeviceGetComputeInstanceId(handle, &found.compute) == NVML_SUCCESS)
+        return found;
+    return (struct instance){NO_INSTANCE, NO_INSTANCE};
+}
 
 /* Whether the processes of this slice are clients of MPS on the device. */
 static bool is_mps(int device)
@@ -26,17 +42,20 @@ static unsigned int list(nvmlDevice_t handle, enum which which, struct process *
     return processes_holding(&ledger, found);
 }
 
-static void put_v1(nvmlProcessInfo_v1_t *info, const struct process *process)
+static void put_v1(nvmlProcessInfo_v1_t *info, const struct process *process,
+                   struct instance instance)
 {
+    (void)instance;
     *info = (nvmlProcessInfo_v1_t){.pid = process->pid, .usedGpuMemory = process->bytes};
 }
 
-static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process)
+static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
+                   struct instance instance)
 {
     *info = (nvmlProcessInfo_v2_t){.pid = process->pid,
                                    .usedGpuMemory = process->bytes,
-                                   .gpuInstanceId = NO_INSTANCE,
-                                   .computeInstanceId = NO_INSTANCE};
+                                   .gpuInstanceId = instance.gpu,
+                                   .computeInstanceId = instance.compute};
 }
 
 #define PROCESS_LIST(symbol, type, put, which) \
@@ -53,7 +72,7 @@ static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process)
         unsigned int room = infos != NULL ? *count : 0; \
         *count = list(handle, which, found); \
         for (unsigned int i = 0; i < *count && i < room; i++) \
-            put(&infos[i], &found[i]); \
+            put(&infos[i], &found[i], instance_of(handle)); \
         return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS; \
     }
 
@@ -87,11 +106,12 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t hand
         return result;
     unsigned int room = details->procArray != NULL ? details->numProcArrayEntries : 0;
     unsigned int count = list(handle, which_of(details->mode), found);
+    struct instance instance = instance_of(handle);
     details->numProcArrayEntries = count;
     for (unsigned int i = 0; i < count && i < room; i++)
         details->procArray[i] = (nvmlProcessDetail_v1_t){.pid = found[i].pid,
                                                          .usedGpuMemory = found[i].bytes,
-                                                         .gpuInstanceId = NO_INSTANCE,
-                                                         .computeInstanceId = NO_INSTANCE};
+                                                         .gpuInstanceId = instance.gpu,
+                                                         .computeInstanceId = instance.compute};
     return count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }

@@ -63,7 +63,9 @@
     CALL(nvmlInit_v2) \
     CALL(nvmlShutdown) \
     CALL(nvmlDeviceGetHandleByUUID) \
-    CALL(nvmlDeviceGetUUID)
+    CALL(nvmlDeviceGetUUID) \
+    CALL(nvmlDeviceGetGpuInstanceId) \
+    CALL(nvmlDeviceGetComputeInstanceId)
 
 struct real {
 #define EACH(symbol) __typeof__(&symbol) symbol;
