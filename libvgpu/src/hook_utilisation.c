@@ -173,6 +173,22 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle,
     return result;
 }
 
+VGPU_EXPORT nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t handle,
+                                                         nvmlGpuDynamicPstatesInfo_t *info)
+{
+    NEED_NVML(nvmlDeviceGetDynamicPstatesInfo);
+    nvmlReturn_t result = real.nvmlDeviceGetDynamicPstatesInfo(handle, info);
+    if (result != NVML_SUCCESS || region_open() == REGION_NONE)
+        return result;
+    unsigned int *gpu = &info->utilization[NVML_GPU_UTILIZATION_DOMAIN_GPU].percentage;
+    unsigned int *memory = &info->utilization[NVML_GPU_UTILIZATION_DOMAIN_FB].percentage;
+    nvmlUtilization_t utilization = {*gpu, *memory};
+    make_own(handle, &utilization);
+    *gpu = utilization.gpu;
+    *memory = utilization.memory;
+    return result;
+}
+
 /* One sample, of now: the buffer that the driver keeps is the whole GPU's. */
 static nvmlReturn_t newest_sample(nvmlDevice_t handle, nvmlSamplingType_t type,
                                   unsigned long long since_us, unsigned int *count,

@@ -17,7 +17,7 @@ from support.exercise_nvml import (
 
 GPUS = 2
 ROOM = 4
-INSUFFICIENT_SIZE = 7
+NOT_SUPPORTED, INSUFFICIENT_SIZE = 3, 7
 COMPUTE, GRAPHICS, MPS, ALL = range(4)
 
 
@@ -95,3 +95,23 @@ def detailed_list(driver: Driver) -> None:
             driver.check("nvmlDeviceGetRunningProcessDetailList", handle, byref(details))
             assert details.count == count, mode
         assert (entries[0].pid, entries[0].used) == (os.getpid(), driver.used())
+
+
+@exercise(
+    "nvmlDeviceGetAccountingPids",
+    "nvmlDeviceGetAccountingStats",
+    "nvmlDeviceGetAccountingStats_v2",
+)
+def no_accounting(driver: Driver) -> None:
+    """The GPU remembers processes, all tenants' alike."""
+    os.environ["VGPU_SIM_ACCOUNTING"] = "1"
+    pids, count, mode = (c_uint * ROOM)(), c_uint(ROOM), c_uint()
+    stats = (c_uint * 64)(os.getpid())
+    with some_memory(driver), handle_of(driver, 0) as handle:
+        driver.check("nvmlDeviceGetAccountingMode", handle, byref(mode))
+        codes = (
+            driver.call("nvmlDeviceGetAccountingPids", handle, byref(count), pids),
+            driver.call("nvmlDeviceGetAccountingStats", handle, os.getpid(), stats),
+            driver.call("nvmlDeviceGetAccountingStats_v2", handle, stats),
+        )
+    assert (mode.value, codes, pids[0]) == (1, (NOT_SUPPORTED,) * 3, 0)

@@ -9,6 +9,7 @@ from support.exercise import Driver, exercise
 from support.exercise_kernel import Spin
 from support.exercise_nvml import (
     DeviceSample,
+    PerformanceStates,
     Rates,
     Sample,
     Samples,
@@ -46,6 +47,7 @@ def _is_own(percent: int) -> bool:
     "nvmlDeviceGetSamples",
     "nvmlDeviceGetProcessUtilization",
     "nvmlDeviceGetProcessesUtilizationInfo",
+    "nvmlDeviceGetDynamicPstatesInfo",
 )
 def own_utilisation(driver: Driver) -> None:
     _work(driver)
@@ -58,6 +60,9 @@ def own_utilisation(driver: Driver) -> None:
                      newest)  # fmt: skip
         assert count.value == 1
         assert _is_own(newest[0].value), newest[0].value
+        states = PerformanceStates()
+        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
+        assert _is_own(states.domains[0].percent), states.domains[0].percent
         by_process = (Sample * ROOM)()
         count = c_uint(ROOM)
         driver.check("nvmlDeviceGetProcessUtilization", handle, by_process, byref(count), 0)
@@ -68,11 +73,18 @@ def own_utilisation(driver: Driver) -> None:
         assert [(s.pid, _is_own(s.sm)) for s in entries[: samples.count]] == [(os.getpid(), True)]
 
 
-@exercise("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization")
+@exercise(
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetDynamicPstatesInfo",
+)
 def nothing_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
     rates, count = Rates(7, 7), c_uint(ROOM)
     with some_memory(driver), handle_of(driver, 1) as handle:
         driver.check("nvmlDeviceGetUtilizationRates", handle, byref(rates))
         code: Any = driver.call("nvmlDeviceGetProcessUtilization", handle, (Sample * ROOM)(),
                                 byref(count), 0)  # fmt: skip
+        states = PerformanceStates()
+        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
     assert (rates.gpu, rates.memory, code) == (0, 0, NOT_FOUND)
+    assert [domain.percent for domain in states.domains[:2]] == [0, 0]

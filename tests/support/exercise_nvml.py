@@ -79,6 +79,18 @@ class Rates(ctypes.Structure):
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
 
 
+class Domain(ctypes.Structure):
+    """An entry of nvmlGpuDynamicPstatesInfo_t."""
+
+    _fields_ = (("present", c_uint), ("percent", c_uint), ("more", c_uint), ("less", c_uint))
+
+
+class PerformanceStates(ctypes.Structure):
+    """nvmlGpuDynamicPstatesInfo_t."""
+
+    _fields_ = (("flags", c_uint), ("domains", Domain * 8))
+
+
 def versioned(structure: type[ctypes.Structure]) -> int:
     """Returns what the field ``version`` of a first version must hold."""
     return ctypes.sizeof(structure) | 1 << 24
