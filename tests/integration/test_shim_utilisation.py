@@ -48,7 +48,10 @@ handle = handles[0]
 rates = nvml.nvmlDeviceGetUtilizationRates(handle)
 kind, newest = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
 _, traffic = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_MEMORY_UTILIZATION_SAMPLES, 0)
+states = nvml.c_nvmlGpuDynamicPstatesInfo_t()
+nvml.nvmlDeviceGetDynamicPstatesInfo(handle, states)
 print(json.dumps({
+    "states": [states.utilization[domain].percentage for domain in range(2)],
     "gpu": rates.gpu, "memory": rates.memory,
     "samples": [kind] + [s.sampleValue.uiVal for s in newest],
     "memory_samples": [s.sampleValue.uiVal for s in traffic],
@@ -122,7 +125,8 @@ def test_a_capped_container_sees_its_own_share_and_an_idle_one_nothing(
     assert (kind, newest) == (1, pytest.approx(true_percent, abs=POINTS))
     ((pid, percent),) = seen["by_process"]
     assert (pid, percent) == (process.pid, pytest.approx(true_percent, abs=POINTS))
-    assert (unseen["gpu"], unseen["memory"]) == (0, 0)
+    assert seen["states"][0] == pytest.approx(true_percent, abs=POINTS)
+    assert (unseen["gpu"], unseen["memory"], unseen["states"]) == (0, 0, [0, 0])
     assert (unseen["samples"], unseen["by_process"]) == ([1, 0], [])
 
 
@@ -244,4 +248,4 @@ def test_a_gpu_that_the_slice_does_not_name_is_never_busy(
 
     assert read(part, code, shim=False)["gpu"] > 50
     assert seen == {"gpu": 0, "memory": 0, "samples": [1, 0], "memory_samples": [0],
-                    "by_process": []}  # fmt: skip
+                    "states": [0, 0], "by_process": []}  # fmt: skip
