@@ -56,6 +56,7 @@ class DeviceBooks:
     Attributes:
         uuid: of the GPU.
         memory_used_bytes: held by all processes.
+        memory_peak_bytes: the most that was ever held at once.
         backed_bytes: host memory behind what was written on this GPU.
         busy_ns: time during which any work ran.
         clock_ns: up to when this is true.
@@ -64,6 +65,7 @@ class DeviceBooks:
 
     uuid: str
     memory_used_bytes: int
+    memory_peak_bytes: int
     backed_bytes: int
     busy_ns: int
     clock_ns: int

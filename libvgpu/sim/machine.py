@@ -244,6 +244,7 @@ class Machine:
         return DeviceBooks(
             device.uuid,
             books.memory_used_bytes,
+            books.memory_peak_bytes,
             books.backed_bytes,
             books.busy_ns,
             books.clock_ns,

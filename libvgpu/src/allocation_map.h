@@ -12,12 +12,13 @@
 #include <stdint.h>
 
 enum allocation_space {
-    SPACE_ADDRESS, /* device pointers */
-    SPACE_CONTEXT, /* CUcontext and CUgreenCtx, for what they cost themselves */
-    SPACE_LIMIT,   /* CUcontext, one entry per limit that takes memory (hook_limit.c) */
-    SPACE_ARRAY,   /* CUarray, CUmipmappedArray */
-    SPACE_MODULE,  /* CUmodule, CUlibrary */
-    SPACE_EXTERNAL /* CUexternalMemory */
+    SPACE_ADDRESS,  /* device pointers */
+    SPACE_CONTEXT,  /* CUcontext and CUgreenCtx, for what they cost themselves */
+    SPACE_LIMIT,    /* CUcontext, one entry per limit that takes memory (hook_limit.c) */
+    SPACE_ARRAY,    /* CUarray, CUmipmappedArray */
+    SPACE_MODULE,   /* CUmodule, CUlibrary */
+    SPACE_EXTERNAL, /* CUexternalMemory */
+    SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the books are in vmm.c */
 };
 
 struct allocation {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "allocation_map.h"
+#include "ledger.h"
 #include "vgpu/cuda_api.h"
 
 #define CHARGE_NONE (-1) /* device of a charge that nobody counts: there is no slice */
@@ -16,6 +17,7 @@ struct charge {
     int device; /* index in `limits`, or CHARGE_NONE */
     uint16_t kind;
     uint64_t bytes;
+    struct ledger_refusal refusal; /* after a refusal: what stood in the ledger */
 };
 
 /* What an allocation takes: the driver gives device memory in steps of 512 bytes. */
@@ -68,6 +70,10 @@ struct charge_owner {
 void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle);
 void charge_keep_lasting(const struct charge *charge, enum allocation_space space, uint64_t handle,
                          struct charge_owner *owner);
+
+/* As charge_keep, with an owner or NULL. */
+void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                       struct charge_owner *owner);
 
 /* charge_keep or charge_cancel by the driver's `result`, which it returns. `handle` points to the
  * new handle, of eight bytes. */

@@ -98,7 +98,8 @@ static void shrink_charge(struct pool *pool, uint64_t bytes)
 {
     if (bytes >= pool->charged_bytes)
         return;
-    charge_cancel(&(struct charge){pool->device, VGPU_KIND_ASYNC, pool->charged_bytes - bytes});
+    charge_cancel(&(struct charge){
+        .device = pool->device, .kind = VGPU_KIND_ASYNC, .bytes = pool->charged_bytes - bytes});
     pool->charged_bytes = bytes;
 }
 
@@ -311,7 +312,7 @@ static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charg
     uint64_t spare = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
     uint64_t wanted = charge_rounded(bytes);
     uint64_t lacking = wanted > spare ? wanted - spare : 0;
-    *charge = (struct charge){pool->device, VGPU_KIND_ASYNC, 0};
+    *charge = (struct charge){.device = pool->device, .kind = VGPU_KIND_ASYNC};
     if (lacking == 0)
         return pool->device >= 0;
     uint64_t steps = rounded(lacking, pool->granule_bytes);
@@ -357,7 +358,7 @@ bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
     } else {
         shrink_charge(pool, reserved);
     }
-    struct charge charge = {pool->device, VGPU_KIND_ASYNC, bytes};
+    struct charge charge = {.device = pool->device, .kind = VGPU_KIND_ASYNC, .bytes = bytes};
     if (fits && address != NULL)
         pool->used_bytes += charge_rounded(bytes);
     unlock_pool(pool);

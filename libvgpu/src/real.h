@@ -41,6 +41,7 @@
     CALL(cuDevicePrimaryCtxGetState) \
     CALL(cuMemPoolGetAttribute) \
     CALL(cuMemGetAddressRange_v2) \
+    CALL(cuMemGetAllocationPropertiesFromHandle) \
     CALL(cuGraphGetNodes) \
     CALL(cuGraphNodeGetType) \
     CALL(cuGraphChildGraphNodeGetGraph) \
@@ -52,6 +53,8 @@
     CALL(cuStreamGetCtx) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
+    CALL(cuStreamQuery) \
+    CALL(cuStreamGetId) \
     CALL(cuThreadExchangeStreamCaptureMode) \
     CALL(cuEventCreate) \
     CALL(cuEventDestroy_v2) \

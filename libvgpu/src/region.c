@@ -66,15 +66,15 @@ static void after_fork_in_child(void)
         child_handlers[i]();
 }
 
+/* Modules register from different threads, each under a lock of its own at most. */
 void region_on_child(void (*handler)(void))
 {
     for (int i = 0; i < CHILD_HANDLERS; i++) {
-        if (child_handlers[i] == handler)
+        void (*expected)(void) = NULL;
+        if (__atomic_compare_exchange_n(&child_handlers[i], &expected, handler, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            expected == handler)
             return;
-        if (child_handlers[i] == NULL) {
-            child_handlers[i] = handler;
-            return;
-        }
     }
 }
 

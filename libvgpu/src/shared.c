@@ -223,10 +223,6 @@ struct charge_owner *shared_export(const struct charge *charge, const uint64_t k
         log_line(LOG_INFO, "no slot for a shared piece of memory: its importers are charged too");
         return NULL;
     }
-    if (parent != NULL)
-        pool_hand_over(parent, charge->bytes);
-    else
-        charge_cancel(charge);
     return &shared->owner;
 }
 

@@ -30,9 +30,9 @@ void shared_key_of_bytes(uint64_t key[2], const void *handle, size_t count);
 /* A key of its own, for memory that is known by descriptors. */
 void shared_key_new(uint64_t key[2]);
 
-/* Moves `charge` to a slot of its own; it is this process's for one entry. What came out of a pool
- * goes back to it (pool.h); else `parent` is NULL. Returns the owner of the entry; NULL: there is
- * no place, and everything is as it was. */
+/* Charges the bytes of `charge` to a slot of their own as well; the piece is this process's for one
+ * entry, whose owner is returned. NULL: there is no place. The caller gives up the old charge next:
+ * of a pool by pool_hand_over, to which they go back at the end; else `parent` is NULL. */
 struct charge_owner *shared_export(const struct charge *charge, const uint64_t key[2],
                                    struct pool *parent);
 

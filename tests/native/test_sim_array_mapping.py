@@ -264,3 +264,29 @@ release(memory)
 say(refused=refused, used=used())
 """
     assert said_by(machine, code) == {"refused": 900, "used": 0}
+
+
+def test_threads_map_one_piece_side_by_side_and_leave_nothing(machine: Machine) -> None:
+    code = """
+import threading
+context, wrong = open_context(), []
+def work(number, memory):
+    check(cuda.cuCtxSetCurrent(context))
+    for turn in range(40):
+        flat = array(512, 512, Flags=DEFERRED if turn % 2 else SPARSE)
+        box = None if turn % 2 else (0, 0, 0, 512, 512, 1)
+        wrong.extend(filter(None, [apply(operation(flat, memory, box=box))]))
+        if turn % 4 < 2:
+            wrong.extend(filter(None, [apply(operation(flat, box=box))]))
+        own = pool()
+        wrong.extend(filter(None, [apply(operation(flat, own, box=box)), release(own),
+                                   code(cuda.cuArrayDestroy(flat))]))
+memory = pool()
+threads = [threading.Thread(target=work, args=(number, memory)) for number in range(4)]
+for each in threads: each.start()
+for each in threads: each.join()
+kept = used()
+release(memory)
+say(wrong=wrong, kept=kept, left=used())
+"""
+    assert said_by(machine, code) == {"wrong": [], "kept": 1, "left": 0}

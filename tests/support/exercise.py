@@ -119,7 +119,7 @@ class Driver:
         information = (ctypes.c_void_p * 4)()  # Dl_info: file name, base, symbol, its address
         assert self._libc.dladdr(ctypes.c_void_p(address), information) != 0
         name = information[0]
-        return name is not None and ctypes.string_at(name).endswith(b"libvgpu.so")
+        return name is not None and ctypes.string_at(name).decode() == os.environ["LD_PRELOAD"]
 
     def own(self) -> DeviceUsage:
         """Returns what `usage` says of this process on device 0, once it has used any."""

@@ -6,8 +6,8 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, command`` (a list),
 ``created_at`` (seconds since 1970), ``family, state`` (``running``, ``idle``, ``abandoned``,
 ``damaged``), ``problem`` (what is damaged), ``gpu_uuid, pid`` (as the container counts),
-``process`` (its name), ``shared_memory`` (true: no process but a piece of memory that several hold,
-with its maker's ``pid``), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
+``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
+named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
 launches, gpu_time_seconds`` (null where no cap is held, so that nothing is measured),
 ``held_seconds`` (launches were held back that long), ``refused_count, last_refusal`` (null, or

@@ -68,6 +68,7 @@ struct sim_client_books {
 
 struct sim_device_books {
     uint64_t memory_used_bytes;
+    uint64_t memory_peak_bytes;
     uint64_t backed_bytes; /* of host memory, behind what was written on this device */
     uint64_t busy_ns;      /* time during which anything ran */
     uint64_t window_busy_ns;
