@@ -14,6 +14,7 @@
 #include "devices.h"
 #include "hook.h"
 #include "region.h"
+#include "sparse_array.h"
 #include "vgpu/cuda_vmm.h"
 #include "vmm.h"
 
@@ -46,11 +47,6 @@ static bool copy(struct list *list, const CUarrayMapInfo *entries, uint32_t coun
     return true;
 }
 
-static uint64_t array_of(const CUarrayMapInfo *entry)
-{
-    return (uint64_t)(uintptr_t)entry->resource.array; /* as long as the mipmap beside it */
-}
-
 static uint64_t pack(const uint32_t *values, const unsigned int *bits, int count, bool *fits)
 {
     uint64_t packed = 0;
@@ -68,8 +64,9 @@ static bool place_of(const CUarrayMapInfo *entry, struct vmm_place *place)
     static const unsigned int tail_bits[] = {12, 19, 32};
     static const unsigned int where_bits[] = {12, 18, 18, 15}; /* the top bit is a tail's */
     static const unsigned int size_bits[] = {5, 19, 19, 16};
+    uint64_t array = (uint64_t)(uintptr_t)entry->resource.array; /* or the mipmap beside it */
     bool fits = true;
-    *place = (struct vmm_place){.kind = VMM_TILE, .whose = array_of(entry)};
+    *place = (struct vmm_place){.kind = VMM_TILE, .whose = sparse_array_life(array)};
     if (entry->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
         uint64_t offset = entry->subresource.miptail.offset;
         uint32_t where[] = {entry->subresource.miptail.layer, (uint32_t)(offset >> 32),
@@ -125,7 +122,7 @@ static uint64_t name_of(CUstream stream)
     unsigned long long id;
     if (real.cuStreamGetId != NULL && real.cuStreamGetId(stream, &id) == CUDA_SUCCESS)
         return id;
-    return UINT64_MAX - vmm_now();
+    return UINT64_MAX - vmm_new_number();
 }
 
 static bool is_idle(CUstream stream)

@@ -13,6 +13,14 @@ uint64_t vmm_now(void)
     return now;
 }
 
+uint64_t vmm_new_number(void)
+{
+    struct vmm_ending ending = vmm_enter();
+    uint64_t number = vmm_next_moment();
+    vmm_leave(&ending);
+    return number;
+}
+
 /* ---- handles ---- */
 
 struct vmm_record *vmm_create_begin(const struct charge *charge)

@@ -41,6 +41,9 @@ struct vmm_call {
 /* The number of this moment: whatever was confirmed up to now has a number that is not higher. */
 uint64_t vmm_now(void);
 
+/* A number that nothing else here has. */
+uint64_t vmm_new_number(void);
+
 /* ---- handles: all _begin are false, or NULL, when there is no host memory for the books ---- */
 
 /* Takes the charge over, whatever becomes of the call. */
@@ -88,8 +91,8 @@ void vmm_tile_leaves(struct vmm_place place, uint64_t before, uint64_t stream);
 /* All that was put on `stream` up to `before` is done. */
 void vmm_stream_done(uint64_t stream, uint64_t before);
 
-/* An array has ended, and with it what was in it at `before`. */
-void vmm_array_ended(uint64_t array, uint64_t before);
+/* An array has ended, and with it what was mapped into it. */
+void vmm_array_ended(uint64_t array);
 
 /* ---- memory that more processes than this one hold ---- */
 

@@ -48,7 +48,7 @@ void vmm_leave(struct vmm_ending *ending)
     struct vmm_record *record;
     for (record = ending->first; record != NULL; record = record->next) { /* it may grow */
         if (record->is_object)
-            vmm_drop_space(ending, VMM_BINDING, record->id, UINT64_MAX);
+            vmm_drop_space(ending, VMM_BINDING, record->id);
         if (record->holds != NULL)
             vmm_unuse(ending, record->holds);
     }
@@ -168,14 +168,14 @@ void vmm_end_call(struct vmm_ending *ending, const struct vmm_call *call, bool u
     vmm_ranges_sweep(at, at + 1);
 }
 
-void vmm_drop_space(struct vmm_ending *ending, uint32_t kind, uint64_t whose, uint64_t before)
+void vmm_drop_space(struct vmm_ending *ending, uint32_t kind, uint64_t whose)
 {
     struct vmm_place space = {.kind = kind, .whose = whose};
     uint64_t from = vmm_ranges_first(&space);
     uint64_t at = from;
     struct vmm_range *range;
     for (; (range = vmm_ranges_at(at)) != NULL && vmm_same_space(&range->place, &space); at++)
-        if (range->confirmed != 0 && range->confirmed <= before)
+        if (range->confirmed != 0)
             vmm_end_range(ending, range);
     vmm_ranges_sweep(from, at);
 }

@@ -1,5 +1,5 @@
 /* The inside of vmm.h: the lock, and how records and ranges begin and end under it. For vmm.c,
- * vmm_address.c and vmm_tiles.c alone. */
+ * vmm_address.c and vmm_tiles.c. */
 #ifndef VGPU_VMM_BOOKS_H
 #define VGPU_VMM_BOOKS_H
 
@@ -45,8 +45,8 @@ void vmm_end_call(struct vmm_ending *ending, const struct vmm_call *call, bool u
 /* Ends a range; the array must be swept afterwards. */
 void vmm_end_range(struct vmm_ending *ending, struct vmm_range *range);
 
-/* Ends all of one space that was there at `before`. */
-void vmm_drop_space(struct vmm_ending *ending, uint32_t kind, uint64_t whose, uint64_t before);
+/* Ends all of one space but what is under way. */
+void vmm_drop_space(struct vmm_ending *ending, uint32_t kind, uint64_t whose);
 
 /* Whether a call under way wants to know what is mapped there (vmm_address.c). */
 bool vmm_is_watched(const struct vmm_place *mapping);

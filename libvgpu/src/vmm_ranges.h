@@ -15,7 +15,7 @@ struct vmm_record;
 enum vmm_kind {
     VMM_MAPPING, /* at addresses */
     VMM_BINDING, /* `whose` is the id of a multicast object's record, addresses are offsets in it */
-    VMM_TILE,    /* `whose` is an array; address and bytes together name a region of it */
+    VMM_TILE,    /* `whose` is an array's life (sparse_array.h); address and bytes name a region */
     VMM_WATCHED  /* addresses that a call under way asks about */
 };
 

@@ -37,9 +37,9 @@ void vmm_stream_done(uint64_t stream, uint64_t before)
     vmm_leave(&ending);
 }
 
-void vmm_array_ended(uint64_t array, uint64_t before)
+void vmm_array_ended(uint64_t array)
 {
     struct vmm_ending ending = vmm_enter();
-    vmm_drop_space(&ending, VMM_TILE, array, before);
+    vmm_drop_space(&ending, VMM_TILE, array);
     vmm_leave(&ending);
 }

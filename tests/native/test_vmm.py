@@ -8,12 +8,11 @@ import pytest
 
 from support import ROOT, Compile
 
-PURE = tuple(
-    f"libvgpu/src/{name}.c"
-    for name in ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles")
-)
+NAMES = ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles",
+         "sparse_array", "allocation_map")  # fmt: skip
+PURE = tuple(f"libvgpu/src/{name}.c" for name in NAMES)
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native/vmm_books.c").read_text(), re.M)
-ROUNDS, SEEDS = (1500, 12) if os.environ.get("VGPU_LONG") == "1" else (150, 2)
+ROUNDS, SEEDS = (300, 4) if os.environ.get("VGPU_LONG") == "1" else (100, 1)
 SECONDS = 100
 
 

@@ -7,6 +7,7 @@
  * threads do while the driver is at work. */
 #include <string.h>
 
+#include "sparse_array.h"
 #include "vmm_fixture.h"
 
 #define PIECE 100u
@@ -166,7 +167,7 @@ static void memory_of_the_host_is_known_and_not_charged(void)
 
 static void many_pieces_are_found_again(void)
 {
-    enum { COUNT = 20000 };
+    enum { COUNT = 6000 };
     for (uint64_t i = 0; i < COUNT; i++) {
         uint64_t handle = 1 + i * 7919 % COUNT;
         create(handle, PIECE);
@@ -365,10 +366,75 @@ static void a_tile_stays_until_its_stream_is_done_or_its_array_ends(void)
     CHARGED(PIECE + 7);
     vmm_stream_done(5, vmm_now());
     CHARGED(7);
-    vmm_array_ended(4001, vmm_now());
+    vmm_array_ended(4001);
     CHARGED(7);
-    vmm_array_ended(4000, vmm_now());
+    vmm_array_ended(4000);
     CHARGED(0);
+}
+
+static struct vmm_place tile_of(uint64_t array)
+{
+    return (struct vmm_place){VMM_TILE, sparse_array_life(array), 3, 9};
+}
+
+static void put_into_array(uint64_t array, uint64_t handle, uint64_t bytes)
+{
+    struct vmm_call call;
+    create(handle, bytes);
+    CHECK(vmm_use_begin(&call, tile_of(array), handle), "no host memory");
+    vmm_use_end(&call, true);
+    release(handle);
+}
+
+/* As hooks do that destroy an array: taken out before the driver is called, ended after. */
+static void destroyed(const struct allocation *array)
+{
+    ((struct charge_owner *)array->owner)->release(array->owner, array);
+}
+
+static void an_array_takes_its_tiles_along_and_not_those_of_its_successor(void)
+{
+    struct allocation array;
+    sparse_array_made(4000);
+    put_into_array(4000, 1, PIECE);
+    put_into_array(4096, 2, 20);
+    CHECK(allocation_map_take(SPACE_ARRAY, 4000, &array), "the array is not in the map");
+    put_into_array(4000, 3, 7); /* the handle was given out again */
+    destroyed(&array);
+    CHARGED(20 + 7);
+    CHECK(allocation_map_take(SPACE_ARRAY, 4000, &array), "its successor is not in the map");
+    destroyed(&array);
+    CHARGED(20);
+}
+
+static CUresult current_context(CUcontext *context)
+{
+    *context = (CUcontext)(uintptr_t)512;
+    return CUDA_SUCCESS;
+}
+
+static void a_context_takes_its_arrays_along(void)
+{
+    struct allocation array;
+    struct allocation_walk walk = {0};
+    real.cuCtxGetCurrent = current_context;
+    sparse_array_made(4000);
+    put_into_array(4000, 1, PIECE);
+    CHECK(allocation_map_take_of_context(512, &walk, &array), "not of its context");
+    destroyed(&array);
+    CHARGED(0);
+}
+
+static void an_ordinary_array_keeps_its_charge(void)
+{
+    struct allocation ordinary = {.address = 4000, .bytes = PIECE, .kind = 5, .space = SPACE_ARRAY};
+    struct allocation found;
+    CHECK(allocation_map_insert(&ordinary, &found), "no host memory");
+    CHECK(sparse_array_life(4000) == 0 && sparse_array_life(0) == 0, "it has a life");
+    sparse_array_made(4000);
+    CHECK(allocation_map_find(SPACE_ARRAY, 4000, &found) && found.bytes == PIECE &&
+              found.owner == NULL,
+          "its entry has changed");
 }
 
 /* ---- owners ---- */
@@ -423,7 +489,7 @@ static void a_forked_child_starts_empty(void)
 {
     create(1, PIECE);
     map(1000, PIECE, 1);
-    child_handler();
+    child_handlers[0]();
     CHECK(vmm_release_begin(1) == NULL, "the parent's handle is known");
     unmap(1000, PIECE);
     CHARGED(PIECE);
@@ -455,6 +521,9 @@ static const struct {
     CASE(bound_memory_stays_until_the_object_is_released_and_unmapped),
     CASE(what_is_bound_to_an_object_that_nobody_counts_stays),
     CASE(a_tile_stays_until_its_stream_is_done_or_its_array_ends),
+    CASE(an_array_takes_its_tiles_along_and_not_those_of_its_successor),
+    CASE(a_context_takes_its_arrays_along),
+    CASE(an_ordinary_array_keeps_its_charge),
     CASE(an_owner_is_told_in_place_of_the_ledger),
     CASE(an_imported_handle_is_one_more_reference_or_memory_of_its_own),
     CASE(a_forked_child_starts_empty),
