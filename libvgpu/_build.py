@@ -44,7 +44,9 @@ PACKAGE = Path("libvgpu")
 INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core"]
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
-PURE_SHIM_SOURCES = ["checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c"]
+PURE_SHIM_SOURCES = [
+    "checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c", "utilisation.c",
+]  # fmt: skip
 
 # What cffi reads, in this order. Each file holds only what cffi's parser takes once the
 # preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
@@ -55,6 +57,7 @@ CFFI_HEADERS = [
     "libvgpu/src/usage_file.h",
     "libvgpu/src/ledger.h",
     "libvgpu/src/share.h",
+    "libvgpu/src/utilisation.h",
     "libvgpu/sim/core/machine_api.h",
 ]
 

@@ -72,7 +72,8 @@
     CALL(nvmlShutdown) \
     CALL(nvmlDeviceGetHandleByUUID) \
     CALL(nvmlDeviceGetUUID) \
-    CALL(nvmlDeviceGetComputeRunningProcesses_v3)
+    CALL(nvmlDeviceGetGpuInstanceId) \
+    CALL(nvmlDeviceGetComputeInstanceId)
 
 struct real {
 #define EACH(symbol) __typeof__(&symbol) symbol;
