@@ -253,6 +253,9 @@ void ledger_force(const struct ledger *ledger, uint32_t slot, uint64_t bytes)
 
 void ledger_sweep(const struct ledger *ledger)
 {
+    /* A process may have died between its way into the total and its own word. */
+    while (!settle(ledger, word128_load(total_of(ledger))))
+        continue;
     uint32_t hi_slot = hi_slot_of(ledger);
     for (uint32_t slot = 0; slot < hi_slot; slot++) {
         uint64_t gen = gen_of(ledger, slot);
