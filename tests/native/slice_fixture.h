@@ -21,10 +21,10 @@ struct slice_fixture {
 static inline void *slice_fixture_map(const char *path)
 {
     int descriptor = open(path, O_RDWR | O_CLOEXEC);
-    CHECK(descriptor >= 0, "open %s", path);
+    CHECK(descriptor >= 0, "open usage");
     void *usage =
         mmap(NULL, usage_file_bytes(1), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    CHECK(usage != MAP_FAILED, "mmap %s", path);
+    CHECK(usage != MAP_FAILED, "mmap usage");
     close(descriptor);
     return usage;
 }
@@ -37,8 +37,7 @@ static inline void slice_fixture_make(struct slice_fixture *slice, const char *d
     munmap(slice->base.usage, usage_file_bytes(1));
     snprintf(slice->path, sizeof slice->path, "%s/usage", directory);
     int descriptor = open(slice->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    CHECK(descriptor >= 0 && ftruncate(descriptor, (off_t)usage_file_bytes(1)) == 0, "%s",
-          slice->path);
+    CHECK(descriptor >= 0 && ftruncate(descriptor, (off_t)usage_file_bytes(1)) == 0, "make usage");
     close(descriptor);
     slice->base.usage = slice_fixture_map(slice->path);
     usage_format(slice->base.usage, 1, "test");
