@@ -6,6 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CUDA12 := build/clients/cuda12
+HEADERS := build/headers
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
@@ -16,7 +17,7 @@ help:  ## show the commands
 
 # What a bare Debian or Ubuntu lacks. Installed only for root and only what is missing; anybody else
 # is told the one command that does it.
-setup: $(READY) $(CUDA12)/.ready  ## make .venv, install everything and build the native parts
+setup: $(READY) $(CUDA12)/.ready $(HEADERS)/.ready  ## make .venv, install everything and build the native parts
 
 $(READY): pyproject.toml
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh
@@ -33,13 +34,22 @@ $(CUDA12)/.ready: tests/clients/cuda12.txt | $(READY)
 	    --disable-pip-version-check -r tests/clients/cuda12.txt
 	@touch $@
 
+# Headers of other CUDA versions side by side, since one environment holds one version of each wheel.
+$(HEADERS)/.ready: tests/headers.txt | $(READY)
+	@rm -rf $(HEADERS)
+	@grep -v '^#' $< | while read -r wheel; do \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	        --target "$(HEADERS)/$${wheel##*==}" "$$wheel" || exit 1; \
+	done
+	@touch $@
+
 build: $(READY)  ## rebuild the shim, the simulated driver and the cffi module if they changed
 	@$(BIN)/python -m libvgpu._build
 
 demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 	@$(BIN)/python -m vgpuctl demo
 
-test: build $(CUDA12)/.ready  ## run all tests (no GPU, no root and no network needed)
+test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
 	@$(BIN)/python -m pytest
 
 model: $(READY)  ## search every state of the ledger's model (some minutes, 2 GiB)
@@ -59,6 +69,7 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
+	$(BIN)/python -m libvgpu.hook_table --write
 
 check: lint test  ## what CI runs
 

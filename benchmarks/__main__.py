@@ -17,7 +17,12 @@ from vgpuctl.render import Column, Row, print_listing
 from .figure import Figure, Measurement, Options, to_json
 
 #: name -> module; imported when run or listed.
-FIGURES = {"hooks": "benchmarks.hooks", "simulator": "benchmarks.simulator"}
+FIGURES = {
+    "hooks": "benchmarks.hooks",
+    "memory-race": "benchmarks.memory_race",
+    "crash": "benchmarks.crash",
+    "simulator": "benchmarks.simulator",
+}
 DEFAULT_ROUNDS = 15
 
 
@@ -89,13 +94,31 @@ def list_figures() -> None:
     show_default=True,
     help="How often each measurement is repeated.",
 )
-def run(names: tuple[str, ...], json_file: Path | None, shim: Path | None, rounds: int) -> int:
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.5),
+    help="How long a figure that lasts is taken; its own length without it.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    help="How many of what a figure counts; its own number without it.",
+)
+def run(
+    names: tuple[str, ...],
+    json_file: Path | None,
+    shim: Path | None,
+    rounds: int,
+    seconds: float | None,
+    count: int | None,
+) -> int:
     """Measure figures by NAME."""
     figures = [load_figure(name) for name in names]
     results = []
     for figure in figures:
         click.echo(f"{figure.name}: measuring ({figure.label})", err=True)
-        measurements = figure.measure(Options(shim.absolute() if shim else None, rounds))
+        options = Options(shim.absolute() if shim else None, rounds, seconds, count)
+        measurements = figure.measure(options)
         results.append((figure, measurements))
         click.echo(f"{figure.name}: {figure.summary} [{figure.label}]")
         print_listing([_row(m) for m in measurements], _COLUMNS, "table", "nothing measured")

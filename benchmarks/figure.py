@@ -23,10 +23,14 @@ class Options:
     Attributes:
         rival: another preload library to measure in the same run, or None.
         rounds: how often each measurement is repeated, interleaved with the others.
+        seconds: how long a figure that lasts is taken; None: its own length.
+        count: how many of what a figure counts; None: its own number.
     """
 
     rival: Path | None
     rounds: int
+    seconds: float | None = None
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

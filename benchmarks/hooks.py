@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from .figure import Figure, Measurement, Options, spread
 from .nulldriver import DEVICE_UUID, build_client, build_driver
 
 _LIMIT_BYTES = 1 << 30
+_CONTEXT_BYTES = 1 << 20  # as the node agent says it; else each process would measure it
 _WAYS = {"elf": "linked", "getproc": "cuGetProcAddress"}
 _BATCHES = 9
 _RUN_TIMEOUT_SECONDS = 60
@@ -39,12 +41,21 @@ OURS, NOBODY = "libvgpu", "no shim"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that is called: the client's word for it, and under what share."""
+    """One thing that is called.
+
+    Attributes:
+        title: how it is shown.
+        word: the client's word for it.
+        core_percent: the share it is called under.
+        calls: in a batch.
+        processes: that call at once, all in one slice.
+    """
 
     title: str
     word: str
     core_percent: int
     calls: int
+    processes: int = 1
 
 
 CASES = (
@@ -52,6 +63,11 @@ CASES = (
     Case("cuLaunchKernel, capped, within budget", "launch", 50, 100_000),
     Case("cuMemAlloc + cuMemFree", "alloc", 100, 20_000),
     Case("cuMemAllocAsync + cuMemFreeAsync", "async", 100, 20_000),
+)
+#: Timed only, and linked only: what is counted and how it is looked up make no difference here.
+CROWDS = (
+    Case("cuMemAlloc + cuMemFree, 16 processes", "alloc", 100, 20_000, 16),
+    Case("first context, 64 processes at once", "context", 100, 1, 64),
 )
 
 
@@ -72,16 +88,29 @@ class Bench:
         }
         if preload is not None:
             slice_directory = Path(tempfile.mkdtemp(dir=self.directory)) / "slice"
-            limit = DeviceLimit(DEVICE_UUID, _LIMIT_BYTES, core_percent=case.core_percent)
+            limit = DeviceLimit(
+                DEVICE_UUID, _LIMIT_BYTES, context_bytes=_CONTEXT_BYTES,
+                core_percent=case.core_percent,
+            )  # fmt: skip
             region.create(slice_directory, ContainerLimits("benchmark", Family.VGPU, (limit,)))
             environment |= {"LD_PRELOAD": str(preload), "VGPU_DIR": str(slice_directory)}
         return environment
 
     def time_calls(self, preload: Path | None, case: Case, way: str) -> float:
-        """Returns the median nanoseconds of one call in one run of the client."""
+        """Returns the median nanoseconds of one call in one run of the client.
+
+        Where more processes than CPUs repeat a call, a call's time is that of its share of a CPU.
+        """
         command = [str(self.client), case.word, way, str(case.calls), str(_BATCHES)]
-        output = _run(command, self.environment(preload, case), _RUN_TIMEOUT_SECONDS)
-        return statistics.median(float(line) for line in output.split())
+        environment = self.environment(preload, case)
+        with ThreadPoolExecutor(case.processes) as runners:
+            runs = [
+                runners.submit(_run, command, environment, _RUN_TIMEOUT_SECONDS)
+                for _ in range(case.processes)
+            ]
+            times_ns = [float(line) for run in runs for line in run.result().split()]
+        waiting = max(1.0, case.processes / len(os.sched_getaffinity(0)))
+        return statistics.median(times_ns) / (waiting if case.calls > 1 else 1.0)
 
     def count_instructions(self, preload: Path | None, case: Case, way: str) -> float:
         """Returns the instructions of one call, by callgrind."""
@@ -180,6 +209,8 @@ def measure(options: Options) -> list[Measurement]:
                 results += _times(bench, case, way, subjects, options.rounds)
                 if counts:
                     results += _instructions(bench, case, way, subjects)
+        for case in CROWDS:
+            results += _times(bench, case, "elf", subjects, options.rounds)
     if not counts:
         results.append(
             Measurement("all cases", OURS, "added instructions", "per call", None, needs_tool=True,

@@ -113,12 +113,13 @@ def build_driver(directory: Path) -> Path:
     return library
 
 
-def build_client(name: str, driver: Path) -> Path:
-    """Builds ``native/<name>.c`` linked against the driver, beside it, and returns its path.
+def build_client(name: str, driver: Path, *further: str) -> Path:
+    """Builds ``native/<name>.c`` with ``further`` ones against the driver; returns its path.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
     program = driver.parent / name
-    _compile([str(_NATIVE / f"{name}.c"), str(driver), "-ldl", "-o", str(program)])
+    sources = [str(_NATIVE / f"{source}.c") for source in (name, *further)]
+    _compile([*sources, str(driver), "-ldl", "-o", str(program)])
     return program

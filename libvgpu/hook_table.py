@@ -1,16 +1,33 @@
-"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and the README."""
+"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and README.
+
+``python -m libvgpu.hook_table`` prints it as README shows it; ``--write`` puts it there.
+"""
 
 import re
+import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 TABLE = Path(__file__).resolve().parent / "src" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
+README = TABLE.parent.parent.parent / "README.md"
+BEGIN, END = "<!-- hooks: python -m libvgpu.hook_table --write -->", "<!-- end of hooks -->"
 
-_ROW = re.compile(
-    r'^ROW\((\w+),\s*"(\w*)",\s*(\d+),\s*(\w+),\s*(none|ptsz|ptds),\s*"([^"]+)"\)$'
-)
+#: What README calls the functions of each policy that is hooked, in its order.
+_DONE = {
+    "CHARGED": "charged",
+    "CONTEXT": "contexts, charged",
+    "VIRTUAL": "show the slice",
+    "TIMED": "held to the share",
+    "SYNC": "end a measurement",
+    "CAPTURE": "known as captures",
+    "LOOKUP": "hand out the hooks",
+    "START": "start",
+}
+
+_ROW = re.compile(r'^ROW\((\w+),\s*"(\w*)",\s*(\d+),\s*(\w+),\s*(none|ptsz|ptds),\s*"([^"]+)"\)$')
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +82,45 @@ def read_hook_table(path: Path = TABLE) -> tuple[HookRow, ...]:
                         symbol, words, section)
             )  # fmt: skip
     return tuple(rows)
+
+
+def format_table(rows: tuple[HookRow, ...]) -> str:
+    """Returns a Markdown table with a line a section: how many are hooked, and why others pass."""
+    symbols = len(rows)
+    hooked = sum(row.is_hooked for row in rows)
+    lines = [
+        f"{symbols} functions, each version and twin by itself; {hooked} are hooked.",
+        "",
+        "| Functions | Hooked | Pass, and why |",
+        "|---|---|---|",
+    ]
+    for section in dict.fromkeys(row.section for row in rows):
+        of_it = [row for row in rows if row.section == section]
+        done = Counter(row.policy for row in of_it)
+        hooks = ", ".join(f"{done[policy]} {words}" for policy, words in _DONE.items()
+                          if done[policy])  # fmt: skip
+        reasons = Counter(row.words for row in of_it if not row.is_hooked)
+        passes = " · ".join(f"{words} ({count})" for words, count in reasons.most_common())
+        lines.append(f"| {section} ({len(of_it)}) | {hooks} | {passes} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(readme: str, table: str) -> str:
+    """Returns README's text with the table between its two markers.
+
+    Raises:
+        ValueError: it has not both markers.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README has no line {BEGIN if not begin else END}")
+    return f"{before}{begin}\n{table}{end}{after}"
+
+
+if __name__ == "__main__":
+    made = format_table(read_hook_table())
+    if sys.argv[1:] == ["--write"]:
+        README.write_text(with_table(README.read_text(), made))
+    else:
+        print(made, end="")

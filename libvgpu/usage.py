@@ -54,13 +54,24 @@ class DeviceUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """One process that uses a GPU; ``pid`` is its own view of itself (its PID namespace)."""
+    """One process that uses a GPU, or one piece of memory that several hold.
+
+    Attributes:
+        slot: its place in the file.
+        pid: of the process, or of the piece's maker, as that sees itself (its PID namespace).
+        start_time_ticks: of that process.
+        command: of that process.
+        alive: whether it lives; for a piece: whether any process still holds it.
+        shared: whether it is a piece of memory.
+        devices: what it has of each GPU.
+    """
 
     slot: int
     pid: int
     start_time_ticks: int
     command: str
     alive: bool
+    shared: bool
     devices: tuple[DeviceUsage, ...]
 
 
@@ -134,6 +145,7 @@ def _process(copy: Any, slot: int, device_capacity: int, alive: bool) -> Process
         start_time_ticks=_bounded(row.start_time_ticks),
         command=_text(row.command),
         alive=alive,
+        shared=bool(row.shared_key[0] or row.shared_key[1]),
         devices=tuple(_device(copy, slot, index) for index in range(device_capacity)),
     )
 

@@ -7,11 +7,19 @@ from .profiles import Profile
 
 @dataclass(frozen=True, slots=True)
 class SimDevice:
-    """One GPU of a simulated machine: its index, NVML UUID and model."""
+    """One GPU of a simulated machine, or one MIG instance of it.
+
+    Attributes:
+        index: on the machine, instances behind all GPUs.
+        uuid: as NVML gives it.
+        profile: its model.
+        gpu: of an instance: the index of its GPU.
+    """
 
     index: int
     uuid: str
     profile: Profile
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class DeviceBooks:
     Attributes:
         uuid: of the GPU.
         memory_used_bytes: held by all processes.
+        memory_peak_bytes: the most that was ever held at once.
         backed_bytes: host memory behind what was written on this GPU.
         busy_ns: time during which any work ran.
         clock_ns: up to when this is true.
@@ -56,6 +65,7 @@ class DeviceBooks:
 
     uuid: str
     memory_used_bytes: int
+    memory_peak_bytes: int
     backed_bytes: int
     busy_ns: int
     clock_ns: int

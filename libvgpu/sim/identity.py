@@ -1,6 +1,7 @@
 """Profiles as the machine file keeps them."""
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from .._native import ffi
@@ -24,17 +25,40 @@ def text(characters: Any) -> str:
 
 def read_profile(source: Any) -> Profile:
     """Returns what a GPU of a machine really is, which need not be one of the named profiles."""
+    same: dict[str, Any] = {field: int(getattr(source, field)) for field in _SAME_FIELDS}
     return Profile(
         name=text(source.name),
         product=text(source.product),
         compute_capability=(source.compute_major, source.compute_minor),
         pci_device_id=source.pci_device_id >> 16,
-        **{field: int(getattr(source, field)) for field in _SAME_FIELDS},
+        **same,
     )
 
 
-def fill_identity(identity: Any, index: int, profile: Profile) -> None:
-    """Makes a new GPU of a profile in a ``struct sim_device_identity``."""
+def fill_identities(identities: Any, devices: Sequence[tuple[Profile, int | None]]) -> None:
+    """Makes new devices in an array of ``struct sim_device_identity``.
+
+    Args:
+        identities: to be filled in.
+        devices: as `mig.all_devices` gives them.
+    """
+    made = [0] * len(devices)
+    for index, (profile, gpu) in enumerate(devices):
+        _fill(identities[index], index, profile)
+        if gpu is not None:
+            made[gpu] += 1
+            _make_instance(identities[index], identities[gpu], gpu, made[gpu])
+
+
+def _make_instance(identity: Any, whole: Any, gpu: int, number: int) -> None:
+    identity.uuid = f"MIG-{uuid.uuid4()}".encode()
+    identity.serial = ffi.string(whole.serial)
+    identity.pci_bus = whole.pci_bus
+    identity.gpu = gpu + 1
+    identity.instance = number
+
+
+def _fill(identity: Any, index: int, profile: Profile) -> None:
     target = identity.profile
     target.name = profile.name.encode()
     target.product = profile.product.encode()

@@ -22,7 +22,8 @@ from ..sizes import parse_size
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .damage import cannot_make, cannot_open
 from .faults import CallFaults, DeviceFaults
-from .identity import fill_identity, read_profile, text
+from .identity import fill_identities, read_profile, text
+from .mig import all_devices
 from .profiles import Profile
 from .spec import NEWEST_DRIVER, format_driver_version
 
@@ -42,6 +43,7 @@ class Machine:
     Attributes:
         directory: where it lies.
         devices: its GPUs.
+        instances: the MIG instances of those that are in MIG mode.
         owner_fd: holds the lock of the process that it belongs to, where it belongs to one.
     """
 
@@ -49,9 +51,9 @@ class Machine:
         self.directory = directory
         self._native = native
         self.owner_fd: int | None = None
-        self.devices = tuple(
-            self._device(index) for index in range(lib.sim_machine_device_count(native))
-        )
+        devices = [self._device(index) for index in range(lib.sim_machine_device_count(native))]
+        self.devices = tuple(device for device in devices if device.gpu is None)
+        self.instances = tuple(device for device in devices if device.gpu is not None)
 
     @classmethod
     def create(
@@ -71,9 +73,9 @@ class Machine:
             UsageError: ``VGPU_SIM_HOST_MEMORY`` is not a size.
         """
         backing_bytes = _backing_bytes()
-        identities = ffi.new("struct sim_device_identity[]", len(profiles))
-        for index, profile in enumerate(profiles):
-            fill_identity(identities[index], index, profile)
+        devices = all_devices(profiles)
+        identities = ffi.new("struct sim_device_identity[]", len(devices))
+        fill_identities(identities, devices)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o755)
@@ -84,7 +86,7 @@ class Machine:
             {"driver_version": driver_version, "backing_bytes": backing_bytes},
         )
         status = lib.sim_machine_create(
-            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(profiles)
+            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(devices)
         )
         if status < 0:
             raise cannot_make(directory, -status)
@@ -150,8 +152,8 @@ class Machine:
         return env
 
     def books(self) -> tuple[DeviceBooks, ...]:
-        """Returns the books of each GPU, settled up to now."""
-        return tuple(self._read_books(device) for device in self.devices)
+        """Returns the books of each GPU, then of each MIG instance, settled up to now."""
+        return tuple(self._read_books(device) for device in self.devices + self.instances)
 
     def set_compute_mode(self, index: int, mode: int) -> None:
         """Sets the compute mode of a GPU (NVML's number: 0 default, 2 prohibited, 3 exclusive)."""
@@ -219,7 +221,8 @@ class Machine:
     def _device(self, index: int) -> SimDevice:
         identity = ffi.new("struct sim_device_identity *")
         lib.sim_machine_identity(self._native, index, identity)
-        return SimDevice(index, text(identity.uuid), read_profile(identity.profile))
+        gpu = identity.gpu - 1 if identity.gpu else None
+        return SimDevice(index, text(identity.uuid), read_profile(identity.profile), gpu)
 
     def _read_books(self, device: SimDevice) -> DeviceBooks:
         books = ffi.new("struct sim_device_books *")
@@ -241,6 +244,7 @@ class Machine:
         return DeviceBooks(
             device.uuid,
             books.memory_used_bytes,
+            books.memory_peak_bytes,
             books.backed_bytes,
             books.busy_ns,
             books.clock_ns,

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..errors import SimulationError
 from .damage import DamagedMachine, cannot_open
 from .machine import Machine
+from .mig import all_devices
 from .spec import NEWEST_DRIVER, MachineSpec, format_driver_version
 
 #: Before the name of a machine that several commands share, as in ``SPEC@NAME``.
@@ -140,14 +141,15 @@ def _make_unnamed(root: Path, spec: MachineSpec, driver_version: int) -> Machine
 
 
 def _check_same(machine: Machine, spec: MachineSpec) -> None:
-    present = [device.profile for device in machine.devices]
-    names = ", ".join(profile.name for profile in present)
+    present = [(device.profile, device.gpu) for device in machine.devices + machine.instances]
+    wanted = all_devices(spec.profiles)
+    names = ", ".join(profile.name for profile, _ in present)
     hint = "use another name, or that machine as it is"
-    if [profile.name for profile in present] != [profile.name for profile in spec.profiles]:
+    if [profile.name for profile, _ in present] != [profile.name for profile, _ in wanted]:
         raise SimulationError(
             f"the simulated machine @{spec.name} has other GPUs: {names}", hint=hint
         )
-    if present != list(spec.profiles):
+    if present != wanted:
         raise SimulationError(
             f"the simulated machine @{spec.name} has GPUs of the same names, {names}, but of "
             "another profile",

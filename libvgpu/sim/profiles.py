@@ -62,6 +62,7 @@ class Profile:
         pcie_bytes_per_second: bandwidth to the host, as copies reach it.
         power_limit_milliwatts: board power.
         pci_device_id: NVIDIA's number of the model.
+        instances: what the GPU is cut into in MIG mode (`mig.cut`); none: it is whole.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Profile:
     pcie_bytes_per_second: int
     power_limit_milliwatts: int
     pci_device_id: int
+    instances: "tuple[Profile, ...]" = ()
 
 
 def _number(most: int, least: int = 1) -> Any:

@@ -1,9 +1,13 @@
-"""Machines as users write them: ``PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME]``."""
+"""Machines as users write them: ``GPU[,GPU...][/cudaX.Y][@NAME]``.
+
+A GPU is ``PROFILE[*N][/mig=KIND[*M]]``: N of that profile, each cut into M MIG instances.
+"""
 
 import re
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from .mig import all_devices, cut
 from .profiles import Profile, find_profile
 
 #: SIM_MAX_DEVICES in sim/core/machine_api.h
@@ -15,7 +19,8 @@ DRIVER_VERSIONS: dict[str, int] = {"11.8": 11080, "12.4": 12040, "12.8": 12080, 
 NEWEST_DRIVER = 13000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _DRIVER = re.compile(r"^(?P<gpus>.*)/cuda(?P<version>[^/,*]*)$")
-_FORM = "PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME]"
+_FORM = "PROFILE[*N][/mig=KIND[*M]][,PROFILE[*N]...][/cudaX.Y][@NAME]"
+_MIG = "/mig="
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,29 @@ def _split_driver(gpus: str, text: str) -> tuple[str, int | None]:
     return match["gpus"], version
 
 
+def _count(part: str, text: str, form: str) -> tuple[str, int]:
+    """Returns what ``NAME*N`` in ``text`` names, and N."""
+    name, star, count = part.strip().partition("*")
+    if star and not re.fullmatch(r"[1-9]\d{0,3}", count):
+        raise UsageError(
+            f"{part.strip()!r} in {text!r} does not say how many: "
+            f"give {form}*N with N from 1 to {MAX_DEVICES}"
+        )
+    return name, int(count) if star else 1
+
+
+def _gpus(part: str, text: str) -> list[Profile]:
+    """Returns the GPUs of one part between commas."""
+    whole, mig, instances = part.strip().partition(_MIG)
+    name, count = _count(whole, text, "PROFILE")
+    if not name:
+        raise UsageError(f"{text!r} names no GPU profile: give {_FORM}")
+    profile = find_profile(name)
+    if mig:
+        profile = cut(profile, *_count(instances, text, "KIND"))
+    return [profile] * min(count, MAX_DEVICES + 1)
+
+
 def parse_spec(text: str) -> MachineSpec:
     """Returns the machine that ``text`` describes, for example ``a100-80g*2,t4/cuda12.4@lab``.
 
@@ -68,20 +96,10 @@ def parse_spec(text: str) -> MachineSpec:
     gpus, driver_version = _split_driver(gpus, text)
     profiles: list[Profile] = []
     for part in gpus.split(","):
-        profile_name, star, count_text = part.strip().partition("*")
-        count = 1
-        if star:
-            if not re.fullmatch(r"[1-9]\d{0,3}", count_text):
-                raise UsageError(
-                    f"{part.strip()!r} in {text!r} does not say how many GPUs: "
-                    f"give PROFILE*N with N from 1 to {MAX_DEVICES}"
-                )
-            count = int(count_text)
-        if not profile_name:
-            raise UsageError(f"{text!r} names no GPU profile: give {_FORM}")
-        profiles.extend([find_profile(profile_name)] * count)
-        if len(profiles) > MAX_DEVICES:
+        profiles.extend(_gpus(part, text))
+        if len(all_devices(profiles)) > MAX_DEVICES:
             raise UsageError(
-                f"{text!r} asks for more GPUs than a machine can have: at most {MAX_DEVICES}"
+                f"{text!r} asks for more GPUs than a machine can have: at most {MAX_DEVICES}, "
+                "MIG instances among them"
             )
     return MachineSpec(tuple(profiles), name or None, driver_version)

@@ -12,12 +12,13 @@
 #include <stdint.h>
 
 enum allocation_space {
-    SPACE_ADDRESS, /* device pointers */
-    SPACE_CONTEXT, /* CUcontext and CUgreenCtx, for what they cost themselves */
-    SPACE_LIMIT,   /* CUcontext, one entry per limit that takes memory (hook_limit.c) */
-    SPACE_ARRAY,   /* CUarray, CUmipmappedArray */
-    SPACE_MODULE,  /* CUmodule, CUlibrary */
-    SPACE_EXTERNAL /* CUexternalMemory */
+    SPACE_ADDRESS,  /* device pointers */
+    SPACE_CONTEXT,  /* CUcontext and CUgreenCtx, for what they cost themselves */
+    SPACE_LIMIT,    /* CUcontext, one entry per limit that takes memory (hook_limit.c) */
+    SPACE_ARRAY,    /* CUarray, CUmipmappedArray */
+    SPACE_MODULE,   /* CUmodule, CUlibrary */
+    SPACE_EXTERNAL, /* CUexternalMemory */
+    SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the books are in vmm.c */
 };
 
 struct allocation {
@@ -28,6 +29,7 @@ struct allocation {
     uint16_t device;  /* index in `limits` */
     uint16_t kind;    /* VGPU_KIND_* */
     uint32_t space;   /* enum allocation_space */
+    uint32_t opens;   /* how often imported memory was opened at that address, less one */
 };
 
 /* False only when the kernel gives no memory for the table. An entry that stood at that address

@@ -42,7 +42,7 @@ void charge_on_shortage(bool (*reclaim)(int device))
     }
 }
 
-static bool reclaim(int device)
+bool charge_reclaim(int device)
 {
     bool any = false;
     for (int i = 0; i < MOST_RECLAIMERS; i++) {
@@ -55,9 +55,8 @@ static bool reclaim(int device)
 
 static void count_refusal(const struct charge *charge)
 {
-    struct ledger ledger = region_ledger((uint32_t)charge->device);
-    uint64_t used_bytes = ledger_used_bytes(&ledger);
-    uint64_t limit_bytes = ledger_limit_bytes(&ledger);
+    uint64_t used_bytes = charge->refusal.used_bytes;
+    uint64_t limit_bytes = charge->refusal.limit_bytes;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     struct vgpu_usage_slot_device *counters = region_counters((uint32_t)charge->device);
@@ -77,7 +76,7 @@ static void count_refusal(const struct charge *charge)
 
 bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
 {
-    *charge = (struct charge){device, kind, bytes};
+    *charge = (struct charge){.device = device, .kind = kind, .bytes = bytes};
     if (region_open() == REGION_NONE) {
         charge->device = CHARGE_NONE;
         return true;
@@ -85,8 +84,7 @@ bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes
     if (device < 0 || !region_claim())
         return false; /* a GPU that the slice does not name has limit 0 */
     struct ledger ledger = region_ledger((uint32_t)device);
-    struct ledger_refusal refusal;
-    if (ledger_reserve(&ledger, region_slot(), bytes, &refusal) != 0)
+    if (ledger_reserve(&ledger, region_slot(), bytes, &charge->refusal) != 0)
         return false;
     count(charge, (int64_t)bytes);
     return true;
@@ -103,7 +101,7 @@ CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64
 {
     if (charge_try(charge, device, kind, bytes))
         return CUDA_SUCCESS;
-    if (device >= 0 && reclaim(device) && charge_try(charge, device, kind, bytes))
+    if (device >= 0 && charge_reclaim(device) && charge_try(charge, device, kind, bytes))
         return CUDA_SUCCESS;
     return charge_refuse(charge);
 }
@@ -113,7 +111,7 @@ static CUresult reserve_found(struct charge *charge, int device, uint16_t kind, 
 {
     if (device != DEVICE_UNKNOWN)
         return charge_reserve(charge, device, kind, bytes);
-    *charge = (struct charge){CHARGE_NONE, kind, bytes};
+    *charge = (struct charge){.device = CHARGE_NONE, .kind = kind, .bytes = bytes};
     return CUDA_SUCCESS;
 }
 
@@ -154,12 +152,11 @@ static void give_back(const struct charge *charge)
 CUresult charge_resize(struct charge *charge, uint64_t bytes)
 {
     CUresult result = CUDA_SUCCESS;
-    struct charge difference = {charge->device, charge->kind, 0};
+    struct charge difference = {.device = charge->device, .kind = charge->kind};
     if (charge->device < 0 || bytes == charge->bytes)
         return CUDA_SUCCESS;
     if (bytes > charge->bytes) {
-        result =
-            charge_reserve(&difference, charge->device, charge->kind, bytes - charge->bytes);
+        result = charge_reserve(&difference, charge->device, charge->kind, bytes - charge->bytes);
     } else {
         difference.bytes = charge->bytes - bytes;
         give_back(&difference);
@@ -177,7 +174,7 @@ void charge_cancel(const struct charge *charge)
 
 void charge_force(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
 {
-    *charge = (struct charge){device, kind, bytes};
+    *charge = (struct charge){.device = device, .kind = kind, .bytes = bytes};
     if (device < 0 || !region_claim()) {
         charge->device = CHARGE_NONE;
         return;
@@ -196,7 +193,8 @@ static void end(const struct allocation *allocation)
     if (owner != NULL)
         owner->release(owner, allocation);
     else
-        charge_cancel(&(struct charge){allocation->device, allocation->kind, allocation->bytes});
+        charge_cancel(&(struct charge){
+            .device = allocation->device, .kind = allocation->kind, .bytes = allocation->bytes});
 }
 
 /* Puts an entry into the map. What stood at that address was freed in a way nobody told us. */
@@ -226,6 +224,12 @@ void charge_keep_lasting(const struct charge *charge, enum allocation_space spac
 
 void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle)
 {
+    charge_keep_owned(charge, space, handle, NULL);
+}
+
+void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                       struct charge_owner *owner)
+{
     if (charge->device < 0)
         return;
     CUcontext context = NULL;
@@ -234,6 +238,7 @@ void charge_keep(const struct charge *charge, enum allocation_space space, uint6
     struct allocation allocation = {.address = handle,
                                     .bytes = charge->bytes,
                                     .context = charge_context(context),
+                                    .owner = owner,
                                     .device = (uint16_t)charge->device,
                                     .kind = charge->kind,
                                     .space = space};

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "allocation_map.h"
+#include "ledger.h"
 #include "vgpu/cuda_api.h"
 
 #define CHARGE_NONE (-1) /* device of a charge that nobody counts: there is no slice */
@@ -16,7 +17,14 @@ struct charge {
     int device; /* index in `limits`, or CHARGE_NONE */
     uint16_t kind;
     uint64_t bytes;
+    struct ledger_refusal refusal; /* after a refusal: what stood in the ledger */
 };
+
+/* What an allocation takes: the driver gives device memory in steps of 512 bytes. */
+static inline uint64_t charge_rounded(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - 511 ? UINT64_MAX - 511 : (bytes + 511) & ~(uint64_t)511;
+}
 
 /* Reserves `bytes` on `device`. CUDA_SUCCESS (also without a slice), or what the hook returns to
  * its caller: CUDA_ERROR_OUT_OF_MEMORY, counted and said on stderr. Before it refuses, what this
@@ -35,6 +43,7 @@ CUresult charge_refuse(const struct charge *charge);
 /* Calls `reclaim` before a refusal on `device`: it returns whether it gave anything back to the
  * ledger. It may call the driver and take its own locks, and reserves nothing but by charge_try. */
 void charge_on_shortage(bool (*reclaim)(int device));
+bool charge_reclaim(int device);
 
 /* Moves a reservation to the device that the driver really took the memory from. */
 CUresult charge_move(struct charge *charge, CUdeviceptr address);
@@ -61,6 +70,10 @@ struct charge_owner {
 void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle);
 void charge_keep_lasting(const struct charge *charge, enum allocation_space space, uint64_t handle,
                          struct charge_owner *owner);
+
+/* As charge_keep, with an owner or NULL. */
+void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                       struct charge_owner *owner);
 
 /* charge_keep or charge_cancel by the driver's `result`, which it returns. `handle` points to the
  * new handle, of eight bytes. */

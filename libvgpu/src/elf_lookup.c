@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -49,45 +50,47 @@ static struct tables read_tables(ElfW(Addr) base, const ElfW(Dyn) * dynamic)
     return tables;
 }
 
-/* How many symbols there are: said by the SysV table, or counted along the last GNU chain. */
-static uint32_t count_symbols(const struct tables *tables)
+/* A definition of the symbol that is looked for: kept if it is the default one, or the first. */
+static void *take(ElfW(Addr) base, const struct tables *tables, uint32_t index, const char *symbol,
+                  void *found, bool *is_default)
 {
-    if (tables->sysv_hash != NULL)
-        return tables->sysv_hash[1];
-    if (tables->gnu_hash == NULL)
-        return 0;
-    uint32_t bucket_count = tables->gnu_hash[0];
-    uint32_t first = tables->gnu_hash[1];
-    uint32_t bloom_words = tables->gnu_hash[2];
-    const uint32_t *buckets =
-        tables->gnu_hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-    const uint32_t *chains = buckets + bucket_count;
-    uint32_t last = 0;
-    for (uint32_t i = 0; i < bucket_count; i++)
-        if (buckets[i] > last)
-            last = buckets[i];
-    if (last < first)
-        return first;
-    while ((chains[last - first] & 1) == 0)
-        last++;
-    return last + 1;
+    const ElfW(Sym) *entry = &tables->symbols[index];
+    if (*is_default || entry->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(entry->st_info) != STT_FUNC ||
+        strcmp(tables->strings + entry->st_name, symbol) != 0)
+        return found;
+    *is_default = tables->versions == NULL || !(tables->versions[index] & VERSION_HIDDEN);
+    return *is_default || found == NULL ? (void *)(base + entry->st_value) : found;
 }
 
+/* The chain of a name's bucket: as the GNU table has it (bits of hashes behind a filter, the last
+ * of a chain is odd), else as the SysV one (System V ABI, "Hash Table"). */
 static void *find_in(ElfW(Addr) base, const struct tables *tables, const char *symbol)
 {
-    void *hidden = NULL;
-    uint32_t count = count_symbols(tables);
-    for (uint32_t i = 0; i < count; i++) {
-        const ElfW(Sym) *entry = &tables->symbols[i];
-        if (entry->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(entry->st_info) != STT_FUNC ||
-            strcmp(tables->strings + entry->st_name, symbol) != 0)
-            continue;
-        void *address = (void *)(base + entry->st_value);
-        if (tables->versions == NULL || !(tables->versions[i] & VERSION_HIDDEN))
-            return address;
-        hidden = address;
+    void *found = NULL;
+    bool is_default = false;
+    if (tables->gnu_hash != NULL) {
+        const uint32_t *table = tables->gnu_hash;
+        uint32_t bucket_count = table[0], first = table[1], filter_words = table[2], hash = 5381;
+        const uint32_t *buckets = table + 4 + filter_words * (sizeof(ElfW(Addr)) / sizeof *table);
+        const uint32_t *chains = buckets + bucket_count;
+        for (const unsigned char *at = (const unsigned char *)symbol; *at != 0; at++)
+            hash = hash * 33 + *at;
+        uint32_t index = bucket_count > 0 ? buckets[hash % bucket_count] : 0;
+        for (bool more = index >= first; more; more = (chains[index++ - first] & 1) == 0)
+            if ((chains[index - first] | 1) == (hash | 1))
+                found = take(base, tables, index, symbol, found, &is_default);
+    } else if (tables->sysv_hash != NULL && tables->sysv_hash[0] > 0) {
+        const uint32_t *table = tables->sysv_hash;
+        const uint32_t *chains = table + 2 + table[0];
+        uint32_t hash = 0;
+        for (const unsigned char *at = (const unsigned char *)symbol; *at != 0; at++) {
+            hash = (hash << 4) + *at;
+            hash = (hash ^ (hash >> 24 & 0xf0)) & 0x0fffffff;
+        }
+        for (uint32_t index = table[2 + hash % table[0]]; index != 0; index = chains[index])
+            found = take(base, tables, index, symbol, found, &is_default);
     }
-    return hidden;
+    return found;
 }
 
 static int look_at(struct dl_phdr_info *info, size_t size, void *argument)

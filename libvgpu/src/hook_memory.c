@@ -1,14 +1,16 @@
-/* Hooks of device memory: reserve in the ledger, call the driver, keep the charge or give it back.
- * The twins of the per-thread default stream share their original's body. */
+/* Hooks of plain device memory: reserve in the ledger, call the driver, keep the charge or give it
+ * back. */
 #include "charge.h"
+#include "devices.h"
 #include "hook.h"
+#include "region.h"
 #include "vgpu/contract.h"
 
 VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     NEED(cuMemAlloc_v2);
     struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, bytes);
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
         return result;
     return charge_settle(&charge, real.cuMemAlloc_v2(address, bytes), SPACE_ADDRESS, address);
@@ -18,10 +20,52 @@ VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsig
 {
     NEED(cuMemAllocManaged);
     struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, bytes);
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS, address);
+    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS,
+                         address);
+}
+
+/* ---- rows with a pitch ---- */
+
+/* Only the driver knows the pitch. All devices seen so far round rows up as they do allocations;
+ * where another one does not, or that much does not fit, a single row tells. */
+
+static uint64_t rows_bytes(uint64_t pitch_bytes, uint64_t height)
+{
+    uint64_t bytes;
+    return __builtin_mul_overflow(pitch_bytes, height, &bytes) ? UINT64_MAX : charge_rounded(bytes);
+}
+
+/* The pitch of such a row, or 0; takes the row for an instant, which *charge has room for. */
+static size_t ask_pitch(size_t width_bytes, unsigned int element_bytes)
+{
+    CUdeviceptr row;
+    size_t pitch = 0;
+    if (real.cuMemAllocPitch_v2(&row, &pitch, width_bytes, 1, element_bytes) != CUDA_SUCCESS)
+        return 0;
+    real.cuMemFree_v2(row);
+    return pitch;
+}
+
+static CUresult reserve_rows(struct charge *charge, size_t width_bytes, size_t height,
+                             unsigned int element_bytes)
+{
+    int device = region_open() == REGION_NONE ? DEVICE_UNKNOWN : devices_current();
+    uint64_t row_bytes = charge_rounded(width_bytes);
+    *charge = (struct charge){.device = CHARGE_NONE};
+    if (device == DEVICE_UNKNOWN || width_bytes == 0 || height == 0 ||
+        charge_try(charge, device, VGPU_KIND_PLAIN, rows_bytes(row_bytes, height)))
+        return CUDA_SUCCESS;
+    CUresult result = charge_reserve(charge, device, VGPU_KIND_PLAIN, row_bytes);
+    size_t pitch = result == CUDA_SUCCESS ? ask_pitch(width_bytes, element_bytes) : 0;
+    if (pitch == 0)
+        return result; /* with the real call the driver says why */
+    result = charge_resize(charge, rows_bytes(pitch, height));
+    if (result != CUDA_SUCCESS)
+        charge_cancel(charge);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
@@ -29,80 +73,20 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
 {
     NEED(cuMemAllocPitch_v2);
     struct charge charge;
-    uint64_t least;
-    if (__builtin_mul_overflow(width_bytes, height, &least))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, least);
+    CUresult result = reserve_rows(&charge, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
-    /* Only the driver knows the pitch; what it adds is reserved now, or the memory goes back. */
-    if (result == CUDA_SUCCESS && charge_resize(&charge, *pitch * height) != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS &&
+        charge_resize(&charge, rows_bytes(*pitch, height)) != CUDA_SUCCESS) {
         real.cuMemFree_v2(*address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return charge_settle(&charge, result, SPACE_ADDRESS, address);
 }
 
-static CUresult settle_async(const struct charge *charge, CUresult result,
-                             const CUdeviceptr *address)
-{
-    if (result != CUDA_SUCCESS)
-        charge_cancel(charge);
-    else
-        charge_keep_lasting(charge, SPACE_ADDRESS, *address, NULL);
-    return result;
-}
-
-#define ALLOC_ASYNC(symbol) \
-    VGPU_EXPORT CUresult symbol(CUdeviceptr *address, size_t bytes, CUstream stream) \
-    { \
-        NEED(symbol); \
-        struct charge charge; \
-        CUresult result = charge_reserve_stream(&charge, stream, VGPU_KIND_ASYNC, bytes); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        return settle_async(&charge, real.symbol(address, bytes, stream), address); \
-    }
-
-ALLOC_ASYNC(cuMemAllocAsync)
-ALLOC_ASYNC(cuMemAllocAsync_ptsz)
-
-#define ALLOC_FROM_POOL(symbol) \
-    VGPU_EXPORT CUresult symbol(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
-                                CUstream stream) \
-    { \
-        NEED(symbol); \
-        struct charge charge; \
-        CUresult result = charge_reserve_stream(&charge, stream, VGPU_KIND_ASYNC, bytes); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = real.symbol(address, bytes, pool, stream); \
-        /* the pool may be another device's than the stream */ \
-        if (result == CUDA_SUCCESS && charge_move(&charge, *address) != CUDA_SUCCESS) { \
-            real.cuMemFreeAsync(*address, stream); \
-            result = CUDA_ERROR_OUT_OF_MEMORY; \
-        } \
-        return settle_async(&charge, result, address); \
-    }
-
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
-
 VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     NEED(cuMemFree_v2);
     CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree_v2(address));
-}
-
-VGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    NEED(cuMemFreeAsync);
-    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFreeAsync(address, stream));
-}
-
-VGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
-{
-    NEED(cuMemFreeAsync_ptsz);
-    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFreeAsync_ptsz(address, stream));
 }

@@ -19,7 +19,7 @@
 
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
-#define CHILD_HANDLERS 4
+#define CHILD_HANDLERS 16
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
 static enum region_state state;
@@ -66,15 +66,15 @@ static void after_fork_in_child(void)
         child_handlers[i]();
 }
 
+/* Modules register from different threads, each under a lock of its own at most. */
 void region_on_child(void (*handler)(void))
 {
     for (int i = 0; i < CHILD_HANDLERS; i++) {
-        if (child_handlers[i] == handler)
+        void (*expected)(void) = NULL;
+        if (__atomic_compare_exchange_n(&child_handlers[i], &expected, handler, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            expected == handler)
             return;
-        if (child_handlers[i] == NULL) {
-            child_handlers[i] = handler;
-            return;
-        }
     }
 }
 
@@ -235,4 +235,27 @@ struct vgpu_usage_slot_device *region_counters(uint32_t device)
 struct vgpu_usage_device *region_shared(uint32_t device)
 {
     return usage_device(usage_map, device);
+}
+
+bool region_share(struct slot *slot, const uint64_t key[2])
+{
+    int cancelling = guard_enter();
+    int result = slot_claim_shared(slot, usage_path, usage_map, limits_map, key);
+    guard_leave(cancelling);
+    return result == 0;
+}
+
+uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device)
+{
+    int cancelling = guard_enter();
+    uint64_t bytes = slot_join_shared(slot, usage_path, usage_map, limits_map, key, device);
+    guard_leave(cancelling);
+    return bytes;
+}
+
+void region_leave(struct slot *slot, uint32_t device)
+{
+    int cancelling = guard_enter();
+    slot_leave_shared(slot, usage_path, usage_map, limits_map, device);
+    guard_leave(cancelling);
 }

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "ledger.h"
+#include "slot.h"
 
 enum region_state {
     REGION_UNKNOWN, /* not looked for yet */
@@ -50,6 +51,12 @@ struct vgpu_usage_device *region_shared(uint32_t device);
 /* After region_claim. */
 uint32_t region_slot(void);
 struct vgpu_usage_slot_device *region_counters(uint32_t device);
+
+/* Pieces of memory that several processes hold (slot.h), under the fork guard. _share says whether
+ * a slot was found. */
+bool region_share(struct slot *slot, const uint64_t key[2]);
+uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device);
+void region_leave(struct slot *slot, uint32_t device);
 
 /* Adds to one of these counters; several threads may. */
 static inline void region_add(uint64_t *counter, int64_t value)

@@ -91,8 +91,8 @@ static void clean(uint32_t index, void *usage, const void *limits)
         __atomic_store_n(&row->gen, gen + 1, __ATOMIC_RELEASE);
 }
 
-/* Makes the claimed slot this process's own. */
-static void occupy(uint32_t index, void *usage)
+/* Makes the claimed slot this process's own, or that of a piece of memory of it. */
+static void occupy(uint32_t index, void *usage, const uint64_t key[2])
 {
     struct vgpu_usage_header *header = usage;
     struct vgpu_usage_slot *row = usage_slot(usage, index);
@@ -102,6 +102,8 @@ static void occupy(uint32_t index, void *usage)
     row->start_time_ticks = own_start_time();
     row->attached_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     prctl(PR_GET_NAME, row->command);
+    row->shared_key[0] = key[0];
+    row->shared_key[1] = key[1];
     uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
     while (hi_slot < index + 1 &&
            !__atomic_compare_exchange_n(&header->hi_slot, &hi_slot, index + 1, 0, __ATOMIC_ACQ_REL,
@@ -111,38 +113,52 @@ static void occupy(uint32_t index, void *usage)
     __atomic_store_n(&row->gen, row->gen + 1, __ATOMIC_RELEASE);
 }
 
-static int claim_one(int descriptor, uint32_t index, void *usage, const void *limits)
+/* `held` is how the slot is locked for life: F_WRLCK for a process, F_RDLCK for a shared piece. */
+static int claim_one(int descriptor, uint32_t index, void *usage, const void *limits,
+                     const uint64_t key[2], short held)
 {
     int status = set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_WRLCK);
     if (status != 0)
         return status;
     clean(index, usage, limits);
-    status = set_lock(descriptor, index, VGPU_LOCK_LIFE, F_WRLCK);
+    status = set_lock(descriptor, index, VGPU_LOCK_LIFE, held);
     if (status != 0) {
         set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_UNLCK);
         return status;
     }
-    occupy(index, usage);
+    occupy(index, usage, key);
+    if (held == F_RDLCK)
+        set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_RDLCK); /* lets others join */
     return 0;
 }
 
-int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits)
+/* Opens the file and maps the page that will keep the locks, before anything is locked: so no
+ * claimed slot can fail half-way. Returns the descriptor or a negative errno. */
+static int open_life(const char *path, void **page)
 {
     int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0)
         return -errno;
-    /* Mapped before anything is locked, so that no claimed slot can fail half-way. */
-    void *page = mmap(NULL, LIFE_PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (page == MAP_FAILED || madvise(page, LIFE_PAGE_BYTES, MADV_DONTFORK) != 0) {
-        int status = -errno;
-        if (page != MAP_FAILED)
-            munmap(page, LIFE_PAGE_BYTES);
-        close(descriptor);
-        return status;
-    }
+    *page = mmap(NULL, LIFE_PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (*page != MAP_FAILED && madvise(*page, LIFE_PAGE_BYTES, MADV_DONTFORK) == 0)
+        return descriptor;
+    int status = -errno;
+    if (*page != MAP_FAILED)
+        munmap(*page, LIFE_PAGE_BYTES);
+    close(descriptor);
+    return status;
+}
+
+static int claim(struct slot *slot, const char *path, void *usage, const void *limits,
+                 const uint64_t key[2], short held)
+{
+    void *page;
+    int descriptor = open_life(path, &page);
+    if (descriptor < 0)
+        return descriptor;
     int status = -EUSERS;
     for (uint32_t index = 0; index < VGPU_SLOT_COUNT; index++) {
-        status = claim_one(descriptor, index, usage, limits);
+        status = claim_one(descriptor, index, usage, limits, key, held);
         if (status == 0) {
             *slot = (struct slot){index, page};
             break;
@@ -155,4 +171,85 @@ int slot_claim(struct slot *slot, const char *path, void *usage, const void *lim
     if (status != 0)
         munmap(page, LIFE_PAGE_BYTES);
     return status;
+}
+
+int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits)
+{
+    static const uint64_t no_key[2];
+    return claim(slot, path, usage, limits, no_key, F_WRLCK);
+}
+
+/* ---- pieces of memory that several processes hold ---- */
+
+int slot_claim_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                      const uint64_t key[2])
+{
+    return claim(slot, path, usage, limits, key, F_RDLCK);
+}
+
+/* Index of the slot in use with that key; VGPU_SLOT_COUNT: none. */
+static uint32_t find_shared(void *usage, const uint64_t key[2])
+{
+    const struct vgpu_usage_header *header = usage;
+    uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
+    for (uint32_t index = 0; index < hi_slot && index < VGPU_SLOT_COUNT; index++) {
+        const struct vgpu_usage_slot *row = usage_slot(usage, index);
+        if (__atomic_load_n(&row->gen, __ATOMIC_ACQUIRE) % 2 == 1 && row->shared_key[0] == key[0] &&
+            row->shared_key[1] == key[1])
+            return index;
+    }
+    return VGPU_SLOT_COUNT;
+}
+
+/* With the slot locked: its bytes, once no reaper that began earlier can take them any more. */
+static uint64_t keep_from_reapers(uint32_t index, void *usage, const void *limits,
+                                  const uint64_t key[2], uint32_t *device)
+{
+    const struct vgpu_usage_header *header = usage;
+    struct vgpu_usage_slot *row = usage_slot(usage, index);
+    uint64_t gen = __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE);
+    do {
+        if (gen % 2 == 0 || row->shared_key[0] != key[0] || row->shared_key[1] != key[1])
+            return 0; /* another piece's by now */
+    } while (!__atomic_compare_exchange_n(&row->gen, &gen, gen + 2, 0, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE));
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < header->device_capacity && bytes == 0; i++) {
+        struct ledger ledger = {.usage = usage, .limits = limits, .device = i};
+        ledger_force(&ledger, index, 0);
+        bytes = __atomic_load_n(&usage_slot_device(usage, index, i)->bytes, __ATOMIC_ACQUIRE);
+        *device = i;
+    }
+    return bytes;
+}
+
+uint64_t slot_join_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                          const uint64_t key[2], uint32_t *device)
+{
+    void *page;
+    uint32_t index = find_shared(usage, key);
+    int descriptor = index < VGPU_SLOT_COUNT ? open_life(path, &page) : -ENOENT;
+    if (descriptor < 0)
+        return 0;
+    uint64_t bytes = 0;
+    if (set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_RDLCK) == 0 &&
+        set_lock(descriptor, index, VGPU_LOCK_LIFE, F_RDLCK) == 0)
+        bytes = keep_from_reapers(index, usage, limits, key, device);
+    close(descriptor);
+    if (bytes > 0)
+        *slot = (struct slot){index, page};
+    else
+        munmap(page, LIFE_PAGE_BYTES);
+    return bytes;
+}
+
+void slot_leave_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                       uint32_t device)
+{
+    struct ledger ledger = {.usage = usage, .limits = limits, .device = device};
+    uint64_t gen = __atomic_load_n(&usage_slot(usage, slot->index)->gen, __ATOMIC_ACQUIRE);
+    munmap(slot->life_page, LIFE_PAGE_BYTES);
+    /* who joins from here on moves gen, and the bytes stay */
+    if (gen % 2 == 1 && !slot_is_held((void *)path, slot->index))
+        ledger_reap(&ledger, slot->index, gen);
 }

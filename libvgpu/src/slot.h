@@ -20,6 +20,27 @@ struct slot {
  * back first. Returns 0, -EUSERS when all are taken, or another negative errno. */
 int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits);
 
+/* ---- pieces of memory that several processes hold ----
+ *
+ * Such a piece has a slot of its own, to which its bytes are charged. Each process that holds it
+ * has read locks on both bytes of the slot, through a description and a page of its own, so that
+ * the bytes stay charged until the last of them is gone, in whatever order they end. Who joins a
+ * piece that its last holder may just have left moves `gen` and then the ledger's total on, so that
+ * no reaper that looked before can still succeed, and looks at the bytes afterwards. */
+
+/* Claims a slot for a piece with that key (not 0). The caller charges its bytes to the slot. */
+int slot_claim_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                      const uint64_t key[2]);
+
+/* Joins the piece with that key. Returns its bytes and the index of their device, 0 when there is
+ * no such piece (any more). */
+uint64_t slot_join_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                          const uint64_t key[2], uint32_t *device);
+
+/* Lets go; the bytes are given back when nobody else holds the piece. */
+void slot_leave_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                       uint32_t device);
+
 /* For ledger.is_held: `context` is the path of `usage`. Says 1 when it cannot be told. */
 int slot_is_held(void *context, uint32_t slot);
 

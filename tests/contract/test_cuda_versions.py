@@ -1,30 +1,86 @@
-"""Names and versions in our tables are those of NVIDIA's header."""
+"""Names and versions in our tables are those of NVIDIA's headers, of every CUDA version we know."""
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from libvgpu.hook_table import read_hook_table
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.hook_table import HookRow, read_hook_table
 from support import ROOT
-from support.headers import CUDA, cuda_versions
+from support.cuda_names import COMPILER, NEWEST, Abi, abis, includes, symbols, versions
 
 ENTRIES = ROOT / "libvgpu/sim/driver/entries.def"
 SIMULATED_VERSION = 13000
-# Real entry points that the typedef header leaves out.
+TYPEDEFS = "cudaTypedefs.h"
+# Real entry points that this header of typedefs leaves out.
 NOT_IN_HEADER = {"cuProfilerStart", "cuProfilerStop"}
 
-pytestmark = pytest.mark.skipif(
-    CUDA.path is None, reason=f"no {CUDA.header}: install {CUDA.package}"
-)
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no gcc")
+
+
+def headers(version: str) -> Path:
+    """Returns the folder of a version's headers; without it the test is skipped."""
+    folder = includes(version)
+    if folder is None:
+        pytest.skip(f"no headers of CUDA {version}: make setup")
+    return folder
+
+
+def driver_rows() -> dict[str, HookRow]:
+    return {row.symbol: row for row in read_hook_table() if row.symbol.startswith("cu")}
+
+
+def abi_of(row: HookRow) -> Abi:
+    return Abi(row.public_name, row.since, row.symbol[-5:] if row.twin_of else "")
+
+
+def simulated_symbols() -> set[str]:
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", "--format=posix", str(SIM_LIBRARY_DIR / "libcuda.so.1")],
+        capture_output=True, text=True, check=True, timeout=20,
+    ).stdout  # fmt: skip
+    return {line.split()[0] for line in listing.splitlines()}
+
+
+@pytest.mark.parametrize("version", versions())
+def test_every_symbol_of_the_headers_is_a_row(version: str) -> None:
+    known = symbols(headers(version))
+
+    assert len(known) > 500
+    assert sorted(known - driver_rows().keys()) == []
+
+
+@pytest.mark.parametrize("version", versions())
+def test_every_abi_of_the_headers_is_a_row_with_its_version(version: str) -> None:
+    known = abis(headers(version))
+
+    assert len(known) > 500
+    assert sorted(known - {abi_of(row) for row in driver_rows().values()}) == []
+
+
+def test_every_row_is_known_to_a_header_by_symbol_and_version() -> None:
+    folders = [headers(version) for version in versions()]
+    known_symbols = simulated_symbols().union(*(symbols(folder) for folder in folders))
+    known_abis = frozenset[Abi]().union(*(abis(folder) for folder in folders))
+
+    unknown = [
+        row.symbol for row in driver_rows().values()
+        if row.symbol not in known_symbols or abi_of(row) not in known_abis
+    ]  # fmt: skip
+
+    # Its header is none of a wheel; the typedef alone is.
+    assert unknown == ["cuProfilerInitialize"]
+
+
+def test_every_symbol_of_the_simulated_driver_is_a_row() -> None:
+    assert sorted(simulated_symbols() - driver_rows().keys()) == []
 
 
 def test_the_simulated_drivers_table_has_every_entry_point_up_to_its_version() -> None:
-    wanted = {
-        (name, version)
-        for name, versions in cuda_versions().items()
-        for version in versions
-        if version <= SIMULATED_VERSION
-    }
+    known = abis(headers(NEWEST), TYPEDEFS)
+    wanted = {(name, since) for name, since, _ in known if since <= SIMULATED_VERSION}
 
     rows = re.findall(
         r'^(?:ENTRY|ABSENT)\(\w+, "(\w+)", (\d+), \w+\)', ENTRIES.read_text(), flags=re.M
@@ -33,17 +89,3 @@ def test_the_simulated_drivers_table_has_every_entry_point_up_to_its_version() -
 
     assert wanted <= have
     assert {name for name, _ in have - wanted} <= NOT_IN_HEADER
-
-
-def test_hooks_name_each_abi_by_the_version_that_brought_it() -> None:
-    rows = [row for row in read_hook_table() if row.symbol.startswith("cu")]
-    known = cuda_versions()
-
-    wrong = [
-        row for row in rows
-        if row.since not in known.get(row.public_name, set())
-        and row.public_name not in NOT_IN_HEADER
-    ]  # fmt: skip
-
-    assert len(rows) > 40
-    assert wrong == []

@@ -2,16 +2,19 @@
 
 import ctypes
 import subprocess
+from collections import Counter
 
 import pytest
 
-from libvgpu.hook_table import read_hook_table
+from libvgpu.hook_table import README, format_table, read_hook_table, with_table
 from support import ROOT
+from support.exercise_runner import families, run_family
 
 SHIM = ROOT / "libvgpu/libvgpu.so"
 SIM = ROOT / "libvgpu/sim/lib"
 POLICIES = {"START", "LOOKUP", "CONTEXT", "CHARGED", "VIRTUAL", "TIMED", "SYNC", "CAPTURE", "PASS"}
 LOADER = {"dlsym", "dlvsym"}  # exported beside the table
+LEAST_WORDS = 3
 
 
 def exports() -> set[str]:
@@ -27,7 +30,38 @@ def test_every_row_has_a_known_policy_and_stands_once() -> None:
 
     assert len(table) > 40
     assert {row.policy for row in table} <= POLICIES
-    assert len({row.symbol for row in table}) == len(table)
+    times = Counter(row.symbol for row in table)
+    assert [symbol for symbol, count in times.items() if count > 1] == []
+
+
+def test_every_row_says_what_is_done_or_why_nothing_is() -> None:
+    table = read_hook_table()
+
+    assert [row.symbol for row in table if not row.words.strip()] == []
+    passed = [row for row in table if not row.is_hooked]
+    assert [
+        row.symbol for row in passed
+        if row.words.startswith("as ") or len(row.words.split()) < LEAST_WORDS
+    ] == []  # fmt: skip
+
+
+def test_every_row_that_is_not_a_pass_is_exercised() -> None:
+    """By an exercise that names its very symbol and really calls it; see support/exercise.py."""
+    exercised: set[str] = set()
+    for family in families():
+        for result in run_family(family).values():
+            exercised |= set(result["named"]) & set(result["called"])
+
+    hooked = {row.symbol for row in read_hook_table() if row.is_hooked}
+    assert sorted(hooked - exercised) == []
+
+
+def test_readme_shows_the_table() -> None:
+    readme = README.read_text()
+
+    assert readme == with_table(readme, format_table(read_hook_table())), (
+        "run python -m libvgpu.hook_table --write"
+    )
 
 
 def test_every_row_that_is_not_a_pass_is_exported_and_nothing_else_is() -> None:

@@ -1,4 +1,4 @@
-"""What a hooked launch may cost, in instructions: the gate that does not depend on the machine."""
+"""What a hooked call may cost, in instructions: the gate that does not depend on the machine."""
 
 import shutil
 from pathlib import Path
@@ -9,8 +9,8 @@ from benchmarks import hooks
 from benchmarks.nulldriver import build_client, build_driver
 from libvgpu.artifacts import shim_path
 
-# A launch of an uncapped and of a capped container within its budget.
-MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}}
+# A launch of an uncapped and of a capped container within its budget; an allocation with its free.
+MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}, "alloc": {100: 1300}, "async": {100: 1150}}
 COUNTS = 3
 
 pytestmark = pytest.mark.skipif(
@@ -24,9 +24,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> hooks.Bench:
     return hooks.Bench(driver.parent, build_client("hooks_client", driver))
 
 
-@pytest.mark.parametrize("case", hooks.CASES[:2], ids=lambda case: case.title)
+@pytest.mark.parametrize("case", hooks.CASES, ids=lambda case: case.title)
 @pytest.mark.parametrize("way", ["elf", "getproc"])
-def test_a_hooked_launch_stays_within_its_instructions(
+def test_a_hooked_call_stays_within_its_instructions(
     bench: hooks.Bench, case: hooks.Case, way: str
 ) -> None:
     shim = Path(shim_path())

@@ -169,7 +169,7 @@ say(same=bytes(back) == data, late=bytes(late) == data,
         ("8, 8, 8, Flags=cuda.CUDA_ARRAY3D_TEXTURE_GATHER", 1),
         ("8, 8, 0, NumChannels=3", 1),
         ("8, 8, 0, Flags=1 << 20", 1),
-        ("8, 8, 0, Flags=cuda.CUDA_ARRAY3D_SPARSE", 801),
+        ("8, 8, 0, Flags=cuda.CUDA_ARRAY3D_VIDEO_ENCODE_DECODE", 801),
         ("8, 8, 0, Format=cuda.CUarray_format.CU_AD_FORMAT_NV12", 801),
         ("16384, 16384, 16384, Format=FLOAT", 2),  # 64 TiB
     ],

@@ -33,7 +33,7 @@ def test_a_larger_heap_is_device_memory(machine: Machine) -> None:
 before = free()
 codes = [put("MALLOC_HEAP_SIZE", 108 << 20), put("PRINTF_FIFO_SIZE", 5 << 20)]
 taken = before - free()
-codes += [put("MALLOC_HEAP_SIZE", before), put("MALLOC_HEAP_SIZE", 2 * before)]
+codes += [put("MALLOC_HEAP_SIZE", before + (8 << 20)), put("MALLOC_HEAP_SIZE", 2 * before)]
 kept, still = get("MALLOC_HEAP_SIZE"), before - free()
 codes += [put("MALLOC_HEAP_SIZE", 1 << 20)]
 small = before - free()
@@ -47,6 +47,41 @@ say(codes=codes, taken=taken, kept=kept, still=still, small=small, left=before -
         "codes": [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY, 0], "taken": 104 * MIB, "kept": 108 * MIB,
         "still": 104 * MIB, "small": 4 * MIB, "left": 0, "fresh": [8 * MIB, MIB],
     }  # fmt: skip
+
+
+def test_a_larger_stack_is_device_memory_for_every_resident_thread(machine: Machine) -> None:
+    code = """
+before, start = free(), get("STACK_SIZE")
+steps = []
+for size in (start + 64, start + 16, start // 2, start + 1024):
+    steps.append([put("STACK_SIZE", size), get("STACK_SIZE") == size, before - free()])
+refused = [put("STACK_SIZE", 512 << 10), get("STACK_SIZE") - start, before - free()]
+created = check(cuda.cuCtxCreate(None, 0, 0))
+own = [put("STACK_SIZE", start + 8), before - free()]
+check(cuda.cuCtxDestroy(created))
+destroyed = before - free()
+check(cuda.cuDevicePrimaryCtxReset(0))
+check(cuda.cuCtxSetCurrent(check(cuda.cuDevicePrimaryCtxRetain(0))))
+say(steps=steps, refused=refused, own=own, destroyed=destroyed, left=before - free(),
+    fresh=get("STACK_SIZE") - start)
+"""
+    threads = H100.sm_count * H100.threads_per_sm
+    assert said(machine, code) == {
+        "steps": [[0, True, 64 * threads], [0, True, 16 * threads], [0, True, 0],
+                  [0, True, 1024 * threads]],
+        "refused": [OUT_OF_MEMORY, 1024, 1024 * threads], "own": [0, 1032 * threads],
+        "destroyed": 1024 * threads, "left": 0, "fresh": 0,
+    }  # fmt: skip
+
+
+def test_a_heap_grows_into_the_last_free_byte(machine: Machine) -> None:
+    code = """
+MIB = 1 << 20
+check(cuda.cuMemAlloc(free() - 6 * MIB))
+say(codes=[put("MALLOC_HEAP_SIZE", size * MIB) for size in (12, 14, 15)], free=free(),
+    heap=get("MALLOC_HEAP_SIZE"))
+"""
+    assert said(machine, code) == {"codes": [0, 0, OUT_OF_MEMORY], "free": 0, "heap": 14 * MIB}
 
 
 def test_other_limits_are_bounded_as_documented(machine: Machine) -> None:

@@ -1,7 +1,6 @@
 """NVIDIA's headers, from the wheels of the `dev` extra, and our declarations of the same."""
 
 import json
-import re
 import shutil
 import subprocess
 import sysconfig
@@ -118,13 +117,3 @@ def values(
     )
     found: dict[str, int] = json.loads(answer.stdout)
     return found
-
-
-def cuda_versions() -> dict[str, set[int]]:
-    """Returns the CUDA versions at which each public name got a new ABI, from cudaTypedefs.h."""
-    assert CUDA.path is not None
-    versions: dict[str, set[int]] = {}
-    text = (CUDA.path.parent / "cudaTypedefs.h").read_text()
-    for name, version in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(?:_ptsz|_ptds)?\)", text):
-        versions.setdefault(name, set()).add(int(version))
-    return versions

@@ -221,6 +221,23 @@ def test_ps_of_a_directory_that_is_not_there_is_empty(
     assert not (tmp_path / "absent").exists()
 
 
+def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
+    tmp_path: Path, tenants: list[Tenant], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    tenants += [Tenant(directory, 0, 7, b"maker"), Tenant(directory, 1, 7, b"maker")]
+    tenants[0].uses(0, 64 * MIB)
+    tenants[1].uses(0, 32 * MIB)
+    lib.usage_slot(tenants[1].view, 1).shared_key[0] = 1
+
+    rows = process_rows(read_slices(tmp_path))
+    assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+
+    assert [(r["pid"], r["shared_memory"], r["memory_used_bytes"]) for r in rows] == [
+        (7, False, 64 * MIB), (7, True, 32 * MIB)]  # fmt: skip
+    assert "7 (shared)" in capsys.readouterr().out
+
+
 def test_json_keeps_the_documented_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from vgpuctl.commands import ps, status
 

@@ -28,6 +28,17 @@ def test_a_driver_version() -> None:
     assert parse_spec("t4*2/cuda12.4@lab").driver_version == 12040
 
 
+def test_gpus_in_mig_instances() -> None:
+    spec = parse_spec("h100*2/mig=3g.40gb*2,a100-40g/mig=1g.5gb*7,t4/cuda12.4@lab")
+
+    assert [len(profile.instances) for profile in spec.profiles] == [2, 2, 7, 0]
+    half, slice_ = spec.profiles[0].instances[0], spec.profiles[2].instances[0]
+    assert half.memory_bytes * 2 == PROFILES["h100-80g"].memory_bytes
+    assert slice_.memory_bytes * 8 == PROFILES["a100-40g"].memory_bytes
+    assert slice_.sm_count == 14
+    assert spec.driver_version == 12040
+
+
 def test_alias_is_the_same_profile() -> None:
     assert find_profile("h100") is PROFILES["h100-80g"]
 
@@ -44,6 +55,13 @@ def test_alias_is_the_same_profile() -> None:
         (f"t4*{MAX_DEVICES + 1}", f"'t4*{MAX_DEVICES + 1}'", f"at most {MAX_DEVICES}"),
         ("t4/cuda9", "'9'", "13.0"),
         ("t4/cuda", "''", "12.4"),
+        ("t4/mig=1g.5gb", "'t4'", "no MIG"),
+        ("h100/mig=", "''", "3g.40gb"),
+        ("h100/mig=8g.80gb", "'8g.80gb'", "3g.40gb"),
+        ("h100/mig=3g.40gb*3", "3 instances of 3g.40gb", "at most 2"),
+        ("h100/mig=1g.20gb*5", "5 instances of 1g.20gb", "at most 4"),
+        ("h100/mig=3g.40gb*0", "'3g.40gb*0'", "KIND*N"),
+        ("h100*3/mig=1g.10gb*7", "'h100*3/mig=1g.10gb*7'", f"at most {MAX_DEVICES}"),
         ("t4@", "''", "letters"),
         ("t4@../../etc", "'../../etc'", "letters"),
         ("t4@a@b", "'a@b'", "letters"),

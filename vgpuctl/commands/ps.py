@@ -6,7 +6,8 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, command`` (a list),
 ``created_at`` (seconds since 1970), ``family, state`` (``running``, ``idle``, ``abandoned``,
 ``damaged``), ``problem`` (what is damaged), ``gpu_uuid, pid`` (as the container counts),
-``process`` (its name), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
+``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
+named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
 launches, gpu_time_seconds`` (null where no cap is held, so that nothing is measured),
 ``held_seconds`` (launches were held back that long), ``refused_count, last_refusal`` (null, or
@@ -54,12 +55,17 @@ def _duration(title: str, key: str) -> Column:
     )
 
 
+def _pid(row: Row) -> str:
+    """Memory that several processes hold is a row of its own, marked by its maker's."""
+    return f"{row['pid'] or '-'}{' (shared)' if row['shared_memory'] else ''}"
+
+
 _COLUMNS = (
     _text("allocation"),
     Column("POD OR COMMAND", _who),
     _text("family"),
     Column("GPU", lambda row: str(row["gpu_uuid"] or "-")[:_SHORT_UUID]),
-    Column("PID", lambda row: str(row["pid"] or "-"), right=True),
+    Column("PID", _pid, right=True),
     Column("MEMORY", _memory, right=True),
     Column("CORE", lambda row: "-" if row["core_percent"] is None else f"{row['core_percent']}%",
            right=True),

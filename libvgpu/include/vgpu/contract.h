@@ -141,7 +141,8 @@ struct vgpu_usage_device {
     uint8_t reserved2[128];
 };
 
-/* One per process. gen: even = free and clean, odd = in use or its user died. */
+/* One per process, and one per shared piece of memory. gen: even = free and clean, odd = in use or
+ * its last user died. */
 struct vgpu_usage_slot {
     uint64_t gen;
     uint8_t reserved0[56];
@@ -150,7 +151,10 @@ struct vgpu_usage_slot {
     uint64_t start_time_ticks; /* field 22 of /proc/self/stat: tells a reused pid */
     uint64_t attached_ns;      /* CLOCK_REALTIME */
     char command[16];          /* comm, NUL-terminated */
-    uint8_t reserved1[24];
+    /* 0: a process. Else a piece of memory that several processes may hold (slot.h): the slot is in
+     * use as long as any of them lives; pid and command are its maker's. */
+    uint64_t shared_key[2];
+    uint8_t reserved1[8];
 };
 
 /* One per process and device. Only `bytes` and `count` are written by others than the owner. */

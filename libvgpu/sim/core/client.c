@@ -162,6 +162,8 @@ static int reserve_memory(struct sim_device *device, struct sim_state *state, vo
                                wanted->bytes > wanted->cap_bytes - client->memory_bytes)))
         return -ENOMEM;
     state->used_bytes += wanted->bytes;
+    if (state->used_bytes > state->peak_bytes)
+        state->peak_bytes = state->used_bytes;
     client->memory_bytes += wanted->bytes;
     return 0;
 }

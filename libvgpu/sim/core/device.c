@@ -244,6 +244,7 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
     (void)device;
     *books = (struct sim_device_books){
         .memory_used_bytes = state->used_bytes,
+        .memory_peak_bytes = state->peak_bytes,
         .backed_bytes = state->backed_bytes,
         .busy_ns = state->busy_ns,
         .window_busy_ns = state->last_window_busy_ns,

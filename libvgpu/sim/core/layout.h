@@ -25,7 +25,7 @@
 #include "machine_api.h"
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
-#define SIM_LAYOUT_VERSION 2
+#define SIM_LAYOUT_VERSION 3
 #define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
@@ -129,7 +129,8 @@ struct sim_state {
     uint32_t shared_limit; /* entries of `shared` at and above were never used */
     uint64_t backed_bytes;
     uint64_t next_shared;
-    uint64_t reserved[18];
+    uint64_t peak_bytes; /* the most that used_bytes ever was */
+    uint64_t reserved[17];
     struct sim_client clients[SIM_PROCESS_SLOTS];
     struct sim_shared shared[SIM_SHARED_SLOTS];
 };

@@ -41,13 +41,15 @@ struct sim_profile {
     uint32_t reserved;
 };
 
-/* One GPU of a machine. */
+/* One GPU of a machine, or one MIG instance: those come behind all GPUs. */
 struct sim_device_identity {
     struct sim_profile profile;
-    char uuid[64]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
+    char uuid[64]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "MIG-..." of an instance */
     char serial[32];
     uint32_t pci_bus;
     int32_t numa_node;
+    uint32_t gpu;      /* of an instance: the index of its GPU, plus one; 0: a whole GPU */
+    uint32_t instance; /* of an instance: its number on the GPU, from 1 */
 };
 
 /* What one process had of one device, dead ones until their place is taken again. */
@@ -66,6 +68,7 @@ struct sim_client_books {
 
 struct sim_device_books {
     uint64_t memory_used_bytes;
+    uint64_t memory_peak_bytes;
     uint64_t backed_bytes; /* of host memory, behind what was written on this device */
     uint64_t busy_ns;      /* time during which anything ran */
     uint64_t window_busy_ns;

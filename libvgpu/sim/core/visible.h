@@ -2,8 +2,11 @@
 #ifndef VGPU_SIM_VISIBLE_H
 #define VGPU_SIM_VISIBLE_H
 
-#include <stdbool.h>
+#include "machine.h"
 
-bool visible_on_machine(const char *uuid);
+/* A MIG instance is visible with its GPU, and a GPU with any instance of it. */
+bool visible_on_machine(struct sim_machine *machine, uint32_t index);
+/* Whether a device is one of the MIG instances of the GPU at `gpu`. */
+bool visible_is_instance_of(struct sim_machine *machine, uint32_t index, uint32_t gpu);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "driver.h"
 #include "ipc.h"
+#include "vmm.h"
 
 pthread_mutex_t memory_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *allocation_tree; /* of struct allocation, by range */
@@ -67,6 +68,17 @@ bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *con
     return insert(allocation) != NULL;
 }
 
+bool memory_insert_external(uint64_t address, uint64_t bytes, enum allocation_kind kind,
+                            struct CUctx_st *context, struct physical *external)
+{
+    struct allocation *allocation = malloc(sizeof *allocation);
+    if (!allocation)
+        return false;
+    *allocation = (struct allocation){
+        .address = address, .bytes = bytes, .kind = kind, .context = context, .external = external};
+    return insert(allocation) != NULL;
+}
+
 bool allocation_on_host(const struct allocation *allocation)
 {
     return allocation->kind == ALLOCATION_HOST || allocation->kind == ALLOCATION_REGISTERED ||
@@ -80,6 +92,7 @@ struct driver_device *allocation_device(const struct allocation *allocation)
            : allocation->pool             ? allocation->pool->device
            : allocation->of_piece         ? allocation->of_piece->device
            : allocation->shared           ? allocation->shared->device
+           : allocation->external         ? allocation->external->device
                                           : allocation->context->device;
 }
 

@@ -8,7 +8,7 @@
  * The largest extents are those that the CUDA programming guide tells of devices since compute
  * capability 6.0; all profiles are newer.
  */
-#include "array.h"
+#include "array_mapping.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,15 +75,15 @@ static bool extent_is_good(const CUDA_ARRAY3D_DESCRIPTOR *form, bool mipmapped)
 
 CUresult array_check_form(const CUDA_ARRAY3D_DESCRIPTOR *form, bool mipmapped)
 {
-    /* memory that is mapped in later, and what only graphics and video engines use */
-    const unsigned int elsewhere =
-        CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
+    const unsigned int elsewhere = CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
+    const unsigned int later = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
     const unsigned int known = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST |
                                CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
                                CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT;
     bool flat = form->Height && !form->Depth;
-    if (form->Flags & ~(known | elsewhere) || !extent_is_good(form, mipmapped) ||
-        (form->Flags & CUDA_ARRAY3D_TEXTURE_GATHER && !flat))
+    if (form->Flags & ~(known | later | elsewhere) || !extent_is_good(form, mipmapped) ||
+        (form->Flags & CUDA_ARRAY3D_TEXTURE_GATHER && !flat) || (form->Flags & later) == later ||
+        (array_is_sparse(form) && (!form->Height || form->Flags & CUDA_ARRAY3D_CUBEMAP)))
         return CUDA_ERROR_INVALID_VALUE;
     if (form->Flags & elsewhere)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -103,11 +103,22 @@ void array_lay_out(struct CUarray_st *array, const CUDA_ARRAY3D_DESCRIPTOR *form
     array->bytes = array->slice_bytes * (form->Depth ? form->Depth : 1);
 }
 
+uint64_t array_cost(const struct CUarray_st *levels, uint32_t level_count)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < level_count; i++)
+        bytes += levels[i].bytes;
+    return memory_round(bytes);
+}
+
 CUresult array_check(const struct CUarray_st *array)
 {
     if (!array || array->magic != MAGIC_ARRAY)
         return CUDA_ERROR_INVALID_HANDLE;
     struct allocation found;
+    if (array->mappings)
+        return array_mappings_alive(array->mappings) ? CUDA_SUCCESS
+                                                     : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return memory_find(array->address, 1, &found) && found.id == array->allocation_id
                ? CUDA_SUCCESS
                : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -129,6 +140,8 @@ CUresult array_region(const struct CUarray_st *array, const struct copy_operand 
         !lies_in(operand->y, extent->height, form->Height ? form->Height : 1) ||
         !lies_in(operand->z, extent->depth, form->Depth ? form->Depth : 1))
         return CUDA_ERROR_INVALID_VALUE;
+    if (array->mappings)
+        return CUDA_ERROR_NOT_SUPPORTED; /* bytes that are not modelled */
     *region = (struct region){
         .address = array->address + operand->z * array->slice_bytes +
                    operand->y * array->pitch_bytes + operand->x_bytes,
@@ -142,6 +155,18 @@ CUresult array_region(const struct CUarray_st *array, const struct copy_operand 
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
+
+static CUresult take_memory(struct CUarray_st *array)
+{
+    struct allocation found;
+    CUresult result =
+        memory_allocate(array->context, array->bytes, ALLOCATION_ARRAY, &array->address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memory_find(array->address, 1, &found);
+    array->allocation_id = found.id;
+    return CUDA_SUCCESS;
+}
 
 static CUresult create(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form)
 {
@@ -158,19 +183,17 @@ static CUresult create(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form)
     struct CUarray_st *array = calloc(1, sizeof *array);
     if (!array)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUdeviceptr address;
-    struct allocation found;
+    array->context = context;
     array_lay_out(array, form);
-    result = memory_allocate(context, array->bytes, ALLOCATION_ARRAY, &address);
+    if (!array_maps_later(form))
+        result = take_memory(array);
+    else if (!(array->mappings = array_mappings_make(context)))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         free(array);
         return result;
     }
-    memory_find(address, 1, &found);
     array->magic = MAGIC_ARRAY;
-    array->context = context;
-    array->address = address;
-    array->allocation_id = found.id;
     *handle = array;
     return CUDA_SUCCESS;
 }
@@ -208,7 +231,9 @@ CUresult cuArrayDestroy(CUarray array)
     if (result != CUDA_SUCCESS)
         return result;
     result = array_check(array);
-    if (result == CUDA_SUCCESS)
+    if (array->mappings)
+        array_mappings_end(array->mappings);
+    else if (result == CUDA_SUCCESS)
         memory_forget(array->address);
     array->magic = 0;
     free(array);
@@ -241,27 +266,7 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *form, CUarray array)
     return result;
 }
 
-/* The next three ask for what only sparse arrays, arrays whose memory is mapped in later and planar
- * formats have. There are none here, and for all others this is the documented answer. */
-
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties, CUarray array)
-{
-    DRIVER_CHECK();
-    (void)properties;
-    (void)array;
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray array,
-                                      CUdevice device)
-{
-    DRIVER_CHECK();
-    (void)requirements;
-    (void)array;
-    (void)device;
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
+/* There are no planar formats here, and for all others this is the documented answer. */
 CUresult cuArrayGetPlane(CUarray *plane, CUarray array, unsigned int index)
 {
     DRIVER_CHECK();

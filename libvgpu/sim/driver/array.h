@@ -4,6 +4,8 @@
 
 #include "copy.h"
 
+struct array_mappings;
+
 struct CUarray_st {
     uint64_t magic;
     struct CUctx_st *context;
@@ -12,9 +14,10 @@ struct CUarray_st {
     uint64_t pitch_bytes; /* from row to row */
     uint64_t slice_bytes; /* from slice or layer to the next */
     uint64_t bytes;
-    uint64_t address;
+    CUdeviceptr address;
     unsigned long long allocation_id; /* tells whether the memory is still there */
     bool level;                       /* of a mipmapped array, which owns it */
+    struct array_mappings *mappings;  /* without memory of its own (array_mapping.h); else NULL */
 };
 
 struct CUmipmappedArray_st {
@@ -31,6 +34,8 @@ bool array_is_layered(const CUDA_ARRAY3D_DESCRIPTOR *form);
 CUresult array_check_form(const CUDA_ARRAY3D_DESCRIPTOR *form, bool mipmapped);
 /* Fills in the sizes of an array of a good form. */
 void array_lay_out(struct CUarray_st *array, const CUDA_ARRAY3D_DESCRIPTOR *form);
+/* What an array with all its levels costs. */
+uint64_t array_cost(const struct CUarray_st *levels, uint32_t level_count);
 /* CUDA_SUCCESS, INVALID_HANDLE, or CONTEXT_IS_DESTROYED, which took the memory along. */
 CUresult array_check(const struct CUarray_st *array);
 CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap);

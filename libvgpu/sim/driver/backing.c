@@ -35,7 +35,7 @@ static struct backing *backing_of(struct allocation *allocation)
     bool counts = allocation->kind == ALLOCATION_DEVICE || allocation_is_managed(allocation) ||
                   allocation->kind == ALLOCATION_ARRAY || allocation->kind == ALLOCATION_OWN ||
                   (allocation->kind == ALLOCATION_POOL && !pool_on_host(allocation->pool));
-    return counts && !allocation->shared ? &allocation->backing : NULL;
+    return counts && !allocation->shared && !allocation->external ? &allocation->backing : NULL;
 }
 
 static uint64_t granule_count(const struct backing *backing)

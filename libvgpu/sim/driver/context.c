@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "array_mapping.h"
+#include "external.h"
 
 static CUresult attach_failure(int error)
 {
@@ -80,7 +81,10 @@ static void end_context(struct CUctx_st *context)
         caller_close(context->legacy.caller);
     if (context->per_thread.caller)
         caller_close(context->per_thread.caller);
+    array_mappings_end_context(context);
     memory_free_context(context);
+    external_end_context(context);
+    context_limits_end(context);
     sim_client_release(context->device->device, context->device->identity->profile.context_bytes);
     __atomic_store_n(&context->ending, false, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&driver.ended);

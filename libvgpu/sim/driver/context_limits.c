@@ -1,9 +1,9 @@
 /*
- * Limits of a context. The printf buffer and the malloc heap take device memory, of which that of
- * the default sizes is part of what every context costs: only what goes beyond is charged, when the
- * limit is set, and given back when it is set lower or with the context. The stack, which the
- * driver backs for as many threads as the device holds, and the queues of the device runtime are
- * not charged.
+ * Limits of a context. The printf buffer, the malloc heap and the stacks take device memory, of
+ * which that of the default sizes is part of what every context costs: only what goes beyond is
+ * charged, when the limit is set, and given back when it is set lower or with the context. There is
+ * a stack for every thread that can be resident on the device. (A real driver may put that off
+ * until a launch needs them.) The queues of the device runtime are not charged.
  */
 #include "driver.h"
 
@@ -58,23 +58,41 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
     return CUDA_SUCCESS;
 }
 
-/* Takes what a buffer of `bytes` needs beyond its default, in place of what it had. */
-static CUresult back_buffer(struct CUctx_st *context, CUdeviceptr *memory, size_t bytes,
-                            size_t default_bytes)
+/* Takes, or gives back, the difference to what `count` buffers of `bytes` need beyond their
+ * default. Never the old and the new buffers at once: nobody may see more than either needs. */
+static CUresult back_buffers(struct CUctx_st *context, enum context_buffer buffer, size_t bytes,
+                             size_t default_bytes, uint64_t count)
 {
+    uint64_t beyond_bytes = bytes > default_bytes ? bytes - default_bytes : 0;
+    if (beyond_bytes > context->device->identity->profile.memory_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* also what would wrap round */
     CUresult result = CUDA_SUCCESS;
-    CUdeviceptr taken = 0;
-    if (bytes > default_bytes)
-        result = memory_allocate(context, bytes - default_bytes, ALLOCATION_OWN, &taken);
-    if (result != CUDA_SUCCESS)
-        return result;
     pthread_mutex_lock(&limits_mutex);
-    CUdeviceptr before = *memory;
-    *memory = taken;
+    uint64_t *taken_bytes = &context_settings_of(context)->buffer_bytes[buffer];
+    uint64_t wanted_bytes = memory_round(beyond_bytes * count);
+    if (wanted_bytes < *taken_bytes)
+        sim_client_release(context->device->device, *taken_bytes - wanted_bytes);
+    else if (wanted_bytes > *taken_bytes &&
+             memory_charge(context->device, wanted_bytes - *taken_bytes) != 0)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS)
+        *taken_bytes = wanted_bytes;
     pthread_mutex_unlock(&limits_mutex);
-    if (before)
-        memory_forget(before); /* no copy can know of it */
-    return CUDA_SUCCESS;
+    return result;
+}
+
+void context_limits_end(struct CUctx_st *context)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&limits_mutex);
+    struct context_settings *settings = context_settings_of(context);
+    for (int i = 0; i < CONTEXT_BUFFER_COUNT; i++) {
+        bytes += settings->buffer_bytes[i];
+        settings->buffer_bytes[i] = 0;
+    }
+    pthread_mutex_unlock(&limits_mutex);
+    if (bytes)
+        sim_client_release(context->device->device, bytes);
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
@@ -85,17 +103,20 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         return result;
     if (!exists(context, limit))
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    CUdeviceptr *memory = context_settings_of(context)->limit_memory;
-    size_t l2_bytes = context->device->identity->profile.l2_bytes;
+    const struct sim_profile *profile = &context->device->identity->profile;
+    uint64_t threads = (uint64_t)profile->sm_count * profile->threads_per_sm;
     switch ((int)limit) {
     case CU_LIMIT_STACK_SIZE:
-        result = value && value <= STACK_MOST_BYTES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        result =
+            value && value <= STACK_MOST_BYTES
+                ? back_buffers(context, CONTEXT_BUFFER_STACKS, value, STACK_DEFAULT_BYTES, threads)
+                : CUDA_ERROR_INVALID_VALUE;
         break;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
-        result = back_buffer(context, &memory[0], value, FIFO_DEFAULT_BYTES);
+        result = back_buffers(context, CONTEXT_BUFFER_PRINTF, value, FIFO_DEFAULT_BYTES, 1);
         break;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-        result = back_buffer(context, &memory[1], value, HEAP_DEFAULT_BYTES);
+        result = back_buffers(context, CONTEXT_BUFFER_HEAP, value, HEAP_DEFAULT_BYTES, 1);
         break;
     case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
         result = value && value <= SYNC_DEPTH_MOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -104,7 +125,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         value = value > FETCH_MOST_BYTES ? FETCH_MOST_BYTES : value;
         break;
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
-        value = value > l2_bytes ? l2_bytes : value;
+        value = value > profile->l2_bytes ? profile->l2_bytes : value;
         break;
     default:
         break;

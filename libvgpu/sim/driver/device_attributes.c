@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "driver.h"
+#include "vmm.h"
 
 #define REGISTERS_PER_SM 65536
 #define AMPERE_MAJOR 8
@@ -110,9 +110,12 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         IS(HOST_NUMA_MEMORY_POOLS_SUPPORTED, 1)
         IS(MEMPOOL_SUPPORTED_HANDLE_TYPES, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         IS(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1)
+        IS(MULTICAST_SUPPORTED, multicast_supported(device))
         IS(IPC_EVENT_SUPPORTED, 1)
         IS(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1)
         /* arrays and textures */
+        IS(SPARSE_CUDA_ARRAY_SUPPORTED, 1)
+        IS(DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 1)
         IS(TEXTURE_ALIGNMENT, 512)
         IS(TEXTURE_PITCH_ALIGNMENT, 32)
         IS(SURFACE_ALIGNMENT, 512)
@@ -158,8 +161,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         IS(MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH, 32768)
         IS(MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046)
 #undef IS
-    default: /* No: unified function pointers, HMM, RDMA, fabric, multicast, tensor maps, sparse and
-              * deferred arrays, compression, timeline semaphores, remote flushes, graphics */
+    default: /* No: unified function pointers, HMM, RDMA, fabric, tensor maps,
+              * compression, timeline semaphores, remote flushes, graphics */
         *value = 0;
         return CUDA_SUCCESS;
     }

@@ -50,7 +50,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
         return CUDA_ERROR_INVALID_VALUE;
     if (!device_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    const char *digits = device_of(device)->identity->uuid + strlen("GPU-");
+    const char *digits = device_of(device)->identity->uuid + strlen("GPU-"); /* or "MIG-" */
     memset(uuid, 0, sizeof *uuid);
     for (size_t i = 0; i < sizeof uuid->bytes; i++) {
         char pair[3] = {0};

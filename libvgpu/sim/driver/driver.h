@@ -61,13 +61,20 @@ struct stream_settings {
     unsigned int sync_domain;
 };
 
+enum context_buffer {
+    CONTEXT_BUFFER_PRINTF,
+    CONTEXT_BUFFER_HEAP,
+    CONTEXT_BUFFER_STACKS,
+    CONTEXT_BUFFER_COUNT
+};
+
 /* What was set of a context (context_info.c, context_old.c). A primary context begins anew under
  * another id after a reset: what was kept under another one counts as nothing. */
 struct context_settings {
     unsigned long long context_id;
-    unsigned int attached;       /* by cuCtxAttach */
-    bool green;                  /* part of a green context, which alone ends it */
-    CUdeviceptr limit_memory[2]; /* what the printf buffer and the heap take beyond the default */
+    unsigned int attached;                       /* by cuCtxAttach */
+    bool green;                                  /* part of a green context, which alone ends it */
+    uint64_t buffer_bytes[CONTEXT_BUFFER_COUNT]; /* charged, beyond the default */
 };
 
 struct CUstream_st {
@@ -177,6 +184,7 @@ struct sim_client_options device_client_options(struct driver_device *device);
 /* context_info.c, context_limits.c */
 CUresult context_given_or_current(CUcontext given, struct CUctx_st **context);
 struct context_settings *context_settings_of(struct CUctx_st *context);
+void context_limits_end(struct CUctx_st *context); /* gives back what its buffers took */
 
 /* call.c: functions of the host in streams */
 struct caller;

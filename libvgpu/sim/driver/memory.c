@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "driver.h"
+#include "external.h"
 #include "ipc.h"
 #include "managed.h"
 
@@ -81,6 +82,8 @@ static void give_back(struct allocation *allocation)
     managed_forget(allocation->advice);
     if (allocation->shared)
         ipc_give_back(allocation);
+    else if (allocation->external)
+        external_give_back(allocation);
     else if (allocation->kind != ALLOCATION_REGISTERED && allocation->kind != ALLOCATION_MAPPED)
         memory_unmap((void *)allocation->address, allocation->bytes, untouched);
     if (allocation->pool) {
@@ -109,7 +112,8 @@ bool memory_is_freeable(const struct allocation *allocation, bool host)
     enum allocation_kind kind = allocation->kind;
     return host ? kind == ALLOCATION_HOST
                 : kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED ||
-                      kind == ALLOCATION_POOL || kind == ALLOCATION_POOL_OPENED;
+                      kind == ALLOCATION_POOL || kind == ALLOCATION_POOL_OPENED ||
+                      kind == ALLOCATION_EXTERNAL;
 }
 
 CUresult memory_free_now(uint64_t address, bool host)

@@ -13,18 +13,20 @@ enum allocation_kind {
     ALLOCATION_DEVICE,
     ALLOCATION_MANAGED,
     ALLOCATION_POOL,
-    ALLOCATION_ARRAY, /* behind a CUDA array, whose users never see the address */
-    ALLOCATION_OWN,   /* a module's variable, or a buffer of a context: not the program's to free */
+    ALLOCATION_ARRAY,       /* behind a CUDA array, whose users never see the address */
+    ALLOCATION_OWN,         /* a module's variable: not the program's to free */
     ALLOCATION_OWN_MANAGED, /* a managed variable */
     ALLOCATION_HOST,
     ALLOCATION_REGISTERED,
     ALLOCATION_MAPPED,     /* one cuMemMap that somebody may access (vmm_range.c) */
     ALLOCATION_OPENED,     /* of another process, by cuIpcOpenMemHandle */
+    ALLOCATION_EXTERNAL,   /* a buffer over memory of another interface */
     ALLOCATION_POOL_OPENED /* of another process, by cuMemPoolImportPointer */
 };
 #define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, beside those of cuMemHostAlloc */
 struct shared_bytes;
 struct managed_advice;
+struct physical;
 struct allocation {
     uint64_t address;
     uint64_t bytes;
@@ -37,6 +39,7 @@ struct allocation {
     struct backing *of_piece; /* of a MAPPED one on a device: that of its physical memory */
     unsigned int flags;
     struct shared_bytes *shared;   /* other processes have it too (ipc.h); NULL: none */
+    struct physical *external;     /* what a buffer or array lies in (external.h); NULL: itself */
     struct managed_advice *advice; /* managed.c */
     struct allocation *next, *previous;
 };
@@ -74,6 +77,8 @@ struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
                                              const struct driver_device *device, uint64_t share);
 bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
                           struct backing *of_piece);
+bool memory_insert_external(uint64_t address, uint64_t bytes, enum allocation_kind kind,
+                            struct CUctx_st *context, struct physical *external);
 /* Whether it is memory of the host, which no device has; and the device that has it, or NULL. */
 bool allocation_on_host(const struct allocation *allocation);
 static inline bool allocation_is_managed(const struct allocation *allocation)

@@ -6,7 +6,8 @@
  */
 #include <stdlib.h>
 
-#include "array.h"
+#include "array_mapping.h"
+#include "external.h"
 
 static uint64_t halved(uint64_t extent, unsigned int level)
 {
@@ -36,39 +37,45 @@ static unsigned int clamp_levels(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned i
     return wanted < 1 ? 1 : wanted > most ? most : wanted;
 }
 
-static CUresult allocate(struct CUmipmappedArray_st *mipmap)
+static void lay_out(struct CUmipmappedArray_st *mipmap)
 {
-    uint64_t bytes = 0;
     for (unsigned int i = 0; i < mipmap->level_count; i++) {
+        struct CUarray_st *level = &mipmap->levels[i];
         CUDA_ARRAY3D_DESCRIPTOR form = form_of_level(&mipmap->form, i);
-        array_lay_out(&mipmap->levels[i], &form);
-        bytes += mipmap->levels[i].bytes;
+        array_lay_out(level, &form);
+        level->magic = MAGIC_ARRAY;
+        level->context = mipmap->context;
+        level->level = true;
     }
-    CUdeviceptr address;
+}
+
+static CUresult map_later(struct CUmipmappedArray_st *mipmap)
+{
+    struct array_mappings *mappings = array_mappings_make(mipmap->context);
+    for (unsigned int i = 0; i < mipmap->level_count; i++)
+        mipmap->levels[i].mappings = mappings;
+    return mappings ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Spreads the levels over an allocation. */
+static void put_at(struct CUmipmappedArray_st *mipmap, CUdeviceptr address)
+{
     struct allocation found;
-    CUresult result = memory_allocate(mipmap->context, bytes, ALLOCATION_ARRAY, &address);
-    if (result != CUDA_SUCCESS)
-        return result;
     memory_find(address, 1, &found);
     for (unsigned int i = 0; i < mipmap->level_count; i++) {
         struct CUarray_st *level = &mipmap->levels[i];
-        level->magic = MAGIC_ARRAY;
-        level->context = mipmap->context;
         level->address = address;
         level->allocation_id = found.id;
-        level->level = true;
         address += level->bytes;
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form,
-                                unsigned int level_count)
+/* Makes one without memory. */
+static CUresult prepare(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int level_count,
+                        struct CUmipmappedArray_st **made)
 {
     struct CUctx_st *context;
     CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS && (!handle || !form))
-        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         result = array_check_form(form, true);
     if (result == CUDA_SUCCESS)
@@ -84,12 +91,59 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     mipmap->context = context;
     mipmap->form = *form;
     mipmap->level_count = level_count;
-    result = allocate(mipmap);
+    lay_out(mipmap);
+    *made = mipmap;
+    return CUDA_SUCCESS;
+}
+
+/* Gives it to the program, or frees it. */
+static CUresult finish(CUresult result, struct CUmipmappedArray_st *mipmap,
+                       CUmipmappedArray *handle)
+{
     if (result == CUDA_SUCCESS)
         *handle = mipmap;
     else
         free(mipmap);
     return result;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form,
+                                unsigned int level_count)
+{
+    struct CUmipmappedArray_st *mipmap;
+    DRIVER_CHECK();
+    CUresult result =
+        handle && form ? prepare(form, level_count, &mipmap) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (array_maps_later(form))
+        return finish(map_later(mipmap), mipmap, handle);
+    CUdeviceptr address;
+    result = memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
+                             ALLOCATION_ARRAY, &address);
+    if (result == CUDA_SUCCESS)
+        put_at(mipmap, address);
+    return finish(result, mipmap, handle);
+}
+
+CUresult cuExternalMemoryGetMappedMipmappedArray(
+    CUmipmappedArray *handle, CUexternalMemory memory,
+    const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *description)
+{
+    struct CUmipmappedArray_st *mipmap;
+    DRIVER_CHECK();
+    if (!handle || !description || array_maps_later(&description->arrayDesc))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = prepare(&description->arrayDesc, description->numLevels, &mipmap);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUdeviceptr address;
+    result =
+        external_map(memory, description->offset, array_cost(mipmap->levels, mipmap->level_count),
+                     ALLOCATION_ARRAY, &address);
+    if (result == CUDA_SUCCESS)
+        put_at(mipmap, address);
+    return finish(result, mipmap, handle);
 }
 
 CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap)
@@ -128,32 +182,13 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
     if (result != CUDA_SUCCESS)
         return result;
     result = mipmap_check(mipmap);
-    if (result == CUDA_SUCCESS)
+    if (mipmap->levels[0].mappings)
+        array_mappings_end(mipmap->levels[0].mappings);
+    else if (result == CUDA_SUCCESS)
         memory_forget(mipmap->levels[0].address);
     for (unsigned int i = 0; i < mipmap->level_count; i++)
         mipmap->levels[i].magic = 0;
     mipmap->magic = 0;
     free(mipmap);
     return result;
-}
-
-/* As for arrays: there are no sparse ones and none whose memory is mapped in later. */
-
-CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
-                                             CUmipmappedArray mipmap)
-{
-    DRIVER_CHECK();
-    (void)properties;
-    (void)mipmap;
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements,
-                                               CUmipmappedArray mipmap, CUdevice device)
-{
-    DRIVER_CHECK();
-    (void)requirements;
-    (void)mipmap;
-    (void)device;
-    return CUDA_ERROR_INVALID_VALUE;
 }

@@ -67,6 +67,8 @@ void physical_drop_locked(struct physical *physical)
     backing_give_up(&physical->backing);
     munmap(physical->window, physical->bytes);
     share_file_close(&physical->file);
+    if (physical->multicast)
+        multicast_end_locked(physical->multicast);
     if (physical->share)
         physical_unshare_locked(physical);
     else if (physical->device)
@@ -87,7 +89,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties,
         ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC))
         return CUDA_ERROR_INVALID_VALUE; /* those of another system */
     if (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC ||
-        properties->allocFlags.compressionType || properties->allocFlags.usage)
+        properties->allocFlags.compressionType ||
+        properties->allocFlags.usage & ~CU_MEM_CREATE_USAGE_TILE_POOL)
         return CUDA_ERROR_NOT_SUPPORTED;
     switch (properties->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -166,10 +169,11 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = physical_find_locked(handle);
-    if (physical)
+    bool memory = physical && !physical->multicast;
+    if (memory)
         *properties = physical->properties;
     pthread_mutex_unlock(&vmm_mutex);
-    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)

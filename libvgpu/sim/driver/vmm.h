@@ -18,6 +18,8 @@
 
 #define VMM_GRANULARITY_BYTES (2ull << 20)
 
+struct multicast;
+
 struct physical {
     CUmemGenericAllocationHandle handle; /* first: the key of the tree of pieces */
     uint64_t bytes;
@@ -29,6 +31,7 @@ struct physical {
     unsigned int references, mappings;
     struct backing backing; /* host memory behind it, whichever mapping it was written through */
     struct physical *next_shared;
+    struct multicast *multicast; /* of a multicast object, which has no memory; else NULL */
 };
 
 struct vmm_mapping {
@@ -45,9 +48,17 @@ struct physical *physical_find_locked(CUmemGenericAllocationHandle handle);
 struct physical *physical_make_locked(struct driver_device *device, uint64_t bytes,
                                       const CUmemAllocationProp *properties,
                                       struct share_file *file);
+/* Makes, or finds, the piece whose file another process exported; one reference more. */
+CUresult physical_import_locked(int descriptor, struct driver_device *device,
+                                const struct share_record *record, struct physical **physical);
 void physical_unshare_locked(struct physical *physical); /* vmm_share.c */
 /* Frees a piece that has neither reference nor mapping left. */
 void physical_drop_locked(struct physical *physical);
+
+/* multicast.c */
+bool multicast_supported(const struct driver_device *device);
+bool multicast_complete(const struct multicast *multicast); /* all devices of the team are added */
+void multicast_end_locked(struct multicast *multicast); /* unbinds what is bound, and frees it */
 
 /* What a pointer into a reservation means; false: it is none. */
 struct vmm_view {

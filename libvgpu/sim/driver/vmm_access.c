@@ -44,7 +44,9 @@ static CUresult set_access_locked(struct vmm_mapping *mapping, const CUmemAccess
     const struct driver_device *owner = mapping->physical->device;
     int reachable = 1;
     if (entry->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        if (owner) /* documented: only what lies on the host can be given to the host */
+        if (owner ||
+            mapping->physical
+                ->multicast) /* documented: only what lies on the host can be given to the host */
             return CUDA_ERROR_INVALID_VALUE;
         mapping->host_access = (unsigned char)entry->flags;
     } else {

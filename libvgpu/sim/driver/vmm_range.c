@@ -110,6 +110,9 @@ static void reserve_again(const struct vmm_mapping *mapping)
 
 static CUresult map_locked(struct vmm_mapping *mapping)
 {
+    const struct multicast *multicast = mapping->physical->multicast;
+    if (multicast && !multicast_complete(multicast))
+        return CUDA_ERROR_ILLEGAL_STATE;
     const struct reservation *within = find_range(&reservations, mapping->address, 1);
     if (!within || mapping->address + mapping->bytes > within->address + within->bytes ||
         find_range(&mappings, mapping->address, mapping->bytes))

@@ -90,6 +90,23 @@ static struct physical *import_locked(int descriptor, struct driver_device *devi
     return physical;
 }
 
+CUresult physical_import_locked(int descriptor, struct driver_device *device,
+                                const struct share_record *record, struct physical **physical)
+{
+    *physical = find_share_locked(device, record->identifier);
+    if (*physical) {
+        (*physical)->references++;
+        return CUDA_SUCCESS;
+    }
+    if (share_hold(device, record->identifier, NULL) != 0)
+        return CUDA_ERROR_INVALID_VALUE; /* everybody let go of it */
+    *physical = import_locked(descriptor, device, record);
+    if (*physical)
+        return CUDA_SUCCESS;
+    share_drop(device, record->identifier);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type)
 {
@@ -103,17 +120,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     struct driver_device *device = share_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
     if (!device || record.bytes % VMM_GRANULARITY_BYTES)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
+    struct physical *physical;
     pthread_mutex_lock(&vmm_mutex);
-    struct physical *physical = find_share_locked(device, record.identifier);
-    if (physical)
-        physical->references++;
-    else if (share_hold(device, record.identifier, NULL) != 0)
-        result = CUDA_ERROR_INVALID_VALUE; /* everybody let go of it */
-    else if (!(physical = import_locked(descriptor, device, &record))) {
-        share_drop(device, record.identifier);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    CUresult result = physical_import_locked(descriptor, device, &record, &physical);
     if (result == CUDA_SUCCESS)
         *handle = physical->handle;
     pthread_mutex_unlock(&vmm_mutex);

@@ -14,8 +14,6 @@
         return NVML_SUCCESS; \
     }
 
-CONSTANT(nvmlDeviceGetMaxMigDeviceCount, unsigned int, 0)
-CONSTANT(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
 CONSTANT(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 CONSTANT(nvmlDeviceGetDisplayMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 CONSTANT(nvmlDeviceGetDisplayActive, nvmlEnableState_t, NVML_FEATURE_DISABLED)
@@ -42,27 +40,6 @@ CONSTANT(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned int, pcie_generation(de
 /* NVML numbers the speeds of a lane as the generations: 8000 MB/s is 3. */
 CONSTANT(nvmlDeviceGetPcieLinkMaxSpeed, unsigned int, pcie_generation(device))
 CONSTANT(nvmlDeviceGetPcieSpeed, unsigned int, 1000u << pcie_generation(device))
-
-/* ---- MIG ------------------------------------------------------------------------------------- */
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending)
-{
-    NVML_CHECK(device, now);
-    NVML_CHECK(device, pending);
-    *now = *pending = NVML_FEATURE_DISABLED;
-    return nvml_profile_of(device)->compute_major >= 8 &&
-                   nvml_profile_of(device)->compute_minor == 0
-               ? NVML_SUCCESS
-               : NVML_ERROR_NOT_SUPPORTED;
-}
-
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                 nvmlDevice_t *instance)
-{
-    NVML_CHECK(device, instance);
-    (void)index;
-    return NVML_ERROR_NOT_FOUND;
-}
 
 /* ---- compute mode ---------------------------------------------------------------------------- */
 

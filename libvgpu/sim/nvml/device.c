@@ -21,13 +21,13 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
-    NVML_CHECK(device, uuid);
+    NVML_CHECK_ANY(device, uuid);
     return nvml_copy_text(uuid, length, nvml_identity_of(device)->uuid);
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
-    NVML_CHECK(device, name);
+    NVML_CHECK_ANY(device, name);
     return nvml_copy_text(name, length, nvml_identity_of(device)->profile.product);
 }
 

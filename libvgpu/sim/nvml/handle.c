@@ -13,8 +13,10 @@ bool nvml_is_device(nvmlDevice_t device)
 bool nvml_is_lost(nvmlDevice_t device)
 {
     struct sim_device_faults faults;
+    uint32_t gpu = nvml_identity_of(device)->gpu; /* of an instance */
     return sim_machine_faulty(nvml.machine) &&
-           sim_machine_read_device_faults(nvml.machine, device->machine_index, &faults) == 0 &&
+           sim_machine_read_device_faults(nvml.machine, gpu ? gpu - 1 : device->machine_index,
+                                          &faults) == 0 &&
            faults.lost;
 }
 
@@ -22,7 +24,18 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result)
 {
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
+    if (nvml_is_instance(device))
+        return NVML_ERROR_NOT_SUPPORTED;
     if (!nvml_is_device(device) || !result)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result)
+{
+    if (!nvml_is_started() || !nvml_is_instance(device))
+        return nvml_check(device, result);
+    if (!result)
         return NVML_ERROR_INVALID_ARGUMENT;
     return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
@@ -54,20 +67,26 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 
 typedef bool (*match_function)(const struct sim_device_identity *identity, const void *wanted);
 
-/* The first visible device that matches. One that is lost is there, but cannot be had. */
-static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
+/* The first of the handles that matches. A device that is lost is there, but cannot be had. */
+static nvmlReturn_t find_among(uint32_t count, match_function matches, const void *wanted,
+                               nvmlDevice_t *device)
 {
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!wanted || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < nvml.device_count; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (matches(nvml_identity_of(&nvml.devices[i]), wanted)) {
-            NVML_CHECK(&nvml.devices[i], device);
+            NVML_CHECK_ANY(&nvml.devices[i], device);
             *device = &nvml.devices[i];
             return NVML_SUCCESS;
         }
     return NVML_ERROR_NOT_FOUND;
+}
+
+static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
+{
+    return find_among(nvml.device_count, matches, wanted, device);
 }
 
 static bool has_uuid(const struct sim_device_identity *identity, const void *wanted)
@@ -103,7 +122,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-    return find_device(has_uuid, uuid, device);
+    return find_among(nvml.device_count + nvml.instance_count, has_uuid, uuid, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)

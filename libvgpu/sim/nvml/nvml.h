@@ -7,6 +7,7 @@
  *   device.c  what they are                sensors.c        heat, power, clocks
  *   place.c   where they are               memory_errors.c  ECC
  *   link.c    how they are connected       field.c          many of these by number
+ *   mig.c     instances of them
  *   board.c   modes and constants          absent.c         what is only there
  *   event.c   event sets                   entries.def      all functions, done or not
  */
@@ -24,15 +25,15 @@
 
 struct nvmlDevice_st {
     uint32_t machine_index; /* also the minor number */
-    uint32_t index;         /* among the visible ones */
+    uint32_t index;         /* among the visible ones, or the visible instances */
 };
 
 struct nvml {
     pthread_mutex_t mutex;
     unsigned int references;
     struct sim_machine *machine;
-    uint32_t device_count;
-    struct nvmlDevice_st devices[SIM_MAX_DEVICES];
+    uint32_t device_count, instance_count;
+    struct nvmlDevice_st devices[SIM_MAX_DEVICES]; /* GPUs, then MIG instances */
 };
 
 extern struct nvml nvml;
@@ -57,6 +58,20 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result);
 const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device);
 const struct sim_profile *nvml_profile_of(nvmlDevice_t device);
 
+/* The same for what can be asked of a MIG instance too; anything else is not supported there. */
+nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result);
+#define NVML_CHECK_ANY(device, result) \
+    do { \
+        nvmlReturn_t nvml_check_ = nvml_check_any(device, result); \
+        if (nvml_check_ != NVML_SUCCESS) \
+            return nvml_check_; \
+    } while (0)
+/* mig.c */
+bool nvml_is_instance(nvmlDevice_t device);
+bool nvml_is_cut(nvmlDevice_t device); /* a GPU in MIG mode */
+/* The devices of the machine whose books a handle shows, itself first: a GPU's instances too. */
+unsigned int nvml_parts(nvmlDevice_t device, uint32_t parts[SIM_MAX_DEVICES]);
+
 /* device.c */
 void nvml_fill_pci(nvmlPciInfo_t *pci, unsigned int bus, unsigned int pci_device_id);
 
@@ -77,6 +92,7 @@ unsigned int nvml_link_megabytes_per_second(nvmlDevice_t device);
 /* usage.c */
 /* Reads the device's books; the caller frees them. NULL: out of memory. */
 struct sim_device_books *nvml_read_books(nvmlDevice_t device);
+struct sim_device_books *nvml_read_books_at(uint32_t machine_index);
 
 /* utilisation.c */
 /* The whole device's busy part of the last window, 0..100. */

@@ -5,33 +5,44 @@
 
 #define BAR1_BYTES (256ull << 20)
 
-struct sim_device_books *nvml_read_books(nvmlDevice_t device)
+struct sim_device_books *nvml_read_books_at(uint32_t machine_index)
 {
     struct sim_device_books *books = malloc(sizeof *books);
-    if (books && sim_machine_books(nvml.machine, device->machine_index, books) != 0) {
+    if (books && sim_machine_books(nvml.machine, machine_index, books) != 0) {
         free(books);
         books = NULL;
     }
     return books;
 }
 
+struct sim_device_books *nvml_read_books(nvmlDevice_t device)
+{
+    return nvml_read_books_at(device->machine_index);
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-    NVML_CHECK(device, memory);
-    struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    uint32_t parts[SIM_MAX_DEVICES];
+    NVML_CHECK_ANY(device, memory);
+    unsigned int part_count = nvml_parts(device, parts);
+    uint64_t used_bytes = 0;
+    for (unsigned int i = 0; i < part_count; i++) {
+        struct sim_device_books *books = nvml_read_books_at(parts[i]);
+        if (!books)
+            return NVML_ERROR_MEMORY;
+        used_bytes += books->memory_used_bytes;
+        free(books);
+    }
     memory->total = nvml_profile_of(device)->memory_bytes;
-    memory->used = books->memory_used_bytes;
+    memory->used = used_bytes;
     memory->free = memory->total - memory->used;
-    free(books);
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     nvmlMemory_t plain;
-    NVML_CHECK(device, memory);
+    NVML_CHECK_ANY(device, memory);
     if (memory->version != nvmlMemory_v2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, &plain);
@@ -53,41 +64,66 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-static void put_process(void *infos, int version, unsigned int at,
-                        const struct sim_client_books *client)
+#define NO_INSTANCE 0xffffffffu
+
+/* What a call asks for, and how much of that was found. */
+struct process_list {
+    bool only_mps;
+    int version;
+    unsigned int room, found;
+    void *infos;
+};
+
+/* `instance`: the number of the MIG instance that it is on, or 0. */
+static void put_process(struct process_list *list, const struct sim_client_books *client,
+                        uint32_t instance)
 {
-    if (version == 1)
-        ((nvmlProcessInfo_v1_t *)infos)[at] =
+    if (list->version == 1)
+        ((nvmlProcessInfo_v1_t *)list->infos)[list->found] =
             (nvmlProcessInfo_v1_t){.pid = client->pid, .usedGpuMemory = client->memory_bytes};
     else
-        ((nvmlProcessInfo_v2_t *)infos)[at] =
+        ((nvmlProcessInfo_v2_t *)list->infos)[list->found] =
             (nvmlProcessInfo_v2_t){.pid = client->pid,
                                    .usedGpuMemory = client->memory_bytes,
-                                   .gpuInstanceId = 0xffffffffu,
-                                   .computeInstanceId = 0xffffffffu};
+                                   .gpuInstanceId = instance ? instance : NO_INSTANCE,
+                                   .computeInstanceId = instance ? 0 : NO_INSTANCE};
 }
 
-/* The processes that hold something of the device; clients of MPS are in both lists, as in what
- * nvidia-smi shows as "M+C". */
+static nvmlReturn_t list_part(struct process_list *list, uint32_t machine_index)
+{
+    struct sim_device_books *books = nvml_read_books_at(machine_index);
+    if (!books)
+        return NVML_ERROR_MEMORY;
+    uint32_t instance = sim_machine_device(nvml.machine, machine_index)->header->identity.instance;
+    for (uint32_t i = 0; i < books->client_count; i++) {
+        const struct sim_client_books *client = &books->clients[i];
+        if (!client->alive || !client->memory_bytes || (list->only_mps && !client->mps))
+            continue;
+        if (list->found < list->room)
+            put_process(list, client, instance);
+        list->found++;
+    }
+    free(books);
+    return NVML_SUCCESS;
+}
+
+/* The processes that hold something of the device, or of its instances; clients of MPS are in both
+ * lists, as in what nvidia-smi shows as "M+C". */
 static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int version,
                                    unsigned int *count, void *infos)
 {
-    NVML_CHECK(device, count);
-    struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
-    unsigned int room = infos ? *count : 0, found = 0;
-    for (uint32_t i = 0; i < books->client_count; i++) {
-        const struct sim_client_books *client = &books->clients[i];
-        if (!client->alive || !client->memory_bytes || (only_mps && !client->mps))
-            continue;
-        if (found < room)
-            put_process(infos, version, found, client);
-        found++;
-    }
-    free(books);
-    *count = found;
-    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    uint32_t parts[SIM_MAX_DEVICES];
+    NVML_CHECK_ANY(device, count);
+    struct process_list list = {
+        .only_mps = only_mps, .version = version, .room = infos ? *count : 0, .infos = infos};
+    unsigned int part_count = nvml_parts(device, parts);
+    nvmlReturn_t result = NVML_SUCCESS;
+    for (unsigned int i = 0; i < part_count && result == NVML_SUCCESS; i++)
+        result = list_part(&list, parts[i]);
+    if (result != NVML_SUCCESS)
+        return result;
+    *count = list.found;
+    return list.found > list.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
@@ -128,7 +164,7 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
 
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
 {
-    NVML_CHECK(device, count);
+    NVML_CHECK_ANY(device, count);
     *count = 0; /* nothing draws on a simulated GPU */
     return NVML_SUCCESS;
 }

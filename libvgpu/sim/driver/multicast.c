@@ -1,0 +1,229 @@
+/*
+ * Multicast objects. One is a piece without memory of its own, so that handles, mappings and access
+ * go as for memory; it costs nothing. What is bound to it lives until it is unbound, or until the
+ * object has neither handle nor mapping left. What is written through an object goes to none of
+ * what is bound to it: no kernel computes here, and a copy to it has a place of its own.
+ *
+ * A real driver waits in a call that needs the whole team for the devices that other threads add;
+ * here it is refused.
+ */
+#include <stdlib.h>
+
+#include "vmm.h"
+
+#define MULTICAST_MAJOR 9 /* compute capability of the first devices that have it */
+
+struct binding {
+    struct physical *physical;
+    uint64_t offset, bytes; /* in the object */
+    struct binding *next;
+};
+
+struct multicast {
+    unsigned int team_size, added_count;
+    bool added[SIM_MAX_DEVICES];
+    struct binding *bindings;
+};
+
+bool multicast_supported(const struct driver_device *device)
+{
+    return device->identity->profile.compute_major >= MULTICAST_MAJOR;
+}
+
+bool multicast_complete(const struct multicast *multicast)
+{
+    return multicast->added_count == multicast->team_size;
+}
+
+static void unbind_locked(struct binding **at)
+{
+    struct binding *binding = *at;
+    *at = binding->next;
+    binding->physical->mappings--;
+    physical_drop_locked(binding->physical);
+    free(binding);
+}
+
+void multicast_end_locked(struct multicast *multicast)
+{
+    while (multicast->bindings)
+        unbind_locked(&multicast->bindings);
+    free(multicast);
+}
+
+/* The object that a handle is of; NULL: none. */
+static struct multicast *find_locked(CUmemGenericAllocationHandle handle, uint64_t *bytes)
+{
+    const struct physical *physical = physical_find_locked(handle);
+    if (physical)
+        *bytes = physical->bytes;
+    return physical ? physical->multicast : NULL;
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static CUresult check_properties(const CUmulticastObjectProp *properties)
+{
+    unsigned int able = 0;
+    if (!properties || !properties->numDevices || properties->flags || !properties->size ||
+        properties->size % VMM_GRANULARITY_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (int i = 0; i < driver.device_count; i++)
+        able += multicast_supported(&driver.devices[i]);
+    if (!able || properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED; /* teams of several processes are not modelled */
+    return properties->numDevices <= able ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMulticastGetGranularity(size_t *bytes, const CUmulticastObjectProp *properties,
+                                   CUmulticastGranularity_flags kind)
+{
+    DRIVER_CHECK();
+    if (!bytes ||
+        (kind != CU_MULTICAST_GRANULARITY_MINIMUM && kind != CU_MULTICAST_GRANULARITY_RECOMMENDED))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUmulticastObjectProp asked = properties ? *properties : (CUmulticastObjectProp){0};
+    asked.size = VMM_GRANULARITY_BYTES; /* which the caller may not know yet */
+    CUresult result = check_properties(&asked);
+    if (result == CUDA_SUCCESS)
+        *bytes = VMM_GRANULARITY_BYTES;
+    return result;
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
+                           const CUmulticastObjectProp *properties)
+{
+    const CUmemAllocationProp none = {.type = CU_MEM_ALLOCATION_TYPE_INVALID};
+    struct share_file file = {.descriptor = -1};
+    DRIVER_CHECK();
+    CUresult result = handle ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct multicast *multicast = calloc(1, sizeof *multicast);
+    if (!multicast)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    multicast->team_size = properties->numDevices;
+    pthread_mutex_lock(&vmm_mutex);
+    struct physical *physical = physical_make_locked(NULL, properties->size, &none, &file);
+    if (physical) {
+        physical->multicast = multicast;
+        *handle = physical->handle;
+    }
+    pthread_mutex_unlock(&vmm_mutex);
+    if (physical)
+        return CUDA_SUCCESS;
+    free(multicast);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice ordinal)
+{
+    uint64_t bytes;
+    DRIVER_CHECK();
+    if (!device_of(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (!multicast_supported(device_of(ordinal)))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&vmm_mutex);
+    struct multicast *multicast = find_locked(handle, &bytes);
+    if (multicast && !multicast_complete(multicast) && !multicast->added[ordinal]) {
+        multicast->added[ordinal] = true;
+        multicast->added_count++;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&vmm_mutex);
+    return result;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static bool lies_in(uint64_t offset, uint64_t bytes, uint64_t whole_bytes)
+{
+    return bytes && offset % VMM_GRANULARITY_BYTES == 0 && bytes % VMM_GRANULARITY_BYTES == 0 &&
+           offset <= whole_bytes && bytes <= whole_bytes - offset;
+}
+
+static bool overlaps(const struct binding *binding, const struct driver_device *device,
+                     uint64_t offset, uint64_t bytes)
+{
+    return binding->physical->device == device && offset < binding->offset + binding->bytes &&
+           binding->offset < offset + bytes;
+}
+
+static CUresult bind_locked(CUmemGenericAllocationHandle handle, uint64_t offset,
+                            struct physical *physical, uint64_t bytes)
+{
+    uint64_t whole_bytes;
+    struct multicast *multicast = find_locked(handle, &whole_bytes);
+    if (!multicast || !physical || !physical->device || !lies_in(offset, bytes, whole_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!multicast_complete(multicast))
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (!multicast->added[physical->device->ordinal])
+        return CUDA_ERROR_INVALID_DEVICE;
+    for (struct binding *binding = multicast->bindings; binding; binding = binding->next)
+        if (overlaps(binding, physical->device, offset, bytes))
+            return CUDA_ERROR_INVALID_VALUE;
+    struct binding *binding = malloc(sizeof *binding);
+    if (!binding)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *binding = (struct binding){physical, offset, bytes, multicast->bindings};
+    multicast->bindings = binding;
+    physical->mappings++;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
+                            CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                            unsigned long long flags)
+{
+    DRIVER_CHECK();
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&vmm_mutex);
+    struct physical *physical = physical_find_locked(memory);
+    CUresult result = physical && lies_in(memory_offset, bytes, physical->bytes)
+                          ? bind_locked(handle, offset, physical, bytes)
+                          : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&vmm_mutex);
+    return result;
+}
+
+/* Of memory that cuMemMap put there; that of pools is bound by a real driver only. */
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
+                             CUdeviceptr address, size_t bytes, unsigned long long flags)
+{
+    DRIVER_CHECK();
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&vmm_mutex);
+    const struct vmm_mapping *mapping = vmm_mapping_locked(address);
+    CUresult result = mapping && lies_in(address - mapping->address, bytes, mapping->bytes)
+                          ? bind_locked(handle, offset, mapping->physical, bytes)
+                          : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&vmm_mutex);
+    return result;
+}
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal, size_t offset,
+                           size_t bytes)
+{
+    uint64_t whole_bytes;
+    DRIVER_CHECK();
+    const struct driver_device *device = device_of(ordinal);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&vmm_mutex);
+    struct multicast *multicast = find_locked(handle, &whole_bytes);
+    for (struct binding **at = multicast ? &multicast->bindings : NULL; at && *at;
+         at = &(*at)->next)
+        if ((*at)->physical->device == device && (*at)->offset == offset && (*at)->bytes == bytes) {
+            unbind_locked(at);
+            result = CUDA_SUCCESS;
+            break;
+        }
+    pthread_mutex_unlock(&vmm_mutex);
+    return result;
+}

@@ -1,0 +1,162 @@
+"""Exercises of memory that is taken by handle, and mapped or bound apart from that."""
+
+import ctypes
+from ctypes import byref, c_byte, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+
+from support.exercise import MIB, Driver, exercise
+from support.exercise_pool import ON_DEVICE, PINNED, Location
+
+GRANULE = 2 * MIB
+TILE_POOL = 1
+SPARSE, FLOAT = 0x40, 0x20
+ARRAY, MAP, UNMAP = 0, 1, 2
+TILE = 128  # of floats, in width and height
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("location", Location),
+        ("metadata", c_void_p),
+        ("compression", c_byte),
+        ("rdma", c_byte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", c_byte * 4),
+    )
+
+
+class Form(ctypes.Structure):
+    """CUDA_ARRAY3D_DESCRIPTOR."""
+
+    _fields_ = (
+        ("width", c_size_t),
+        ("height", c_size_t),
+        ("depth", c_size_t),
+        ("format", c_int),
+        ("channels", c_uint),
+        ("flags", c_uint),
+    )
+
+
+class MapInfo(ctypes.Structure):
+    """CUarrayMapInfo, of a level of an array."""
+
+    _fields_ = (
+        ("resource_type", c_int),
+        ("array", c_void_p),
+        ("subresource_type", c_int),
+        ("gap", c_uint),
+        ("where", c_uint * 8),  # level, layer, offsets, extents
+        ("operation", c_int),
+        ("handle_type", c_int),
+        ("handle", c_ulonglong),
+        ("offset", c_ulonglong),
+        ("device_mask", c_uint),
+        ("flags", c_uint),
+        ("reserved", c_uint * 2),
+    )
+
+
+class TeamProperties(ctypes.Structure):
+    """CUmulticastObjectProp."""
+
+    _fields_ = (
+        ("devices", c_uint),
+        ("bytes", c_size_t),
+        ("handle_types", c_ulonglong),
+        ("flags", c_ulonglong),
+    )
+
+
+def _create(driver: Driver, usage: int = 0) -> c_uint64:
+    handle = c_uint64()
+    wanted = Properties(PINNED, 0, Location(ON_DEVICE, 0), usage=usage)
+    with driver.charged(GRANULE, "vmm"):
+        driver.check("cuMemCreate", byref(handle), GRANULE, byref(wanted), 0)
+    return handle
+
+
+def _reserve(driver: Driver) -> c_uint64:
+    address = c_uint64()
+    driver.check("cuMemAddressReserve", byref(address), GRANULE, 0, 0, 0)
+    return address
+
+
+@exercise("cuMemCreate", "cuMemRelease")
+def a_handle(driver: Driver) -> None:
+    handle = _create(driver)
+    with driver.full(left_bytes=GRANULE - 1):
+        wanted = Properties(PINNED, 0, Location(ON_DEVICE, 0))
+        driver.refuse("cuMemCreate", byref(c_uint64()), GRANULE, byref(wanted), 0)
+    with driver.charged(-GRANULE, "vmm"):
+        driver.check("cuMemRelease", handle)
+
+
+@exercise("cuMemMap", "cuMemUnmap", "cuMemRelease")
+def a_mapping(driver: Driver) -> None:
+    handle, address = _create(driver), _reserve(driver)
+    with driver.charged(0):
+        driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
+        driver.check("cuMemRelease", handle)
+    with driver.charged(-GRANULE, "vmm"):
+        driver.check("cuMemUnmap", address, GRANULE)
+    driver.check("cuMemAddressFree", address, GRANULE)
+
+
+@exercise("cuMemRetainAllocationHandle")
+def a_handle_by_address(driver: Driver) -> None:
+    handle, address, again = _create(driver), _reserve(driver), c_uint64()
+    with driver.charged(0):
+        driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
+        driver.check("cuMemRetainAllocationHandle", byref(again), address)
+        driver.check("cuMemRelease", handle)
+        driver.check("cuMemUnmap", address, GRANULE)
+    with driver.charged(-GRANULE, "vmm"):
+        driver.check("cuMemRelease", again)
+    driver.check("cuMemAddressFree", address, GRANULE)
+
+
+@exercise("cuMulticastCreate", "cuMulticastBindMem", "cuMulticastBindAddr", "cuMulticastUnbind")
+def multicast(driver: Driver) -> None:
+    team, handle, address = c_uint64(), _create(driver), _reserve(driver)
+    with driver.charged(0):
+        driver.check("cuMulticastCreate", byref(team), byref(TeamProperties(1, 2 * GRANULE)))
+        driver.check("cuMulticastAddDevice", team, 0)
+        driver.check("cuMulticastBindMem", team, 0, handle, 0, GRANULE, 0)
+        driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
+        driver.check("cuMulticastBindAddr", team, GRANULE, address, GRANULE, 0)
+        driver.check("cuMemUnmap", address, GRANULE)
+        driver.check("cuMemRelease", handle)
+        driver.check("cuMulticastUnbind", team, 0, 0, GRANULE)
+    with driver.charged(-GRANULE, "vmm"):
+        driver.check("cuMulticastUnbind", team, 0, GRANULE, GRANULE)
+    driver.check("cuMemRelease", team)
+    driver.check("cuMemAddressFree", address, GRANULE)
+
+
+def _tile(driver: Driver, symbol: str) -> None:
+    array, handle = c_void_p(), _create(driver, TILE_POOL)
+    form = Form(2 * TILE, TILE, 0, FLOAT, 1, SPARSE)
+    driver.check("cuArray3DCreate_v2", byref(array), byref(form))
+    where = (c_uint * 8)(0, 0, TILE, 0, 0, TILE, TILE, 1)
+    entry = MapInfo(ARRAY, array, 0, 0, where, MAP, 0, handle.value, 0, 1)
+    with driver.charged(0):
+        driver.check(symbol, byref(entry), 1, None)
+        driver.check("cuMemRelease", handle)
+    entry.operation, entry.handle = UNMAP, 0
+    with driver.charged(-GRANULE, "vmm"):
+        driver.check(symbol, byref(entry), 1, None)
+    driver.check("cuArrayDestroy", array)
+
+
+@exercise("cuMemMapArrayAsync")
+def a_tile(driver: Driver) -> None:
+    _tile(driver, "cuMemMapArrayAsync")
+
+
+@exercise("cuMemMapArrayAsync_ptsz")
+def a_tile_on_the_threads_stream(driver: Driver) -> None:
+    _tile(driver, "cuMemMapArrayAsync_ptsz")

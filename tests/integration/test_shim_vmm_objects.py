@@ -1,0 +1,62 @@
+"""Memory of handles that is bound to multicast objects or mapped into sparse arrays."""
+
+from collections.abc import Callable
+
+from libvgpu.sim import Machine
+from support.slices import Slice
+from support.vmm_programs import MULTICAST, SPARSE, VMM
+
+SliceOf = Callable[..., Slice]
+GIB = 1 << 30
+
+
+def ran(part: Slice, code: str) -> list[int]:
+    return [int(word) for word in part.run(VMM + code)]
+
+
+def test_memory_bound_to_a_multicast_object_stays_charged(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=GIB)
+    code = """
+group, one, other, place = team(), create(GRANULE), create(GRANULE), reserve(4 * GRANULE)
+map_at(place, other, GRANULE)
+print(used(), bind(group, 0, one), bind_address(group, GRANULE, place), bind(group, 99, one))
+print(release(one), release(other), unmap(place, GRANULE), used(), unbind(group, 0), used())
+print(map_at(place, group, 4 * GRANULE), release(group), used(), unmap(place, 4 * GRANULE), used())
+"""
+    assert ran(part, MULTICAST + code) == [4, 0, 0, 1, 0, 0, 0, 4, 0, 2, 0, 0, 2, 0, 0]
+
+
+def test_memory_in_a_sparse_array_stays_charged_until_its_region_is_unmapped(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=GIB)
+    code = """
+array, one, other = sparse(), pool(), pool()
+print(apply(tile(array, 0, one), tile(array, 1, other)), apply(tile(array, 9, one)))
+print(release(one), release(other), used(), apply(tile(array, 0)), used())
+many = [tile(array, x % 4, pool()) for x in range(20)]
+print(apply(*many), used())
+for each in many: release(each.memHandle.memHandle)
+print(used(), apply(*(tile(array, x) for x in range(4))), used())
+"""
+    assert ran(part, SPARSE + code) == [0, 1, 0, 0, 4, 0, 2, 0, 42, 42, 0, 0]
+
+
+def test_an_unmapping_behind_a_busy_stream_returns_nothing_yet(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=GIB)
+    code = """
+array, one, stream = sparse(), pool(), check(driver.cuStreamCreate(1))
+print(apply(tile(array, 0, one), stream=stream), release(one))
+blocked = threading.Event()
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: blocked.wait() and None)
+check(driver.cuLaunchHostFunc(stream, driver.CUhostFn(ctypes.cast(wait, ctypes.c_void_p).value), 0))
+print(apply(tile(array, 0), stream=stream), used(), apply(tile(array, 1), stream=0), used())
+blocked.set()
+check(driver.cuStreamSynchronize(stream))
+print(apply(tile(array, 1), stream=stream), used())
+"""
+    assert ran(part, SPARSE + code) == [0, 0, 0, 2, 0, 2, 0, 0]

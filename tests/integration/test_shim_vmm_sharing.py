@@ -1,0 +1,178 @@
+"""Physical memory that goes to other processes by descriptor is charged once in a container."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from libvgpu.sim import Machine
+from support.served import Served
+from support.slices import Slice
+
+SliceOf = Callable[..., Slice]
+MIB = 1 << 20
+LIMIT = 64 * MIB
+PIECE = 40 * MIB
+
+PROGRAM = """
+open_context()
+kinds = driver.CUmemLocationType
+POSIX = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+handles, lines, given = [], [], []
+def create(bytes):
+    wanted = driver.CUmemAllocationProp()
+    wanted.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.location.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = 0
+    wanted.requestedHandleTypes = POSIX
+    handles.append(check(driver.cuMemCreate(bytes, wanted, 0)))
+    return len(handles) - 1
+def export(at): return int(check(driver.cuMemExportToShareableHandle(handles[at], POSIX, 0)))
+def listen(path):
+    lines.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    lines[-1].bind(path)
+def receive():
+    given.append(socket.recv_fds(lines[-1], 1, 1)[1][0])
+    return given[-1]
+def send(descriptor, path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.connect(path)
+        socket.send_fds(line, [b"x"], [descriptor])
+def import_handle(descriptor):
+    handles.append(check(driver.cuMemImportFromShareableHandle(descriptor, POSIX)))
+    return len(handles) - 1
+def map(at, bytes):
+    address = check(driver.cuMemAddressReserve(bytes, 0, 0, 0))
+    answer = code(driver.cuMemMap(address, bytes, 0, handles[at], 0))
+    return [answer, int(address)]
+def unmap(address, bytes): return code(driver.cuMemUnmap(address, bytes))
+def release(at): return code(driver.cuMemRelease(handles[at]))
+def allocate(bytes): return code(driver.cuMemAlloc(bytes))
+def import_external(descriptor, bytes):
+    wanted = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
+    kind = driver.CUexternalMemoryHandleType.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD
+    wanted.type = kind
+    wanted.handle.fd = descriptor
+    wanted.size = bytes
+    handles.append(check(driver.cuImportExternalMemory(wanted)))
+    return len(handles) - 1
+def destroy_external(at): return code(driver.cuDestroyExternalMemory(handles[at]))
+"""
+
+
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(machine, memory_bytes=LIMIT)
+
+
+def hand_over(exporter: Served, importer: Served, descriptor: int, folder: Path) -> int:
+    """Sends a descriptor from one program to the other; returns its number there."""
+    path = str(folder / "line")
+    Path(path).unlink(missing_ok=True)
+    importer.ask(f"listen({path!r})")
+    exporter.ask(f"send({descriptor}, {path!r})")
+    number = importer.ask("receive()")
+    assert isinstance(number, int)
+    return number
+
+
+def test_an_imported_handle_counts_once_and_passes_to_the_importer(
+    part: Slice, tmp_path: Path
+) -> None:
+    exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM)
+    other = exporter.ask("create(4 * MIB)")
+    made = exporter.ask(f"create({PIECE})")
+    descriptors = [exporter.ask(f"export({at})") for at in (other, made)]
+    assert exporter.ask("agree()") == PIECE + 4 * MIB
+
+    given = hand_over(exporter, importer, descriptors[1], tmp_path)
+    at = importer.ask(f"import_handle({given})")
+    code, address = importer.ask(f"map({at}, {PIECE})")
+    assert code == 0
+    assert importer.ask("agree()") == PIECE + 4 * MIB
+    exporter.kill()
+    assert importer.ask(f"allocate({LIMIT - PIECE} + 1)") == 2
+    assert importer.ask("agree()") == PIECE
+    assert importer.ask(f"release({at})") == 0
+    assert importer.ask("agree()") == PIECE
+    assert importer.ask(f"unmap({address}, {PIECE})") == 0
+    importer.ask(f"os.close({given})")
+    assert importer.ask(f"allocate({LIMIT})") == 0
+    assert importer.ask("agree()") == LIMIT
+
+
+def test_released_memory_stays_charged_while_a_descriptor_of_it_is_open(
+    part: Slice, tmp_path: Path
+) -> None:
+    exporter, holder = Served(part, PROGRAM), Served(part, PROGRAM)
+    at = exporter.ask(f"create({PIECE})")
+    descriptor = exporter.ask(f"export({at})")
+    given = hand_over(exporter, holder, descriptor, tmp_path)
+    exporter.ask(f"os.close({descriptor})")
+
+    assert exporter.ask(f"release({at})") == 0
+    assert exporter.ask("ledger_bytes()") == PIECE  # the other process could still import it
+    assert exporter.ask(f"allocate({PIECE})") == 2
+    holder.ask(f"os.close({given})")
+    assert exporter.ask(f"allocate({PIECE})") == 0
+    assert exporter.ask("agree()") == PIECE
+
+
+def test_memory_of_another_container_is_charged_when_it_is_mapped(
+    machine: Machine, part: Slice, slice_of: SliceOf, tmp_path: Path
+) -> None:
+    other = slice_of(machine, memory_bytes=LIMIT)
+    exporter, importer = Served(other, PROGRAM), Served(part, PROGRAM)
+    made = exporter.ask(f"create({PIECE})")
+    given = hand_over(exporter, importer, exporter.ask(f"export({made})"), tmp_path)
+
+    at = importer.ask(f"import_handle({given})")
+    importer.ask("allocate(30 * MIB)")
+    code, _ = importer.ask(f"map({at}, {PIECE})")
+    assert (code, importer.ask("ledger_bytes()")) == (2, 30 * MIB)
+    importer.ask("code(driver.cuDevicePrimaryCtxReset(0))")
+    code, address = importer.ask(f"map({at}, {PIECE})")
+    assert (code, importer.ask("ledger_bytes()")) == (0, PIECE)
+    importer.ask(f"map({at}, {PIECE})")
+    assert importer.ask("ledger_bytes()") == PIECE
+    importer.ask(f"unmap({address}, {PIECE})")
+    importer.ask(f"release({at})")
+    assert importer.ask("ledger_bytes()") == PIECE  # still mapped once
+
+
+def test_an_import_into_the_exporter_itself_counts_once(part: Slice) -> None:
+    exporter = Served(part, PROGRAM)
+    made = exporter.ask(f"create({PIECE})")
+    descriptor = exporter.ask(f"export({made})")
+
+    again = exporter.ask(f"import_handle({descriptor})")
+    exporter.ask(f"os.close({descriptor})")
+    assert exporter.ask("agree()") == PIECE
+    assert exporter.ask(f"release({made})") == 0
+    assert exporter.ask("agree()") == PIECE
+    assert exporter.ask(f"release({again})") == 0
+    assert exporter.ask("agree()") == 0
+
+
+def test_external_memory_counts_once_with_its_exporter_and_by_its_size_without(
+    machine: Machine, part: Slice, slice_of: SliceOf, tmp_path: Path
+) -> None:
+    exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM)
+    made = exporter.ask(f"create({PIECE})")
+    descriptor = exporter.ask(f"export({made})")
+    given = hand_over(exporter, importer, descriptor, tmp_path)
+
+    at = importer.ask(f"import_external({given}, {PIECE})")
+    assert importer.ask("agree()") == PIECE
+    exporter.kill()
+    assert importer.ask(f"allocate({LIMIT})") == 2
+    assert importer.ask("agree()") == PIECE
+    assert importer.ask(f"destroy_external({at})") == 0
+    assert importer.ask("agree()") == 0
+
+    stranger = Served(slice_of(machine, memory_bytes=LIMIT), PROGRAM)
+    made = stranger.ask(f"create({PIECE})")
+    given = hand_over(stranger, importer, stranger.ask(f"export({made})"), tmp_path)
+    importer.ask("allocate(30 * MIB)")
+    assert importer.ask(f"import_external({given}, {PIECE})") == {"code": 2}
+    assert importer.ask("ledger_bytes()") == 30 * MIB
