@@ -12,7 +12,7 @@
 #define THREADS 8
 #define HANDLES 600 /* many enough that tables grow and runs wrap around */
 #define CONTEXTS 3
-#define SPACES (SPACE_EXTERNAL + 1)
+#define SPACES (SPACE_HANDLE + 1)
 
 struct worker {
     pthread_t thread;
@@ -35,7 +35,7 @@ static int is_equal(const struct allocation *a, const struct allocation *b)
 {
     return a->address == b->address && a->bytes == b->bytes && a->context == b->context &&
            a->owner == b->owner && a->device == b->device && a->kind == b->kind &&
-           a->space == b->space;
+           a->space == b->space && a->opens == b->opens;
 }
 
 /* Handle `index` of a worker. Neighbours have the same number in different spaces. */
@@ -49,6 +49,7 @@ static struct allocation make(struct worker *worker, uint64_t index)
         .device = (uint16_t)(index % 5),
         .kind = (uint16_t)(index % 8),
         .space = (uint32_t)(index % SPACES),
+        .opens = (uint32_t)(index % 3),
     };
 }
 
