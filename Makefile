@@ -11,7 +11,7 @@ HEADERS := build/headers
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt check bench wheel protos clean
+.PHONY: help setup build demo test model lint fmt check bench wheel protos clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -52,6 +52,11 @@ demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 
 test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
 	@$(BIN)/python -m pytest
+
+model: $(READY)  ## search every state of the ledger's model (some minutes, 2 GiB)
+	@mkdir -p build
+	@$(CC) -std=gnu11 -O2 tests/model/*.c -o build/ledger_model
+	@build/ledger_model all
 
 lint: build  ## check style, types and layering; C warnings are errors
 	$(BIN)/ruff check .

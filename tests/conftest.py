@@ -19,7 +19,7 @@ COMPILE_SECONDS = 60
 
 
 # What is quick runs first; what measures time runs last, when nothing of ours runs beside it.
-FOLDERS = ("unit", "contract", "native", "integration", "e2e")
+FOLDERS = ("unit", "contract", "native", "model", "integration", "e2e")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -69,11 +69,18 @@ static void pause_longer(int *pauses)
 
 uint64_t ledger_limit_bytes(const struct ledger *ledger)
 {
-    const struct vgpu_device_limit *device = limits_device(ledger->limits, ledger->device);
-    uint64_t limit = __atomic_load_n(&device->memory_limit_bytes, __ATOMIC_ACQUIRE);
-    uint64_t beside = __atomic_load_n(&device->unaccounted_bytes, __ATOMIC_ACQUIRE);
-    limit = limit > beside ? limit - beside : 0;
-    return limit < LEDGER_MAX_BYTES ? limit : LEDGER_MAX_BYTES;
+    for (;;) {
+        uint64_t generation = limits_generation(ledger->limits);
+        const struct vgpu_device_limit *device = limits_device(ledger->limits, ledger->device);
+        uint64_t limit = __atomic_load_n(&device->memory_limit_bytes, __ATOMIC_ACQUIRE);
+        uint64_t beside = __atomic_load_n(&device->unaccounted_bytes, __ATOMIC_ACQUIRE);
+        /* While its generation is active nobody writes to a copy. Else this could be the difference
+         * of two versions, or a version that its writer was killed before publishing. */
+        if (limits_generation(ledger->limits) != generation)
+            continue;
+        limit = limit > beside ? limit - beside : 0;
+        return limit < LEDGER_MAX_BYTES ? limit : LEDGER_MAX_BYTES;
+    }
 }
 
 uint64_t ledger_used_bytes(const struct ledger *ledger)
@@ -246,6 +253,9 @@ void ledger_force(const struct ledger *ledger, uint32_t slot, uint64_t bytes)
 
 void ledger_sweep(const struct ledger *ledger)
 {
+    /* A process may have died between its way into the total and its own word. */
+    while (!settle(ledger, word128_load(total_of(ledger))))
+        continue;
     uint32_t hi_slot = hi_slot_of(ledger);
     for (uint32_t slot = 0; slot < hi_slot; slot++) {
         uint64_t gen = gen_of(ledger, slot);

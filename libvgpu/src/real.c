@@ -1,6 +1,7 @@
 #include "real.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 
 #include "elf_lookup.h"
 #include "log.h"
@@ -9,24 +10,61 @@ struct real real;
 void *real_dlsym_address;
 void *real_dlvsym_address;
 
+#define MOST_YIELDS 100000
+
+/* Racing first calls find the same values; one of them stores these, so that whoever has seen
+ * STORED reads them without atomic loads. */
+enum stage { NOBODY, STORING, STORED };
+
+static enum stage loader_stage;
+static enum stage cuda_stage;
+static enum stage nvml_stage;
 static void *cuda_handle; /* stored last, when the table is filled */
 static void *nvml_handle;
 
+static bool is_stored(const enum stage *stage)
+{
+    return __builtin_expect(__atomic_load_n(stage, __ATOMIC_ACQUIRE) == STORED, 1);
+}
+
+/* True for the thread that shall store; the others come back when it has. */
+static bool begin_storing(enum stage *stage)
+{
+    enum stage seen = NOBODY;
+    if (__atomic_compare_exchange_n(stage, &seen, STORING, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+        return true;
+    for (int i = 0; i < MOST_YIELDS; i++) {
+        if (is_stored(stage))
+            return false;
+        sched_yield();
+    }
+    return true; /* a child that was forked meanwhile has no such thread: the same values again */
+}
+
+static void end_storing(enum stage *stage)
+{
+    __atomic_store_n(stage, STORED, __ATOMIC_RELEASE);
+}
+
 bool real_find_loader(void)
 {
-    if (__builtin_expect(real_dlsym_address != NULL, 1))
+    if (is_stored(&loader_stage))
         return true;
-    /* libdl.so.2 holds them before glibc 2.34; racing first calls store the same values. */
-    static const char *const objects[] = {"libc.so.6", "libdl.so.2"};
-    for (int i = 0; i < 2 && real_dlsym_address == NULL; i++) {
+    static const char *const objects[] = {"libc.so.6", "libdl.so.2"}; /* before glibc 2.34 */
+    for (int i = 0; i < 2; i++) {
         void *dlvsym_found = elf_lookup(objects[i], "dlvsym");
         void *dlsym_found = elf_lookup(objects[i], "dlsym");
-        if (dlvsym_found != NULL && dlsym_found != NULL) {
+        if (dlvsym_found == NULL || dlsym_found == NULL)
+            continue;
+        if (begin_storing(&loader_stage)) {
             real_dlvsym_address = dlvsym_found;
-            __atomic_store_n(&real_dlsym_address, dlsym_found, __ATOMIC_RELEASE);
+            real_dlsym_address = dlsym_found;
+            end_storing(&loader_stage);
         }
+        return true;
     }
-    return real_dlsym_address != NULL;
+    return false;
 }
 
 void *real_dlsym(void *handle, const char *name)
@@ -84,26 +122,29 @@ static void fill(void *handle, bool nvml)
 #undef CALL
 }
 
-static bool load(void **slot, const char *library, bool nvml)
+static bool load(enum stage *stage, void **slot, const char *library, bool nvml)
 {
-    if (__builtin_expect(__atomic_load_n(slot, __ATOMIC_ACQUIRE) != NULL, 1))
+    if (is_stored(stage))
         return true;
     void *handle = open_library(library, true);
     if (handle == NULL) {
         log_line(LOG_INFO, "%s cannot be loaded: %s", library, dlerror());
         return false;
     }
-    fill(handle, nvml); /* racing first calls store the same values */
-    __atomic_store_n(slot, handle, __ATOMIC_RELEASE);
+    if (begin_storing(stage)) {
+        fill(handle, nvml);
+        __atomic_store_n(slot, handle, __ATOMIC_RELEASE);
+        end_storing(stage);
+    }
     return true;
 }
 
 bool real_load_cuda(void)
 {
-    return load(&cuda_handle, "libcuda.so.1", false);
+    return load(&cuda_stage, &cuda_handle, "libcuda.so.1", false);
 }
 
 bool real_load_nvml(void)
 {
-    return load(&nvml_handle, "libnvidia-ml.so.1", true);
+    return load(&nvml_stage, &nvml_handle, "libnvidia-ml.so.1", true);
 }

@@ -1,0 +1,163 @@
+/* Searches the model of the ledger for a state that must not be.
+ *
+ *   ledger_model quick|all|SCENARIO [FAULT]
+ *
+ * Exits 0 when everything holds, 1 after telling what leads to a state that does not, 2 for a name
+ * that it does not know. FAULT plants a fault that the search must find. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "search.h"
+
+#define RESERVE_TWICE {{RESERVE, 4}, {RESERVE, 2}}
+#define RESERVE_RELEASE(bytes) {{RESERVE, bytes}, {RELEASE_ALL, 0}}
+#define CLAIM_RESERVE(bytes) \
+    { \
+        {CLAIM, 0}, \
+        { \
+            RESERVE, bytes \
+        } \
+    }
+#define CLAIM_RESERVE_RELEASE(bytes) {{CLAIM, 0}, {RESERVE, bytes}, {RELEASE_ALL, 0}}
+
+struct named {
+    struct scenario scenario;
+    bool is_quick;
+};
+
+/* name, slots, threads, process and slot of each, operations of each, crashes, limit, later limit
+ */
+static const struct named scenarios[] = {
+    {{"reused",
+      2,
+      3,
+      {0, 1, 2},
+      {0, 1, NO_SLOT},
+      {RESERVE_RELEASE(3), RESERVE_TWICE, CLAIM_RESERVE_RELEASE(2)},
+      2,
+      8,
+      5},
+     true},
+    {{"threads",
+      2,
+      3,
+      {0, 0, 1},
+      {0, 0, 1},
+      {RESERVE_RELEASE(3), RESERVE_RELEASE(4), RESERVE_RELEASE(2)},
+      2,
+      8,
+      5},
+     true},
+    {{"raised",
+      3,
+      3,
+      {0, 1, 2},
+      {0, 1, 2},
+      {RESERVE_RELEASE(3), RESERVE_TWICE, RESERVE_RELEASE(2)},
+      2,
+      5,
+      8},
+     true},
+    {{"lowered",
+      3,
+      3,
+      {0, 1, 2},
+      {0, 1, 2},
+      {RESERVE_RELEASE(3), RESERVE_TWICE, RESERVE_RELEASE(2)},
+      2,
+      8,
+      5},
+     true},
+    {{"joined",
+      3,
+      3,
+      {0, 1, 2},
+      {0, 1, NO_SLOT},
+      {RESERVE_RELEASE(3), RESERVE_TWICE, CLAIM_RESERVE_RELEASE(2)},
+      2,
+      8,
+      5},
+     false},
+    {{"longer",
+      3,
+      3,
+      {0, 1, 2},
+      {0, 1, NO_SLOT},
+      {{{RESERVE, 3}, {RELEASE_ALL, 0}, {RESERVE, 4}},
+       {{RESERVE, 4}, {RESERVE, 2}, {RELEASE_ALL, 0}},
+       {{CLAIM, 0}, {RESERVE, 2}, {RELEASE_ALL, 0}, {RESERVE, 5}}},
+      2,
+      8,
+      5},
+     false},
+    {{"four",
+      3,
+      4,
+      {0, 1, 2, 3},
+      {0, 1, NO_SLOT, NO_SLOT},
+      {RESERVE_RELEASE(3), {{RESERVE, 4}}, CLAIM_RESERVE(2), CLAIM_RESERVE(3)},
+      2,
+      8,
+      5},
+     false},
+};
+
+static const char *const fault_names[FAULT_COUNT] = {
+    [FAULT_NONE] = "none",
+    [FAULT_NO_SECOND_LIMIT] = "no-second-limit",
+    [FAULT_REAP_ANY_GEN] = "reap-any-gen",
+    [FAULT_NO_PARITY] = "no-parity",
+    [FAULT_NO_SECOND_GEN] = "no-second-gen",
+    [FAULT_NO_COUNT] = "no-count",
+    [FAULT_UNDO_REFUSES] = "undo-refuses",
+    [FAULT_NO_HELP] = "no-help",
+    [FAULT_LIFE_FIRST] = "life-first",
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static bool plant(const char *name)
+{
+    for (int fault = 0; fault < FAULT_COUNT; fault++)
+        if (strcmp(name, fault_names[fault]) == 0) {
+            planted_fault = (enum fault)fault;
+            return true;
+        }
+    return false;
+}
+
+static const char *search(const struct scenario *searched)
+{
+    scenario = searched;
+    double start_s = now_s();
+    struct search_result result = search_run();
+    printf("%s: %llu states in %.1f s: %s\n", searched->name, (unsigned long long)result.states,
+           now_s() - start_s, result.wrong ? result.wrong : "everything holds");
+    fflush(stdout);
+    return result.wrong;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || (argc > 2 && !plant(argv[2]))) {
+        fprintf(stderr, "ledger_model quick|all|SCENARIO [FAULT]\n");
+        return 2;
+    }
+    int searched = 0;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        const struct named *named = &scenarios[i];
+        if (strcmp(argv[1], "all") != 0 && strcmp(argv[1], named->scenario.name) != 0 &&
+            !(strcmp(argv[1], "quick") == 0 && named->is_quick))
+            continue;
+        searched++;
+        if (search(&named->scenario) != NULL)
+            return 1;
+    }
+    return searched == 0 ? 2 : 0;
+}

@@ -1,0 +1,53 @@
+"""Every order of steps, crashes and limit changes, in a model of the ledger.
+
+Short: the quick scenarios. Long (``VGPU_LONG=1``, and ``make model``): all of them.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import Compile
+
+LONG = os.environ.get("VGPU_LONG") == "1"
+SCENARIOS, LEAST_STATES = ("all", 60_000_000) if LONG else ("quick", 2_000_000)
+PARTS = tuple(f"tests/model/{name}.c" for name in ("search", "seen_set", "steps", "world"))
+
+# Each fault with a scenario that shows it and what it then says.
+FAULTS = {
+    "no-second-limit": ("lowered", "granted over the limit"),
+    "reap-any-gen": ("reused", "a slot does not hold what its user was granted"),
+    "no-parity": ("reused", "refused what fitted all the time"),
+    "no-second-gen": ("reused", "refused what fitted all the time"),
+    "no-count": ("lowered", "refused what fitted all the time"),
+    "undo-refuses": ("lowered", "refused what fitted all the time"),
+    "no-help": ("raised", "the total is not the sum of the slots"),
+    "life-first": ("reused", "a slot does not hold what its user was granted"),
+}
+
+
+@pytest.fixture
+def model(compile_program: Compile) -> Path:
+    return compile_program("../model/ledger_model.c", *PARTS)
+
+
+@pytest.mark.timeout(900 if LONG else 60)
+def test_nothing_wrong_is_reached_by_any_order_of_steps_crashes_and_limits(model: Path) -> None:
+    done = subprocess.run([model, SCENARIOS], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout[-4000:]
+    states = [int(count) for count in re.findall(r"(\d+) states", done.stdout)]
+    assert sum(states) > LEAST_STATES
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(model: Path, fault: str) -> None:
+    scenario, sentence = FAULTS[fault]
+
+    done = subprocess.run([model, scenario, fault], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(sentence)

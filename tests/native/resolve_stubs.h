@@ -1,0 +1,11 @@
+#ifndef RESOLVE_STUBS_H
+#define RESOLVE_STUBS_H
+
+struct stub {
+    const char *symbol;
+    void *hook;
+};
+
+extern const struct stub stubs[]; /* the last symbol is NULL */
+
+#endif
