@@ -72,7 +72,9 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/python -m libvgpu.hook_table --write
 
-check: lint $(ZIG) test  ## what CI runs
+# Long forms of tests, those of the portable build among them.
+check: export VGPU_LONG = 1
+check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
 
 bench: build  ## measure what README quotes
 	$(BIN)/python -m benchmarks run hooks
