@@ -17,7 +17,8 @@ enum allocation_space {
     SPACE_LIMIT,   /* CUcontext, one entry per limit that takes memory (hook_limit.c) */
     SPACE_ARRAY,   /* CUarray, CUmipmappedArray */
     SPACE_MODULE,  /* CUmodule, CUlibrary */
-    SPACE_EXTERNAL /* CUexternalMemory */
+    SPACE_EXTERNAL, /* CUexternalMemory */
+    SPACE_LIBRARY   /* pairs of library and context (library_charge.c) */
 };
 
 struct allocation {

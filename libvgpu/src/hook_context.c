@@ -12,6 +12,7 @@
 #include "context_cost.h"
 #include "devices.h"
 #include "hook.h"
+#include "library_charge.h"
 #include "log.h"
 #include "region.h"
 #include "throttle.h"
@@ -42,13 +43,14 @@ static void lock_contexts(void)
 /* What is known before the driver makes a context, and the reservation for it. */
 struct opening {
     struct charge charge;
+    struct charge libraries; /* what is loaded into it with it (library_charge.h) */
     uint64_t own_bytes_before;
     bool is_measured; /* the host gave no estimate: charge what NVML shows */
 };
 
 static CUresult open_begin(struct opening *opening, CUdevice device)
 {
-    *opening = (struct opening){.charge.device = CHARGE_NONE};
+    *opening = (struct opening){.charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE};
     if (region_open() == REGION_NONE)
         return CUDA_SUCCESS;
     int index = region_open() == REGION_MAPPED ? devices_find(device) : DEVICE_NOT_OURS;
@@ -56,6 +58,11 @@ static CUresult open_begin(struct opening *opening, CUdevice device)
         return CUDA_SUCCESS; /* the driver says why */
     uint64_t estimate = index >= 0 ? context_cost_estimate((uint32_t)index) : 0;
     CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
+    if (result == CUDA_SUCCESS) {
+        result = library_charge_reserve(&opening->libraries, index);
+        if (result != CUDA_SUCCESS)
+            charge_cancel(&opening->charge);
+    }
     opening->is_measured = result == CUDA_SUCCESS && estimate == 0;
     if (opening->is_measured &&
         !context_cost_own_bytes((uint32_t)index, &opening->own_bytes_before))
@@ -63,13 +70,9 @@ static CUresult open_begin(struct opening *opening, CUdevice device)
     return result;
 }
 
-/* After the driver made it. False when it does not fit after all and must be ended. */
-static bool open_end(struct opening *opening, CUresult result)
+/* Corrects what was reserved to what the context cost. False when it does not fit after all. */
+static bool measure(struct opening *opening)
 {
-    if (result != CUDA_SUCCESS) {
-        charge_cancel(&opening->charge);
-        return true;
-    }
     uint64_t now = 0;
     if (!opening->is_measured)
         return true;
@@ -78,7 +81,18 @@ static bool open_end(struct opening *opening, CUresult result)
         return true;
     }
     uint64_t cost = now > opening->own_bytes_before ? now - opening->own_bytes_before : 0;
-    if (charge_resize(&opening->charge, cost) == CUDA_SUCCESS)
+    return charge_resize(&opening->charge, cost) == CUDA_SUCCESS;
+}
+
+/* After the driver made it. False when it does not fit after all and must be ended. */
+static bool open_end(struct opening *opening, CUresult result, const CUcontext *context)
+{
+    if (result != CUDA_SUCCESS || !measure(opening)) {
+        charge_cancel(&opening->charge);
+        charge_cancel(&opening->libraries);
+        return result != CUDA_SUCCESS;
+    }
+    if (library_charge_made(&opening->libraries, *context))
         return true;
     charge_cancel(&opening->charge);
     return false;
@@ -98,7 +112,7 @@ VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
         result = open_begin(&opening, device);
         if (result == CUDA_SUCCESS) {
             result = real.cuDevicePrimaryCtxRetain(context, device);
-            if (!open_end(&opening, result)) {
+            if (!open_end(&opening, result, context)) {
                 real.cuDevicePrimaryCtxRelease_v2(device);
                 result = CUDA_ERROR_OUT_OF_MEMORY;
             } else if (result == CUDA_SUCCESS) {
@@ -148,7 +162,7 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2)
 /* The charge of a created context is kept in the allocation map under the handle itself. */
 static CUresult created(struct opening *opening, CUresult result, CUcontext *context)
 {
-    if (!open_end(opening, result)) {
+    if (!open_end(opening, result, context)) {
         real.cuCtxDestroy_v2(*context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -28,6 +28,7 @@
 
 /* What we call and do not hook. */
 #define REAL_CUDA_CALLS(CALL) \
+    CALL(cuDeviceGetAttribute) \
     CALL(cuDeviceGetCount) \
     CALL(cuDeviceGetUuid) \
     CALL(cuDeviceGetUuid_v2) \
@@ -37,6 +38,7 @@
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
+    CALL(cuModuleGetLoadingMode) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
     CALL(cuThreadExchangeStreamCaptureMode) \
