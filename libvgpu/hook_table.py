@@ -1,4 +1,4 @@
-"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and the README."""
+"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and README."""
 
 import re
 from dataclasses import dataclass
@@ -8,9 +8,7 @@ TABLE = Path(__file__).resolve().parent / "src" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
 
-_ROW = re.compile(
-    r'^ROW\((\w+),\s*"(\w*)",\s*(\d+),\s*(\w+),\s*(none|ptsz|ptds),\s*"([^"]+)"\)$'
-)
+_ROW = re.compile(r'^ROW\((\w+),\s*"(\w*)",\s*(\d+),\s*(\w+),\s*(none|ptsz|ptds),\s*"([^"]+)"\)$')
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@
 /* True while any stream of the process is being captured. */
 bool capture_is_any(void);
 
+/* True while this thread has begun more captures than it has ended. */
+bool capture_is_mine(void);
+
 /* True when work put on `stream` would be captured, or when that cannot be told. */
 bool capture_is_active(CUstream stream);
 

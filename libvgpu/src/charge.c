@@ -42,7 +42,7 @@ void charge_on_shortage(bool (*reclaim)(int device))
     }
 }
 
-static bool reclaim(int device)
+bool charge_reclaim(int device)
 {
     bool any = false;
     for (int i = 0; i < MOST_RECLAIMERS; i++) {
@@ -103,7 +103,7 @@ CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64
 {
     if (charge_try(charge, device, kind, bytes))
         return CUDA_SUCCESS;
-    if (device >= 0 && reclaim(device) && charge_try(charge, device, kind, bytes))
+    if (device >= 0 && charge_reclaim(device) && charge_try(charge, device, kind, bytes))
         return CUDA_SUCCESS;
     return charge_refuse(charge);
 }
@@ -158,8 +158,7 @@ CUresult charge_resize(struct charge *charge, uint64_t bytes)
     if (charge->device < 0 || bytes == charge->bytes)
         return CUDA_SUCCESS;
     if (bytes > charge->bytes) {
-        result =
-            charge_reserve(&difference, charge->device, charge->kind, bytes - charge->bytes);
+        result = charge_reserve(&difference, charge->device, charge->kind, bytes - charge->bytes);
     } else {
         difference.bytes = charge->bytes - bytes;
         give_back(&difference);

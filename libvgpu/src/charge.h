@@ -35,6 +35,7 @@ CUresult charge_refuse(const struct charge *charge);
 /* Calls `reclaim` before a refusal on `device`: it returns whether it gave anything back to the
  * ledger. It may call the driver and take its own locks, and reserves nothing but by charge_try. */
 void charge_on_shortage(bool (*reclaim)(int device));
+bool charge_reclaim(int device);
 
 /* Moves a reservation to the device that the driver really took the memory from. */
 CUresult charge_move(struct charge *charge, CUdeviceptr address);

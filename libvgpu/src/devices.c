@@ -53,12 +53,15 @@ int devices_find_nvml(nvmlDevice_t device)
     return region_find_device(uuid);
 }
 
+static bool current_ordinal(CUdevice *ordinal)
+{
+    return real.cuCtxGetDevice != NULL && real.cuCtxGetDevice(ordinal) == CUDA_SUCCESS;
+}
+
 int devices_current(void)
 {
-    CUdevice device;
-    if (real.cuCtxGetDevice == NULL || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-        return DEVICE_UNKNOWN;
-    return devices_find(device);
+    CUdevice ordinal;
+    return current_ordinal(&ordinal) ? devices_find(ordinal) : DEVICE_UNKNOWN;
 }
 
 /* Streams that are names for the current context's own, and so are what they stand for in a thread.
@@ -85,16 +88,24 @@ CUcontext devices_context_of(CUstream stream)
     return context;
 }
 
-int devices_of_stream(CUstream stream)
+bool devices_ordinal_of_stream(CUstream stream, CUdevice *ordinal)
 {
+    if (is_name(stream))
+        return current_ordinal(ordinal);
     CUcontext context = devices_context_of(stream);
     if (context == current_context() || real.cuCtxPushCurrent_v2 == NULL)
-        return devices_current();
+        return current_ordinal(ordinal);
     if (real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-        return DEVICE_UNKNOWN;
-    int index = devices_current();
+        return false;
+    bool known = current_ordinal(ordinal);
     real.cuCtxPopCurrent_v2(&context);
-    return index;
+    return known;
+}
+
+int devices_of_stream(CUstream stream)
+{
+    CUdevice ordinal;
+    return devices_ordinal_of_stream(stream, &ordinal) ? devices_find(ordinal) : DEVICE_UNKNOWN;
 }
 
 int devices_of_pointer(CUdeviceptr address)

@@ -3,6 +3,8 @@
 #ifndef VGPU_DEVICES_H
 #define VGPU_DEVICES_H
 
+#include <stdbool.h>
+
 #include "vgpu/cuda_api.h"
 #include "vgpu/nvml_api.h"
 
@@ -25,6 +27,9 @@ CUcontext devices_context_of(CUstream stream);
 
 /* The device that work on `stream` uses: its own context's, which need not be the current one. */
 int devices_of_stream(CUstream stream);
+
+/* The same as CUDA counts it; false when it cannot be told. */
+bool devices_ordinal_of_stream(CUstream stream, CUdevice *ordinal);
 
 /* The device that holds `address`. */
 int devices_of_pointer(CUdeviceptr address);

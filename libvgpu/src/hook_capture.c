@@ -4,11 +4,17 @@
 #include "real.h"
 #include "throttle.h"
 
-static int capture_count; /* atomic */
+static int capture_count;         /* atomic */
+static __thread int capture_mine; /* begun here and not ended here */
 
 bool capture_is_any(void)
 {
     return __atomic_load_n(&capture_count, __ATOMIC_ACQUIRE) > 0;
+}
+
+bool capture_is_mine(void)
+{
+    return capture_mine > 0 && capture_is_any();
 }
 
 bool capture_is_active(CUstream stream)
@@ -46,6 +52,8 @@ void capture_resume(struct capture_pause pause)
         CUresult result = real.symbol values; \
         if (result != CUDA_SUCCESS) \
             __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        else \
+            capture_mine++; \
         return result; \
     }
 
@@ -71,6 +79,8 @@ static CUresult ended(CUresult result)
                     result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
                     result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
                     result == CUDA_ERROR_NOT_SUPPORTED;
+    if (!was_none && capture_mine > 0)
+        capture_mine--; /* another thread may end a relaxed one: this only errs on the safe side */
     if (!was_none && capture_is_any())
         __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
     return result;

@@ -10,7 +10,9 @@
 
 #include "export.h"
 #include "gate.h"
+#include "graph_memory.h"
 #include "lease.h"
+#include "pool.h"
 #include "real.h"
 #include "throttle.h"
 
@@ -156,7 +158,8 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
 #define LAUNCH_GRAPH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        LAUNCH(symbol, exec, 1, true_stream(stream, per_thread), real.symbol(exec, stream)); \
+        LAUNCH(symbol, exec, 1, true_stream(stream, per_thread), \
+               graph_memory_call(exec, stream, real.symbol)); \
     }
 
 LAUNCH_GRAPH(cuGraphLaunch, 0)
@@ -168,7 +171,9 @@ LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
         if (!real_load_cuda() || real.symbol == NULL) \
             return CUDA_ERROR_NOT_INITIALIZED; \
         throttle_before_wait(); \
-        return call; \
+        CUresult result = call; \
+        pool_after_wait(); \
+        return result; \
     } while (0)
 
 VGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)

@@ -1,5 +1,5 @@
-/* Hooks of device memory: reserve in the ledger, call the driver, keep the charge or give it back.
- * The twins of the per-thread default stream share their original's body. */
+/* Hooks of plain device memory: reserve in the ledger, call the driver, keep the charge or give it
+ * back. */
 #include "charge.h"
 #include "hook.h"
 #include "vgpu/contract.h"
@@ -21,7 +21,8 @@ VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsig
     CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS, address);
+    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS,
+                         address);
 }
 
 VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
@@ -44,65 +45,8 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
     return charge_settle(&charge, result, SPACE_ADDRESS, address);
 }
 
-static CUresult settle_async(const struct charge *charge, CUresult result,
-                             const CUdeviceptr *address)
-{
-    if (result != CUDA_SUCCESS)
-        charge_cancel(charge);
-    else
-        charge_keep_lasting(charge, SPACE_ADDRESS, *address, NULL);
-    return result;
-}
-
-#define ALLOC_ASYNC(symbol) \
-    VGPU_EXPORT CUresult symbol(CUdeviceptr *address, size_t bytes, CUstream stream) \
-    { \
-        NEED(symbol); \
-        struct charge charge; \
-        CUresult result = charge_reserve_stream(&charge, stream, VGPU_KIND_ASYNC, bytes); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        return settle_async(&charge, real.symbol(address, bytes, stream), address); \
-    }
-
-ALLOC_ASYNC(cuMemAllocAsync)
-ALLOC_ASYNC(cuMemAllocAsync_ptsz)
-
-#define ALLOC_FROM_POOL(symbol) \
-    VGPU_EXPORT CUresult symbol(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
-                                CUstream stream) \
-    { \
-        NEED(symbol); \
-        struct charge charge; \
-        CUresult result = charge_reserve_stream(&charge, stream, VGPU_KIND_ASYNC, bytes); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = real.symbol(address, bytes, pool, stream); \
-        /* the pool may be another device's than the stream */ \
-        if (result == CUDA_SUCCESS && charge_move(&charge, *address) != CUDA_SUCCESS) { \
-            real.cuMemFreeAsync(*address, stream); \
-            result = CUDA_ERROR_OUT_OF_MEMORY; \
-        } \
-        return settle_async(&charge, result, address); \
-    }
-
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
-
 VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     NEED(cuMemFree_v2);
     CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree_v2(address));
-}
-
-VGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    NEED(cuMemFreeAsync);
-    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFreeAsync(address, stream));
-}
-
-VGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
-{
-    NEED(cuMemFreeAsync_ptsz);
-    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFreeAsync_ptsz(address, stream));
 }

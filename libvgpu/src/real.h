@@ -8,6 +8,10 @@
 #include <stddef.h>
 
 #include "vgpu/cuda_api.h"
+#include "vgpu/cuda_array.h"
+#include "vgpu/cuda_calls.h"
+#include "vgpu/cuda_graph.h"
+#include "vgpu/cuda_vmm.h"
 #include "vgpu/nvml_api.h"
 
 /* Expands EACH(symbol) for the rows of hooks.def that are hooked and for their twins, nothing for
@@ -32,7 +36,15 @@
     CALL(cuDeviceGetCount) \
     CALL(cuDeviceGetUuid) \
     CALL(cuDeviceGetUuid_v2) \
+    CALL(cuDeviceGetMemPool) \
+    CALL(cuDeviceGetDefaultMemPool) \
+    CALL(cuDeviceGetGraphMemAttribute) \
     CALL(cuDevicePrimaryCtxGetState) \
+    CALL(cuMemPoolGetAttribute) \
+    CALL(cuGraphGetNodes) \
+    CALL(cuGraphNodeGetType) \
+    CALL(cuGraphChildGraphNodeGetGraph) \
+    CALL(cuGraphMemAllocNodeGetParams) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
     CALL(cuCtxPushCurrent_v2) \

@@ -19,7 +19,7 @@
 
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
-#define CHILD_HANDLERS 4
+#define CHILD_HANDLERS 16
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
 static enum region_state state;

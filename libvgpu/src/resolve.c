@@ -19,8 +19,7 @@ struct hook_row {
 };
 
 static const struct hook_row rows[] = {
-#define EACH(symbol) \
-    {#symbol, (void *)&symbol, (void *const *)&real.symbol, #symbol[0] == 'n'},
+#define EACH(symbol) {#symbol, (void *)&symbol, (void *const *)&real.symbol, #symbol[0] == 'n'},
 #include "hooks.def"
 #undef EACH
 };

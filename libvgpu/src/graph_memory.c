@@ -1,0 +1,222 @@
+#include "graph_memory.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "capture.h"
+#include "log.h"
+#include "pool.h"
+#include "real.h"
+#include "region.h"
+
+#define FIRST_CAPACITY 128
+#define NODES_AT_ONCE 512
+#define MOST_DEPTH 32 /* of graphs in graphs */
+
+struct entry {
+    CUgraphExec exec; /* NULL: unused */
+    CUdevice ordinal;
+    uint64_t bytes;
+};
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *table;
+static size_t capacity;
+static size_t entry_count; /* atomic; written under the lock */
+
+/* ---- what a graph needs ---- */
+
+static void add(struct graph_need *need, CUdevice ordinal, uint64_t bytes)
+{
+    int at = 0;
+    while (at < need->count && need->each[at].ordinal < ordinal)
+        at++;
+    if (at == need->count || need->each[at].ordinal != ordinal) {
+        if (need->count == GRAPH_MOST_DEVICES)
+            return;
+        memmove(&need->each[at + 1], &need->each[at],
+                (size_t)(need->count - at) * sizeof need->each[0]);
+        need->each[at].ordinal = ordinal;
+        need->each[at].bytes = 0;
+        need->count++;
+    }
+    need->each[at].bytes += (bytes + 511) / 512 * 512;
+}
+
+static void add_graph(struct graph_need *need, CUgraph graph, int depth);
+
+static void add_node(struct graph_need *need, CUgraphNode node, int depth)
+{
+    CUgraphNodeType type;
+    CUgraph child;
+    CUDA_MEM_ALLOC_NODE_PARAMS params;
+    if (real.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
+        return;
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && real.cuGraphMemAllocNodeGetParams != NULL &&
+        real.cuGraphMemAllocNodeGetParams(node, &params) == CUDA_SUCCESS)
+        add(need, params.poolProps.location.id, params.bytesize);
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < MOST_DEPTH &&
+        real.cuGraphChildGraphNodeGetGraph != NULL &&
+        real.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
+        add_graph(need, child, depth + 1);
+}
+
+/* The bodies of conditional nodes may hold no allocations (CUDA programming guide, graphs). */
+static void add_graph(struct graph_need *need, CUgraph graph, int depth)
+{
+    size_t count = 0;
+    if (real.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
+        return;
+    size_t bytes = count * sizeof(CUgraphNode);
+    CUgraphNode few[NODES_AT_ONCE];
+    CUgraphNode *nodes = few;
+    if (count > NODES_AT_ONCE)
+        nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (nodes == MAP_FAILED)
+        return;
+    if (real.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
+        for (size_t i = 0; i < count; i++)
+            add_node(need, nodes[i], depth);
+    if (nodes != few)
+        munmap(nodes, bytes);
+}
+
+void graph_need_of(CUgraph graph, struct graph_need *need)
+{
+    need->count = 0;
+    if (region_open() == REGION_NONE || real.cuGraphGetNodes == NULL ||
+        real.cuGraphNodeGetType == NULL)
+        return;
+    struct capture_pause pause = capture_pause();
+    add_graph(need, graph, 0);
+    capture_resume(pause);
+}
+
+/* ---- the table ---- */
+
+static void forget_all(void)
+{
+    pthread_mutex_init(&table_lock, NULL);
+    if (table != NULL)
+        memset(table, 0, capacity * sizeof *table);
+    entry_count = 0;
+}
+
+static struct entry *spare_entry(void)
+{
+    for (size_t i = 0; i < capacity; i++)
+        if (table[i].exec == NULL)
+            return &table[i];
+    size_t larger = capacity > 0 ? 2 * capacity : FIRST_CAPACITY;
+    struct entry *made = mmap(NULL, larger * sizeof *made, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return NULL;
+    if (table != NULL) {
+        memcpy(made, table, capacity * sizeof *table);
+        munmap(table, capacity * sizeof *table);
+    }
+    struct entry *spare = &made[capacity];
+    table = made;
+    capacity = larger;
+    return spare;
+}
+
+void graph_memory_keep(CUgraphExec exec, const struct graph_need *need)
+{
+    if (need->count == 0)
+        return;
+    pthread_mutex_lock(&table_lock);
+    region_on_child(forget_all);
+    for (int i = 0; i < need->count; i++) {
+        struct entry *entry = spare_entry();
+        if (entry == NULL) {
+            log_line(LOG_ERROR, "out of host memory: memory of a graph will not be charged ahead");
+            break;
+        }
+        *entry = (struct entry){exec, need->each[i].ordinal, need->each[i].bytes};
+        __atomic_add_fetch(&entry_count, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&table_lock);
+}
+
+void graph_memory_forget(CUgraphExec exec)
+{
+    if (__atomic_load_n(&entry_count, __ATOMIC_ACQUIRE) == 0 || exec == NULL)
+        return;
+    pthread_mutex_lock(&table_lock);
+    for (size_t i = 0; i < capacity; i++)
+        if (table[i].exec == exec) {
+            table[i].exec = NULL;
+            __atomic_sub_fetch(&entry_count, 1, __ATOMIC_RELEASE);
+        }
+    pthread_mutex_unlock(&table_lock);
+}
+
+bool graph_memory_find(CUgraphExec exec, struct graph_need *need)
+{
+    need->count = 0;
+    if (__builtin_expect(__atomic_load_n(&entry_count, __ATOMIC_ACQUIRE) == 0, 1))
+        return false;
+    pthread_mutex_lock(&table_lock);
+    for (size_t i = 0; i < capacity; i++)
+        if (table[i].exec == exec && exec != NULL)
+            add(need, table[i].ordinal, table[i].bytes);
+    pthread_mutex_unlock(&table_lock);
+    return need->count > 0;
+}
+
+/* ---- around a call ---- */
+
+CUresult graph_memory_begin(const struct graph_need *need)
+{
+    for (int i = 0; i < need->count; i++) {
+        struct pool *pool = pool_of_graphs(need->each[i].ordinal);
+        CUresult result = pool != NULL ? pool_begin(pool, need->each[i].bytes) : CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS)
+            continue;
+        struct graph_need begun = *need;
+        begun.count = i;
+        graph_memory_end(&begun);
+        return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+void graph_memory_end(const struct graph_need *need)
+{
+    for (int i = need->count - 1; i >= 0; i--) {
+        struct pool *pool = pool_of_graphs(need->each[i].ordinal);
+        if (pool != NULL && !pool_end(pool, need->each[i].bytes, NULL))
+            pool_refresh(pool); /* it is launched: what it took is charged, limit or not */
+    }
+}
+
+/* What the GPU's graph memory came to is more than any graph in it needs. */
+static void learn(CUgraphExec exec)
+{
+    pthread_mutex_lock(&table_lock);
+    for (size_t i = 0; i < capacity; i++) {
+        struct pool *pool = table[i].exec == exec ? pool_of_graphs(table[i].ordinal) : NULL;
+        if (pool != NULL && pool_kept_bytes(pool) < table[i].bytes)
+            table[i].bytes = pool_kept_bytes(pool);
+    }
+    pthread_mutex_unlock(&table_lock);
+}
+
+CUresult graph_memory_call(CUgraphExec exec, CUstream stream,
+                           CUresult (*call)(CUgraphExec, CUstream))
+{
+    struct graph_need need;
+    if (__builtin_expect(!graph_memory_find(exec, &need), 1))
+        return call(exec, stream);
+    CUresult result = graph_memory_begin(&need);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = call(exec, stream);
+    graph_memory_end(&need);
+    if (result == CUDA_SUCCESS)
+        learn(exec);
+    return result;
+}

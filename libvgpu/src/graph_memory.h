@@ -1,0 +1,46 @@
+/* What executable graphs may take from the graph memory of their GPUs when they are uploaded or
+ * launched: the sum of their allocation nodes, child graphs included, noted at instantiation. An
+ * upper bound (the driver may lay allocations on top of each other), reserved around the call and
+ * then corrected to what the driver says it keeps (pool.h). That is a bound for the next call, too,
+ * so that a graph in use goes on when the slice is full.
+ *
+ * A table under one mutex, not looked at while no graph with such nodes exists. A forked child
+ * starts without. */
+#ifndef VGPU_GRAPH_MEMORY_H
+#define VGPU_GRAPH_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vgpu/cuda_api.h"
+
+#define GRAPH_MOST_DEVICES 16
+
+/* By GPU, in ascending order. */
+struct graph_need {
+    int count;
+    struct {
+        CUdevice ordinal;
+        uint64_t bytes;
+    } each[GRAPH_MOST_DEVICES];
+};
+
+/* Adds up the allocation nodes of a graph. */
+void graph_need_of(CUgraph graph, struct graph_need *need);
+
+/* Remembers, and forgets, what an executable graph needs. */
+void graph_memory_keep(CUgraphExec exec, const struct graph_need *need);
+void graph_memory_forget(CUgraphExec exec);
+
+/* False, without a look at the table, when no graph needs memory. */
+bool graph_memory_find(CUgraphExec exec, struct graph_need *need);
+
+/* Around a call that may take that memory. CUDA_SUCCESS, or what the hook returns instead. */
+CUresult graph_memory_begin(const struct graph_need *need);
+void graph_memory_end(const struct graph_need *need);
+
+/* The call of a launch or upload, with that around it. */
+CUresult graph_memory_call(CUgraphExec exec, CUstream stream,
+                           CUresult (*call)(CUgraphExec, CUstream));
+
+#endif

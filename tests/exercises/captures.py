@@ -1,0 +1,54 @@
+"""Exercises of stream capture: what is captured is no launch, and nothing of ours is captured."""
+
+from ctypes import byref, c_size_t, c_void_p
+from typing import Any
+
+from support.exercise import Driver, exercise
+from support.exercise_kernel import Spin
+
+SLICE = {"core_percent": 50}
+KERNEL_NS = 20_000
+LAUNCHES = 3
+NO_EDGES = (None, None, 0)
+GLOBAL_MODE = 0
+
+
+def _captured(driver: Driver, begin: str, end: str, *arguments: Any, graph: c_void_p) -> None:
+    spin, nodes = Spin(driver, KERNEL_NS), c_size_t()
+    spin.launch()  # known already: a measurement may be open when the capture begins
+    before = driver.own().launches
+    driver.check(begin, spin.stream, *arguments)
+    for blocks in range(1, LAUNCHES + 1):  # kinds that nobody has measured
+        spin.blocks = blocks
+        spin.launch()
+    driver.check(end, spin.stream, byref(graph))
+    driver.check("cuGraphGetNodes", graph, None, byref(nodes))
+    assert nodes.value == LAUNCHES
+    assert driver.own().launches == before
+    spin.launch()
+    assert driver.own().launches == before + 1  # they are counted again
+    spin.wait()
+    driver.check("cuGraphDestroy", graph)
+    spin.close()
+
+
+def _captures(driver: Driver, suffix: str) -> None:
+    end = f"cuStreamEndCapture{suffix}"
+    _captured(driver, f"cuStreamBeginCapture{suffix}", end, graph=c_void_p())
+    _captured(driver, f"cuStreamBeginCapture_v2{suffix}", end, GLOBAL_MODE, graph=c_void_p())
+    graph = c_void_p()
+    driver.check("cuGraphCreate", byref(graph), 0)
+    begin = f"cuStreamBeginCaptureToGraph{suffix}"
+    _captured(driver, begin, end, graph, *NO_EDGES, GLOBAL_MODE, graph=graph)
+
+
+@exercise("cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph",
+          "cuStreamEndCapture")  # fmt: skip
+def captures(driver: Driver) -> None:
+    _captures(driver, "")
+
+
+@exercise("cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz",
+          "cuStreamBeginCaptureToGraph_ptsz", "cuStreamEndCapture_ptsz")  # fmt: skip
+def captures_per_thread(driver: Driver) -> None:
+    _captures(driver, "_ptsz")

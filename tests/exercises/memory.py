@@ -1,0 +1,73 @@
+"""Exercises of plain and stream-ordered memory."""
+
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+
+from support.exercise import MIB, Driver, exercise
+
+ATTACH_GLOBAL = 1
+
+
+@exercise("cuMemAlloc_v2", "cuMemFree_v2")
+def plain_memory(driver: Driver) -> None:
+    address = c_uint64()
+    with driver.charged(MIB, "plain"):
+        driver.check("cuMemAlloc_v2", byref(address), MIB)
+    with driver.full():
+        driver.refuse("cuMemAlloc_v2", byref(c_uint64()), 1)
+    with driver.charged(-MIB, "plain"):
+        driver.check("cuMemFree_v2", address)
+
+
+@exercise("cuMemAllocManaged", "cuMemFree_v2")
+def managed_memory(driver: Driver) -> None:
+    address = c_uint64()
+    with driver.charged(MIB, "managed"):
+        driver.check("cuMemAllocManaged", byref(address), MIB, ATTACH_GLOBAL)
+    with driver.full():
+        driver.refuse("cuMemAllocManaged", byref(c_uint64()), MIB, ATTACH_GLOBAL)
+    with driver.charged(-MIB, "managed"):
+        driver.check("cuMemFree_v2", address)
+
+
+@exercise("cuMemAllocPitch_v2", "cuMemFree_v2")
+def pitched_memory(driver: Driver) -> None:
+    width_bytes, height = 1001, 512
+    address, pitch = c_uint64(), c_size_t()
+    before = driver.used("plain")
+    driver.check("cuMemAllocPitch_v2", byref(address), byref(pitch), width_bytes, height, 4)
+    assert pitch.value > width_bytes
+    assert driver.used("plain") - before == pitch.value * height
+    # What is asked for would fit, what the driver's rows take does not.
+    with driver.full(left_bytes=pitch.value * height - 1):
+        driver.refuse(
+            "cuMemAllocPitch_v2", byref(c_uint64()), byref(c_size_t()), width_bytes, height, 4
+        )
+    driver.check("cuMemFree_v2", address)
+    assert driver.used("plain") == before
+
+
+def _stream_ordered(driver: Driver, suffix: str) -> None:
+    stream, pool, address = c_void_p(), c_void_p(), c_uint64()
+    driver.check("cuStreamCreate", byref(stream), 0)
+    driver.check("cuDeviceGetDefaultMemPool", byref(pool), 0)
+    ways = (("cuMemAllocAsync", stream), ("cuMemAllocFromPoolAsync", pool, stream))
+    for name, *arguments in ways:
+        symbol = f"{name}{suffix}"
+        with driver.charged(MIB, "async"):
+            driver.check(symbol, byref(address), MIB, *arguments)
+        with driver.full():
+            driver.refuse(symbol, byref(c_uint64()), 64 * MIB, *arguments)
+        driver.check(f"cuMemFreeAsync{suffix}", address, stream)
+        driver.check("cuStreamSynchronize", stream)
+        driver.check("cuMemPoolTrimTo", pool, 0)
+    driver.check("cuStreamDestroy_v2", stream)
+
+
+@exercise("cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync")
+def stream_ordered_memory(driver: Driver) -> None:
+    _stream_ordered(driver, "")
+
+
+@exercise("cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync_ptsz", "cuMemFreeAsync_ptsz")
+def stream_ordered_memory_per_thread(driver: Driver) -> None:
+    _stream_ordered(driver, "_ptsz")

@@ -1,0 +1,54 @@
+"""Exercises of what shows the slice in place of the GPU."""
+
+import ctypes
+from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
+
+from support.exercise import MIB, Driver, exercise
+
+
+class Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
+
+
+class MemoryV2(ctypes.Structure):
+    """nvmlMemory_v2_t."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("total", c_uint64),
+        ("reserved", c_uint64),
+        ("free", c_uint64),
+        ("used", c_uint64),
+    )
+
+
+@exercise("cuMemGetInfo_v2", "cuDeviceTotalMem_v2")
+def totals_of_the_driver(driver: Driver) -> None:
+    free, total, device_total, address = c_size_t(), c_size_t(), c_size_t(), c_uint64()
+    driver.check("cuDeviceTotalMem_v2", byref(device_total), 0)
+    assert device_total.value == driver.limit_bytes
+    driver.check("cuMemAlloc_v2", byref(address), MIB)
+    driver.check("cuMemGetInfo_v2", byref(free), byref(total))
+    assert (free.value, total.value) == (driver.limit_bytes - driver.used(), driver.limit_bytes)
+    driver.check("cuMemFree_v2", address)
+    driver.check("cuMemGetInfo_v2", byref(free), byref(total))
+    assert free.value == driver.limit_bytes - driver.used()
+
+
+@exercise("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
+def totals_of_nvml(driver: Driver) -> None:
+    device, memory, second, address = c_void_p(), Memory(), MemoryV2(), c_uint64()
+    second.version = ctypes.sizeof(MemoryV2) | 2 << 24
+    driver.check("nvmlInit_v2")
+    driver.check("nvmlDeviceGetHandleByIndex_v2", 0, byref(device))
+    driver.check("cuMemAlloc_v2", byref(address), MIB)
+    driver.check("nvmlDeviceGetMemoryInfo", device, byref(memory))
+    driver.check("nvmlDeviceGetMemoryInfo_v2", device, byref(second))
+    used, limit = driver.used(), driver.limit_bytes
+    assert (memory.total, memory.used, memory.free) == (limit, used, limit - used)
+    assert (second.total, second.used, second.free) == (limit, used, limit - used)
+    assert second.reserved == 0
+    driver.check("cuMemFree_v2", address)
+    driver.check("nvmlShutdown")

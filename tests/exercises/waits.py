@@ -1,0 +1,49 @@
+"""Exercises of waits: they end the open measurement, and take back what was charged in advance."""
+
+import ctypes
+import time
+from ctypes import byref, c_uint64, c_void_p
+from typing import Any
+
+from support.exercise import Driver, exercise
+from support.exercise_kernel import Spin
+
+SLICE = {"core_percent": 50}
+KERNEL_NS = 20_000
+WARM_UP_LAUNCHES = 20
+TRIES = 20
+IDLE_SECONDS = 0.005  # the share has room for launches ahead again
+
+
+def _ends(driver: Driver, spin: Spin, symbol: str, *arguments: Any) -> None:
+    for _ in range(TRIES):  # nothing is charged ahead while the share is used up
+        time.sleep(IDLE_SECONDS)
+        before = driver.own().launches
+        spin.launch()
+        ahead = driver.own().launches - before - 1
+        driver.check(symbol, *arguments)
+        assert driver.own().launches - before == 1
+        if ahead > 0:
+            return
+    raise AssertionError(f"{symbol}: no launch was ever charged ahead")
+
+
+@exercise("cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuEventSynchronize",
+          "cuCtxSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
+def waits(driver: Driver) -> None:
+    spin, event, address = Spin(driver, KERNEL_NS), c_void_p(), c_uint64()
+    host = ctypes.create_string_buffer(64)
+    driver.check("cuEventCreate", byref(event), 0)
+    driver.check("cuMemAlloc_v2", byref(address), len(host))
+    for _ in range(WARM_UP_LAUNCHES):  # until its GPU time is known
+        spin.launch()
+        spin.wait()
+    _ends(driver, spin, "cuStreamSynchronize", spin.stream)
+    _ends(driver, spin, "cuStreamSynchronize_ptsz", spin.stream)
+    _ends(driver, spin, "cuEventSynchronize", event)
+    _ends(driver, spin, "cuCtxSynchronize")
+    _ends(driver, spin, "cuMemcpyDtoH_v2", host, address, len(host))
+    _ends(driver, spin, "cuMemcpyDtoH_v2_ptds", host, address, len(host))
+    driver.check("cuMemFree_v2", address)
+    driver.check("cuEventDestroy_v2", event)
+    spin.close()

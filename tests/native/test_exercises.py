@@ -1,0 +1,15 @@
+"""Every hooked function does what its row promises, called by its exact symbol."""
+
+import pytest
+
+from support.exercise_runner import families, run_family
+
+
+@pytest.mark.parametrize("family", families())
+def test_the_hooked_functions_of_a_family_do_what_their_rows_promise(family: str) -> None:
+    results = run_family(family)
+
+    assert results
+    failures = [f"{name}:\n{result['failure']}" for name, result in results.items()
+                if result["failure"]]  # fmt: skip
+    assert not failures, "\n".join(failures)

@@ -1,0 +1,195 @@
+"""What exercises of hooked functions are written with.
+
+An exercise calls functions by their exact ELF symbol, as a program that was linked against that
+version of the driver, and asserts the effect that the row in `hooks.def` promises::
+
+    @exercise("cuMemAlloc_v2", "cuMemFree_v2")
+    def plain_memory(driver: Driver) -> None:
+        address = c_uint64()
+        with driver.charged(MIB, "plain"):
+            driver.check("cuMemAlloc_v2", byref(address), MIB)
+        with driver.charged(-MIB, "plain"):
+            driver.check("cuMemFree_v2", address)
+
+It runs under the shim, in a slice of a simulated machine, beside the other exercises of its file.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from libvgpu.region import DeviceUsage, read_limits, read_usage
+from libvgpu.sim import Machine
+
+OUT_OF_MEMORY = 2
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: the symbols it is about, and the function that tries them."""
+
+    symbols: tuple[str, ...]
+    run: Callable[["Driver"], None]
+    with_context: bool
+
+
+#: All exercises of the files imported so far, by module and function name.
+EXERCISES: dict[tuple[str, str], Exercise] = {}
+
+
+def exercise(
+    *symbols: str, context: bool = True
+) -> Callable[[Callable[["Driver"], None]], Callable[["Driver"], None]]:
+    """Makes a function an exercise of these symbols; it fails if it does not call each of them.
+
+    Args:
+        symbols: exact ELF symbols, twins too.
+        context: whether device 0's primary context is to be current.
+    """
+
+    def register(function: Callable[["Driver"], None]) -> Callable[["Driver"], None]:
+        place = (function.__module__.rpartition(".")[2], function.__name__)
+        assert place not in EXERCISES, place
+        EXERCISES[place] = Exercise(symbols, function, context)
+        return function
+
+    return register
+
+
+class UnexpectedCodeError(AssertionError):
+    """A call that should have succeeded gave another code."""
+
+
+class Driver:
+    """The CUDA driver and NVML of this process, function by function; all calls are noted.
+
+    Attributes:
+        called: the symbols that were called.
+        limit_bytes: memory of the slice on device 0.
+        directory: of the slice.
+    """
+
+    def __init__(self) -> None:
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self._libc = ctypes.CDLL(None)
+        self._machine: Machine | None = None
+        self.called: set[str] = set()
+        self.directory = Path(os.environ["VGPU_DIR"])
+        self.limit_bytes = read_limits(self.directory).limits.devices[0].memory_limit_bytes
+
+    def call(self, symbol: str, *arguments: Any) -> int:
+        """Calls a function and returns its code.
+
+        Integers are passed as 64 bits, which is right for narrower parameters too; ``None`` is a
+        null pointer; results and structures are ``ctypes.byref(…)``.
+        """
+        return self.call_at(self.function(symbol), symbol, *arguments)
+
+    def call_at(self, function: Any, symbol: str, *arguments: Any) -> int:
+        """The same of a function that was found by other means."""
+        code = int(function(*(ctypes.c_uint64(a) if type(a) is int else a for a in arguments)))
+        self.called.add(symbol)
+        return code
+
+    def check(self, symbol: str, *arguments: Any) -> None:
+        """Calls a function that must succeed."""
+        code = self.call(symbol, *arguments)
+        if code != 0:
+            raise UnexpectedCodeError(f"{symbol} gave {code}")
+
+    def refuse(self, symbol: str, *arguments: Any) -> None:
+        """Calls a function that must find the slice full and leave its bytes as they were."""
+        with self.charged(0):
+            code = self.call(symbol, *arguments)
+            assert code == OUT_OF_MEMORY, f"{symbol} gave {code}, not out of memory"
+
+    def function(self, symbol: str) -> Any:
+        """Returns a function without calling it; it is the shim's own if it is hooked."""
+        return getattr(self._nvml if symbol.startswith("nvml") else self._cuda, symbol)
+
+    def is_hooked(self, function: Any) -> bool:
+        """Whether a function, or an address, lies in the shim."""
+        address = function if isinstance(function, int) else _address(function)
+        information = (ctypes.c_void_p * 4)()  # Dl_info: file name, base, symbol, its address
+        assert self._libc.dladdr(ctypes.c_void_p(address), information) != 0
+        name = information[0]
+        return name is not None and ctypes.string_at(name).endswith(b"libvgpu.so")
+
+    def own(self) -> DeviceUsage:
+        """Returns what `usage` says of this process on device 0, once it has used any."""
+        return self._own()[0]
+
+    def _own(self) -> list[DeviceUsage]:
+        processes = read_usage(self.directory).processes
+        return [process.devices[0] for process in processes if process.pid == os.getpid()]
+
+    def used(self, kind: str | None = None) -> int:
+        """Returns the bytes that the ledger has for device 0: all, or this process's of a kind."""
+        if kind is None:
+            return read_usage(self.directory).devices[0].used_bytes
+        return sum(own.kind_bytes[kind] for own in self._own())
+
+    def device_bytes(self) -> int:
+        """Returns what is really taken of device 0, as the simulated machine counts it."""
+        if self._machine is None:
+            self._machine = Machine.open(Path(os.environ["VGPU_SIM_MACHINE"]))
+        return self._machine.books()[0].memory_used_bytes
+
+    @contextmanager
+    def charged(self, change_bytes: int, kind: str | None = None) -> Iterator[None]:
+        """Asserts by how much the ledger's bytes change inside."""
+        before = self.used(), self.used(kind) if kind else 0
+        yield
+        after = self.used(), self.used(kind) if kind else 0
+        assert after[0] - before[0] == change_bytes, (after[0] - before[0], change_bytes)
+        assert not kind or after[1] - before[1] == change_bytes, (kind, before, after)
+
+    @contextmanager
+    def full(self, left_bytes: int = 0) -> Iterator[None]:
+        """Fills the slice with plain memory up to ``left_bytes``; what must be refused goes inside.
+
+        The calls for it are not counted as an exercise of plain memory.
+        """
+        address = ctypes.c_uint64()
+        rest = ctypes.c_size_t(self.limit_bytes - self.used() - left_bytes)
+        assert self._cuda.cuMemAlloc_v2(ctypes.byref(address), rest) == 0
+        try:
+            yield
+        finally:
+            assert self._cuda.cuMemFree_v2(address) == 0
+
+    def elsewhere(self, function: Callable[..., Any], *arguments: Any, fds: tuple[int, ...] = ()
+                  ) -> Any:  # fmt: skip
+        """Calls ``function(driver, *arguments)`` of the same file in a second process of the slice.
+
+        Arguments and result go as JSON; ``fds`` keep their numbers there. What it calls is noted.
+        """
+        from support.exercise_runner import run_elsewhere
+
+        value, called = run_elsewhere(function, arguments, fds)
+        self.called |= called
+        return value
+
+    def open_context(self) -> None:
+        """Makes device 0's primary context current unless one is, by calls that are not noted."""
+        context = ctypes.c_void_p()
+        assert self._cuda.cuInit(0) == 0
+        if self._cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0 and context:
+            return
+        for code in (
+            self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+            self._cuda.cuCtxSetCurrent(context),
+        ):
+            assert code == 0, code
+
+
+def _address(function: Any) -> int:
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address

@@ -1,0 +1,109 @@
+"""Runs the exercises of one file under the shim, and starts the process that does.
+
+``python -m support.exercise_runner FAMILY`` runs them in order of definition and prints a report as
+JSON; one that fails does not keep the others from running. ``… FAMILY FUNCTION ARGUMENTS`` calls
+one function for `Driver.elsewhere`.
+"""
+
+import functools
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from libvgpu.sim import PROFILES, Machine
+from support import ROOT
+from support.exercise import EXERCISES, Driver, Exercise
+from support.slices import CLIENT_SECONDS, make_slice
+
+FOLDER = ROOT / "tests/exercises"
+CONTEXT_BYTES = 96 << 20
+SLICE_BYTES = 1 << 30
+
+#: What one exercise came to: the symbols it named, those it called, and why it failed or "".
+Result = dict[str, Any]
+
+
+def families() -> tuple[str, ...]:
+    """Returns the names of the files with exercises."""
+    return tuple(sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "__init__"))
+
+
+@functools.cache
+def run_family(family: str) -> dict[str, Result]:
+    """Runs a file's exercises in a process of their own, once in a test run; results by name.
+
+    A file may set ``SLICE`` (what `make_slice` takes) and ``GPUS`` (of the machine).
+    """
+    module = importlib.import_module(f"exercises.{family}")
+    profile = replace(PROFILES["h100-80g"], context_bytes=CONTEXT_BYTES)
+    options = {"memory_bytes": SLICE_BYTES} | getattr(module, "SLICE", {})
+    with tempfile.TemporaryDirectory(prefix="vgpu-exercise-") as scratch:
+        machine = Machine.create([profile] * getattr(module, "GPUS", 1), Path(scratch, "machine"))
+        part = make_slice(machine, Path(scratch, "slice"), **options)
+        done = subprocess.run(
+            [sys.executable, "-m", "support.exercise_runner", family],
+            env=part.environment(), text=True, capture_output=True, timeout=CLIENT_SECONDS,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Result] = json.loads(done.stdout.splitlines()[-1])
+    for result in results.values():
+        if result["failure"]:
+            result["failure"] += f"\nThe process said:\n{done.stderr}"
+    return results
+
+
+def run_elsewhere(
+    function: Callable[..., Any], arguments: tuple[Any, ...], fds: tuple[int, ...]
+) -> tuple[Any, set[str]]:
+    """Returns what the function gave in a second process, and the symbols that it called."""
+    done = subprocess.run(
+        [sys.executable, "-m", "support.exercise_runner",
+         Path(function.__code__.co_filename).stem, function.__name__, json.dumps(arguments)],
+        pass_fds=fds, text=True, capture_output=True, timeout=CLIENT_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    value, called = json.loads(done.stdout.splitlines()[-1])
+    return value, set(called)
+
+
+def attempt(driver: Driver, each: Exercise) -> Result:
+    """Runs one exercise: it must call what it names, in the shim, and leave no byte charged."""
+    driver.called = set()
+    failure = ""
+    try:
+        if each.with_context:
+            driver.open_context()
+        before = driver.used()
+        each.run(driver)
+        assert driver.used() == before, f"{driver.used() - before} bytes are left behind"
+        for symbol in each.symbols:
+            assert symbol in driver.called, f"{symbol} was not called"
+            assert driver.is_hooked(driver.function(symbol)), f"{symbol} is not the shim's"
+    except Exception:
+        failure = traceback.format_exc()
+    return {"named": each.symbols, "called": sorted(driver.called), "failure": failure}
+
+
+def main(family: str, name: str = "", arguments: str = "") -> None:
+    """What the process does that was started for a family."""
+    module = importlib.import_module(f"exercises.{family}")
+    driver = Driver()
+    if name:
+        value = getattr(module, name)(driver, *json.loads(arguments))
+        print(json.dumps([value, sorted(driver.called)]))
+        return
+    print(json.dumps({
+        place[1]: attempt(driver, each) for place, each in EXERCISES.items() if place[0] == family
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
