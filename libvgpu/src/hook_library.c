@@ -20,7 +20,8 @@
         CUresult result = library_charge_begin(&charged, &size); \
         if (result != CUDA_SUCCESS) \
             return result; \
-        result = library_charge_loaded(charged, call_made, made); \
+        result = call_made; \
+        result = library_charge_loaded(charged, result, made); \
         if (result == CUDA_SUCCESS) \
             *library = made; \
         return result; \

@@ -43,7 +43,10 @@ static CUresult end(struct module_load *load, CUresult result, CUmodule *module,
         struct module_load load; \
         CUmodule made = NULL; \
         CUresult result = begin(&load, &size); \
-        return result == CUDA_SUCCESS ? end(&load, call_made, module, made) : result; \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        result = call_made; \
+        return end(&load, result, module, made); \
     } while (0)
 
 VGPU_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)

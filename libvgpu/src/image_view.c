@@ -37,25 +37,31 @@ static uint64_t readable_bytes(const uint8_t *address, uint64_t wanted)
     return wanted;
 }
 
+/* Where a piece of the view is, mapped or not; NULL when it is not inside. Counted as a number: an
+ * offset that an image claims may lead round the whole address space. */
+static const uint8_t *place_of(const struct image_view *view, uint64_t offset, uint64_t bytes)
+{
+    uintptr_t place, end;
+    if (offset > view->length || bytes > view->length - offset ||
+        __builtin_add_overflow((uintptr_t)view->bytes, offset, &place) ||
+        __builtin_add_overflow(place, bytes, &end))
+        return NULL;
+    return (const uint8_t *)place;
+}
+
 const void *image_view_at(const struct image_view *view, uint64_t offset, uint64_t bytes)
 {
-    if (offset > view->length || bytes > view->length - offset)
-        return NULL;
-    uintptr_t end;
-    if (__builtin_add_overflow((uintptr_t)view->bytes, offset, &end) ||
-        __builtin_add_overflow(end, bytes, &end))
-        return NULL;
-    const uint8_t *place = view->bytes + offset;
-    return view->is_foreign && readable_bytes(place, bytes) < bytes ? NULL : place;
+    const uint8_t *place = place_of(view, offset, bytes);
+    return place == NULL || (view->is_foreign && readable_bytes(place, bytes) < bytes) ? NULL
+                                                                                       : place;
 }
 
 bool image_view_part(const struct image_view *view, uint64_t offset, uint64_t bytes,
                      struct image_view *part)
 {
-    if (offset > view->length || bytes > view->length - offset)
-        return false;
-    *part = (struct image_view){view->bytes + offset, bytes, view->is_foreign};
-    return true;
+    const uint8_t *place = place_of(view, offset, bytes);
+    *part = (struct image_view){place, bytes, view->is_foreign};
+    return place != NULL;
 }
 
 uint64_t image_view_text_length(const struct image_view *view)

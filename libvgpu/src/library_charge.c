@@ -142,24 +142,31 @@ static uint64_t bytes_of(const struct library *library)
     return measured > library->reserved_bytes ? measured : library->reserved_bytes;
 }
 
-/* Has the driver load what cannot be read, and measures it. False when it does not fit. */
-static bool measure(struct library *library, CUcontext context, struct charge *charge)
+/* Has the driver load what cannot be read, and measures it. Out of memory when it does not fit: it
+ * is charged all the same, since one context alone cannot be made to give it back. */
+static CUresult measure(struct library *library, CUcontext context, struct charge *charge)
 {
     struct module_load load = {.size = library->size, .charge = *charge};
     uint64_t elsewhere = __atomic_load_n(&library->measured_bytes, __ATOMIC_RELAXED);
     if (load.size.variable_bytes < elsewhere) /* here it may be loaded already */
         load.size.variable_bytes = elsewhere;
+    CUresult result = CUDA_SUCCESS;
     CUmodule module;
     CUcontext popped;
     if (library->handle == NULL || real.cuLibraryGetModule == NULL ||
         real.cuCtxPushCurrent_v2 == NULL || real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-        return true;
+        return result;
     module_load_begin(&load);
-    bool fits =
-        real.cuLibraryGetModule(&module, library->handle) != CUDA_SUCCESS || module_load_end(&load);
+    if (real.cuLibraryGetModule(&module, library->handle) == CUDA_SUCCESS &&
+        !module_load_end(&load)) {
+        struct charge more;
+        charge_force(&more, charge->device, charge->kind, load.measured_bytes - load.charge.bytes);
+        load.charge.bytes += more.bytes;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     real.cuCtxPopCurrent_v2(&popped);
     *charge = load.charge;
-    return fits;
+    return result;
 }
 
 /* In a further context it takes as much, also where it is loaded before we can measure it. Under
@@ -177,10 +184,8 @@ static CUresult charge_pair(struct library *library, const struct member *at)
     CUresult result = charge_reserve(&charge, at->device, VGPU_KIND_MODULE, bytes_of(library));
     if (result != CUDA_SUCCESS)
         return result;
-    if (library->size.is_unknown && !measure(library, at->context, &charge)) {
-        charge_cancel(&charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (library->size.is_unknown)
+        result = measure(library, at->context, &charge);
     lock();
     struct member *member = members;
     while (member != NULL && member->number != at->number)
@@ -193,7 +198,7 @@ static CUresult charge_pair(struct library *library, const struct member *at)
     unlock();
     if (!is_wanted)
         charge_cancel(&charge);
-    return is_kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return is_kept ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult use(struct library *library)
@@ -249,49 +254,28 @@ CUresult library_charge_begin(struct library **result, const struct image_size *
     *result = library;
     if (!loads_eagerly())
         return CUDA_SUCCESS;
+    if (size->is_unknown) {
+        int device = devices_current();
+        if (device >= 0 && region_claim())
+            load_cost_begin(&library->cost, (uint32_t)device, true);
+        return CUDA_SUCCESS;
+    }
     CUresult used = use(library);
-    int device = devices_current();
     if (used != CUDA_SUCCESS)
         end_library(library);
-    else if (size->is_unknown && device >= 0)
-        load_cost_begin(&library->cost, (uint32_t)device, true);
     return used;
 }
 
-/* The allocation of the first pair that is charged less than was measured. Under the mutex. */
-static bool first_too_small(const struct library *library, struct allocation *pair)
+/* After an eager load of what could not be read: charges every context what it took in all. */
+static CUresult use_measured(struct library *library)
 {
-    for (const struct member *member = members; member != NULL; member = member->next)
-        if (allocation_map_find(SPACE_LIBRARY, key_of(library, member), pair) &&
-            pair->bytes < library->measured_bytes)
-            return true;
-    return false;
-}
-
-/* Charges every context what an eager load took, of which we only know the sum. */
-static CUresult raise_pairs(struct library *library)
-{
-    for (;;) {
-        struct allocation pair;
-        struct charge more;
+    uint64_t bytes = 0;
+    if (load_cost_end(&library->cost, true, &bytes)) {
         lock();
-        bool is_more = first_too_small(library, &pair);
+        note_measured(library, bytes);
         unlock();
-        if (!is_more)
-            return CUDA_SUCCESS;
-        if (charge_reserve(&more, pair.device, pair.kind, library->measured_bytes - pair.bytes) !=
-            CUDA_SUCCESS)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        lock();
-        bool is_there = allocation_map_take(SPACE_LIBRARY, pair.address, &pair);
-        if (is_there) {
-            pair.bytes += more.bytes;
-            charge_taken(&pair, false);
-        }
-        unlock();
-        if (!is_there)
-            charge_cancel(&more);
     }
+    return use(library);
 }
 
 CUresult library_charge_loaded(struct library *library, CUresult result, CUlibrary handle)
@@ -304,19 +288,14 @@ CUresult library_charge_loaded(struct library *library, CUresult result, CUlibra
                                .owner = &library->owner,
                                .kind = VGPU_KIND_MODULE,
                                .space = SPACE_MODULE};
-    uint64_t bytes;
-    if (load_cost_end(&library->cost, true, &bytes)) {
-        lock();
-        note_measured(library, bytes);
-        unlock();
-        result = raise_pairs(library);
-    }
+    library->handle = handle;
+    if (library->size.is_unknown && loads_eagerly())
+        result = use_measured(library);
     if (result != CUDA_SUCCESS) {
         real.cuLibraryUnload(handle);
         end_library(library);
         return result;
     }
-    library->handle = handle;
     charge_taken(&entry, false);
     return result;
 }

@@ -94,9 +94,10 @@ void module_load_begin(struct module_load *load)
 
 bool module_load_end(struct module_load *load)
 {
-    uint64_t bytes;
-    if (!load_cost_end(&load->cost, load->size.is_unknown, &bytes))
+    load->measured_bytes = 0;
+    if (!load_cost_end(&load->cost, load->size.is_unknown, &load->measured_bytes))
         return true;
+    uint64_t bytes = load->measured_bytes;
     /* What was read is a bound already, and what others free would hide a part from a guess. */
     uint64_t least = load->size.is_unknown && load->cost.source == LOAD_COST_OWN
                          ? load->size.variable_bytes

@@ -23,6 +23,7 @@ struct module_load {
     struct image_size size;
     struct charge charge;
     struct load_cost cost;
+    uint64_t measured_bytes; /* after module_load_end; 0: was not measured */
 };
 
 /* Measures the load of an image that `charge` was reserved for; the current context is the one it
