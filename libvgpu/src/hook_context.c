@@ -12,7 +12,7 @@
 #include "context_cost.h"
 #include "devices.h"
 #include "hook.h"
-#include "library_charge.h"
+#include "library_context.h"
 #include "log.h"
 #include "region.h"
 #include "throttle.h"
@@ -43,7 +43,7 @@ static void lock_contexts(void)
 /* What is known before the driver makes a context, and the reservation for it. */
 struct opening {
     struct charge charge;
-    struct charge libraries; /* what is loaded into it with it (library_charge.h) */
+    struct charge libraries; /* what is loaded into it with it (library_context.h) */
     uint64_t own_bytes_before;
     bool is_measured; /* the host gave no estimate: charge what NVML shows */
 };
@@ -59,7 +59,7 @@ static CUresult open_begin(struct opening *opening, CUdevice device)
     uint64_t estimate = index >= 0 ? context_cost_estimate((uint32_t)index) : 0;
     CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
     if (result == CUDA_SUCCESS) {
-        result = library_charge_reserve(&opening->libraries, index);
+        result = library_context_reserve(&opening->libraries, index);
         if (result != CUDA_SUCCESS)
             charge_cancel(&opening->charge);
     }
@@ -92,7 +92,7 @@ static bool open_end(struct opening *opening, CUresult result, const CUcontext *
         charge_cancel(&opening->libraries);
         return result != CUDA_SUCCESS;
     }
-    if (library_charge_made(&opening->libraries, *context))
+    if (library_context_made(&opening->libraries, *context))
         return true;
     charge_cancel(&opening->charge);
     return false;
@@ -114,6 +114,7 @@ VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
             result = real.cuDevicePrimaryCtxRetain(context, device);
             if (!open_end(&opening, result, context)) {
                 real.cuDevicePrimaryCtxRelease_v2(device);
+                charge_drop_context(*context);
                 result = CUDA_ERROR_OUT_OF_MEMORY;
             } else if (result == CUDA_SUCCESS) {
                 primary_charge[device] = opening.charge;
@@ -164,6 +165,7 @@ static CUresult created(struct opening *opening, CUresult result, CUcontext *con
 {
     if (!open_end(opening, result, context)) {
         real.cuCtxDestroy_v2(*context);
+        charge_drop_context(*context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {

@@ -1,6 +1,7 @@
 /* Hooks of modules: code in one context, whose variables are device memory from the load to the
  * unload or the context's end. With lazy loading too: the driver may take them later, the charge is
  * made at the load. */
+#include "capture.h"
 #include "charge.h"
 #include "hook.h"
 #include "module_size.h"
@@ -22,7 +23,9 @@ static CUresult begin(struct module_load *load, const struct image_size *size)
 static CUresult end(struct module_load *load, CUresult result, CUmodule *module, CUmodule made)
 {
     if (result == CUDA_SUCCESS && !module_load_end(load)) {
+        struct capture_pause pause = capture_pause();
         real.cuModuleUnload(made);
+        capture_resume(pause);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
