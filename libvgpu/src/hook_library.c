@@ -6,14 +6,15 @@
 #include "module_size.h"
 #include "region.h"
 
-/* As LOAD of modules: `call_made` fills `made`. */
+/* As LOAD of modules: `call_made` fills `made`. Code alone is not charged: with lazy loading it
+ * comes kernel by kernel. */
 #define LOAD(symbol, library, size_call, call_made, call) \
     do { \
         NEED(symbol); \
         if (library == NULL || region_open() == REGION_NONE) \
             return call; \
         struct image_size size = size_call; \
-        if (!module_size_matters(&size)) \
+        if (module_size_reserved(&size) == 0 && !size.is_unknown) \
             return call; \
         struct library *charged; \
         CUlibrary made = NULL; \

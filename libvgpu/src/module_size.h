@@ -13,7 +13,7 @@ enum module_target { MODULE_CURRENT_DEVICE, MODULE_ANY_DEVICE };
 struct image_size module_size_of_image(const void *image, enum module_target target);
 struct image_size module_size_of_file(const char *path, enum module_target target);
 
-/* True when a load of it may take memory that must be charged. */
+/* True when a load of it may take memory that must be charged, or measured. */
 bool module_size_matters(const struct image_size *size);
 
 /* What is reserved for one load before the driver is asked. */

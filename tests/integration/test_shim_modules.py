@@ -342,3 +342,19 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(agree())
 """) == [0]  # fmt: skip
+
+
+def test_a_forked_child_leaves_its_parents_libraries_alone(part: Slice) -> None:
+    assert numbers(part, """
+loaded = library(variable(20 * MIB))
+handed_out = check(driver.cuLibraryGetKernel(loaded, b"one"))
+launch(handed_out)
+child = os.fork()
+if child == 0:
+    codes = (driver.cuLibraryGetKernel(loaded, b"one"), driver.cuModuleLoadData(variable(1)),
+             driver.cuLibraryUnload(loaded), driver.cuCtxCreate(None, 0, 0))
+    os._exit(0 if all(code(answer) for answer in codes) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), agree() // MIB)
+check(driver.cuLibraryUnload(loaded))
+print(agree())
+""") == [0, 20, 0]  # fmt: skip
