@@ -202,6 +202,46 @@ print(agree() // MIB)
     assert seen == [20, 0, 40, OUT_OF_MEMORY, 44, 0, 60, 40, 0, 0]
 
 
+def test_a_library_that_fits_into_one_of_two_contexts_is_charged_in_neither(part: Slice) -> None:
+    assert numbers(part, """
+second = new_context()
+loaded = library(variable(40 * MIB))
+print(code(driver.cuLibraryGetKernel(loaded, b"one")), agree())
+print(code(driver.cuLibraryGetGlobal(loaded, b"big")), agree())
+check(driver.cuCtxDestroy(second))
+check(driver.cuCtxSetCurrent(context))
+check(driver.cuLibraryGetGlobal(loaded, b"big"))
+print(agree() // MIB)
+""") == [OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 0, 40]  # fmt: skip
+
+
+def test_what_does_not_fit_is_refused_before_the_driver_is_asked(
+    costly_machine: Machine, slice_of: SliceOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
+    part = slice_of(costly_machine, memory_bytes=8 * 1024 * MIB)
+
+    seen = numbers(part, """
+from pathlib import Path
+from libvgpu.sim import Machine, faults
+machine = Machine.open(Path(os.environ["VGPU_SIM_MACHINE"]))
+loaded = library(variable(20 * MIB))
+launch(check(driver.cuLibraryGetKernel(loaded, b"one")))
+cost = agree() - 20 * MIB
+held = check(driver.cuMemAlloc(8192 * MIB - agree() - cost - 20 * MIB + 512))
+asked = (lambda: driver.cuCtxCreate(None, 0, 0),
+         lambda: driver.cuModuleLoadData(variable(2 * cost)),
+         lambda: driver.cuLibraryLoadData(variable(2 * cost), *NONE))
+faults.fail_allocations(machine, 0, 1)
+print(*(code(call()) for call in asked), machine.device_faults(0).failing_allocations)
+check(driver.cuMemFree(held))
+print(code(driver.cuCtxCreate(None, 0, 0)), machine.device_faults(0).failing_allocations)
+agree()
+""")  # fmt: skip
+
+    assert seen == 3 * [OUT_OF_MEMORY] + [1, OUT_OF_MEMORY, 0]
+
+
 def test_a_launch_on_a_stream_of_another_context_takes_nothing_for_free(part: Slice) -> None:
     seen = numbers(part, """
 second = new_context()
