@@ -1,6 +1,7 @@
 #include "fatbin_size.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -116,10 +117,16 @@ static void add_entry(const struct image_view *payload, const struct entry *entr
     image_size_raise(size, &own);
 }
 
-/* Goes through the entries that suit. In the first pass notes the newest architecture of each kind,
- * in the second reads those of that architecture. */
-static void read_entries(const struct image_view *entries, uint32_t architecture,
-                         uint32_t newest[KIND_OTHER + 1], struct image_size *size)
+/* What the entries that suit take, by kind; of each kind those of the newest architecture. */
+struct choice {
+    uint32_t newest; /* architecture + 1; 0: there is none */
+    struct image_size size;
+};
+
+/* Goes through the entries. The first pass, with `reads` false, finds the newest architectures; the
+ * second reads. False when the bundle is damaged. */
+static bool go_through(const struct image_view *entries, uint32_t architecture, bool reads,
+                       struct choice *choices)
 {
     struct image_view payload;
     for (uint64_t at = 0; entries->length - at >= ENTRY_LEAST_BYTES;) {
@@ -130,23 +137,39 @@ static void read_entries(const struct image_view *entries, uint32_t architecture
         if (head != NULL)
             memcpy(&entry, head, head_bytes);
         if (head == NULL || entry.header_bytes < ENTRY_LEAST_BYTES || entry.header_bytes > left ||
-            entry.payload_bytes > left - entry.header_bytes) {
-            if (size != NULL)
-                size->is_unknown = true;
-            return;
-        }
+            entry.payload_bytes > left - entry.header_bytes ||
+            !image_view_part(entries, at + entry.header_bytes, entry.payload_bytes, &payload))
+            return false;
         if (entry.header_bytes < sizeof entry)
             entry.unpacked_bytes = 0; /* belongs to the payload */
-        enum payload_kind kind = kind_of(&entry);
-        bool is_only_hope = newest[KIND_PTX] == 0 && newest[KIND_ELF] == 0;
-        if (size == NULL && suits(&entry, architecture) && newest[kind] <= entry.architecture)
-            newest[kind] = entry.architecture + 1; /* 0: there is none */
-        else if (size != NULL && suits(&entry, architecture) &&
-                 newest[kind] == entry.architecture + 1 && (kind != KIND_OTHER || is_only_hope) &&
-                 image_view_part(entries, at + entry.header_bytes, entry.payload_bytes, &payload))
-            add_entry(&payload, &entry, size);
+        struct choice *choice = &choices[kind_of(&entry)];
+        if (!reads && suits(&entry, architecture) && choice->newest <= entry.architecture)
+            choice->newest = entry.architecture + 1;
+        else if (reads && suits(&entry, architecture) && choice->newest == entry.architecture + 1)
+            add_entry(&payload, &entry, &choice->size);
         at += entry.header_bytes + entry.payload_bytes;
     }
+    return true;
+}
+
+/* The program may ask the driver for PTX even where there is machine code. */
+static bool prefers_ptx(void)
+{
+    const char *wish = getenv("CUDA_FORCE_PTX_JIT");
+    return wish != NULL && *wish != 0 && *wish != '0';
+}
+
+/* What cannot be read matters only where the driver would choose it: libraries often hold plain
+ * machine code beside packed PTX. */
+static void choose(struct choice *choices, struct image_size *size)
+{
+    struct choice *ptx = &choices[KIND_PTX], *elf = &choices[KIND_ELF];
+    if (elf->newest != 0 && !prefers_ptx())
+        ptx->size.is_unknown = false;
+    image_size_raise(size, &elf->size);
+    image_size_raise(size, &ptx->size);
+    if (elf->newest == 0 && ptx->newest == 0)
+        image_size_raise(size, &choices[KIND_OTHER].size);
 }
 
 void fatbin_size(const struct image_view *view, uint32_t architecture, struct image_size *size)
@@ -174,7 +197,9 @@ void fatbin_size(const struct image_view *view, uint32_t architecture, struct im
         size->is_unknown = true;
         return;
     }
-    uint32_t newest[KIND_OTHER + 1] = {0};
-    read_entries(&entries, architecture, newest, NULL);
-    read_entries(&entries, architecture, newest, size);
+    struct choice choices[KIND_OTHER + 1] = {0};
+    bool is_whole = go_through(&entries, architecture, false, choices);
+    go_through(&entries, architecture, true, choices);
+    choose(choices, size);
+    size->is_unknown |= !is_whole;
 }

@@ -190,6 +190,21 @@ def test_a_payload_may_be_packed_or_damaged(read: Reader) -> None:
     assert [known for _, known in sizes[1:]] == [False] * 6
 
 
+def test_packed_ptx_beside_machine_code_matters_only_where_it_is_preferred(
+    read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, text = _elf(90, MIB), (PTX_KIND, 90, _text(MIB))
+
+    def bundle(code: tuple[int, int, bytes], packed: tuple[int, int, bytes]) -> bytes:
+        one, other = fatbin(code), fatbin(packed, flags=ZSTD)
+        return one[:8] + struct.pack("<Q", len(one) + len(other) - 32) + one[16:] + other[16:]
+
+    mixed = bundle(plain, text), bundle(text, plain)
+    assert read(*mixed) == [(MIB, True), (MIB, False)]
+    monkeypatch.setenv("CUDA_FORCE_PTX_JIT", "1")
+    assert read(*mixed) == [(MIB, False), (MIB, False)]
+
+
 def test_damaged_images_never_make_the_reader_fault(
     compile_program: Compile, tmp_path: Path
 ) -> None:
