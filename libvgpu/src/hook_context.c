@@ -54,8 +54,9 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuDevicePrimaryCtxRetain(context, device);
-    if (!opening_end(&opening, result)) {
+    if (!opening_end(&opening, result, context)) {
         real.cuDevicePrimaryCtxRelease_v2(device);
+        charge_drop_context(*context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
@@ -131,8 +132,9 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 /* The charge of a created context is kept in the allocation map under the handle itself. */
 static CUresult created(struct opening *opening, CUresult result, const CUcontext *context)
 {
-    if (!opening_end(opening, result)) {
+    if (!opening_end(opening, result, context)) {
         real.cuCtxDestroy_v2(*context);
+        charge_drop_context(*context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {

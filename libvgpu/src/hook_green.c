@@ -32,15 +32,17 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuGreenCtxCreate(green, description, device, flags);
-    if (!opening_end(&opening, result)) {
+    CUcontext inner = result == CUDA_SUCCESS ? inner_context(*green) : NULL;
+    if (!opening_end(&opening, result, &inner)) {
         real.cuGreenCtxDestroy(*green);
+        charge_drop_context(inner);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
         struct allocation allocation = {
             .address = (uintptr_t)*green,
             .bytes = opening.charge.bytes,
-            .context = charge_context(inner_context(*green)),
+            .context = charge_context(inner),
             .device = (uint16_t)opening.charge.device,
             .kind = VGPU_KIND_CONTEXT,
             .space = SPACE_CONTEXT,

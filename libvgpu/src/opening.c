@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "devices.h"
+#include "library_context.h"
 #include "log.h"
 #include "region.h"
 #include "vgpu/contract.h"
@@ -16,7 +17,7 @@ static uint64_t counted(const uint64_t *counter)
 
 CUresult opening_begin(struct opening *opening, CUdevice device)
 {
-    *opening = (struct opening){.charge.device = CHARGE_NONE};
+    *opening = (struct opening){.charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE};
     enum region_state state = region_open();
     if (state == REGION_NONE)
         return CUDA_SUCCESS;
@@ -31,6 +32,11 @@ CUresult opening_begin(struct opening *opening, CUdevice device)
     uint64_t estimate;
     opening->is_known = context_cost_estimate((uint32_t)index, &estimate);
     CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = library_context_reserve(&opening->libraries, index);
+    if (result != CUDA_SUCCESS)
+        charge_cancel(&opening->charge);
     if (result != CUDA_SUCCESS || is_told)
         return result;
     opening->is_sampled = true;
@@ -93,16 +99,17 @@ static uint64_t measured_bytes(const struct opening *opening)
     return opening->is_first ? context_cost_keep_rough(device, bytes) : bytes;
 }
 
-bool opening_end(struct opening *opening, CUresult result)
+bool opening_end(struct opening *opening, CUresult result, const CUcontext *context)
 {
-    if (result != CUDA_SUCCESS) {
-        charge_cancel(&opening->charge);
+    struct charge *charge = &opening->charge;
+    bool fits =
+        result == CUDA_SUCCESS &&
+        (charge->device < 0 || charge_resize(charge, measured_bytes(opening)) == CUDA_SUCCESS);
+    if (!fits)
+        charge_cancel(&opening->libraries);
+    if (fits && library_context_made(&opening->libraries, *context))
         return true;
-    }
-    if (opening->charge.device < 0 ||
-        charge_resize(&opening->charge, measured_bytes(opening)) == CUDA_SUCCESS)
-        return true;
-    charge_cancel(&opening->charge);
-    opening->charge = (struct charge){.device = CHARGE_NONE};
-    return false;
+    charge_cancel(charge);
+    charge->device = CHARGE_NONE;
+    return result != CUDA_SUCCESS;
 }

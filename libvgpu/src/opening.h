@@ -12,9 +12,10 @@
 
 struct opening {
     struct charge charge;
-    bool is_first;   /* this process held nothing on the device */
-    bool is_known;   /* what the charge was reserved by is an estimate */
-    bool is_sampled; /* otherwise another process has just measured */
+    struct charge libraries; /* what is loaded into it with it (library_context.h) */
+    bool is_first;           /* this process held nothing on the device */
+    bool is_known;           /* what the charge was reserved by is an estimate */
+    bool is_sampled;         /* otherwise another process has just measured */
     struct context_cost_sample before;
     uint64_t charge_count; /* of this process's charges on the device, after its own */
 };
@@ -23,7 +24,7 @@ struct opening {
 CUresult opening_begin(struct opening *opening, CUdevice device);
 
 /* After the driver answered `result`. False when the context does not fit after all and must be
- * ended; nothing is charged then. */
-bool opening_end(struct opening *opening, CUresult result);
+ * ended, and what was charged in it dropped. */
+bool opening_end(struct opening *opening, CUresult result, const CUcontext *context);
 
 #endif

@@ -56,6 +56,7 @@
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
+    CALL(cuModuleGetLoadingMode) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
     CALL(cuStreamQuery) \
