@@ -13,6 +13,7 @@
 #include "charge.h"
 #include "hook.h"
 #include "region.h"
+#include "sparse_array.h"
 #include "vgpu/contract.h"
 #include "vgpu/cuda_array.h"
 
@@ -53,6 +54,12 @@ static uint64_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int level
     return is_told ? needed.size : array_size_bound(form, levels);
 }
 
+/* What is mapped into such an array ends with it (sparse_array.h). */
+static bool is_mapped_later(const CUDA_ARRAY3D_DESCRIPTOR *form)
+{
+    return form != NULL && (form->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING));
+}
+
 /* Reserves what such an array takes. Of what cannot be, the driver says why. */
 static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *form,
                         unsigned int levels)
@@ -72,7 +79,10 @@ static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *fo
         CUresult result = reserve(&charge, form, levels); \
         if (result != CUDA_SUCCESS) \
             return result; \
-        return charge_settle(&charge, (call), SPACE_ARRAY, handle); \
+        result = charge_settle(&charge, (call), SPACE_ARRAY, handle); \
+        if (result == CUDA_SUCCESS && is_mapped_later(form)) \
+            sparse_array_made((uint64_t)(uintptr_t)*(handle)); \
+        return result; \
     } while (0)
 
 VGPU_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *form)

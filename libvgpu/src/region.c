@@ -14,7 +14,7 @@
 
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
-#define CHILD_HANDLERS 16
+#define CHILD_HANDLERS 32
 #define FAULT_BYTES 160
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
