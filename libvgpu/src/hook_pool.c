@@ -63,7 +63,7 @@ VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     NEED(cuMemPoolCreate);
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
-        pool_placed(*pool, properties->location, properties->allocType);
+        pool_made(*pool, properties->location, properties->allocType);
     return result;
 }
 

@@ -32,6 +32,7 @@ struct pool {
     uint64_t used_bytes;      /* of its allocations that we know, rounded */
     uint64_t granule_bytes;   /* steps in which the driver was seen to reserve */
     uint64_t elsewhere_bytes; /* reserved by the driver, but charged elsewhere */
+    uint64_t pending_bytes;   /* reserved by pool_begin for the call that is under way */
     int cancelling;           /* of the thread that holds the lock */
 };
 
@@ -64,19 +65,22 @@ static void unlock_pool(struct pool *pool)
 
 /* ---- what the driver keeps ---- */
 
-/* The bytes that the driver has reserved for the pool and that are charged here. */
-static uint64_t reserved_bytes(const struct pool *pool)
+/* The bytes that the driver has reserved for the pool and that are charged here; false: it does not
+ * tell. */
+static bool ask_reserved(const struct pool *pool, uint64_t *reserved)
 {
-    /* Where nobody can be asked the charge stays as it is. */
-    uint64_t bytes = pool->charged_bytes + pool->elsewhere_bytes;
+    uint64_t bytes = 0;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     struct capture_pause pause = capture_pause();
     if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGetGraphMemAttribute != NULL)
-        real.cuDeviceGetGraphMemAttribute(pool->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-                                          &bytes);
+        result = real.cuDeviceGetGraphMemAttribute(
+            pool->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
     else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolGetAttribute != NULL)
-        real.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+        result = real.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                            &bytes);
     capture_resume(pause);
-    return bytes > pool->elsewhere_bytes ? bytes - pool->elsewhere_bytes : 0;
+    *reserved = bytes > pool->elsewhere_bytes ? bytes - pool->elsewhere_bytes : 0;
+    return result == CUDA_SUCCESS;
 }
 
 /* The bytes of it that are in use. */
@@ -105,7 +109,9 @@ static void shrink_charge(struct pool *pool, uint64_t bytes)
 
 static void follow_driver(struct pool *pool)
 {
-    uint64_t bytes = reserved_bytes(pool);
+    uint64_t bytes;
+    if (!ask_reserved(pool, &bytes))
+        return; /* the charge stays as it is */
     if (bytes > pool->charged_bytes) { /* it is taken already */
         struct charge more;
         charge_force(&more, pool->device, VGPU_KIND_ASYNC, bytes - pool->charged_bytes);
@@ -256,6 +262,18 @@ void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationTyp
     find_or_add(POOL_OF_STREAMS, handle, 0, device >= 0 || on_device ? device : 0, is_host);
 }
 
+void pool_made(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type)
+{
+    struct pool *stale = region_open() == REGION_MAPPED ? find(POOL_OF_STREAMS, handle, 0) : NULL;
+    if (stale != NULL) {
+        lock_pool(stale);
+        __atomic_store_n(&stale->form, POOL_DESTROYED, __ATOMIC_RELEASE);
+        settle_destroyed(stale);
+        unlock_pool(stale);
+    }
+    pool_placed(handle, location, type);
+}
+
 static struct pool *charged(struct pool *pool)
 {
     return pool != NULL && !pool->is_host ? pool : NULL;
@@ -313,13 +331,16 @@ static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charg
     uint64_t wanted = charge_rounded(bytes);
     uint64_t lacking = wanted > spare ? wanted - spare : 0;
     *charge = (struct charge){.device = pool->device, .kind = VGPU_KIND_ASYNC};
+    pool->pending_bytes = 0;
     if (lacking == 0)
         return pool->device >= 0;
     uint64_t steps = rounded(lacking, pool->granule_bytes);
     bool reserved = charge_try(charge, pool->device, VGPU_KIND_ASYNC, steps) ||
                     (steps > lacking && charge_try(charge, pool->device, VGPU_KIND_ASYNC, lacking));
-    if (reserved)
+    if (reserved) {
         pool->charged_bytes += charge->bytes;
+        pool->pending_bytes = charge->bytes;
+    }
     return reserved;
 }
 
@@ -343,8 +364,12 @@ CUresult pool_begin(struct pool *pool, uint64_t bytes)
 
 bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
 {
-    uint64_t reserved = reserved_bytes(pool);
+    uint64_t reserved;
     bool fits = true;
+    if (!ask_reserved(pool, &reserved)) { /* the charge stays as it is, or as it was */
+        bool is_undone = pool->form == POOL_OF_STREAMS && address == NULL;
+        reserved = pool->charged_bytes - (is_undone ? pool->pending_bytes : 0);
+    }
     if (reserved > pool->charged_bytes) {
         /* It took more than the bytes: larger steps than those seen so far. */
         uint64_t more_bytes = reserved - pool->charged_bytes;

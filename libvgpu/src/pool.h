@@ -29,8 +29,10 @@ struct pool *pool_of(CUmemoryPool handle, CUstream stream);
 struct pool *pool_of_stream(CUstream stream);
 struct pool *pool_of_graphs(CUdevice device);
 
-/* Says where a pool's memory is, as its creator or the driver said. */
+/* Says where a pool's memory is, as its creator or the driver said. _made is for one that has just
+ * been made: a record of its number is of one that was never there, or has ended unseen. */
 void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type);
+void pool_made(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type);
 
 /* Before memory is taken that may make the pool larger by up to `bytes`, and after it: `address` is
  * what was allocated, NULL if nothing was or the bytes have no address yet. Between the two the
