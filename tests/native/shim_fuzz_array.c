@@ -108,9 +108,12 @@ static const CUDA_ARRAY3D_DESCRIPTOR sparse_form = {.Width = SPARSE_EXTENT,
                                                     .NumChannels = 1,
                                                     .Flags = CUDA_ARRAY3D_SPARSE};
 
+/* In a context that does not end: of a list that failed nobody says how much was done, and what an
+ * array may hold that ended with its context stays charged. */
 static void make_sparse(void)
 {
     CUarray made, *place = ANY(sparse);
+    SAY(cuCtxSetCurrent(*ANY(fuzz.primary)));
     if (SAY(cuArray3DCreate_v2(&made, &sparse_form)) != CUDA_SUCCESS)
         return;
     if (*place != NULL)

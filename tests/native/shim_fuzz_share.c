@@ -65,7 +65,6 @@ static int import(int descriptor, CUmemGenericAllocationHandle *handle, CUdevice
 {
     int result = cuMemImportFromShareableHandle(handle, (void *)(intptr_t)descriptor,
                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    close(descriptor);
     if (result == CUDA_SUCCESS)
         cuMemMap(address, GRANULE, 0, *handle, 0);
     return result;
@@ -96,7 +95,9 @@ static void help(int line)
             message.result = cuIpcCloseMemHandle(pointers[i]);
             break;
         case IMPORT:
-            message.result = handles[i] ? -1 : import(descriptor, &handles[i], room + i * GRANULE);
+            if (handles[i] == 0)
+                message.result = import(descriptor, &handles[i], room + i * GRANULE);
+            close(descriptor);
             break;
         case LET_GO:
             cuMemUnmap(room + i * GRANULE, GRANULE);

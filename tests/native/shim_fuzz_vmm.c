@@ -10,6 +10,7 @@ static CUmemGenericAllocationHandle handles[10]; /* released ones stand on */
 static CUmemGenericAllocationHandle teams[3];
 static CUdeviceptr room;
 static CUexternalMemory externals[4];
+static CUmemGenericAllocationHandle kept; /* what is exported to it */
 
 CUmemGenericAllocationHandle vmm_any(void)
 {
@@ -112,6 +113,24 @@ static void team_step(void)
 
 /* ---- memory of other interfaces ---- */
 
+/* Memory whose handle nobody else knows, and which is given back at once: the simulated driver
+ * counts its references together with those of imports, so one release too many would end these. */
+static bool export_new(int *descriptor)
+{
+    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                               .id = (int)roll(GPUS)}};
+    if (SAY(cuMemCreate(&kept, GRANULE, &wanted, 0)) != CUDA_SUCCESS)
+        return false;
+    if (SAY(cuMemExportToShareableHandle(descriptor, kept,
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) ==
+        CUDA_SUCCESS)
+        return true;
+    SAY(cuMemRelease(kept));
+    return false;
+}
+
 static void import_external(void)
 {
     size_t size = 1 + roll(3 * GRANULE);
@@ -120,9 +139,7 @@ static void import_external(void)
     bool is_ours = one_in(3);
     if (*at != NULL)
         return;
-    if (is_ours && SAY(cuMemExportToShareableHandle(&descriptor, vmm_any(),
-                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                                    0)) != CUDA_SUCCESS)
+    if (is_ours && !export_new(&descriptor))
         return;
     if (!is_ours) {
         descriptor = memfd_create("other interface", 0);
@@ -141,6 +158,8 @@ static void import_external(void)
         *at = made; /* which owns the descriptor now */
     else
         close(descriptor);
+    if (is_ours)
+        SAY(cuMemRelease(kept));
 }
 
 static void use_external(void)
