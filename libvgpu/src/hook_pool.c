@@ -4,6 +4,7 @@
 #include "capture.h"
 #include "charge.h"
 #include "hook.h"
+#include "late_free.h"
 #include "pool.h"
 
 /* Allocates by `call`, and by `undo` gives back what turned out not to fit. */
@@ -49,7 +50,14 @@
         NEED(free); \
         if (capture_is_active(stream != NULL ? stream : same)) \
             return real.free(address, stream); \
-        CHARGE_FREE(SPACE_ADDRESS, address, real.free(address, stream)); \
+        struct allocation taken; \
+        bool known = allocation_map_take(SPACE_ADDRESS, address, &taken); \
+        CUresult result = real.free(address, stream); \
+        if (known && result == CUDA_SUCCESS && pool_owning(taken.owner) == NULL) \
+            late_free_put(&taken, stream != NULL ? stream : same); \
+        else if (known) \
+            charge_taken(&taken, result == CUDA_SUCCESS); \
+        return result; \
     }
 
 ALLOCATION_HOOKS(cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync, NULL)
