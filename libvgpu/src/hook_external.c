@@ -121,10 +121,12 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
     if (wanted.type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD &&
         shared_key_of_descriptor(key, wanted.handle.fd))
         shared = shared_join(key, &charge);
-    if (shared == NULL && charge_reserve_current(&charge, VGPU_KIND_OTHER,
-                                                 charge_rounded(wanted.size)) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real.cuImportExternalMemory(&made, &wanted);
+    CUresult result = CUDA_SUCCESS;
+    if (shared == NULL)
+        result = charge_reserve_current(&charge, VGPU_KIND_OTHER, charge_rounded(wanted.size));
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuImportExternalMemory(&made, &wanted);
     if (result != CUDA_SUCCESS) {
         if (shared != NULL)
             shared->release(shared, NULL);

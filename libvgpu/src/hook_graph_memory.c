@@ -76,8 +76,13 @@ VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
     NEED(cuGraphExecDestroy);
     /* before the driver: the next graph may get the same handle at once. One that is in use is
      * destroyed all the same, when it is done. */
+    struct graph_need need;
+    graph_memory_find(exec, &need);
     graph_memory_forget(exec);
-    return real.cuGraphExecDestroy(exec);
+    CUresult result = real.cuGraphExecDestroy(exec);
+    if (result != CUDA_SUCCESS)
+        graph_memory_keep(exec, &need);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)

@@ -8,12 +8,15 @@
 #include "pool.h"
 
 /* Allocates by `call`, and by `undo` gives back what turned out not to fit. */
-#define ALLOCATE(pool_found, bytes, call, undo) \
+#define ALLOCATE(is_recorded, find, bytes, call, undo) \
     do { \
-        struct pool *pool_ = (pool_found); \
+        struct pool *pool_ = NULL; \
+        CUresult result_ = (is_recorded) ? CUDA_SUCCESS : (find); \
+        if (result_ != CUDA_SUCCESS) \
+            return result_; \
         if (pool_ == NULL) \
             return call; \
-        CUresult result_ = pool_begin(pool_, bytes); \
+        result_ = pool_begin(pool_, bytes); \
         if (result_ != CUDA_SUCCESS) \
             return result_; \
         result_ = (call); \
@@ -33,7 +36,7 @@
         NEED(alloc); \
         CUstream true_stream = stream != NULL ? stream : same; \
         bool recorded = capture_is_active(true_stream); \
-        ALLOCATE(recorded ? NULL : pool_of_stream(true_stream), bytes, \
+        ALLOCATE(recorded, pool_of_stream(&pool_, true_stream), bytes, \
                  real.alloc(address, bytes, stream), real.free(*address, stream)); \
     } \
     VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
@@ -42,7 +45,7 @@
         NEED(from_pool); \
         CUstream true_stream = stream != NULL ? stream : same; \
         bool recorded = capture_is_active(true_stream); \
-        ALLOCATE(recorded ? NULL : pool_of(pool, true_stream), bytes, \
+        ALLOCATE(recorded, pool_to_take(&pool_, pool, true_stream), bytes, \
                  real.from_pool(address, bytes, pool, stream), real.free(*address, stream)); \
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \

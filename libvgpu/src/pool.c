@@ -279,37 +279,67 @@ static struct pool *charged(struct pool *pool)
     return pool != NULL && !pool->is_host ? pool : NULL;
 }
 
-struct pool *pool_of(CUmemoryPool handle, CUstream stream)
+/* One that was not made through us: some GPU's default pool, or one that nobody told us of. */
+static CUresult add_unknown(struct pool **pool, CUmemoryPool handle, CUstream stream)
 {
-    if (region_open() == REGION_NONE)
-        return NULL;
-    struct pool *pool = find(POOL_OF_STREAMS, handle, 0);
-    if (pool != NULL)
-        return charged(pool);
-    /* Not made through us: some GPU's default pool, or one that nobody told us of. */
     int count = 0;
+    int device;
+    CUresult result = CUDA_SUCCESS;
     CUmemoryPool each = NULL;
+    *pool = NULL;
     if (real.cuDeviceGetCount != NULL && real.cuDeviceGetDefaultMemPool != NULL)
-        real.cuDeviceGetCount(&count);
-    for (CUdevice ordinal = 0; ordinal < count; ordinal++)
-        if (real.cuDeviceGetDefaultMemPool(&each, ordinal) == CUDA_SUCCESS && each == handle)
-            return find_or_add(POOL_OF_STREAMS, handle, 0, devices_find(ordinal), false);
-    int device = devices_of_stream(stream);
-    return device == DEVICE_UNKNOWN ? NULL : find_or_add(POOL_OF_STREAMS, handle, 0, device, false);
+        result = real.cuDeviceGetCount(&count);
+    for (CUdevice ordinal = 0; ordinal < count && result == CUDA_SUCCESS; ordinal++) {
+        result = real.cuDeviceGetDefaultMemPool(&each, ordinal);
+        if (result == CUDA_SUCCESS && each == handle) {
+            *pool = find_or_add(POOL_OF_STREAMS, handle, 0, devices_find(ordinal), false);
+            return CUDA_SUCCESS;
+        }
+    }
+    if (result == CUDA_SUCCESS)
+        result = devices_ask_stream(stream, &device);
+    if (result == CUDA_SUCCESS && device != DEVICE_UNKNOWN)
+        *pool = find_or_add(POOL_OF_STREAMS, handle, 0, device, false);
+    return result;
 }
 
-struct pool *pool_of_stream(CUstream stream)
+CUresult pool_to_take(struct pool **pool, CUmemoryPool handle, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    *pool = NULL;
+    if (region_open() == REGION_NONE)
+        return result;
+    *pool = find(POOL_OF_STREAMS, handle, 0);
+    if (*pool == NULL)
+        result = add_unknown(pool, handle, stream);
+    *pool = charged(*pool);
+    return result;
+}
+
+struct pool *pool_of(CUmemoryPool handle, CUstream stream)
+{
+    struct pool *pool;
+    return pool_to_take(&pool, handle, stream) == CUDA_SUCCESS ? pool : NULL;
+}
+
+CUresult pool_of_stream(struct pool **pool, CUstream stream)
 {
     CUdevice ordinal;
+    bool is_known;
     CUmemoryPool handle = NULL;
-    if (region_open() == REGION_NONE || !devices_ordinal_of_stream(stream, &ordinal) ||
-        real.cuDeviceGetMemPool == NULL ||
-        real.cuDeviceGetMemPool(&handle, ordinal) != CUDA_SUCCESS)
-        return NULL;
-    struct pool *pool = find(POOL_OF_STREAMS, handle, 0);
-    if (pool == NULL)
-        pool = find_or_add(POOL_OF_STREAMS, handle, 0, devices_find(ordinal), false);
-    return charged(pool);
+    *pool = NULL;
+    if (region_open() == REGION_NONE || real.cuDeviceGetMemPool == NULL)
+        return CUDA_SUCCESS;
+    CUresult result = devices_ask_stream_ordinal(stream, &ordinal, &is_known);
+    if (result == CUDA_SUCCESS && is_known)
+        result = real.cuDeviceGetMemPool(&handle, ordinal);
+    if (result != CUDA_SUCCESS || !is_known)
+        return result;
+    *pool = find(POOL_OF_STREAMS, handle, 0);
+    if (*pool == NULL)
+        *pool = find_or_add(POOL_OF_STREAMS, handle, 0, devices_find(ordinal), false);
+    *pool = charged(*pool);
+    return result;
 }
 
 struct pool *pool_of_graphs(CUdevice device)

@@ -24,9 +24,11 @@ struct pool;
 
 /* The record of a stream-ordered pool; of the one that cuMemAllocAsync would take memory from on
  * that stream; of a GPU's graph memory. NULL: not charged (no slice, host memory, or the driver
- * must say what is wrong). */
+ * must say what is wrong). _to_take is for who takes memory from it: it answers what the hook
+ * returns to its caller if it is not CUDA_SUCCESS. */
 struct pool *pool_of(CUmemoryPool handle, CUstream stream);
-struct pool *pool_of_stream(CUstream stream);
+CUresult pool_to_take(struct pool **pool, CUmemoryPool handle, CUstream stream);
+CUresult pool_of_stream(struct pool **pool, CUstream stream);
 struct pool *pool_of_graphs(CUdevice device);
 
 /* Says where a pool's memory is, as its creator or the driver said. _made is for one that has just
