@@ -9,9 +9,10 @@
 #define INSTANTIATE(exec, graph, takes_memory, call) \
     do { \
         struct graph_need need_; \
-        graph_need_of(graph, &need_); \
+        CUresult result_ = graph_need_of(graph, &need_); \
         bool takes_ = (takes_memory) && need_.count > 0; \
-        CUresult result_ = takes_ ? graph_memory_begin(&need_) : CUDA_SUCCESS; \
+        if (result_ == CUDA_SUCCESS && takes_) \
+            result_ = graph_memory_begin(&need_); \
         if (result_ != CUDA_SUCCESS) \
             return result_; \
         result_ = (call); \

@@ -8,10 +8,13 @@
 #include "pool.h"
 
 /* Allocates by `call`, and by `undo` gives back what turned out not to fit. */
-#define ALLOCATE(is_recorded, find, bytes, call, undo) \
+#define ALLOCATE(stream, find, bytes, call, undo) \
     do { \
         struct pool *pool_ = NULL; \
-        CUresult result_ = (is_recorded) ? CUDA_SUCCESS : (find); \
+        bool is_recorded_; \
+        CUresult result_ = capture_ask(stream, &is_recorded_); \
+        if (result_ == CUDA_SUCCESS && !is_recorded_) \
+            result_ = (find); \
         if (result_ != CUDA_SUCCESS) \
             return result_; \
         if (pool_ == NULL) \
@@ -35,8 +38,7 @@
     { \
         NEED(alloc); \
         CUstream true_stream = stream != NULL ? stream : same; \
-        bool recorded = capture_is_active(true_stream); \
-        ALLOCATE(recorded, pool_of_stream(&pool_, true_stream), bytes, \
+        ALLOCATE(true_stream, pool_of_stream(&pool_, true_stream), bytes, \
                  real.alloc(address, bytes, stream), real.free(*address, stream)); \
     } \
     VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
@@ -44,8 +46,7 @@
     { \
         NEED(from_pool); \
         CUstream true_stream = stream != NULL ? stream : same; \
-        bool recorded = capture_is_active(true_stream); \
-        ALLOCATE(recorded, pool_to_take(&pool_, pool, true_stream), bytes, \
+        ALLOCATE(true_stream, pool_to_take(&pool_, pool, true_stream), bytes, \
                  real.from_pool(address, bytes, pool, stream), real.free(*address, stream)); \
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
