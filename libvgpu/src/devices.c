@@ -105,10 +105,15 @@ static CUresult ask_stream_ordinal(CUstream stream, CUdevice *ordinal)
 {
     if (is_name(stream))
         return ask_current_ordinal(ordinal);
-    CUcontext context = devices_context_of(stream);
-    if (context == current_context() || real.cuCtxPushCurrent_v2 == NULL)
+    CUcontext context = NULL;
+    CUresult result = CUDA_SUCCESS;
+    if (real.cuStreamGetCtx != NULL)
+        result = real.cuStreamGetCtx(stream, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (context == NULL || context == current_context() || real.cuCtxPushCurrent_v2 == NULL)
         return ask_current_ordinal(ordinal);
-    CUresult result = real.cuCtxPushCurrent_v2(context);
+    result = real.cuCtxPushCurrent_v2(context);
     if (result != CUDA_SUCCESS)
         return result;
     result = ask_current_ordinal(ordinal);

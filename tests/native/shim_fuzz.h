@@ -63,6 +63,7 @@ CUstream fuzz_stream(void);
 void fuzz_untouched(int result, uint64_t value);
 
 void memory_step(void);
+void memory_forget(void);
 void pool_step(void);
 void pool_rest(void);
 CUmemoryPool pool_any(void);

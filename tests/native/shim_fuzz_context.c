@@ -48,8 +48,10 @@ static void end(void)
     default:
         result = SAY(cuCtxDestroy_v2(*place));
     }
-    if (result == CUDA_SUCCESS)
-        *place = NULL;
+    if (result != CUDA_SUCCESS)
+        return;
+    *place = NULL;
+    memory_forget();
 }
 
 static void green(void)
@@ -62,6 +64,7 @@ static void green(void)
     if (*place != NULL) {
         if (SAY(cuGreenCtxDestroy(*place)) == CUDA_SUCCESS)
             *place = NULL;
+        memory_forget();
         return;
     }
     if (SAY(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM)) != CUDA_SUCCESS ||

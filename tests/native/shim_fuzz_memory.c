@@ -3,7 +3,6 @@
 
 #define MOST_BYTES ((size_t)3 << 20)
 
-/* Freed ones stand on, to be freed again. */
 static CUdeviceptr addresses[24];
 static CUmemoryPool pools[6];
 
@@ -69,22 +68,36 @@ static void take(void)
     }
 }
 
+static int free_any_way(CUdeviceptr address)
+{
+    switch (roll(8)) {
+    case 0:
+        return SAY(cuMemFree((CUdeviceptr_v1)address));
+    case 1:
+        return SAY(cuMemFreeAsync(address, fuzz_stream()));
+    case 2:
+        return SAY(cuMemFreeAsync_ptsz(address, fuzz_stream()));
+    default:
+        return SAY(cuMemFree_v2(address));
+    }
+}
+
 static void give(void)
 {
     CUdeviceptr address = memory_any();
-    switch (roll(8)) {
-    case 0:
-        SAY(cuMemFree((CUdeviceptr_v1)address));
+    if (free_any_way(address) != CUDA_SUCCESS)
         return;
-    case 1:
-        SAY(cuMemFreeAsync(address, fuzz_stream()));
-        return;
-    case 2:
-        SAY(cuMemFreeAsync_ptsz(address, fuzz_stream()));
-        return;
-    default:
-        SAY(cuMemFree_v2(address));
-    }
+    if (one_in(3)) /* again, before the driver can have given the address out again */
+        free_any_way(address);
+    for (size_t i = 0; i < COUNT(addresses); i++)
+        if (addresses[i] == address)
+            addresses[i] = 0;
+}
+
+/* A context has ended: which addresses were its own is not known here. */
+void memory_forget(void)
+{
+    memset(addresses, 0, sizeof addresses);
 }
 
 void memory_step(void)
@@ -206,8 +219,6 @@ void pool_step(void)
         return;
     case 5:
     case 6:
-        SAY(cuMemFreeAsync(memory_any(), fuzz_stream()));
-        return;
     case 7:
         give();
         return;
