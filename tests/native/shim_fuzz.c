@@ -219,7 +219,7 @@ int main(int argc, char **argv)
     is_traced = strchr(flags, 't');
     is_held = strchr(flags, 'b');
     is_faulty = strchr(flags, 'f');
-    fuzz.is_refused_checked = strchr(flags, 'r');
+    fuzz.is_refused_checked = strchr(flags, 'r') && !is_faulty; /* the driver's own may change it */
     if (argc > 5)
         limit_bytes = strtoull(argv[5], NULL, 10);
     begin();
