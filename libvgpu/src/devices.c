@@ -55,8 +55,7 @@ int devices_find_nvml(nvmlDevice_t device)
 
 static CUresult ask_current_ordinal(CUdevice *ordinal)
 {
-    return real.cuCtxGetDevice != NULL ? real.cuCtxGetDevice(ordinal)
-                                       : CUDA_ERROR_NOT_INITIALIZED;
+    return real.cuCtxGetDevice != NULL ? real.cuCtxGetDevice(ordinal) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 /* Whether with that answer nothing can be taken either. */

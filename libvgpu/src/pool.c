@@ -73,11 +73,11 @@ static bool ask_reserved(const struct pool *pool, uint64_t *reserved)
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     struct capture_pause pause = capture_pause();
     if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGetGraphMemAttribute != NULL)
-        result = real.cuDeviceGetGraphMemAttribute(
-            pool->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
+        result = real.cuDeviceGetGraphMemAttribute(pool->ordinal,
+                                                   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
     else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolGetAttribute != NULL)
-        result = real.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                            &bytes);
+        result =
+            real.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
     capture_resume(pause);
     *reserved = bytes > pool->elsewhere_bytes ? bytes - pool->elsewhere_bytes : 0;
     return result == CUDA_SUCCESS;
@@ -111,7 +111,7 @@ static void follow_driver(struct pool *pool)
 {
     uint64_t bytes;
     if (!ask_reserved(pool, &bytes))
-        return; /* the charge stays as it is */
+        return;                        /* the charge stays as it is */
     if (bytes > pool->charged_bytes) { /* it is taken already */
         struct charge more;
         charge_force(&more, pool->device, VGPU_KIND_ASYNC, bytes - pool->charged_bytes);

@@ -152,8 +152,8 @@ bool vmm_find_unsized(uint64_t handle, struct charge *charge)
 {
     struct vmm_ending ending = vmm_enter();
     struct vmm_record *record = vmm_records_find(handle);
-    bool is_unsized = record != NULL && record->is_unsized && record->owner == NULL &&
-                      record->charge.device >= 0;
+    bool is_unsized =
+        record != NULL && record->is_unsized && record->owner == NULL && record->charge.device >= 0;
     if (is_unsized)
         *charge = record->charge;
     vmm_leave(&ending);

@@ -90,9 +90,7 @@ def run(program: Path, environment: dict[str, str], *arguments: object) -> list[
     return done.stdout.splitlines()
 
 
-def test_the_ledger_is_never_below_the_books_and_equal_at_rest(
-    world: World, program: Path
-) -> None:
+def test_the_ledger_is_never_below_the_books_and_equal_at_rest(world: World, program: Path) -> None:
     for seed in range(SEEDS):
         run(program, world.environment(LARGE_BYTES), seed, STEPS, "b")
 

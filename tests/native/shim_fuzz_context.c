@@ -129,4 +129,6 @@ void context_step(void)
     }
 }
 
-void context_rest(void) {}
+void context_rest(void)
+{
+}
