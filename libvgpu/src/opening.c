@@ -102,14 +102,20 @@ static uint64_t measured_bytes(const struct opening *opening)
 bool opening_end(struct opening *opening, CUresult result, const CUcontext *context)
 {
     struct charge *charge = &opening->charge;
-    bool fits =
-        result == CUDA_SUCCESS &&
-        (charge->device < 0 || charge_resize(charge, measured_bytes(opening)) == CUDA_SUCCESS);
-    if (!fits)
+    if (result != CUDA_SUCCESS) {
         charge_cancel(&opening->libraries);
-    if (fits && library_context_made(&opening->libraries, *context))
+        charge_cancel(charge);
         return true;
-    charge_cancel(charge);
-    charge->device = CHARGE_NONE;
-    return result != CUDA_SUCCESS;
+    }
+    if (charge->device >= 0 && charge_resize(charge, measured_bytes(opening)) != CUDA_SUCCESS) {
+        charge_cancel(&opening->libraries);
+        return false;
+    }
+    return library_context_made(&opening->libraries, *context);
+}
+
+void opening_undone(struct opening *opening, CUcontext context)
+{
+    charge_drop_context(context);
+    charge_cancel(&opening->charge);
 }
