@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 HEADERS := build/headers
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
@@ -71,14 +72,22 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/python -m libvgpu.hook_table --write
 
-check: lint test  ## what CI runs
+# Long forms of tests, those of the portable build among them.
+check: export VGPU_LONG = 1
+check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
 
 bench: build  ## measure what README quotes
 	$(BIN)/python -m benchmarks run hooks
 
-wheel: $(READY)  ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-	    -w dist .
+# A compiler of 100 MB, so only for who builds or checks the wheel.
+$(ZIG): pyproject.toml | $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	    -e ".[portable]"
+	@touch $@
+
+wheel: $(ZIG)  ## build the wheel into dist/, for every glibc from 2.17 on
+	VGPU_PORTABLE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+	    --no-build-isolation --no-deps -w dist .
 
 protos: $(READY)  ## regenerate the checked-in gRPC stubs
 	sh deviceplugin/kubelet/protos/generate.sh $(BIN)/python

@@ -17,6 +17,8 @@ exported that ``sim/driver/entries.def`` says were there.
 
 ``pip install .`` runs them through ``build_ext`` (named in pyproject.toml);
 ``python -m libvgpu._build [TARGET...]`` rebuilds in place what changed.
+``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against the symbols of glibc 2.17 instead of
+with the machine's compiler, in a build folder of its own, and names the wheel accordingly.
 ``--werror`` rebuilds all C into a scratch folder with warnings as errors (``make lint``; a user's
 compiler may warn about things ours does not, and must still be able to build).
 """
@@ -33,6 +35,8 @@ from typing import Any
 
 from cffi import FFI
 from setuptools import Distribution, Extension
+from setuptools.command.bdist_wheel import bdist_wheel as _bdist_wheel
+from setuptools.command.build import build as _build
 from setuptools.command.build_ext import build_ext as _build_ext
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +44,9 @@ PACKAGE = Path("libvgpu")
 INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core"]
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
-PURE_SHIM_SOURCES = ["checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c"]
+PURE_SHIM_SOURCES = [
+    "checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c", "utilisation.c",
+]  # fmt: skip
 
 # What cffi reads, in this order. Each file holds only what cffi's parser takes once the
 # preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
@@ -51,6 +57,7 @@ CFFI_HEADERS = [
     "libvgpu/src/usage_file.h",
     "libvgpu/src/ledger.h",
     "libvgpu/src/share.h",
+    "libvgpu/src/utilisation.h",
     "libvgpu/sim/core/machine_api.h",
 ]
 
@@ -66,9 +73,15 @@ COMPILE_ARGS = [
     "-Wextra",
     "-Wno-unused-parameter",  # stubs and hooks keep the driver's full signatures
 ]
-LINK_ARGS = ["-Wl,-z,defs", "-Wl,-Bsymbolic-functions", "-Wl,-z,relro", "-Wl,--build-id=sha1",
+LINK_ARGS = ["-Wl,-z,defs", "-Wl,-Bsymbolic", "-Wl,-z,relro", "-Wl,--build-id=sha1",
              "-Wl,-z,nodelete"]  # fork handlers must outlive a dlclose  # fmt: skip
 LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
+
+# The shim is loaded into whatever image a container has; glibc 2.17 is CentOS 7's, and what pip
+# calls manylinux2014. Only the linker's list of symbols is older: it runs on every newer glibc.
+PORTABLE_COMPILER = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
+PORTABLE_PLATFORM = "manylinux2014_x86_64"
+PORTABLE_BUILD_DIR = "build/portable"  # never beside objects of another compiler
 
 FILES = {
     "libvgpu.shim": PACKAGE / "libvgpu.so",
@@ -82,6 +95,11 @@ OLDER_DRIVERS = {"11.8": 11080, "12.4": 12040, "12.8": 12080}
 OLDER_FILES = {
     version: PACKAGE / f"sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS
 }
+
+
+def is_portable() -> bool:
+    """Says whether this build is one for every glibc from 2.17 on."""
+    return os.environ.get("VGPU_PORTABLE", "") not in ("", "0")
 
 
 def version_script(entries: str, driver_version: int) -> str:
@@ -168,6 +186,24 @@ def extensions() -> list[Extension]:
     ]  # fmt: skip
 
 
+class build(_build):  # noqa: N801 - setuptools looks the command up by this name
+    """setuptools' build, portable ones in a folder of their own."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        if is_portable():
+            self.build_base = PORTABLE_BUILD_DIR
+
+
+class bdist_wheel(_bdist_wheel):  # noqa: N801 - as above
+    """setuptools' bdist_wheel, which would call a portable wheel one for this machine's Linux."""
+
+    def finalize_options(self) -> None:
+        if is_portable():
+            self.plat_name = PORTABLE_PLATFORM
+        super().finalize_options()
+
+
 class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by this name
     """setuptools' build_ext over the table above instead of pyproject's placeholder."""
 
@@ -194,6 +230,20 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
             extension._links_to_dynamic = False  # type: ignore[attr-defined]
             extension._needs_stub = False  # type: ignore[attr-defined]
         self.ext_map = {e.name: e for e in chosen}
+
+    def build_extensions(self) -> None:
+        if is_portable():
+            # Nothing of Python's own flags comes along: they hold paths of this machine.
+            self.compiler.set_executables(
+                compiler_so=[*PORTABLE_COMPILER, "-fPIC"],
+                linker_so=[*PORTABLE_COMPILER, "-shared"],
+            )
+            self.compiler.set_library_dirs([])
+            for extension in self.extensions:
+                # Debian keeps half of Python's headers where only its own compilers look.
+                if extension.name == "libvgpu._native":
+                    extension.extra_compile_args += ["-idirafter", "/usr/include"]
+        super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
         # Objects of one source differ between targets (flags), so each target has its own folder.

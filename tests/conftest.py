@@ -13,7 +13,7 @@ from libvgpu.sim import PROFILES, Machine
 from support import ROOT, Compile
 from support.slices import Slice, make_slice
 
-pytest_plugins = ["support.leftovers", "support.quiet"]
+pytest_plugins = ["support.built", "support.leftovers", "support.quiet", "support.talker"]
 
 COMPILE_SECONDS = 60
 

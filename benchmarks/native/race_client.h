@@ -63,7 +63,6 @@ struct race_piece {
     CUdeviceptr address;
     size_t bytes;
     void *object;
-    void *other;
 };
 
 struct race {

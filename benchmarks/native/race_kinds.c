@@ -96,11 +96,42 @@ static bool take_imported(struct race *race, struct race_piece *piece)
     return race_allowed(result, "cuIpcOpenMemHandle_v2");
 }
 
-static bool take_context(struct race_piece *piece)
+/* Loads into the current context what a library has for it. A used library is charged in every
+ * context; so that the GPU can say the same, it is used in every one. */
+static void use_library(const struct race_piece *piece)
+{
+    CUmodule module;
+    if (piece->kind == RACE_LIBRARY)
+        MUST(cuLibraryGetModule(&module, piece->object));
+}
+
+static bool take_library(struct race *race, struct race_piece *piece)
+{
+    CUcontext context;
+    CUmodule module;
+    if (!GRANTED(
+            cuLibraryLoadData((CUlibrary *)&piece->object, image, NULL, NULL, 0, NULL, NULL, 0)))
+        return false;
+    if (!GRANTED(cuLibraryGetModule(&module, piece->object))) {
+        MUST(cuLibraryUnload(piece->object));
+        return false;
+    }
+    for (int i = 0; i < RACE_PIECES; i++)
+        if (race->pieces[i].kind == RACE_CONTEXT) {
+            MUST(cuCtxPushCurrent_v2(race->pieces[i].object));
+            use_library(piece);
+            MUST(cuCtxPopCurrent_v2(&context));
+        }
+    return true;
+}
+
+static bool take_context(struct race *race, struct race_piece *piece)
 {
     CUcontext second;
     if (!GRANTED(cuCtxCreate_v2(&second, 0, 0)))
         return false;
+    for (int i = 0; i < RACE_PIECES; i++)
+        use_library(&race->pieces[i]);
     GRANTED(cuMemAlloc_v2(&piece->address, piece->bytes)); /* ends with the context */
     MUST(cuCtxPopCurrent_v2(&second));
     piece->object = second;
@@ -130,11 +161,7 @@ static bool take(struct race *race, struct race_piece *piece)
     case RACE_MODULE:
         return GRANTED(cuModuleLoadData((CUmodule *)&piece->object, image));
     case RACE_LIBRARY:
-        if (!GRANTED(cuLibraryLoadData((CUlibrary *)&piece->object, image, NULL, NULL, 0, NULL,
-                                       NULL, 0)))
-            return false;
-        GRANTED(cuLibraryGetModule((CUmodule *)&piece->other, piece->object));
-        return true;
+        return take_library(race, piece);
     case RACE_GRAPH:
         return take_graph(race, piece);
     case RACE_EXPORTED:
@@ -144,7 +171,7 @@ static bool take(struct race *race, struct race_piece *piece)
     case RACE_HEAP:
         return GRANTED(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, HEAP_DEFAULT_BYTES + piece->bytes));
     case RACE_CONTEXT:
-        return take_context(piece);
+        return take_context(race, piece);
     default:
         return GRANTED(cuMemAlloc_v2(&piece->address, piece->bytes));
     }

@@ -18,6 +18,7 @@ enum allocation_space {
     SPACE_ARRAY,    /* CUarray, CUmipmappedArray */
     SPACE_MODULE,   /* CUmodule, CUlibrary */
     SPACE_EXTERNAL, /* CUexternalMemory */
+    SPACE_LIBRARY,  /* pairs of library and context (library_book.c) */
     SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the books are in vmm.c */
 };
 

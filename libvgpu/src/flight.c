@@ -7,6 +7,7 @@
 #include "region.h"
 #include "share.h"
 #include "throttle.h"
+#include "utilisation.h"
 
 #define LEAST_ESTIMATE_NS 100
 #define MOST_GIVEN_UP 2
@@ -41,6 +42,18 @@ static void learn(struct flight *flight, const struct batch *batch, int64_t gpu_
     }
 }
 
+/* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
+ * ran until now if `is_settled`. */
+static void show_in_flight(const struct flight *flight, uint32_t device, bool is_settled,
+                           int64_t now_ns)
+{
+    struct vgpu_usage_slot_device *counters = region_counters(device);
+    uint64_t in_flight_ns = flight->in_flight_ns > 0 ? (uint64_t)flight->in_flight_ns : 0;
+    if (is_settled || counters->in_flight_ns == 0)
+        __atomic_store_n(&counters->in_flight_since_ns, (uint64_t)now_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&counters->in_flight_ns, in_flight_ns, __ATOMIC_RELAXED);
+}
+
 /* Takes a batch out of the books of what is in flight, with what is now known of it. */
 static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
                    bool is_measured, int64_t gpu_ns, int64_t now_ns)
@@ -48,6 +61,8 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     flight->in_flight_ns -= batch->charged_ns;
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
+    show_in_flight(flight, device, true, now_ns);
+    utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
     if (!is_measured)
         return;
     share_charge(region_shared(device), now_ns, truth_ns - batch->charged_ns,
@@ -80,6 +95,7 @@ static void charge(struct flight *flight, uint32_t device, uint64_t key, int64_t
     timing_count(open, key, launches);
     open->charged_ns += gpu_ns;
     flight->in_flight_ns += gpu_ns;
+    show_in_flight(flight, device, false, now_ns);
 }
 
 void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns)

@@ -1,122 +1,87 @@
-/* Hooks of contexts: a context costs device memory before its first allocation, and takes what was
- * allocated in it along when it ends.
- *
- * The host's estimate is reserved before the driver makes the context. Where the host gave none,
- * what NVML says this process holds, before and after, is charged afterwards; a context that turns
- * out not to fit is ended again. Contexts are few and slow to make: one lock serialises them, so
- * that the measurement sees one at a time. The lock is released in the child of a fork. */
+/* Hooks of contexts: a context costs device memory before its first allocation (opening.h), and
+ * takes what was allocated in it along when it ends: not what was made by cuMemCreate or came from
+ * a pool, which stays. Green contexts: hook_green.c. */
+#include "hook_context.h"
+
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "allocation_map.h"
-#include "charge.h"
-#include "context_cost.h"
-#include "devices.h"
 #include "hook.h"
-#include "log.h"
+#include "opening.h"
 #include "region.h"
 #include "throttle.h"
 #include "vgpu/contract.h"
 
-#define MOST_DEVICES 64
-
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct charge primary_charge[MOST_DEVICES]; /* by CUDA device; bytes 0: not charged */
-static CUcontext primary_context[MOST_DEVICES];
+static struct charge primary_charge[CONTEXT_DEVICES]; /* by CUDA device */
+static CUcontext primary_context[CONTEXT_DEVICES];    /* NULL: not charged */
 
 static void reset_in_child(void)
 {
     pthread_mutex_init(&context_lock, NULL);
     allocation_map_reset();
-    for (int i = 0; i < MOST_DEVICES; i++) {
+    for (int i = 0; i < CONTEXT_DEVICES; i++) {
         primary_charge[i] = (struct charge){.device = CHARGE_NONE};
         primary_context[i] = NULL;
     }
 }
 
-static void lock_contexts(void)
+void contexts_lock(void)
 {
     pthread_mutex_lock(&context_lock);
     region_on_child(reset_in_child);
 }
 
-/* What is known before the driver makes a context, and the reservation for it. */
-struct opening {
-    struct charge charge;
-    uint64_t own_bytes_before;
-    bool is_measured; /* the host gave no estimate: charge what NVML shows */
-};
-
-static CUresult open_begin(struct opening *opening, CUdevice device)
+void contexts_unlock(void)
 {
-    *opening = (struct opening){.charge.device = CHARGE_NONE};
-    if (region_open() == REGION_NONE)
-        return CUDA_SUCCESS;
-    int index = region_open() == REGION_MAPPED ? devices_find(device) : DEVICE_NOT_OURS;
-    if (index == DEVICE_UNKNOWN)
-        return CUDA_SUCCESS; /* the driver says why */
-    uint64_t estimate = index >= 0 ? context_cost_estimate((uint32_t)index) : 0;
-    CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
-    opening->is_measured = result == CUDA_SUCCESS && estimate == 0;
-    if (opening->is_measured &&
-        !context_cost_own_bytes((uint32_t)index, &opening->own_bytes_before))
-        opening->own_bytes_before = 0; /* not on the GPU yet, or not visible to us */
-    return result;
+    pthread_mutex_unlock(&context_lock);
 }
 
-/* After the driver made it. False when it does not fit after all and must be ended. */
-static bool open_end(struct opening *opening, CUresult result)
+/* ---- primary contexts ---- */
+
+static bool is_accounted(CUdevice device)
 {
-    if (result != CUDA_SUCCESS) {
-        charge_cancel(&opening->charge);
-        return true;
+    return device >= 0 && device < CONTEXT_DEVICES;
+}
+
+CUresult primary_retain(CUcontext *context, CUdevice device)
+{
+    if (!is_accounted(device) || primary_context[device] != NULL)
+        return real.cuDevicePrimaryCtxRetain(context, device);
+    struct opening opening;
+    CUresult result = opening_begin(&opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuDevicePrimaryCtxRetain(context, device);
+    if (!opening_end(&opening, result, context)) {
+        real.cuDevicePrimaryCtxRelease_v2(device);
+        charge_drop_context(*context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t now = 0;
-    if (!opening->is_measured)
-        return true;
-    if (!context_cost_own_bytes((uint32_t)opening->charge.device, &now)) {
-        log_line(LOG_INFO, "the cost of a context is not known here and not charged");
-        return true;
+    if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
+        primary_charge[device] = opening.charge;
+        primary_context[device] = *context;
     }
-    uint64_t cost = now > opening->own_bytes_before ? now - opening->own_bytes_before : 0;
-    if (charge_resize(&opening->charge, cost) == CUDA_SUCCESS)
-        return true;
-    charge_cancel(&opening->charge);
-    return false;
+    return result;
 }
 
 VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     NEED(cuDevicePrimaryCtxRetain);
-    if (device < 0 || device >= MOST_DEVICES || region_open() == REGION_NONE)
+    if (region_open() == REGION_NONE)
         return real.cuDevicePrimaryCtxRetain(context, device);
-    lock_contexts();
-    CUresult result;
-    if (primary_context[device] != NULL && primary_charge[device].device >= 0) {
-        result = real.cuDevicePrimaryCtxRetain(context, device);
-    } else {
-        struct opening opening;
-        result = open_begin(&opening, device);
-        if (result == CUDA_SUCCESS) {
-            result = real.cuDevicePrimaryCtxRetain(context, device);
-            if (!open_end(&opening, result)) {
-                real.cuDevicePrimaryCtxRelease_v2(device);
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-            } else if (result == CUDA_SUCCESS) {
-                primary_charge[device] = opening.charge;
-                primary_context[device] = *context;
-            }
-        }
-    }
-    pthread_mutex_unlock(&context_lock);
+    contexts_lock();
+    CUresult result = primary_retain(context, device);
+    contexts_unlock();
     return result;
 }
 
-/* After a release or reset: when the driver has ended the context, so do its charges. */
-static void close_primary(CUdevice device)
+void primary_settle(CUdevice device)
 {
     unsigned int flags = 0;
     int active = 1;
-    if (device < 0 || device >= MOST_DEVICES || primary_context[device] == NULL ||
+    if (!is_accounted(device) || primary_context[device] == NULL ||
         real.cuDevicePrimaryCtxGetState == NULL ||
         real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active)
         return;
@@ -126,30 +91,50 @@ static void close_primary(CUdevice device)
     primary_charge[device] = (struct charge){.device = CHARGE_NONE};
 }
 
-#define END_PRIMARY(symbol) \
+void primary_settle_all(void)
+{
+    for (CUdevice device = 0; device < CONTEXT_DEVICES; device++)
+        primary_settle(device);
+}
+
+CUcontext primary_of(int index)
+{
+    for (int i = 0; i < CONTEXT_DEVICES; i++)
+        if (primary_context[i] != NULL && primary_charge[i].device == index)
+            return primary_context[i];
+    return NULL;
+}
+
+#define END_PRIMARY(symbol, drops_all) \
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
         NEED(symbol); \
-        if (device >= 0 && device < MOST_DEVICES) /* our events end with it */ \
+        if (is_accounted(device)) /* our events end with it */ \
             throttle_forget_context(__atomic_load_n(&primary_context[device], __ATOMIC_RELAXED)); \
-        lock_contexts(); \
+        contexts_lock(); \
         CUresult result = real.symbol(device); \
+        if (result == CUDA_SUCCESS && (drops_all) && is_accounted(device)) \
+            charge_drop_context(primary_context[device]); \
         if (result == CUDA_SUCCESS) \
-            close_primary(device); \
-        pthread_mutex_unlock(&context_lock); \
+            primary_settle(device); \
+        contexts_unlock(); \
         return result; \
     }
 
-END_PRIMARY(cuDevicePrimaryCtxRelease)
-END_PRIMARY(cuDevicePrimaryCtxRelease_v2)
-END_PRIMARY(cuDevicePrimaryCtxReset)
-END_PRIMARY(cuDevicePrimaryCtxReset_v2)
+/* A reset frees what was allocated, whether or not the context itself goes. */
+END_PRIMARY(cuDevicePrimaryCtxRelease, false)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+END_PRIMARY(cuDevicePrimaryCtxReset, true)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
+
+/* ---- created contexts ---- */
 
 /* The charge of a created context is kept in the allocation map under the handle itself. */
-static CUresult created(struct opening *opening, CUresult result, CUcontext *context)
+static CUresult created(struct opening *opening, CUresult result, const CUcontext *context)
 {
-    if (!open_end(opening, result)) {
+    if (!opening_end(opening, result, context)) {
         real.cuCtxDestroy_v2(*context);
+        charge_drop_context(*context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
@@ -169,11 +154,11 @@ static CUresult created(struct opening *opening, CUresult result, CUcontext *con
 #define CREATE_CONTEXT(call, context, device) \
     do { \
         struct opening opening; \
-        lock_contexts(); \
-        CUresult result = open_begin(&opening, device); \
+        contexts_lock(); \
+        CUresult result = opening_begin(&opening, device); \
         if (result == CUDA_SUCCESS) \
             result = created(&opening, (call), context); \
-        pthread_mutex_unlock(&context_lock); \
+        contexts_unlock(); \
         return result; \
     } while (0)
 
@@ -209,13 +194,35 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
     { \
         NEED(symbol); \
         throttle_forget_context(context); /* before the driver ends our events in it */ \
-        lock_contexts(); \
+        contexts_lock(); \
         CUresult result = real.symbol(context); \
         if (result == CUDA_SUCCESS) \
             charge_drop_context(context); /* its own charge is one of them */ \
-        pthread_mutex_unlock(&context_lock); \
+        contexts_unlock(); \
         return result; \
     }
 
 DESTROY_CONTEXT(cuCtxDestroy)
 DESTROY_CONTEXT(cuCtxDestroy_v2)
+
+/* Whether the calling thread's current context ended in the call before, when it was `context`. */
+static bool has_ended(CUcontext context)
+{
+    CUcontext current = NULL;
+    CUdevice device;
+    return real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context ||
+           real.cuCtxGetDevice(&device) != CUDA_SUCCESS;
+}
+
+/* The driver counts the references; the last one ends the context. */
+VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+    NEED(cuCtxDetach);
+    throttle_forget_context(context);
+    contexts_lock();
+    CUresult result = real.cuCtxDetach(context);
+    if (result == CUDA_SUCCESS && has_ended(context))
+        charge_drop_context(context);
+    contexts_unlock();
+    return result;
+}

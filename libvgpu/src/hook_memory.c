@@ -90,3 +90,46 @@ VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     NEED(cuMemFree_v2);
     CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree_v2(address));
 }
+
+/* ---- CUDA 3 and before: addresses of 32 bits ---- */
+
+static CUresult settle_narrow(const struct charge *charge, CUresult result,
+                              const CUdeviceptr_v1 *address)
+{
+    CUdeviceptr wide = result == CUDA_SUCCESS ? *address : 0;
+    return charge_settle(charge, result, SPACE_ADDRESS, &wide);
+}
+
+VGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
+{
+    NEED(cuMemAlloc);
+    struct charge charge;
+    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
+    if (result != CUDA_SUCCESS)
+        return result;
+    return settle_narrow(&charge, real.cuMemAlloc(address, bytes), address);
+}
+
+VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch,
+                                     unsigned int width_bytes, unsigned int height,
+                                     unsigned int element_bytes)
+{
+    NEED(cuMemAllocPitch);
+    struct charge charge;
+    CUresult result = reserve_rows(&charge, width_bytes, height, element_bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuMemAllocPitch(address, pitch, width_bytes, height, element_bytes);
+    if (result == CUDA_SUCCESS &&
+        charge_resize(&charge, rows_bytes(*pitch, height)) != CUDA_SUCCESS) {
+        real.cuMemFree(*address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return settle_narrow(&charge, result, address);
+}
+
+VGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address)
+{
+    NEED(cuMemFree);
+    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree(address));
+}

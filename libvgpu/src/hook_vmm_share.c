@@ -109,39 +109,3 @@ VGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
         *handle = made;
     return result;
 }
-
-/* ---- other interfaces ---- */
-
-VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
-                                            const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
-{
-    NEED(cuImportExternalMemory);
-    if (memory == NULL || description == NULL || region_open() == REGION_NONE)
-        return real.cuImportExternalMemory(memory, description);
-    struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_OTHER};
-    struct charge_owner *owner = NULL;
-    CUDA_EXTERNAL_MEMORY_HANDLE_DESC wanted = *description;
-    CUexternalMemory made = NULL;
-    if (wanted.type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
-        owner = join(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, (void *)(intptr_t)wanted.handle.fd,
-                     &charge);
-    if (owner == NULL && charge_reserve_current(&charge, VGPU_KIND_OTHER,
-                                                charge_rounded(wanted.size)) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real.cuImportExternalMemory(&made, &wanted);
-    if (result == CUDA_SUCCESS) {
-        charge_keep_owned(&charge, SPACE_EXTERNAL, (uint64_t)(uintptr_t)made, owner);
-        *memory = made;
-    } else if (owner != NULL) {
-        owner->release(owner, NULL);
-    } else {
-        charge_cancel(&charge);
-    }
-    return result;
-}
-
-VGPU_EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)
-{
-    NEED(cuDestroyExternalMemory);
-    CHARGE_FREE(SPACE_EXTERNAL, (uintptr_t)memory, real.cuDestroyExternalMemory(memory));
-}

@@ -32,6 +32,7 @@
 
 /* What we call and do not hook. */
 #define REAL_CUDA_CALLS(CALL) \
+    CALL(cuDeviceGetAttribute) \
     CALL(cuDeviceGetCount) \
     CALL(cuDeviceGetUuid) \
     CALL(cuDeviceGetUuid_v2) \
@@ -48,9 +49,14 @@
     CALL(cuGraphMemAllocNodeGetParams) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
+    CALL(cuCtxGetLimit) \
+    CALL(cuCtxFromGreenCtx) \
+    CALL(cuArrayGetMemoryRequirements) \
+    CALL(cuMipmappedArrayGetMemoryRequirements) \
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
+    CALL(cuModuleGetLoadingMode) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
     CALL(cuStreamQuery) \
@@ -67,7 +73,8 @@
     CALL(nvmlShutdown) \
     CALL(nvmlDeviceGetHandleByUUID) \
     CALL(nvmlDeviceGetUUID) \
-    CALL(nvmlDeviceGetComputeRunningProcesses_v3)
+    CALL(nvmlDeviceGetGpuInstanceId) \
+    CALL(nvmlDeviceGetComputeInstanceId)
 
 struct real {
 #define EACH(symbol) __typeof__(&symbol) symbol;

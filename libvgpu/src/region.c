@@ -2,24 +2,20 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "limits_file.h"
 #include "log.h"
+#include "slice_files.h"
 #include "slot.h"
 #include "usage_file.h"
 
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
-#define CHILD_HANDLERS 16
+#define CHILD_HANDLERS 32
+#define FAULT_BYTES 160
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
 static enum region_state state;
@@ -85,70 +81,29 @@ bool region_is_managed(void)
            strncmp(info.dli_fname, MANAGED_LIBRARIES, sizeof MANAGED_LIBRARIES - 1) == 0;
 }
 
-/* Maps a whole file. Returns 0 or a negative errno. */
-static int map_file(const char *path, bool writable, void **address, uint64_t *bytes)
-{
-    int descriptor = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-    if (descriptor < 0)
-        return -errno;
-    struct stat status;
-    int result = fstat(descriptor, &status) == 0 ? 0 : -errno;
-    if (result == 0 && status.st_size <= 0)
-        result = -EINVAL;
-    if (result == 0) {
-        int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-        *bytes = (uint64_t)status.st_size;
-        *address = mmap(NULL, *bytes, protection, MAP_SHARED, descriptor, 0);
-        if (*address == MAP_FAILED)
-            result = -errno;
-    }
-    close(descriptor);
-    return result;
-}
+/* Where a slice is looked for, and what was wrong there. */
+struct search {
+    const char *directory;
+    bool is_told; /* somebody says that there is a slice */
+    struct slice_fault fault;
+};
 
-static int open_files(const char *directory)
-{
-    char path[PATH_MAX];
-    void *limits = NULL;
-    void *usage = NULL;
-    uint64_t bytes = 0;
-    if (snprintf(path, sizeof path, "%s/limits", directory) >= (int)sizeof path)
-        return -ENAMETOOLONG;
-    int result = map_file(path, false, &limits, &bytes);
-    if (result == 0)
-        result = limits_check_header(limits, bytes);
-    if (result == 0)
-        result = limits_read(limits, &limits_head, limits_devices, VGPU_MAX_DEVICES);
-    if (result != 0)
-        return result;
-    if (snprintf(usage_path, sizeof usage_path, "%s/usage", directory) >= (int)sizeof usage_path)
-        return -ENAMETOOLONG;
-    result = map_file(usage_path, true, &usage, &bytes);
-    if (result == 0)
-        result = usage_check_header(usage, bytes);
-    if (result == 0 &&
-        ((struct vgpu_usage_header *)usage)->device_capacity < limits_head.device_count)
-        result = -EINVAL;
-    if (result != 0)
-        return result;
-    limits_map = limits;
-    usage_map = usage;
-    return 0;
-}
-
-static enum region_state look(bool managed)
+static enum region_state look(struct search *search, bool managed)
 {
     const char *chosen = managed ? NULL : getenv("VGPU_DIR");
-    const char *directory = chosen != NULL && chosen[0] != '\0' ? chosen : MANAGED_DIRECTORY;
-    int result = open_files(directory);
-    if (result == 0)
+    bool named = chosen != NULL && chosen[0] != '\0';
+    *search = (struct search){named ? chosen : MANAGED_DIRECTORY, managed || named, {0}};
+    struct slice_files files;
+    if (slice_files_open(search->directory, &files, &limits_head, limits_devices, &search->fault) ==
+        0) {
+        limits_map = files.limits;
+        usage_map = files.usage;
+        memcpy(usage_path, files.usage_path, sizeof usage_path);
         return REGION_MAPPED;
+    }
     /* Told by nobody that there is a slice, an absent one means that there is none. */
-    if (!managed && chosen == NULL && result == -ENOENT)
-        return REGION_NONE;
-    log_line(LOG_ERROR, "the slice in %s cannot be used (%s): no GPU work is granted", directory,
-             strerror(-result));
-    return REGION_REFUSE;
+    bool absent = search->fault.error == ENOENT && strcmp(search->fault.name, "limits") == 0;
+    return !search->is_told && absent ? REGION_NONE : REGION_REFUSE;
 }
 
 enum region_state region_open(void)
@@ -157,12 +112,23 @@ enum region_state region_open(void)
     if (__builtin_expect(seen != REGION_UNKNOWN, 1))
         return seen;
     bool managed = region_is_managed(); /* takes the loader's lock: never under ours */
+    bool refused = false;
+    struct search search;
     int cancelling = guard_enter();
     if (state == REGION_UNKNOWN) {
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-        __atomic_store_n(&state, look(managed), __ATOMIC_RELEASE);
+        __atomic_store_n(&state, look(&search, managed), __ATOMIC_RELEASE);
+        refused = state == REGION_REFUSE;
     }
     guard_leave(cancelling);
+    if (refused) { /* said outside the guard: stderr may be slow */
+        char text[FAULT_BYTES];
+        log_line(LOG_ERROR,
+                 "the slice in %s cannot be used: its file %s %s; this process is granted no GPU "
+                 "memory and no GPU work",
+                 search.directory, search.fault.name,
+                 slice_fault_text(&search.fault, text, sizeof text));
+    }
     return state;
 }
 
@@ -172,16 +138,17 @@ bool region_claim(void)
         return true;
     if (region_open() != REGION_MAPPED)
         return false;
+    int result = 0;
     int cancelling = guard_enter();
     if (!is_claimed) {
-        int result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
+        result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
         if (result == 0)
             __atomic_store_n(&is_claimed, true, __ATOMIC_RELEASE);
-        else
-            log_line(LOG_ERROR, "no place in %s for this process: %s", usage_path,
-                     result == -EUSERS ? "all slots are taken" : strerror(-result));
     }
     guard_leave(cancelling);
+    if (result != 0) /* said outside the guard: stderr may be slow */
+        log_line(LOG_ERROR, "no place in %s for this process: %s; it is granted no GPU memory",
+                 usage_path, result == -EUSERS ? "all slots are taken" : strerror(-result));
     return is_claimed;
 }
 

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "descriptor.h"
@@ -56,7 +56,8 @@ void shared_key_of_bytes(uint64_t key[2], const void *handle, size_t count)
 
 void shared_key_new(uint64_t key[2])
 {
-    if (getrandom(key, 2 * sizeof *key, 0) != 2 * sizeof *key) {
+    /* glibc has had a name for it since 2.25, Linux the call since 3.17 */
+    if (syscall(SYS_getrandom, key, 2 * sizeof *key, 0) != 2 * sizeof *key) {
         static uint64_t last; /* a process that gets no random bytes still has its own pid */
         key[0] = (uint64_t)getpid() << 32 | __atomic_add_fetch(&last, PLACES, __ATOMIC_RELAXED);
         key[1] = key[0];

@@ -39,14 +39,26 @@ static int set_lock(int descriptor, uint32_t slot, int which, short type)
     return fcntl(descriptor, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
 }
 
+/* Opens and closes without being a cancellation point: the caller may hold a lock of a hook, which
+ * a thread that is cancelled here would keep for ever. */
+static int open_usage(const char *path)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+}
+
+static void close_usage(int descriptor)
+{
+    syscall(SYS_close, descriptor);
+}
+
 int slot_is_held(void *context, uint32_t slot)
 {
-    int descriptor = open(context, O_RDWR | O_CLOEXEC);
+    int descriptor = open_usage(context);
     if (descriptor < 0)
         return 1;
     struct flock lock = byte_lock(slot, VGPU_LOCK_LIFE, F_WRLCK);
     int held = fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-    close(descriptor);
+    close_usage(descriptor);
     return held;
 }
 

@@ -60,3 +60,21 @@ check(driver.cuStreamSynchronize(stream))
 print(apply(tile(array, 1), stream=stream), used())
 """
     assert ran(part, SPARSE + code) == [0, 0, 0, 2, 0, 2, 0, 0]
+
+
+def test_destroying_a_sparse_array_or_its_context_returns_what_is_mapped_in_it(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=GIB)
+    code = """
+def filled():
+    array, memory = sparse(), pool()
+    return array, apply(tile(array, 0, memory)), release(memory)
+array, *codes = filled()
+print(*codes, used(), int(driver.cuArrayDestroy(array)[0]), used())
+context = check(driver.cuCtxCreate(None, 0, 0))
+print(*filled()[1:], used(), int(driver.cuCtxDestroy(context)[0]))
+check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(0))))
+print(used())
+"""
+    assert ran(part, SPARSE + code) == [0, 0, 2, 0, 0, 0, 0, 2, 0, 0]

@@ -56,6 +56,14 @@ def import_external(descriptor, bytes):
     wanted.size = bytes
     handles.append(check(driver.cuImportExternalMemory(wanted)))
     return len(handles) - 1
+def buffer_of(at, bytes):
+    wanted = driver.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
+    wanted.size = bytes
+    return int(check(driver.cuExternalMemoryGetMappedBuffer(handles[at], wanted)))
+def foreign(bytes):
+    descriptor = os.memfd_create("foreign")
+    os.ftruncate(descriptor, bytes)
+    return descriptor
 def destroy_external(at): return code(driver.cuDestroyExternalMemory(handles[at]))
 """
 
@@ -176,3 +184,21 @@ def test_external_memory_counts_once_with_its_exporter_and_by_its_size_without(
     importer.ask("allocate(30 * MIB)")
     assert importer.ask(f"import_external({given}, {PIECE})") == {"code": 2}
     assert importer.ask("ledger_bytes()") == 30 * MIB
+
+
+def test_memory_of_another_interface_is_charged_until_nothing_made_of_it_is_left(
+    part: Slice,
+) -> None:
+    program = Served(part, PROGRAM)
+    at = program.ask(f"import_external(foreign({PIECE}), {PIECE})")
+    assert program.ask("agree()") == PIECE
+    buffers = [program.ask(f"buffer_of({at}, MIB)") for _ in range(2)]
+    assert program.ask(f"destroy_external({at})") == 0
+    assert program.ask("agree()") == PIECE
+    for left, buffer in zip((PIECE, 0), buffers, strict=True):
+        assert program.ask(f"code(driver.cuMemFree({buffer}))") == 0
+        assert program.ask("agree()") == left
+    assert program.ask(f"import_external(foreign({LIMIT + MIB}), {LIMIT + MIB})") == {"code": 2}
+    program.ask(f"buffer_of(import_external(foreign({PIECE}), {PIECE}), MIB)")
+    assert program.ask("code(driver.cuDevicePrimaryCtxReset(0))") == 0
+    assert program.ask("agree()") == 0

@@ -1,6 +1,12 @@
-"""The wheel alone carries everything that was built: no compiler where it is installed."""
+"""The wheel alone carries everything that was built: no compiler where it is installed.
+
+In the long form (``make check``, which installs ziglang) it is built as users get it, for every
+glibc from 2.17 on; else by this machine's compiler, and the tests of the portable one are skipped.
+"""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,8 +16,12 @@ import pytest
 
 from libvgpu._build import OLDER_DRIVERS
 from support import ROOT
+from support.on_build import IS_LONG, TESTS_SECONDS, assert_tests_pass_on
 
 BUILD_SECONDS = 110
+NEWEST_GLIBC = (2, 17)
+portable = pytest.mark.skipif(not IS_LONG, reason="the long form builds the portable wheel")
+
 WANTED = {
     "libvgpu/libvgpu.so",
     "libvgpu/_native.abi3.so",
@@ -46,10 +56,63 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
          "--quiet", "--disable-pip-version-check", "-w", str(folder), str(source)],
-        check=True, timeout=BUILD_SECONDS, env=os.environ | {"PIP_NO_INPUT": "1"},
+        check=True, timeout=BUILD_SECONDS,
+        env=os.environ | {"PIP_NO_INPUT": "1", "VGPU_PORTABLE": str(int(IS_LONG))},
     )  # fmt: skip
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    wheel.extractall(folder)
+    return folder / "libvgpu"
+
+
+def glibc_versions(library: Path) -> set[tuple[int, ...]]:
+    """The versions of glibc whose symbols a library asks for, as binutils reads them."""
+    if shutil.which("objdump") is None:
+        pytest.skip("no objdump")
+    table = subprocess.run(
+        ["objdump", "-T", str(library)], capture_output=True, text=True, check=True
+    ).stdout
+    named = re.findall(r"\bGLIBC_([\w.]+)", table)
+    assert named, table  # a library without any would mean that the table was not read
+    return {tuple(map(int, version.split("."))) for version in named}
+
+
+@portable
+def test_its_libraries_need_nothing_above_glibc_2_17(unpacked: Path) -> None:
+    libraries = sorted(unpacked.rglob("*.so*"))
+
+    newest = {path.name: max(glibc_versions(path)) for path in libraries}
+
+    assert len(libraries) >= 4 + len(OLDER_DRIVERS)
+    assert {name: found for name, found in newest.items() if found > NEWEST_GLIBC} == {}
+
+
+@portable
+def test_its_tag_says_which_systems_it_is_for(wheel: zipfile.ZipFile) -> None:
+    assert Path(wheel.filename or "").name.endswith("-cp311-abi3-manylinux2014_x86_64.whl")
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
+    assert b"Tag: cp311-abi3-manylinux2014_x86_64\n" in wheel.read(metadata)
+
+
+@portable
+def test_its_libraries_name_no_folder_of_the_build_machine(unpacked: Path) -> None:
+    for library in unpacked.rglob("*.so*"):
+        dynamic = subprocess.run(
+            ["readelf", "-d", str(library)], capture_output=True, text=True, check=True
+        ).stdout
+        assert "NEEDED" in dynamic
+        assert not re.search(r"RPATH|RUNPATH", dynamic), dynamic
+
+
+@portable
+@pytest.mark.timeout(TESTS_SECONDS + BUILD_SECONDS)
+def test_its_shim_passes_the_tests_of_the_shim(unpacked: Path) -> None:
+    assert_tests_pass_on(unpacked)
 
 
 def test_it_carries_what_was_built_and_no_source(wheel: zipfile.ZipFile) -> None:

@@ -138,7 +138,12 @@ struct vgpu_usage_device {
     uint64_t yields;
     uint64_t counted_percent; /* the cap that virtual_time_ns is counted in; 0: none yet */
     uint8_t reserved1[24];
-    uint8_t reserved2[128];
+    uint64_t sampling_ns;  /* utilisation.h, CLOCK_MONOTONIC: who samples next, and not before */
+    uint64_t sample_count; /* sample n is kept at n & 1 */
+    uint64_t sampled_at_ns[2]; /* CLOCK_MONOTONIC */
+    uint8_t reserved2[80];
+    uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
+    uint64_t context_measured_ns; /* CLOCK_MONOTONIC; 0: not measured yet */
 };
 
 /* One per process, and one per shared piece of memory. gen: even = free and clean, odd = in use or
@@ -168,13 +173,16 @@ struct vgpu_usage_slot_device {
     uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */
     uint64_t held_ns;     /* time launches were held back */
     uint64_t refused_count;
-    uint64_t reserved1[3];
+    uint64_t in_flight_ns;       /* charged, and not yet part of gpu_time_ns */
+    uint64_t in_flight_since_ns; /* CLOCK_MONOTONIC: when the first of it began at the earliest */
+    uint64_t reserved1;
     uint64_t refused_asked_bytes; /* the last refusal */
     uint64_t refused_used_bytes;
     uint64_t refused_limit_bytes;
-    uint64_t refused_at_ns; /* CLOCK_REALTIME */
-    uint64_t refused_kind;  /* VGPU_KIND_* */
-    uint64_t reserved2[3];
+    uint64_t refused_at_ns;     /* CLOCK_REALTIME */
+    uint64_t refused_kind;      /* VGPU_KIND_* */
+    uint64_t sampled_gpu_ns[2]; /* utilisation.h: at the device's two samples */
+    uint64_t reserved2;
 };
 
 /* cffi reads the structs above; the compiler checks them here. */
@@ -203,10 +211,13 @@ VGPU_AT(vgpu_usage_header, file_bytes, 16);
 VGPU_AT(vgpu_usage_header, hi_slot, 128);
 VGPU_SIZE(vgpu_usage_device, 256);
 VGPU_AT(vgpu_usage_device, virtual_time_ns, 64);
+VGPU_AT(vgpu_usage_device, sampling_ns, 128);
+VGPU_AT(vgpu_usage_device, context_bytes, 240);
 VGPU_SIZE(vgpu_usage_slot, 128);
 VGPU_AT(vgpu_usage_slot, pid, 64);
 VGPU_SIZE(vgpu_usage_slot_device, 256);
 VGPU_AT(vgpu_usage_slot_device, kind_bytes, 64);
+VGPU_AT(vgpu_usage_slot_device, in_flight_ns, 168);
 VGPU_AT(vgpu_usage_slot_device, refused_asked_bytes, 192);
 #endif
 

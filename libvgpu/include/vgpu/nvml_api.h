@@ -301,10 +301,77 @@ typedef struct nvmlProcessInfo_v2_st {
 
 typedef nvmlProcessInfo_v2_t nvmlProcessInfo_t;
 
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId;
+    unsigned int computeInstanceId;
+    unsigned long long usedGpuCcProtectedMemory;
+} nvmlProcessDetail_v1_t;
+
+typedef enum nvmlProcessMode_enum {
+    NVML_PROCESS_MODE_COMPUTE = 0,
+    NVML_PROCESS_MODE_GRAPHICS = 1,
+    NVML_PROCESS_MODE_MPS = 2,
+    NVML_PROCESS_MODE_ALL = 3,
+} nvmlProcessMode_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int mode;
+    unsigned int numProcArrayEntries;
+    nvmlProcessDetail_v1_t *procArray;
+} nvmlProcessDetailList_v1_t;
+typedef nvmlProcessDetailList_v1_t nvmlProcessDetailList_t;
+
+#define nvmlProcessDetailList_v1 ((unsigned int)(sizeof(nvmlProcessDetailList_v1_t) | (1u << 24)))
+
 typedef struct nvmlUtilization_st {
     unsigned int gpu;
     unsigned int memory;
 } nvmlUtilization_t;
+
+#define NVML_MAX_GPU_UTILIZATIONS 8
+
+typedef enum nvmlGpuUtilizationDomainId_t {
+    NVML_GPU_UTILIZATION_DOMAIN_GPU = 0,
+    NVML_GPU_UTILIZATION_DOMAIN_FB = 1,
+    NVML_GPU_UTILIZATION_DOMAIN_VID = 2,
+    NVML_GPU_UTILIZATION_DOMAIN_BUS = 3,
+} nvmlGpuUtilizationDomainId_t;
+
+typedef struct nvmlGpuDynamicPstatesInfo_st {
+    unsigned int flags;
+    struct {
+        unsigned int bIsPresent;
+        unsigned int percentage;
+        unsigned int incThreshold;
+        unsigned int decThreshold;
+    } utilization[NVML_MAX_GPU_UTILIZATIONS];
+} nvmlGpuDynamicPstatesInfo_t;
+
+typedef struct nvmlAccountingStats_st {
+    unsigned int gpuUtilization;
+    unsigned int memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned long long time;
+    unsigned long long startTime;
+    unsigned int isRunning;
+    unsigned int reserved[5];
+} nvmlAccountingStats_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned int isRunning;
+    unsigned int gpuUtilization;
+    unsigned int memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned int sampleCount;
+    unsigned long long sumGpuUtil;
+    unsigned long long sumFbUtil;
+    unsigned long long time;
+    unsigned long long startTime;
+} nvmlAccountingStats_v2_t;
 
 typedef struct nvmlProcessUtilizationSample_st {
     unsigned int pid;
@@ -498,6 +565,15 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, uns
                                                         nvmlProcessInfo_v2_t *infos);
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                         nvmlProcessInfo_t *infos);
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                   nvmlProcessDetailList_t *list);
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
+                                         unsigned int *pids);
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
+                                          nvmlAccountingStats_t *stats);
+nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats);
+nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
+                                             nvmlGpuDynamicPstatesInfo_t *info);
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization);
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *samples,

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ipc.h"
@@ -12,7 +12,8 @@
 static bool identify(struct CUmemPoolHandle_st *pool)
 {
     uint64_t made = 0;
-    if (getrandom(&made, sizeof made, 0) != sizeof made)
+    /* glibc has had a name for it since 2.25, Linux the call since 3.17 */
+    if (syscall(SYS_getrandom, &made, sizeof made, 0) != sizeof made)
         return false;
     pthread_mutex_lock(&memory_mutex);
     if (!pool->identifier)

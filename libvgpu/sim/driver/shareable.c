@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define RECORD_MAGIC 0x4552414853555047ull /* "GPUSHARE" as bytes */
@@ -24,7 +25,9 @@ bool share_file_adopt(struct share_file *file, int descriptor)
 bool share_file_create(struct share_file *file, uint64_t bytes)
 {
     file->descriptor = -1;
-    int descriptor = memfd_create("vgpu-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    /* glibc has had a name for it since 2.27, Linux the call since 3.17 */
+    int descriptor =
+        (int)syscall(SYS_memfd_create, "vgpu-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0)
         return false;
     if (ftruncate(descriptor, (off_t)bytes) == 0 &&

@@ -17,7 +17,6 @@
 CONSTANT(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 CONSTANT(nvmlDeviceGetDisplayMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 CONSTANT(nvmlDeviceGetDisplayActive, nvmlEnableState_t, NVML_FEATURE_DISABLED)
-CONSTANT(nvmlDeviceGetAccountingMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 CONSTANT(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t,
          NVML_GPU_VIRTUALIZATION_MODE_NONE)
 CONSTANT(nvmlDeviceGetPowerSource, unsigned int, POWER_SOURCE_AC)

@@ -1,0 +1,93 @@
+"""Exercises of modules and libraries: their variables are charged from the load on."""
+
+import tempfile
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+from support.device_code import kernel, ptx
+from support.exercise import MIB, Driver, exercise
+
+NO_OPTIONS = (None, None, 0, None, None, 0)
+
+
+def _image(megabytes: int = 1) -> bytes:
+    return ptx(
+        f".visible .global .b8 big[{megabytes * MIB}];"
+        ".visible .global .attribute(.managed) .b8 shown[1048576];" + kernel("one")
+    )
+
+
+def _module(driver: Driver, load: str, image: Any, *options: Any) -> None:
+    module = c_void_p()
+    with driver.charged(2 * MIB, "module"):
+        driver.check(load, byref(module), image, *options)
+    with driver.full(left_bytes=2 * MIB - 1):
+        driver.refuse(load, byref(c_void_p()), image, *options)
+    with driver.charged(-2 * MIB, "module"):
+        driver.check("cuModuleUnload", module)
+
+
+@exercise("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuModuleUnload")
+def modules(driver: Driver) -> None:
+    _module(driver, "cuModuleLoadData", _image())
+    _module(driver, "cuModuleLoadDataEx", _image(), 0, None, None)
+    _module(driver, "cuModuleLoadFatBinary", _image())
+
+
+@exercise("cuModuleLoad")
+def module_of_a_file(driver: Driver) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(_image())
+        file.flush()
+        _module(driver, "cuModuleLoad", file.name.encode())
+
+
+def _library(driver: Driver, load: str, image: bytes, use: str, *arguments: Any) -> None:
+    library = c_void_p()
+    with driver.charged(0):  # it is in no context yet
+        driver.check(load, byref(library), image, *NO_OPTIONS)
+    placed = [library if argument is library_handle else argument for argument in arguments]
+    with driver.full(left_bytes=2 * MIB - 1):
+        driver.refuse(use, *placed)
+    with driver.charged(2 * MIB, "module"):
+        driver.check(use, *placed)
+    with driver.charged(0):
+        driver.check(use, *placed)
+    with driver.charged(-2 * MIB, "module"):
+        driver.check("cuLibraryUnload", library)
+
+
+#: Stands for the library in the arguments of a call.
+library_handle = object()
+
+
+@exercise("cuLibraryLoadData", "cuLibraryLoadFromFile", "cuLibraryUnload", "cuLibraryGetKernel",
+          "cuLibraryEnumerateKernels", "cuLibraryGetModule", "cuLibraryGetGlobal",
+          "cuLibraryGetManaged")  # fmt: skip
+def libraries(driver: Driver) -> None:
+    handle, size = c_uint64(), c_size_t()
+    uses = (
+        ("cuLibraryGetKernel", byref(handle), library_handle, b"one"),
+        ("cuLibraryEnumerateKernels", byref(handle), 1, library_handle),
+        ("cuLibraryGetModule", byref(handle), library_handle),
+        ("cuLibraryGetGlobal", byref(handle), byref(size), library_handle, b"big"),
+        ("cuLibraryGetManaged", byref(handle), byref(size), library_handle, b"shown"),
+    )
+    for use in uses:
+        _library(driver, "cuLibraryLoadData", _image(), *use)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(_image())
+        file.flush()
+        _library(driver, "cuLibraryLoadFromFile", file.name.encode(), *uses[0])
+
+
+@exercise("cuLibraryGetUnifiedFunction")
+def unified_function(driver: Driver) -> None:
+    """No simulated GPU has one, but the driver may load the library to look."""
+    library, function = c_void_p(), c_void_p()
+    driver.check("cuLibraryLoadData", byref(library), _image(), *NO_OPTIONS)
+    with driver.full(left_bytes=2 * MIB - 1):
+        driver.refuse("cuLibraryGetUnifiedFunction", byref(function), library, b"one")
+    with driver.charged(2 * MIB, "module"):
+        driver.call("cuLibraryGetUnifiedFunction", byref(function), library, b"one")
+    driver.check("cuLibraryUnload", library)

@@ -1,0 +1,117 @@
+"""Exercises of NVML's lists of processes: the container's own, on the GPU that they use."""
+
+import os
+from ctypes import byref, c_uint
+from typing import Any
+
+from support.exercise import Driver, exercise
+from support.exercise_nvml import (
+    Process,
+    ProcessDetail,
+    ProcessDetails,
+    ProcessV2,
+    handle_of,
+    some_memory,
+    versioned,
+)
+
+GPUS = 2
+ROOM = 4
+NOT_SUPPORTED, INSUFFICIENT_SIZE = 3, 7
+COMPUTE, GRAPHICS, MPS, ALL = range(4)
+
+
+def _listed(driver: Driver, symbol: str, index: int) -> list[tuple[int, int]]:
+    infos = ((ProcessV2 if symbol.endswith(("_v2", "_v3")) else Process) * ROOM)()
+    with handle_of(driver, index) as handle:
+        count = c_uint(ROOM)
+        driver.check(symbol, handle, byref(count), infos)
+        if count.value:
+            none = c_uint(0)
+            assert driver.call(symbol, handle, byref(none), None) == INSUFFICIENT_SIZE
+            assert none.value == count.value
+    return [(info.pid, info.used) for info in infos[: count.value]]
+
+
+def _compute_list(driver: Driver, version: str) -> None:
+    symbol = f"nvmlDeviceGetComputeRunningProcesses{version}"
+    with some_memory(driver):
+        assert _listed(driver, symbol, 0) == [(os.getpid(), driver.used())]
+        assert driver.elsewhere(held_elsewhere, symbol) == [[os.getpid(), driver.used()]]
+    assert _listed(driver, symbol, 1) == []
+
+
+def held_elsewhere(driver: Driver, symbol: str) -> Any:
+    """What a process sees that has never used a GPU."""
+    return _listed(driver, symbol, 0)
+
+
+def _empty_list(driver: Driver, symbol: str) -> None:
+    with some_memory(driver):
+        assert _listed(driver, symbol, 0) == []
+
+
+@exercise("nvmlDeviceGetComputeRunningProcesses")
+def compute_list(driver: Driver) -> None:
+    _compute_list(driver, "")
+
+
+@exercise("nvmlDeviceGetComputeRunningProcesses_v2")
+def compute_list_v2(driver: Driver) -> None:
+    _compute_list(driver, "_v2")
+
+
+@exercise("nvmlDeviceGetComputeRunningProcesses_v3")
+def compute_list_v3(driver: Driver) -> None:
+    _compute_list(driver, "_v3")
+
+
+@exercise(
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses_v2",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+)
+def graphics_lists(driver: Driver) -> None:
+    for version in ("", "_v2", "_v3"):
+        _empty_list(driver, f"nvmlDeviceGetGraphicsRunningProcesses{version}")
+
+
+@exercise(
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+)
+def mps_lists(driver: Driver) -> None:
+    for version in ("", "_v2", "_v3"):
+        _empty_list(driver, f"nvmlDeviceGetMPSComputeRunningProcesses{version}")
+
+
+@exercise("nvmlDeviceGetRunningProcessDetailList")
+def detailed_list(driver: Driver) -> None:
+    entries = (ProcessDetail * ROOM)()
+    with some_memory(driver), handle_of(driver, 0) as handle:
+        for mode, count in ((COMPUTE, 1), (GRAPHICS, 0), (MPS, 0), (ALL, 1)):
+            details = ProcessDetails(versioned(ProcessDetails), mode, ROOM, entries)
+            driver.check("nvmlDeviceGetRunningProcessDetailList", handle, byref(details))
+            assert details.count == count, mode
+        assert (entries[0].pid, entries[0].used) == (os.getpid(), driver.used())
+
+
+@exercise(
+    "nvmlDeviceGetAccountingPids",
+    "nvmlDeviceGetAccountingStats",
+    "nvmlDeviceGetAccountingStats_v2",
+)
+def no_accounting(driver: Driver) -> None:
+    """The GPU remembers processes, all tenants' alike."""
+    os.environ["VGPU_SIM_ACCOUNTING"] = "1"
+    pids, count, mode = (c_uint * ROOM)(), c_uint(ROOM), c_uint()
+    stats = (c_uint * 64)(os.getpid())
+    with some_memory(driver), handle_of(driver, 0) as handle:
+        driver.check("nvmlDeviceGetAccountingMode", handle, byref(mode))
+        codes = (
+            driver.call("nvmlDeviceGetAccountingPids", handle, byref(count), pids),
+            driver.call("nvmlDeviceGetAccountingStats", handle, os.getpid(), stats),
+            driver.call("nvmlDeviceGetAccountingStats_v2", handle, stats),
+        )
+    assert (mode.value, codes, pids[0]) == (1, (NOT_SUPPORTED,) * 3, 0)

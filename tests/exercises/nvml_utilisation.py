@@ -1,0 +1,90 @@
+"""Exercises of NVML's utilisation: GPU time of the container's own launches."""
+
+import os
+import time
+from ctypes import byref, c_uint
+from typing import Any
+
+from support.exercise import Driver, exercise
+from support.exercise_kernel import Spin
+from support.exercise_nvml import (
+    DeviceSample,
+    PerformanceStates,
+    Rates,
+    Sample,
+    Samples,
+    SampleV2,
+    handle_of,
+    some_memory,
+    versioned,
+)
+
+SLICE = {"core_percent": 50}
+GPUS = 2
+KERNEL_NS = 1_000_000
+WORK_SECONDS = 0.35
+LEAST_PERCENT, MOST_PERCENT = 20, 80  # of a cap of 50, on a busy host
+ROOM = 4
+GPU_SAMPLES = 1
+NOT_FOUND = 6
+
+
+def _work(driver: Driver) -> None:
+    """Launches for a while, so that there is something to see."""
+    spin, end = Spin(driver, KERNEL_NS), time.monotonic() + WORK_SECONDS
+    while time.monotonic() < end:
+        spin.launch()
+        spin.wait()
+    spin.close()
+
+
+def _is_own(percent: int) -> bool:
+    return LEAST_PERCENT <= percent <= MOST_PERCENT
+
+
+@exercise(
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetProcessesUtilizationInfo",
+    "nvmlDeviceGetDynamicPstatesInfo",
+)
+def own_utilisation(driver: Driver) -> None:
+    _work(driver)
+    rates, kind, count = Rates(), c_uint(), c_uint(ROOM)
+    newest = (DeviceSample * ROOM)()
+    with handle_of(driver, 0) as handle:
+        driver.check("nvmlDeviceGetUtilizationRates", handle, byref(rates))
+        assert _is_own(rates.gpu), rates.gpu
+        driver.check("nvmlDeviceGetSamples", handle, GPU_SAMPLES, 0, byref(kind), byref(count),
+                     newest)  # fmt: skip
+        assert count.value == 1
+        assert _is_own(newest[0].value), newest[0].value
+        states = PerformanceStates()
+        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
+        assert _is_own(states.domains[0].percent), states.domains[0].percent
+        by_process = (Sample * ROOM)()
+        count = c_uint(ROOM)
+        driver.check("nvmlDeviceGetProcessUtilization", handle, by_process, byref(count), 0)
+        assert [(s.pid, _is_own(s.sm)) for s in by_process[: count.value]] == [(os.getpid(), True)]
+        entries = (SampleV2 * ROOM)()
+        samples = Samples(versioned(Samples), ROOM, 0, entries)
+        driver.check("nvmlDeviceGetProcessesUtilizationInfo", handle, byref(samples))
+        assert [(s.pid, _is_own(s.sm)) for s in entries[: samples.count]] == [(os.getpid(), True)]
+
+
+@exercise(
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetDynamicPstatesInfo",
+)
+def nothing_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
+    rates, count = Rates(7, 7), c_uint(ROOM)
+    with some_memory(driver), handle_of(driver, 1) as handle:
+        driver.check("nvmlDeviceGetUtilizationRates", handle, byref(rates))
+        code: Any = driver.call("nvmlDeviceGetProcessUtilization", handle, (Sample * ROOM)(),
+                                byref(count), 0)  # fmt: skip
+        states = PerformanceStates()
+        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
+    assert (rates.gpu, rates.memory, code) == (0, 0, NOT_FOUND)
+    assert [domain.percent for domain in states.domains[:2]] == [0, 0]

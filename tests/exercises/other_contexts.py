@@ -1,0 +1,42 @@
+"""Exercises of green contexts, and of contexts that are counted by their references."""
+
+import ctypes
+from ctypes import byref, c_uint64, c_void_p
+
+from support.exercise import MIB, Driver, exercise
+from support.exercise_runner import CONTEXT_BYTES
+
+RESOURCE_SM = 1
+RESOURCE_BYTES = 256  # more than CUdevResource has
+
+
+@exercise("cuGreenCtxCreate", "cuGreenCtxDestroy", context=False)
+def green_contexts(driver: Driver) -> None:
+    resource, described = (ctypes.c_char * RESOURCE_BYTES)(), c_void_p()
+    green, inner, address = c_void_p(), c_void_p(), c_uint64()
+    driver.check("cuInit", 0)
+    driver.check("cuDeviceGetDevResource", 0, byref(resource), RESOURCE_SM)
+    driver.check("cuDevResourceGenerateDesc", byref(described), byref(resource), 1)
+    with driver.charged(0):
+        with driver.charged(2 * CONTEXT_BYTES, "context"):  # the primary one too
+            driver.check("cuGreenCtxCreate", byref(green), described, 0, 1)
+        driver.check("cuCtxFromGreenCtx", byref(inner), green)
+        driver.check("cuCtxPushCurrent_v2", inner)
+        driver.check("cuMemAlloc_v2", byref(address), MIB)
+        with driver.full(left_bytes=CONTEXT_BYTES - 1):
+            driver.refuse("cuGreenCtxCreate", byref(c_void_p()), described, 0, 1)
+        driver.check("cuCtxPopCurrent_v2", byref(inner))
+        driver.check("cuGreenCtxDestroy", green)
+
+
+@exercise("cuCtxDetach", context=False)
+def referenced_context(driver: Driver) -> None:
+    context, same, address = c_void_p(), c_void_p(), c_uint64()
+    driver.check("cuInit", 0)
+    with driver.charged(0):
+        driver.check("cuCtxCreate_v2", byref(context), 0, 0)
+        driver.check("cuMemAlloc_v2", byref(address), MIB)
+        driver.check("cuCtxAttach", byref(same), 0)
+        with driver.charged(0):
+            driver.check("cuCtxDetach", context)
+        driver.check("cuCtxDetach", context)

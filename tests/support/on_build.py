@@ -1,0 +1,43 @@
+"""Runs tests of the shim once more, on a shim that was built in another way."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support import ROOT
+from support.built import BUILT
+
+TESTS_SECONDS = 110
+IS_LONG = os.environ.get("VGPU_LONG") == "1"
+
+MEMORY = "tests/integration/test_shim_memory.py"
+#: Resolution and memory.
+SHORT = [
+    "tests/integration/test_shim_lookup.py",
+    f"{MEMORY}::test_a_killed_process_gives_its_bytes_back",
+    f"{MEMORY}::test_a_limit_that_divides_evenly_is_usable_to_the_last_byte",
+]
+#: Also launches, captures, ends of every kind, damaged files, and every hook once.
+LONG = [
+    "tests/integration/test_shim_lookup.py",
+    MEMORY,
+    "tests/integration/test_shim_two_gpus.py",
+    "tests/integration/test_shim_capture.py",
+    "tests/integration/test_shim_kernel_kinds.py",
+    "tests/integration/test_shim_bad_files.py",
+    "tests/native/test_shim_life.py",
+    "tests/native/test_exercises.py",
+]
+
+
+def assert_tests_pass_on(folder: Path) -> None:
+    """``folder`` is laid out as the package: the shim, and perhaps simulated libraries."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *(LONG if IS_LONG else SHORT)],
+        cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
+        env=os.environ | {BUILT: str(folder), "VGPU_LONG": "0"}, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
