@@ -29,7 +29,8 @@ def _ends(driver: Driver, spin: Spin, symbol: str, *arguments: Any) -> None:
 
 
 @exercise("cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuEventSynchronize",
-          "cuCtxSynchronize", "cuCtxSynchronize_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
+          "cuCtxSynchronize", "cuCtxSynchronize_v2",
+          "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
 def waits(driver: Driver) -> None:
     spin, event, address = Spin(driver, KERNEL_NS), c_void_p(), c_uint64()
     host = ctypes.create_string_buffer(64)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from libvgpu._native import lib
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
-from libvgpu.sim import Machine
+from libvgpu.sim import PROFILES, Machine
 from support import Compile
 from support.slices import Slice
 
@@ -52,9 +53,10 @@ def test_thousands_one_after_another_each_get_the_whole_limit(
 
 
 def test_hundreds_at_once_that_fit_exactly_are_all_granted(
-    machine: Machine, slice_of: SliceOf, program: Path
+    slice_of: SliceOf, program: Path, tmp_path: Path
 ) -> None:
-    part = slice_of(machine, memory_bytes=AT_ONCE * MIB)
+    machine = Machine.create([replace(PROFILES["h100-80g"], context_bytes=MIB)], tmp_path / "gpu")
+    part = slice_of(machine, memory_bytes=AT_ONCE * 2 * MIB)  # a context and a piece each
 
     counts, stderr = run(program, part.environment(), 2 * AT_ONCE, AT_ONCE, MIB)
 
