@@ -50,6 +50,8 @@
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
+    CALL(cuStreamGetId) \
+    CALL(cuStreamGetId_ptsz) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
     CALL(cuThreadExchangeStreamCaptureMode) \

@@ -69,12 +69,11 @@ static void after_fork_in_child(void)
 void region_on_child(void (*handler)(void))
 {
     for (int i = 0; i < CHILD_HANDLERS; i++) {
-        if (child_handlers[i] == handler)
+        void (*expected)(void) = NULL; /* several threads may come at once */
+        if (__atomic_compare_exchange_n(&child_handlers[i], &expected, handler, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            expected == handler)
             return;
-        if (child_handlers[i] == NULL) {
-            child_handlers[i] = handler;
-            return;
-        }
     }
 }
 
