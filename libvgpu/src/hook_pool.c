@@ -6,23 +6,19 @@
 #include "hook.h"
 #include "pool.h"
 
-/* Allocates by `call`, and by `undo` gives back what turned out not to fit. */
-#define ALLOCATE(pool_found, bytes, call, undo) \
+/* Allocates from a locked pool by `call`, and by `give_back` undoes what turned out not to fit. */
+#define ALLOCATE(pool, call, give_back) \
     do { \
-        struct pool *pool_ = (pool_found); \
-        if (pool_ == NULL) \
-            return call; \
-        CUresult result_ = pool_begin(pool_, bytes); \
+        CUresult result_ = pool_begin(pool, bytes); \
         if (result_ != CUDA_SUCCESS) \
             return result_; \
         result_ = (call); \
-        if (!pool_end(pool_, bytes, result_ == CUDA_SUCCESS ? address : NULL)) { \
-            if (result_ == CUDA_SUCCESS) \
-                undo; \
-            pool_refresh(pool_); \
-            result_ = CUDA_ERROR_OUT_OF_MEMORY; \
-        } \
-        return result_; \
+        if (pool_end(pool, bytes, result_ == CUDA_SUCCESS ? address : NULL)) \
+            return result_; \
+        if (result_ == CUDA_SUCCESS) \
+            give_back(*address, stream); \
+        pool_refresh(pool); \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
     } while (0)
 
 /* `same` is what a stream of 0 stands for in this form of the call. */
@@ -32,17 +28,24 @@
         NEED(alloc); \
         CUstream true_stream = stream != NULL ? stream : same; \
         bool recorded = capture_is_active(true_stream); \
-        ALLOCATE(recorded ? NULL : pool_of_stream(true_stream), bytes, \
-                 real.alloc(address, bytes, stream), real.free(*address, stream)); \
+        CUmemoryPool handle; \
+        struct pool *pool = \
+            recorded || real.from_pool == NULL ? NULL : pool_lock_of_stream(true_stream, &handle); \
+        if (pool == NULL) \
+            return real.alloc(address, bytes, stream); \
+        /* by name: another thread may give the GPU another pool at any moment */ \
+        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
     } \
-    VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
+    VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle, \
                                    CUstream stream) \
     { \
         NEED(from_pool); \
         CUstream true_stream = stream != NULL ? stream : same; \
         bool recorded = capture_is_active(true_stream); \
-        ALLOCATE(recorded ? NULL : pool_of(pool, true_stream), bytes, \
-                 real.from_pool(address, bytes, pool, stream), real.free(*address, stream)); \
+        struct pool *pool = recorded ? NULL : pool_lock(handle, true_stream); \
+        if (pool == NULL) \
+            return real.from_pool(address, bytes, handle, stream); \
+        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
     { \
@@ -63,7 +66,7 @@ VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     NEED(cuMemPoolCreate);
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
-        pool_placed(*pool, properties->location, properties->allocType);
+        pool_placed(*pool, properties->location, properties->allocType, true);
     return result;
 }
 
@@ -80,7 +83,7 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
 {
     NEED(cuMemPoolTrimTo);
     CUresult result = real.cuMemPoolTrimTo(handle, bytes_to_keep);
-    struct pool *pool = result == CUDA_SUCCESS ? pool_of(handle, NULL) : NULL;
+    struct pool *pool = result == CUDA_SUCCESS ? pool_lock(handle, NULL) : NULL;
     if (pool != NULL)
         pool_refresh(pool);
     return result;
@@ -94,7 +97,7 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
         NEED(symbol); \
         CUresult result = real.symbol(pool, location, type); \
         if (result == CUDA_SUCCESS) \
-            pool_placed(*pool, *location, type); \
+            pool_placed(*pool, *location, type, false); \
         return result; \
     }
 

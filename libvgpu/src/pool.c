@@ -32,12 +32,18 @@ struct pool {
     uint64_t used_bytes;      /* of its allocations that we know, rounded */
     uint64_t granule_bytes;   /* steps in which the driver was seen to reserve */
     uint64_t elsewhere_bytes; /* reserved by the driver, but charged elsewhere */
+    uint64_t begun_bytes;     /* reserved by the pool_begin that has not ended */
+    uint64_t serial;          /* changes with the pool that the record stands for */
+    uint64_t epoch;           /* of graphs: see pool_end_graphs */
     int cancelling;           /* of the thread that holds the lock */
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* for writers */
 static struct pool *records;
 static int is_slack; /* atomic: something was freed since the last look at what the driver keeps */
+
+/* Where the kernel gave no memory for a record: takes nothing, so that nothing is free. */
+static struct pool refusing = {.lock = PTHREAD_MUTEX_INITIALIZER, .device = DEVICE_NOT_OURS};
 
 static uint64_t rounded(uint64_t bytes, uint64_t step_bytes)
 {
@@ -64,33 +70,45 @@ static void unlock_pool(struct pool *pool)
 
 /* ---- what the driver keeps ---- */
 
-/* The bytes that the driver has reserved for the pool and that are charged here. */
-static uint64_t reserved_bytes(const struct pool *pool)
+/* Asks the driver for one of the two figures of a pool, less what is charged elsewhere. False where
+ * nobody can be asked. */
+static bool ask(const struct pool *pool, bool reserved, uint64_t *result_bytes)
 {
-    /* Where nobody can be asked the charge stays as it is. */
-    uint64_t bytes = pool->charged_bytes + pool->elsewhere_bytes;
+    uint64_t bytes = 0;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     struct capture_pause pause = capture_pause();
     if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGetGraphMemAttribute != NULL)
-        real.cuDeviceGetGraphMemAttribute(pool->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-                                          &bytes);
+        result = real.cuDeviceGetGraphMemAttribute(pool->ordinal,
+                                                   reserved ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+                                                            : CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
+                                                   &bytes);
     else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolGetAttribute != NULL)
-        real.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+        result = real.cuMemPoolGetAttribute(pool->handle,
+                                            reserved ? CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+                                                     : CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                                            &bytes);
     capture_resume(pause);
-    return bytes > pool->elsewhere_bytes ? bytes - pool->elsewhere_bytes : 0;
+    if (result == CUDA_SUCCESS)
+        *result_bytes = bytes > pool->elsewhere_bytes ? bytes - pool->elsewhere_bytes : 0;
+    return result == CUDA_SUCCESS;
 }
 
-/* The bytes of it that are in use. */
+/* The bytes that the driver has reserved for the pool and that are charged here. Where it does not
+ * say the charge stays as it is. */
+static uint64_t reserved_bytes(const struct pool *pool)
+{
+    uint64_t bytes;
+    return ask(pool, true, &bytes) ? bytes : pool->charged_bytes;
+}
+
+/* The bytes of it that are in use. The driver knows of frees that wait for their turn, and of those
+ * that a graph did. */
 static uint64_t used_bytes(const struct pool *pool)
 {
-    uint64_t bytes = pool->used_bytes;
-    if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGetGraphMemAttribute != NULL) {
-        struct capture_pause pause = capture_pause();
-        bytes = pool->charged_bytes;
-        real.cuDeviceGetGraphMemAttribute(pool->ordinal, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
-                                          &bytes);
-        capture_resume(pause);
-    }
-    return bytes;
+    uint64_t bytes;
+    if (ask(pool, false, &bytes))
+        return bytes;
+    return pool->form == POOL_OF_GRAPHS ? pool->charged_bytes : pool->used_bytes;
 }
 
 /* Gives back what is charged beyond `bytes`. */
@@ -114,14 +132,21 @@ static void follow_driver(struct pool *pool)
     shrink_charge(pool, bytes);
 }
 
-static void trim(const struct pool *pool)
+static void trim(struct pool *pool)
 {
     struct capture_pause pause = capture_pause();
+    pool->epoch++;
     if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGraphMemTrim != NULL)
         real.cuDeviceGraphMemTrim(pool->ordinal);
     else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolTrimTo != NULL)
         real.cuMemPoolTrimTo(pool->handle, 0);
     capture_resume(pause);
+}
+
+static bool is_live(const struct pool *pool)
+{
+    enum pool_form form = __atomic_load_n(&pool->form, __ATOMIC_ACQUIRE);
+    return form == POOL_OF_STREAMS || form == POOL_OF_GRAPHS;
 }
 
 /* For charge_on_shortage: what is kept and not used goes back. */
@@ -131,8 +156,7 @@ static bool reclaim(int device)
     for (struct pool *pool = __atomic_load_n(&records, __ATOMIC_ACQUIRE); pool != NULL;
          pool = pool->next) {
         /* only those of the device are locked: a launch may hold those of others */
-        if ((pool->form != POOL_OF_STREAMS && pool->form != POOL_OF_GRAPHS) ||
-            pool->device != device)
+        if (!is_live(pool) || pool->device != device)
             continue;
         lock_pool(pool);
         uint64_t before_bytes = pool->charged_bytes;
@@ -157,8 +181,16 @@ static void settle_destroyed(struct pool *pool)
 {
     if (pool->used_bytes == 0 || pool->granule_bytes == LEAST_GRANULE_BYTES)
         shrink_charge(pool, pool->used_bytes);
-    if (pool->used_bytes == 0)
+    if (pool->used_bytes == 0 && pool->elsewhere_bytes == 0) /* pieces elsewhere know the record */
         __atomic_store_n(&pool->form, POOL_UNUSED, __ATOMIC_RELEASE);
+}
+
+/* The handle is nobody's any more, or another pool's by now. */
+static void part_from_handle(struct pool *pool)
+{
+    pool->serial++;
+    __atomic_store_n(&pool->form, POOL_DESTROYED, __ATOMIC_RELEASE);
+    settle_destroyed(pool);
 }
 
 static void release(struct charge_owner *owner, const struct allocation *allocation)
@@ -177,6 +209,7 @@ static void release(struct charge_owner *owner, const struct allocation *allocat
 static void forget_all(void)
 {
     pthread_mutex_init(&list_lock, NULL);
+    pthread_mutex_init(&refusing.lock, NULL);
     is_slack = 0;
     for (struct pool *pool = records; pool != NULL; pool = pool->next) {
         pthread_mutex_init(&pool->lock, NULL);
@@ -210,42 +243,62 @@ static bool is_record_of(const struct pool *pool, enum pool_form form, CUmemoryP
            (form == POOL_OF_STREAMS ? pool->handle == handle : pool->ordinal == ordinal);
 }
 
-static struct pool *find(enum pool_form form, CUmemoryPool handle, CUdevice ordinal)
+/* The record, locked. It may come to stand for another pool until it is. */
+static struct pool *find_locked(enum pool_form form, CUmemoryPool handle, CUdevice ordinal)
 {
+    struct pool *pool = __atomic_load_n(&records, __ATOMIC_ACQUIRE);
+    for (; pool != NULL; pool = pool->next) {
+        if (!is_record_of(pool, form, handle, ordinal))
+            continue;
+        lock_pool(pool);
+        if (is_record_of(pool, form, handle, ordinal))
+            return pool;
+        unlock_pool(pool);
+    }
+    return NULL;
+}
+
+/* False: there is no memory for a record. */
+static bool add(enum pool_form form, CUmemoryPool handle, CUdevice ordinal, int device,
+                bool is_host)
+{
+    int cancelling;
+    region_on_child(forget_all); /* first: a child must find the lock free */
+    charge_on_shortage(reclaim);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    pthread_mutex_lock(&list_lock);
     struct pool *pool = __atomic_load_n(&records, __ATOMIC_ACQUIRE);
     while (pool != NULL && !is_record_of(pool, form, handle, ordinal))
         pool = pool->next;
-    return pool;
-}
-
-static struct pool *find_or_add(enum pool_form form, CUmemoryPool handle, CUdevice ordinal,
-                                int device, bool is_host)
-{
-    struct pool *pool = find(form, handle, ordinal);
-    if (pool != NULL)
-        return pool;
-    int cancelling;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-    pthread_mutex_lock(&list_lock);
-    region_on_child(forget_all);
-    charge_on_shortage(reclaim);
-    pool = find(form, handle, ordinal);
     if (pool == NULL && (pool = spare_record()) != NULL) {
         pool->owner.release = release;
         pool->handle = handle;
         pool->ordinal = ordinal;
         pool->device = device;
         pool->is_host = is_host;
-        pool->charged_bytes = pool->used_bytes = pool->elsewhere_bytes = 0;
+        pool->charged_bytes = pool->used_bytes = pool->elsewhere_bytes = pool->begun_bytes = 0;
         pool->granule_bytes = LEAST_GRANULE_BYTES;
+        pool->serial++;
+        pool->epoch++; /* never 0, and never what a pool of before said */
         __atomic_store_n(&pool->form, form, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&list_lock);
     pthread_setcancelstate(cancelling, NULL);
+    return pool != NULL;
+}
+
+static struct pool *add_locked(enum pool_form form, CUmemoryPool handle, CUdevice ordinal,
+                               int device)
+{
+    struct pool *pool = NULL;
+    while (pool == NULL && add(form, handle, ordinal, device, false))
+        pool = find_locked(form, handle, ordinal);
+    if (pool == NULL)
+        lock_pool(pool = &refusing);
     return pool;
 }
 
-void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type)
+void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type, bool is_new)
 {
     if (region_open() != REGION_MAPPED)
         return;
@@ -253,19 +306,27 @@ void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationTyp
     /* managed memory may come to a GPU, wherever it begins */
     bool is_host = !on_device && type == CU_MEM_ALLOCATION_TYPE_PINNED;
     int device = on_device ? devices_find(location.id) : devices_current();
-    find_or_add(POOL_OF_STREAMS, handle, 0, device >= 0 || on_device ? device : 0, is_host);
+    struct pool *stale = is_new ? find_locked(POOL_OF_STREAMS, handle, 0) : NULL;
+    if (stale != NULL) {
+        part_from_handle(stale);
+        unlock_pool(stale);
+    }
+    add(POOL_OF_STREAMS, handle, 0, device >= 0 || on_device ? device : 0, is_host);
 }
 
 static struct pool *charged(struct pool *pool)
 {
-    return pool != NULL && !pool->is_host ? pool : NULL;
+    if (!pool->is_host)
+        return pool;
+    unlock_pool(pool);
+    return NULL;
 }
 
-struct pool *pool_of(CUmemoryPool handle, CUstream stream)
+struct pool *pool_lock(CUmemoryPool handle, CUstream stream)
 {
     if (region_open() == REGION_NONE)
         return NULL;
-    struct pool *pool = find(POOL_OF_STREAMS, handle, 0);
+    struct pool *pool = find_locked(POOL_OF_STREAMS, handle, 0);
     if (pool != NULL)
         return charged(pool);
     /* Not made through us: some GPU's default pool, or one that nobody told us of. */
@@ -275,32 +336,35 @@ struct pool *pool_of(CUmemoryPool handle, CUstream stream)
         real.cuDeviceGetCount(&count);
     for (CUdevice ordinal = 0; ordinal < count; ordinal++)
         if (real.cuDeviceGetDefaultMemPool(&each, ordinal) == CUDA_SUCCESS && each == handle)
-            return find_or_add(POOL_OF_STREAMS, handle, 0, devices_find(ordinal), false);
+            return add_locked(POOL_OF_STREAMS, handle, 0, devices_find(ordinal));
     int device = devices_of_stream(stream);
-    return device == DEVICE_UNKNOWN ? NULL : find_or_add(POOL_OF_STREAMS, handle, 0, device, false);
+    return device == DEVICE_UNKNOWN ? NULL : add_locked(POOL_OF_STREAMS, handle, 0, device);
 }
 
-struct pool *pool_of_stream(CUstream stream)
+struct pool *pool_lock_of_stream(CUstream stream, CUmemoryPool *handle)
 {
     CUdevice ordinal;
-    CUmemoryPool handle = NULL;
+    CUmemoryPool now = NULL;
     if (region_open() == REGION_NONE || !devices_ordinal_of_stream(stream, &ordinal) ||
-        real.cuDeviceGetMemPool == NULL ||
-        real.cuDeviceGetMemPool(&handle, ordinal) != CUDA_SUCCESS)
+        real.cuDeviceGetMemPool == NULL || real.cuDeviceGetMemPool(handle, ordinal) != CUDA_SUCCESS)
         return NULL;
-    struct pool *pool = find(POOL_OF_STREAMS, handle, 0);
-    if (pool == NULL)
-        pool = find_or_add(POOL_OF_STREAMS, handle, 0, devices_find(ordinal), false);
-    return charged(pool);
+    for (;; *handle = now) {
+        struct pool *pool = find_locked(POOL_OF_STREAMS, *handle, 0);
+        if (pool == NULL)
+            pool = add_locked(POOL_OF_STREAMS, *handle, 0, devices_find(ordinal));
+        /* Locked it can neither end nor change; until then it can. */
+        if (real.cuDeviceGetMemPool(&now, ordinal) != CUDA_SUCCESS || now == *handle)
+            return charged(pool);
+        unlock_pool(pool);
+    }
 }
 
-struct pool *pool_of_graphs(CUdevice device)
+struct pool *pool_lock_of_graphs(CUdevice device)
 {
     if (region_open() == REGION_NONE)
         return NULL;
-    struct pool *pool = find(POOL_OF_GRAPHS, NULL, device);
-    return pool != NULL ? pool
-                        : find_or_add(POOL_OF_GRAPHS, NULL, device, devices_find(device), false);
+    struct pool *pool = find_locked(POOL_OF_GRAPHS, NULL, device);
+    return pool != NULL ? pool : add_locked(POOL_OF_GRAPHS, NULL, device, devices_find(device));
 }
 
 /* ---- allocations ---- */
@@ -308,7 +372,7 @@ struct pool *pool_of_graphs(CUdevice device)
 /* Reserves what the pool lacks for `bytes` more. */
 static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charge)
 {
-    uint64_t used = used_bytes(pool);
+    uint64_t used = pool->charged_bytes > 0 ? used_bytes(pool) : 0;
     uint64_t spare = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
     uint64_t wanted = charge_rounded(bytes);
     uint64_t lacking = wanted > spare ? wanted - spare : 0;
@@ -318,21 +382,24 @@ static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charg
     uint64_t steps = rounded(lacking, pool->granule_bytes);
     bool reserved = charge_try(charge, pool->device, VGPU_KIND_ASYNC, steps) ||
                     (steps > lacking && charge_try(charge, pool->device, VGPU_KIND_ASYNC, lacking));
-    if (reserved)
+    if (reserved) {
         pool->charged_bytes += charge->bytes;
+        pool->begun_bytes = charge->bytes;
+    }
     return reserved;
 }
 
 CUresult pool_begin(struct pool *pool, uint64_t bytes)
 {
     struct charge charge;
-    lock_pool(pool);
+    uint64_t serial = pool->serial;
+    pool->begun_bytes = 0;
     bool reserved = reserve_more(pool, bytes, &charge);
     if (!reserved && pool->device >= 0) {
         unlock_pool(pool); /* it is looked through as well */
         charge_reclaim(pool->device);
         lock_pool(pool);
-        reserved = reserve_more(pool, bytes, &charge);
+        reserved = pool->serial == serial && reserve_more(pool, bytes, &charge);
     }
     if (reserved)
         return CUDA_SUCCESS;
@@ -341,43 +408,71 @@ CUresult pool_begin(struct pool *pool, uint64_t bytes)
     return charge_refuse(&charge);
 }
 
-bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
+/* It took more than the bytes: larger steps than those seen so far. */
+static void note_steps(struct pool *pool, uint64_t reserved)
 {
-    uint64_t reserved = reserved_bytes(pool);
-    bool fits = true;
-    if (reserved > pool->charged_bytes) {
-        /* It took more than the bytes: larger steps than those seen so far. */
-        uint64_t more_bytes = reserved - pool->charged_bytes;
-        uint64_t granule = reserved & -reserved;
-        struct charge more;
-        fits = charge_try(&more, pool->device, VGPU_KIND_ASYNC, more_bytes);
-        if (fits)
-            pool->charged_bytes = reserved;
-        if (granule > pool->granule_bytes)
-            pool->granule_bytes = granule < MOST_GRANULE_BYTES ? granule : MOST_GRANULE_BYTES;
-    } else {
-        shrink_charge(pool, reserved);
-    }
-    struct charge charge = {.device = pool->device, .kind = VGPU_KIND_ASYNC, .bytes = bytes};
-    if (fits && address != NULL)
-        pool->used_bytes += charge_rounded(bytes);
-    unlock_pool(pool);
-    if (fits && address != NULL) /* unlocked: what stood there before may be of this pool, too */
-        charge_keep_lasting(&charge, SPACE_ADDRESS, *address, &pool->owner);
-    return fits;
+    uint64_t granule = reserved & -reserved;
+    if (granule > pool->granule_bytes)
+        pool->granule_bytes = granule < MOST_GRANULE_BYTES ? granule : MOST_GRANULE_BYTES;
 }
 
-uint64_t pool_kept_bytes(const struct pool *pool)
+bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
 {
-    return __atomic_load_n(&pool->charged_bytes, __ATOMIC_RELAXED) + pool->elsewhere_bytes;
+    uint64_t reserved;
+    bool told = ask(pool, true, &reserved);
+    struct charge more;
+    if (told && reserved > pool->charged_bytes) {
+        if (!charge_try(&more, pool->device, VGPU_KIND_ASYNC, reserved - pool->charged_bytes))
+            return false;
+        pool->charged_bytes = reserved;
+        note_steps(pool, reserved);
+    } else if (told) {
+        shrink_charge(pool, reserved);
+    } else if (address == NULL) {
+        /* no pool that the driver knows took nothing */
+        shrink_charge(pool, pool->charged_bytes - pool->begun_bytes);
+        if (pool->charged_bytes == 0 && is_live(pool))
+            part_from_handle(pool);
+    }
+    struct charge charge = {.device = pool->device, .kind = VGPU_KIND_ASYNC, .bytes = bytes};
+    if (address != NULL)
+        pool->used_bytes += charge_rounded(bytes);
+    unlock_pool(pool);
+    if (address != NULL) /* unlocked: what stood there before may be of this pool, too */
+        charge_keep_lasting(&charge, SPACE_ADDRESS, *address, &pool->owner);
+    return true;
+}
+
+uint64_t pool_epoch(const struct pool *pool)
+{
+    return pool->epoch;
+}
+
+void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, uint64_t *epoch)
+{
+    uint64_t before_bytes = pool->charged_bytes - pool->begun_bytes;
+    uint64_t reserved = reserved_bytes(pool);
+    if (reserved > pool->charged_bytes)
+        note_steps(pool, reserved);
+    follow_driver(pool); /* limit or not: it is launched */
+    if (pool->charged_bytes < before_bytes + bytes)
+        pool->epoch++; /* some of it was there, and may have been another graph's */
+    *kept_bytes = pool->charged_bytes;
+    *epoch = pool->epoch;
+    unlock_pool(pool);
 }
 
 void pool_refresh(struct pool *pool)
 {
-    lock_pool(pool);
-    if (pool->form == POOL_OF_STREAMS || pool->form == POOL_OF_GRAPHS)
+    if (is_live(pool))
         follow_driver(pool);
     unlock_pool(pool);
+}
+
+void pool_trimmed(struct pool *pool)
+{
+    pool->epoch++;
+    pool_refresh(pool);
 }
 
 void pool_after_wait(void)
@@ -386,26 +481,26 @@ void pool_after_wait(void)
         return;
     __atomic_store_n(&is_slack, 0, __ATOMIC_RELEASE);
     for (struct pool *pool = __atomic_load_n(&records, __ATOMIC_ACQUIRE); pool != NULL;
-         pool = pool->next)
-        if (__atomic_load_n(&pool->form, __ATOMIC_ACQUIRE) == POOL_OF_STREAMS &&
-            pool->charged_bytes > pool->used_bytes)
-            pool_refresh(pool);
+         pool = pool->next) {
+        if (__atomic_load_n(&pool->form, __ATOMIC_ACQUIRE) != POOL_OF_STREAMS ||
+            pool->charged_bytes <= pool->used_bytes)
+            continue;
+        lock_pool(pool);
+        if (pool->form == POOL_OF_STREAMS && used_bytes(pool) > pool->used_bytes)
+            __atomic_store_n(&is_slack, 1, __ATOMIC_RELEASE); /* a free waits for another stream */
+        pool_refresh(pool);
+    }
 }
 
 /* ---- the end of a pool ---- */
 
 struct pool *pool_destroying(CUmemoryPool handle)
 {
-    struct pool *pool = find(POOL_OF_STREAMS, handle, 0);
-    if (pool == NULL)
-        return NULL;
-    lock_pool(pool);
-    if (!pool->is_host && pool->device >= 0) {
+    struct pool *pool = find_locked(POOL_OF_STREAMS, handle, 0);
+    if (pool != NULL && !pool->is_host && pool->device >= 0) {
         trim(pool);
         follow_driver(pool);
     }
-    /* before the driver is called: another pool may get the same handle right after */
-    __atomic_store_n(&pool->form, POOL_DESTROYED, __ATOMIC_RELEASE);
     return pool;
 }
 
@@ -413,10 +508,8 @@ void pool_destroyed(struct pool *pool, bool done)
 {
     if (pool == NULL)
         return;
-    if (done)
-        settle_destroyed(pool);
-    else
-        __atomic_store_n(&pool->form, POOL_OF_STREAMS, __ATOMIC_RELEASE);
+    if (done) /* whoever got the same handle meanwhile waits for the lock, and looks again */
+        part_from_handle(pool);
     unlock_pool(pool);
 }
 
@@ -440,5 +533,7 @@ void pool_took_back(struct pool *pool, uint64_t bytes)
     pool->elsewhere_bytes -= bytes < pool->elsewhere_bytes ? bytes : pool->elsewhere_bytes;
     if (pool->form == POOL_OF_STREAMS)
         follow_driver(pool);
+    else if (pool->form == POOL_DESTROYED)
+        settle_destroyed(pool);
     unlock_pool(pool);
 }
