@@ -95,6 +95,7 @@ class Race:
     board_path: Path
     probe: "subprocess.Popen[str]"
     log: Path
+    pauses: int = 0
     processes: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -130,10 +131,11 @@ class Race:
     def counts(self, seat: int) -> tuple[int, int, int, int, bool]:
         """Returns a seat's steps, grants, refusals, slowest step in ns, and whether it stands."""
         fields = _SEAT.unpack_from(self.board, _HEADER_BYTES + seat * _SEAT.size)
-        return (*fields[:4], bool(fields[4]))
+        return (*fields[:4], fields[4] == self.pauses)
 
     def _order(self, *, pause: bool, stop: bool = False) -> None:
-        _HEADER.pack_into(self.board, 0, pause, stop)
+        self.pauses += pause
+        _HEADER.pack_into(self.board, 0, self.pauses if pause else 0, stop)
 
     def _ask(self, line: str) -> list[int]:
         assert self.probe.stdin
