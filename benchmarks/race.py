@@ -95,6 +95,7 @@ class Race:
     board_path: Path
     probe: "subprocess.Popen[str]"
     log: Path
+    looks: int = 0
     processes: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -127,13 +128,14 @@ class Race:
             if status == 0:
                 del self.processes[seat]
 
-    def counts(self, seat: int) -> tuple[int, int, int, int, bool]:
-        """Returns a seat's steps, grants, refusals, slowest step in ns, and whether it stands."""
+    def counts(self, seat: int) -> tuple[int, int, int, int, int]:
+        """Returns a seat's steps, grants, refusals, slowest step in ns, and at which look it
+        stands (0: at none)."""
         fields = _SEAT.unpack_from(self.board, _HEADER_BYTES + seat * _SEAT.size)
-        return (*fields[:4], bool(fields[4]))
+        return fields[:5]  # type: ignore[return-value]
 
-    def _order(self, *, pause: bool, stop: bool = False) -> None:
-        _HEADER.pack_into(self.board, 0, pause, stop, _SEATS)
+    def _order(self, *, look: int = 0, stop: bool = False) -> None:
+        _HEADER.pack_into(self.board, 0, look, stop, _SEATS)
 
     def _ask(self, line: str) -> list[int]:
         assert self.probe.stdin
@@ -151,26 +153,31 @@ class Race:
         Raises:
             VgpuError: somebody does not come to a stand, or has failed.
         """
-        self._order(pause=True)
+        self.looks += 1  # who still stands at the last one has not heard of this
+        self._order(look=self.looks)
         give_up_at = time.monotonic() + STAND_STILL_SECONDS
-        while not all(self.counts(seat)[4] for seat in self.processes):
+        while moving := [seat for seat in self.processes if self.counts(seat)[4] != self.looks]:
             self.check()
             if time.monotonic() > give_up_at:
-                moving = [seat for seat in self.processes if not self.counts(seat)[4]]
                 raise VgpuError(f"clients {moving} hang for more than {STAND_STILL_SECONDS:g} s")
             time.sleep(0.002)
         self._ask("look")
         ledger_bytes = read_usage(self.directory).devices[0].used_bytes
         device_bytes = self.machine.books()[0].memory_used_bytes
         exact, beyond = self._ask(str(max(0, self.limit_bytes - ledger_bytes)))
-        self._order(pause=False)
+        self._order()
         return Look(ledger_bytes, device_bytes, exact != 0, beyond == 0)
 
     def stop(self) -> None:
-        """Lets every client end by itself."""
-        self._order(pause=False, stop=True)
+        """Lets every client end by itself.
+
+        Raises:
+            VgpuError: one ends with an error.
+        """
+        self._order(stop=True)
         for process in self.processes.values():
             process.wait(STAND_STILL_SECONDS)
+        self.check()
 
 
 @contextmanager
@@ -199,7 +206,7 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
             board = mmap.mmap(file.fileno(), 0)
         race = Race(machine, folder / "slice", limit_bytes, client, board, board_path,
                     probe=None, log=log)  # type: ignore[arg-type]  # fmt: skip
-        race._order(pause=False)
+        race._order()
         with log.open("ab") as errors:
             race.probe = subprocess.Popen(
                 [sys.executable, "-c", _PROBE], env=race.environment(), text=True,

@@ -59,8 +59,10 @@ static void stand_still(struct race *race)
 {
     race_give_all(race);
     race_trim(race);
-    atomic_store(&seat->stands, 1);
-    while (atomic_load(&board->pause) && !atomic_load(&board->stop))
+    /* a number, so that who comes late out of one pause is not taken to stand in the next */
+    uint32_t pause = atomic_load(&board->pause);
+    atomic_store(&seat->stands, pause);
+    while (pause != 0 && atomic_load(&board->pause) == pause && !atomic_load(&board->stop))
         usleep(STANDING_STILL_US);
     atomic_store(&seat->stands, 0);
 }
