@@ -135,7 +135,9 @@ class Race:
         return fields[:5]  # type: ignore[return-value]
 
     def _order(self, *, look: int = 0, stop: bool = False) -> None:
-        _HEADER.pack_into(self.board, 0, look, stop, _SEATS)
+        # whole words: pack_into writes zeros first, which the clients would see
+        self.board[4:8] = int(stop).to_bytes(4, "little")
+        self.board[:4] = look.to_bytes(4, "little")
 
     def _ask(self, line: str) -> list[int]:
         assert self.probe.stdin
@@ -200,13 +202,13 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
         )  # fmt: skip
         create(folder / "slice", ContainerLimits("race", Family.VGPU, (limit,)))
         board_path = folder / "board"
-        board_path.write_bytes(bytes(_HEADER_BYTES + _SEATS * _SEAT.size))
+        header = _HEADER.pack(0, 0, _SEATS).ljust(_HEADER_BYTES, b"\0")
+        board_path.write_bytes(header + bytes(_SEATS * _SEAT.size))
         log = folder / "log"
         with board_path.open("r+b") as file:
             board = mmap.mmap(file.fileno(), 0)
         race = Race(machine, folder / "slice", limit_bytes, client, board, board_path,
                     probe=None, log=log)  # type: ignore[arg-type]  # fmt: skip
-        race._order()
         with log.open("ab") as errors:
             race.probe = subprocess.Popen(
                 [sys.executable, "-c", _PROBE], env=race.environment(), text=True,
