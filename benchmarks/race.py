@@ -31,7 +31,6 @@ STEP_BYTES = 512
 CONTEXT_BYTES = 2 * MIB
 STAND_STILL_SECONDS = 30.0
 _PROFILE = "h100-80g"
-_HEADER = struct.Struct("=II")
 _HEADER_BYTES = 128
 _SEAT = struct.Struct("=QQQQII64s24x")
 _SEATS = 128
@@ -135,7 +134,9 @@ class Race:
 
     def _order(self, *, pause: bool, stop: bool = False) -> None:
         self.pauses += pause
-        _HEADER.pack_into(self.board, 0, self.pauses if pause else 0, stop)
+        # whole words: pack_into writes zeros first, which the clients would see
+        self.board[4:8] = int(stop).to_bytes(4, "little")
+        self.board[:4] = (self.pauses if pause else 0).to_bytes(4, "little")
 
     def _ask(self, line: str) -> list[int]:
         assert self.probe.stdin
