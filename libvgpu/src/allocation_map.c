@@ -12,6 +12,7 @@ struct shard {
     struct allocation *entries; /* capacity of them, address 0 is free */
     uint64_t capacity;
     uint64_t count;
+    uint64_t moves; /* how often entries may have changed their places */
 } __attribute__((aligned(64)));
 
 static struct shard shards[SHARD_COUNT]; /* all zero is an unlocked, empty shard */
@@ -59,6 +60,7 @@ static bool grow(struct shard *shard)
     if (shard->entries != NULL)
         munmap(shard->entries, shard->capacity * sizeof(struct allocation));
     shard->entries = larger.entries;
+    shard->moves++;
     shard->capacity = larger.capacity;
     return true;
 }
@@ -80,6 +82,7 @@ static void remove_at(struct shard *shard, uint64_t at)
     }
     memset(&shard->entries[at], 0, sizeof shard->entries[at]);
     shard->count--;
+    shard->moves++;
 }
 
 bool allocation_map_insert(const struct allocation *allocation, struct allocation *displaced)
@@ -138,12 +141,15 @@ bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *wa
     for (; walk->shard < SHARD_COUNT; walk->shard++, walk->place = 0) {
         struct shard *shard = &shards[walk->shard];
         pthread_mutex_lock(&shard->lock);
+        if (walk->moves != shard->moves) /* another thread moved some to places already seen */
+            walk->place = 0;
         for (; walk->place < shard->capacity; walk->place++) {
             const struct allocation *entry = &shard->entries[walk->place];
             if (entry->address == 0 || entry->context != context)
                 continue;
             *taken = *entry;
             remove_at(shard, walk->place); /* another may have moved here: look again */
+            walk->moves = shard->moves;
             pthread_mutex_unlock(&shard->lock);
             return true;
         }

@@ -47,6 +47,7 @@ bool allocation_map_find(enum allocation_space space, uint64_t address, struct a
 struct allocation_walk {
     uint32_t shard;
     uint64_t place;
+    uint64_t moves; /* of the shard, when it was left */
 };
 
 /* Takes the next entry of that context out; false when none is left. */

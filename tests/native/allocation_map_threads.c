@@ -11,6 +11,7 @@
 
 #define THREADS 8
 #define HANDLES 600 /* many enough that tables grow and runs wrap around */
+#define CROWD 2800  /* as many as the first tables hold, so that runs are long */
 #define CONTEXTS 3
 #define SPACES (SPACE_HANDLE + 1)
 
@@ -123,6 +124,35 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* Handles that the map scatters, as it does not those that follow each other. */
+static uint64_t scattered(uint64_t i)
+{
+    return (i * i * i + i) * 256;
+}
+
+/* While a context ends, others free what they have: entries move to places already seen. */
+static void check_context_ends_beside_others(void)
+{
+    for (uint64_t before = 1; before < CROWD / 2; before += CROWD / 64) {
+        struct allocation entry = {.bytes = 1}, found;
+        struct allocation_walk walk = {0};
+        uint64_t ended = 0;
+        for (uint64_t i = 1; i <= CROWD; i++) { /* every other one is of the context */
+            entry.address = scattered(i);
+            entry.context = 1 + i % 2;
+            CHECK(allocation_map_insert(&entry, &found), "insert");
+        }
+        while (ended < before && allocation_map_take_of_context(1, &walk, &found))
+            ended++;
+        for (uint64_t i = 1; i <= CROWD; i += 2)
+            CHECK(allocation_map_take(SPACE_ADDRESS, scattered(i), &found), "the others' entries");
+        while (allocation_map_take_of_context(1, &walk, &found))
+            ended++;
+        CHECK(ended == CROWD / 2, "%llu of %d entries came out", (unsigned long long)ended,
+              CROWD / 2);
+    }
+}
+
 static void check_child_starts_empty(void)
 {
     struct allocation made = {.address = 256, .bytes = 1};
@@ -153,6 +183,7 @@ int main(int argc, char **argv)
         workers[i].rounds = atol(argv[1]);
     }
     work(&workers[0]); /* alone first */
+    check_context_ends_beside_others();
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0, "thread");
     for (int i = 0; i < THREADS; i++)
