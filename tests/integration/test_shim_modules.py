@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support.simulated_driver import library_of
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_measured(
 ) -> None:
     monkeypatch.setenv("CUDA_MODULE_LOADING", mode)
     if nvml == "no nvml":
-        (tmp_path / "libcuda.so.1").symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
+        (tmp_path / "libcuda.so.1").symlink_to(library_of(part.machine, "libcuda.so.1"))
         environment = part.environment() | {"LD_LIBRARY_PATH": str(tmp_path)}
         monkeypatch.setattr(part, "environment", lambda *, shim=True: environment)
 

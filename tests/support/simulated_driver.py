@@ -9,8 +9,7 @@ the exercises and the tests of the shim that make their own machines ask here::
 import os
 from pathlib import Path
 
-import pytest
-
+from libvgpu.errors import UsageError
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER, format_driver_version
 
@@ -21,11 +20,11 @@ def driver_version() -> int:
     """Returns the version of the driver API, 12040 for CUDA 12.4.
 
     Raises:
-        pytest.UsageError: such a driver is not simulated.
+        UsageError: such a driver is not simulated.
     """
     wanted = os.environ.get(CUDA) or format_driver_version(NEWEST_DRIVER)
     if wanted not in DRIVER_VERSIONS:
-        raise pytest.UsageError(f"{CUDA}={wanted} is none of {', '.join(DRIVER_VERSIONS)}")
+        raise UsageError(f"{CUDA}={wanted} is none of {', '.join(DRIVER_VERSIONS)}")
     return DRIVER_VERSIONS[wanted]
 
 
@@ -33,10 +32,3 @@ def library_of(machine: Machine, name: str) -> Path:
     """Returns the library that programs on the machine find under this name."""
     folders = machine.environment({})["LD_LIBRARY_PATH"].split(os.pathsep)
     return next(path for path in (Path(folder, name) for folder in folders) if path.exists())
-
-
-def needs_driver(since: int) -> pytest.MarkDecorator:
-    """Skips a test of what came with a later driver than the machines have."""
-    return pytest.mark.skipif(
-        driver_version() < since, reason=f"came with CUDA {format_driver_version(since)}"
-    )
