@@ -14,7 +14,7 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
 from support import ROOT
-from support.exercise_runner import exercised, families, run_family
+from support.exercise_runner import exercised, run_all
 from support.simulated_driver import CUDA
 
 IS_LONG = os.environ.get("VGPU_LONG") == "1"
@@ -45,10 +45,7 @@ WITHOUT_BINDINGS = (
 @pytest.mark.parametrize("cuda", LONG if IS_LONG else SHORT)
 def test_every_hooked_function_of_an_older_driver_does_what_its_row_promises(cuda: str) -> None:
     version = DRIVER_VERSIONS[cuda]
-    results = {
-        f"{family}: {name}": result
-        for family in families() for name, result in run_family(family, version).items()
-    }  # fmt: skip
+    results = run_all(version)
 
     failures = [f"{name}:\n{each['failure']}" for name, each in results.items() if each["failure"]]
     assert not failures, "\n".join(failures)
@@ -56,10 +53,10 @@ def test_every_hooked_function_of_an_older_driver_does_what_its_row_promises(cud
     print(f"{len(ran)} of {len(results)} exercises ran on CUDA {cuda}")
     assert len(ran) >= LEAST_EXERCISES[cuda]
     wanted = {row.symbol for row in read_hook_table() if row.is_hooked and row.since <= version}
-    assert exercised(version) == wanted
+    assert exercised(results) == wanted
 
 
-def tests_of_the_shim(version: int) -> list[str]:
+def shim_tests(version: int) -> list[str]:
     if version < FIRST_OF_BINDINGS:
         return [*WITHOUT_BINDINGS]
     found = ROOT.glob("tests/integration/test_shim_*.py"), ROOT.glob("tests/native/test_shim_*.py")
@@ -73,10 +70,10 @@ def tests_of_the_shim(version: int) -> list[str]:
 @pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 @pytest.mark.timeout(TESTS_SECONDS + 10)
 @pytest.mark.parametrize("cuda", LONG)
-def test_the_tests_of_the_shim_pass_on_an_older_driver(cuda: str) -> None:
+def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "not timing",
-         *tests_of_the_shim(DRIVER_VERSIONS[cuda])],
+         *shim_tests(DRIVER_VERSIONS[cuda])],
         cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
         env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"}, check=False,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from support.slices import CLIENT_SECONDS, make_slice
 FOLDER = ROOT / "tests/exercises"
 CONTEXT_BYTES = 96 << 20
 SLICE_BYTES = 1 << 30
+FILES_AT_ONCE = 2
 
 #: What one exercise came to: the symbols it named, those it called, why it failed or "", and
 #: those that came after the driver, for which it did not run.
@@ -73,13 +75,20 @@ def _run_family(family: str, version: int) -> dict[str, Result]:
     return results
 
 
-def exercised(version: int | None = None) -> set[str]:
-    """Returns the symbols that an exercise names and really calls, on that driver."""
-    return {
-        symbol
-        for family in families() for result in run_family(family, version).values()
-        for symbol in set(result["named"]) & set(result["called"])
-    }  # fmt: skip
+def run_all(version: int | None = None) -> dict[str, Result]:
+    """Runs all exercises, two files at a time; results by ``family: name``."""
+    with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+        done = threads.map(lambda family: (family, run_family(family, version)), families())
+        return {
+            f"{family}: {name}": result
+            for family, results in done for name, result in results.items()
+        }  # fmt: skip
+
+
+def exercised(results: dict[str, Result]) -> set[str]:
+    """Returns the symbols that an exercise names and really calls."""
+    named_and_called = (set(each["named"]) & set(each["called"]) for each in results.values())
+    return set().union(*named_and_called)
 
 
 def run_elsewhere(
