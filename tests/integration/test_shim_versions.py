@@ -42,6 +42,7 @@ WITHOUT_BINDINGS = (
 )
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("cuda", LONG if IS_LONG else SHORT)
 def test_every_hooked_function_of_an_older_driver_does_what_its_row_promises(cuda: str) -> None:
     version = DRIVER_VERSIONS[cuda]
