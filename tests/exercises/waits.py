@@ -9,6 +9,7 @@ from support.exercise import Driver, exercise
 from support.exercise_kernel import Spin
 
 SLICE = {"core_percent": 50}
+MEASURES = True
 KERNEL_NS = 20_000
 WARM_UP_LAUNCHES = 20
 TRIES = 20

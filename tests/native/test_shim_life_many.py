@@ -15,6 +15,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
+from support.simulated_driver import driver_version
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -55,8 +56,9 @@ def test_thousands_one_after_another_each_get_the_whole_limit(
 def test_hundreds_at_once_that_fit_exactly_are_all_granted(
     slice_of: SliceOf, program: Path, tmp_path: Path
 ) -> None:
-    machine = Machine.create([replace(PROFILES["h100-80g"], context_bytes=MIB)], tmp_path / "gpu")
-    part = slice_of(machine, memory_bytes=AT_ONCE * 2 * MIB)  # a context and a piece each
+    profile = replace(PROFILES["h100-80g"], context_bytes=MIB)
+    machine = Machine.create([profile], tmp_path / "machine", driver_version())
+    part = slice_of(machine, memory_bytes=AT_ONCE * 2 * MIB)
 
     counts, stderr = run(program, part.environment(), 2 * AT_ONCE, AT_ONCE, MIB)
 
