@@ -30,11 +30,11 @@ OUT_OF_MEMORY = 2
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@dataclass(frozen=True)
 #: As `cuDriverGetVersion` says it.
 NEWEST_SIMULATED = 13000
 
 
+@dataclass(frozen=True)
 class Exercise:
     """One exercise: the symbols it is about, and the function that tries them."""
 
