@@ -19,6 +19,7 @@ enum allocation_space {
     SPACE_MODULE,   /* CUmodule, CUlibrary */
     SPACE_EXTERNAL, /* CUexternalMemory */
     SPACE_LIBRARY,  /* pairs of library and context (library_book.c) */
+    SPACE_LATE,     /* CUevent behind a free in a stream's order (late_free.c) */
     SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the books are in vmm.c */
 };
 

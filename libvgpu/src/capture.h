@@ -17,6 +17,10 @@ bool capture_is_mine(void);
 /* True when work put on `stream` would be captured, or when that cannot be told. */
 bool capture_is_active(CUstream stream);
 
+/* The same for who takes memory in the stream's order, which is charged when it is not captured. An
+ * answer other than CUDA_SUCCESS is the driver's, and for the caller: nothing is known then. */
+CUresult capture_ask(CUstream stream, bool *is_captured);
+
 /* Around our own driver calls: other threads' captures are neither ended nor spoilt by them. */
 struct capture_pause {
     CUstreamCaptureMode mode;

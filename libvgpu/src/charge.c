@@ -121,15 +121,19 @@ static CUresult reserve_found(struct charge *charge, int device, uint16_t kind, 
 
 CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes)
 {
-    bool counts = region_open() != REGION_NONE;
-    return reserve_found(charge, counts ? devices_current() : DEVICE_UNKNOWN, kind, bytes);
+    return charge_reserve_stream(charge, NULL, kind, bytes);
 }
 
 CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint16_t kind,
                                uint64_t bytes)
 {
-    bool counts = region_open() != REGION_NONE;
-    return reserve_found(charge, counts ? devices_of_stream(stream) : DEVICE_UNKNOWN, kind, bytes);
+    int device = DEVICE_UNKNOWN;
+    if (region_open() != REGION_NONE) {
+        CUresult result = devices_ask_stream(stream, &device);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return reserve_found(charge, device, kind, bytes);
 }
 
 CUresult charge_move(struct charge *charge, CUdeviceptr address)

@@ -27,9 +27,10 @@ static inline uint64_t charge_rounded(uint64_t bytes)
 }
 
 /* Reserves `bytes` on `device`. CUDA_SUCCESS (also without a slice), or what the hook returns to
- * its caller: CUDA_ERROR_OUT_OF_MEMORY, counted and said on stderr. Before it refuses, what this
- * process keeps without using it is given back (charge_on_shortage) and the question asked again.
- * _current takes the current context's device, _stream that of the stream. */
+ * its caller: CUDA_ERROR_OUT_OF_MEMORY, counted and said on stderr (or what the driver answered
+ * when it was asked for the device). Before it refuses, what this process keeps without using it is
+ * given back (charge_on_shortage) and the question asked again. _current takes the current
+ * context's device, _stream that of the stream. */
 CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes);
 CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes);
 CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint16_t kind,

@@ -53,15 +53,27 @@ int devices_find_nvml(nvmlDevice_t device)
     return region_find_device(uuid);
 }
 
-static bool current_ordinal(CUdevice *ordinal)
+static CUresult ask_current_ordinal(CUdevice *ordinal)
 {
-    return real.cuCtxGetDevice != NULL && real.cuCtxGetDevice(ordinal) == CUDA_SUCCESS;
+    return real.cuCtxGetDevice != NULL ? real.cuCtxGetDevice(ordinal) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* Whether with that answer nothing can be taken either. */
+static bool is_nothing_possible(CUresult result)
+{
+    return result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_DEINITIALIZED ||
+           result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 int devices_current(void)
 {
     CUdevice ordinal;
-    return current_ordinal(&ordinal) ? devices_find(ordinal) : DEVICE_UNKNOWN;
+    return ask_current_ordinal(&ordinal) == CUDA_SUCCESS ? devices_find(ordinal) : DEVICE_UNKNOWN;
+}
+
+CUresult devices_ask_current(int *device)
+{
+    return devices_ask_stream(NULL, device);
 }
 
 /* Streams that are names for the current context's own, and so are what they stand for in a thread.
@@ -88,18 +100,45 @@ CUcontext devices_context_of(CUstream stream)
     return context;
 }
 
-bool devices_ordinal_of_stream(CUstream stream, CUdevice *ordinal)
+static CUresult ask_stream_ordinal(CUstream stream, CUdevice *ordinal)
 {
     if (is_name(stream))
-        return current_ordinal(ordinal);
-    CUcontext context = devices_context_of(stream);
-    if (context == current_context() || real.cuCtxPushCurrent_v2 == NULL)
-        return current_ordinal(ordinal);
-    if (real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-        return false;
-    bool known = current_ordinal(ordinal);
+        return ask_current_ordinal(ordinal);
+    CUcontext context = NULL;
+    CUresult result = CUDA_SUCCESS;
+    if (real.cuStreamGetCtx != NULL)
+        result = real.cuStreamGetCtx(stream, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (context == NULL || context == current_context() || real.cuCtxPushCurrent_v2 == NULL)
+        return ask_current_ordinal(ordinal);
+    result = real.cuCtxPushCurrent_v2(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = ask_current_ordinal(ordinal);
     real.cuCtxPopCurrent_v2(&context);
-    return known;
+    return result;
+}
+
+bool devices_ordinal_of_stream(CUstream stream, CUdevice *ordinal)
+{
+    return ask_stream_ordinal(stream, ordinal) == CUDA_SUCCESS;
+}
+
+CUresult devices_ask_stream_ordinal(CUstream stream, CUdevice *ordinal, bool *is_known)
+{
+    CUresult result = ask_stream_ordinal(stream, ordinal);
+    *is_known = result == CUDA_SUCCESS;
+    return is_nothing_possible(result) ? CUDA_SUCCESS : result;
+}
+
+CUresult devices_ask_stream(CUstream stream, int *device)
+{
+    CUdevice ordinal;
+    bool is_known;
+    CUresult result = devices_ask_stream_ordinal(stream, &ordinal, &is_known);
+    *device = is_known ? devices_find(ordinal) : DEVICE_UNKNOWN;
+    return result;
 }
 
 int devices_of_stream(CUstream stream)

@@ -21,6 +21,13 @@ int devices_find_nvml(nvmlDevice_t device);
 /* The device of the calling thread's current context, DEVICE_UNKNOWN without one. */
 int devices_current(void);
 
+/* The same for who takes memory on it, now or on a stream (below). An answer that is not
+ * CUDA_SUCCESS is the driver's, to a question that it should have been able to answer: the hook
+ * hands it to its caller, since memory that is taken after it would be charged to nobody. */
+CUresult devices_ask_current(int *device);
+CUresult devices_ask_stream(CUstream stream, int *device);
+CUresult devices_ask_stream_ordinal(CUstream stream, CUdevice *ordinal, bool *is_known);
+
 /* The context of a stream; for those that are names for the current context's own, the current one.
  * NULL when there is none. */
 CUcontext devices_context_of(CUstream stream);

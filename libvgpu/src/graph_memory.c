@@ -49,54 +49,62 @@ static int add(struct graph_need *need, CUdevice ordinal, uint64_t bytes)
     return at;
 }
 
-static void add_graph(struct graph_need *need, CUgraph graph, int depth);
+static CUresult add_graph(struct graph_need *need, CUgraph graph, int depth);
 
-static void add_node(struct graph_need *need, CUgraphNode node, int depth)
+static CUresult add_node(struct graph_need *need, CUgraphNode node, int depth)
 {
     CUgraphNodeType type;
     CUgraph child;
     CUDA_MEM_ALLOC_NODE_PARAMS params;
-    if (real.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
-        return;
-    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && real.cuGraphMemAllocNodeGetParams != NULL &&
-        real.cuGraphMemAllocNodeGetParams(node, &params) == CUDA_SUCCESS)
-        add(need, params.poolProps.location.id, params.bytesize);
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < MOST_DEPTH &&
-        real.cuGraphChildGraphNodeGetGraph != NULL &&
-        real.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
-        add_graph(need, child, depth + 1);
+    CUresult result = real.cuGraphNodeGetType(node, &type);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && real.cuGraphMemAllocNodeGetParams != NULL) {
+        result = real.cuGraphMemAllocNodeGetParams(node, &params);
+        if (result == CUDA_SUCCESS)
+            add(need, params.poolProps.location.id, params.bytesize);
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < MOST_DEPTH &&
+               real.cuGraphChildGraphNodeGetGraph != NULL) {
+        result = real.cuGraphChildGraphNodeGetGraph(node, &child);
+        if (result == CUDA_SUCCESS)
+            result = add_graph(need, child, depth + 1);
+    }
+    return result;
 }
 
 /* The bodies of conditional nodes may hold no allocations (CUDA programming guide, graphs). */
-static void add_graph(struct graph_need *need, CUgraph graph, int depth)
+static CUresult add_graph(struct graph_need *need, CUgraph graph, int depth)
 {
     size_t count = 0;
-    if (real.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
-        return;
+    CUresult result = real.cuGraphGetNodes(graph, NULL, &count);
+    if (result != CUDA_SUCCESS || count == 0)
+        return result;
     size_t bytes = count * sizeof(CUgraphNode);
     CUgraphNode few[NODES_AT_ONCE];
     CUgraphNode *nodes = few;
     if (count > NODES_AT_ONCE)
         nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (nodes == MAP_FAILED)
-        return;
-    if (real.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
-        for (size_t i = 0; i < count; i++)
-            add_node(need, nodes[i], depth);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = real.cuGraphGetNodes(graph, nodes, &count);
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = add_node(need, nodes[i], depth);
     if (nodes != few)
         munmap(nodes, bytes);
+    return result;
 }
 
-void graph_need_of(CUgraph graph, struct graph_need *need)
+CUresult graph_need_of(CUgraph graph, struct graph_need *need)
 {
     need->count = 0;
     need->stream = 0;
     if (region_open() == REGION_NONE || real.cuGraphGetNodes == NULL ||
         real.cuGraphNodeGetType == NULL)
-        return;
+        return CUDA_SUCCESS;
     struct capture_pause pause = capture_pause();
-    add_graph(need, graph, 0);
+    CUresult result = add_graph(need, graph, 0);
     capture_resume(pause);
+    return result;
 }
 
 /* ---- the table ---- */

@@ -33,8 +33,8 @@ struct graph_need {
     } each[GRAPH_MOST_DEVICES];
 };
 
-/* Adds up the allocation nodes of a graph. */
-void graph_need_of(CUgraph graph, struct graph_need *need);
+/* Adds up the allocation nodes of a graph; what the driver answers where it does not tell them. */
+CUresult graph_need_of(CUgraph graph, struct graph_need *need);
 
 /* Remembers, and forgets, what an executable graph needs. */
 void graph_memory_keep(CUgraphExec exec, const struct graph_need *need);

@@ -11,6 +11,7 @@
 #include "array_size.h"
 #include "capture.h"
 #include "charge.h"
+#include "devices.h"
 #include "hook.h"
 #include "region.h"
 #include "sparse_array.h"
@@ -65,12 +66,16 @@ static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *fo
                         unsigned int levels)
 {
     CUdevice device;
+    bool is_known;
     *charge = (struct charge){.device = CHARGE_NONE};
     if (form == NULL || form->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) ||
-        region_open() == REGION_NONE || real.cuCtxGetDevice == NULL ||
-        real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        region_open() == REGION_NONE)
         return CUDA_SUCCESS;
-    return charge_reserve_current(charge, VGPU_KIND_ARRAY, bytes_of(form, levels, device));
+    CUresult result = devices_ask_stream_ordinal(NULL, &device, &is_known);
+    if (result != CUDA_SUCCESS || !is_known)
+        return result;
+    return charge_reserve(charge, devices_find(device), VGPU_KIND_ARRAY,
+                          bytes_of(form, levels, device));
 }
 
 #define MAKE(form, levels, call, handle) \

@@ -27,6 +27,21 @@ bool capture_is_active(CUstream stream)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+CUresult capture_ask(CUstream stream, bool *is_captured)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = CUDA_SUCCESS;
+    *is_captured = false;
+    if (!capture_is_any())
+        return result;
+    if (real.cuStreamIsCapturing != NULL)
+        result = real.cuStreamIsCapturing(stream, &status);
+    *is_captured = real.cuStreamIsCapturing == NULL || result != CUDA_SUCCESS ||
+                   status != CU_STREAM_CAPTURE_STATUS_NONE;
+    /* the driver takes nothing there, and the call itself is to say so and spoil the capture */
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ? CUDA_SUCCESS : result;
+}
+
 struct capture_pause capture_pause(void)
 {
     struct capture_pause pause = {CU_STREAM_CAPTURE_MODE_RELAXED, false};

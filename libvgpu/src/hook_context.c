@@ -8,6 +8,7 @@
 
 #include "allocation_map.h"
 #include "hook.h"
+#include "late_free.h"
 #include "opening.h"
 #include "region.h"
 #include "throttle.h"
@@ -105,12 +106,19 @@ CUcontext primary_of(int index)
     return NULL;
 }
 
+/* Before the driver ends our events in a context. */
+static void forget_events(CUcontext context)
+{
+    throttle_forget_context(context);
+    late_free_forget_context(context);
+}
+
 #define END_PRIMARY(symbol, drops_all) \
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
         NEED(symbol); \
-        if (is_accounted(device)) /* our events end with it */ \
-            throttle_forget_context(__atomic_load_n(&primary_context[device], __ATOMIC_RELAXED)); \
+        if (is_accounted(device)) \
+            forget_events(__atomic_load_n(&primary_context[device], __ATOMIC_RELAXED)); \
         contexts_lock(); \
         CUresult result = real.symbol(device); \
         if (result == CUDA_SUCCESS && (drops_all) && is_accounted(device)) \
@@ -193,7 +201,7 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
     VGPU_EXPORT CUresult symbol(CUcontext context) \
     { \
         NEED(symbol); \
-        throttle_forget_context(context); /* before the driver ends our events in it */ \
+        forget_events(context); \
         contexts_lock(); \
         CUresult result = real.symbol(context); \
         if (result == CUDA_SUCCESS) \
@@ -218,7 +226,7 @@ static bool has_ended(CUcontext context)
 VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
 {
     NEED(cuCtxDetach);
-    throttle_forget_context(context);
+    forget_events(context);
     contexts_lock();
     CUresult result = real.cuCtxDetach(context);
     if (result == CUDA_SUCCESS && has_ended(context))

@@ -80,19 +80,31 @@ static struct charge_owner *external_made(const struct charge *charge, struct ch
     return external != NULL ? &external->owner : NULL;
 }
 
-/* One user more for what a new buffer or mipmap is made of; NULL: it is not charged. */
-static struct charge_owner *hold(CUexternalMemory memory, struct charge *charge)
+/* One user more for what a new buffer or mipmap is made of; false: it is not charged. */
+static bool hold(CUexternalMemory memory, struct allocation *import)
 {
-    struct allocation found;
-    if (!allocation_map_find(SPACE_EXTERNAL, (uint64_t)(uintptr_t)memory, &found) ||
-        found.owner == NULL)
-        return NULL;
-    struct external *external = found.owner;
+    if (!allocation_map_find(SPACE_EXTERNAL, (uint64_t)(uintptr_t)memory, import) ||
+        import->owner == NULL)
+        return false;
+    struct external *external = import->owner;
     pthread_mutex_lock(&records_lock);
     external->users++;
-    *charge = external->charge;
     pthread_mutex_unlock(&records_lock);
-    return found.owner;
+    return true;
+}
+
+/* A part belongs to the context of its import, whichever is current. */
+static CUresult keep_part(struct allocation *import, CUresult result, enum allocation_space space,
+                          uint64_t handle)
+{
+    struct charge_owner *owner = import->owner;
+    import->address = handle;
+    import->space = space;
+    if (result == CUDA_SUCCESS)
+        charge_taken(import, false);
+    else
+        owner->release(owner, NULL);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
@@ -109,10 +121,12 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
     if (wanted.type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD &&
         shared_key_of_descriptor(key, wanted.handle.fd))
         shared = shared_join(key, &charge);
-    if (shared == NULL && charge_reserve_current(&charge, VGPU_KIND_OTHER,
-                                                 charge_rounded(wanted.size)) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real.cuImportExternalMemory(&made, &wanted);
+    CUresult result = CUDA_SUCCESS;
+    if (shared == NULL)
+        result = charge_reserve_current(&charge, VGPU_KIND_OTHER, charge_rounded(wanted.size));
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuImportExternalMemory(&made, &wanted);
     if (result != CUDA_SUCCESS) {
         if (shared != NULL)
             shared->release(shared, NULL);
@@ -136,14 +150,13 @@ VGPU_EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 /* Makes a part of an import by `call`: what it makes keeps the whole. */
 #define MAKE_PART(memory, space, made, call) \
     do { \
-        struct charge charge_; \
-        struct charge_owner *owner_ = hold(memory, &charge_); \
+        struct allocation import_; \
+        bool held_ = hold(memory, &import_); \
         CUresult result_ = (call); \
-        if (owner_ != NULL && result_ == CUDA_SUCCESS) \
-            charge_keep_owned(&charge_, space, (uint64_t)*(made), owner_); \
-        else if (owner_ != NULL) \
-            owner_->release(owner_, NULL); \
-        return result_; \
+        if (!held_) \
+            return result_; \
+        return keep_part(&import_, result_, space, \
+                         result_ == CUDA_SUCCESS ? (uint64_t)*(made) : 0); \
     } while (0)
 
 VGPU_EXPORT CUresult

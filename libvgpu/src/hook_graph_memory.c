@@ -9,9 +9,10 @@
 #define INSTANTIATE(exec, graph, takes_memory, call) \
     do { \
         struct graph_need need_; \
-        graph_need_of(graph, &need_); \
+        CUresult result_ = graph_need_of(graph, &need_); \
         bool takes_ = (takes_memory) && need_.count > 0; \
-        CUresult result_ = takes_ ? graph_memory_begin(&need_) : CUDA_SUCCESS; \
+        if (result_ == CUDA_SUCCESS && takes_) \
+            result_ = graph_memory_begin(&need_); \
         if (result_ != CUDA_SUCCESS) \
             return result_; \
         result_ = (call); \
@@ -76,8 +77,13 @@ VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
     NEED(cuGraphExecDestroy);
     /* before the driver: the next graph may get the same handle at once. One that is in use is
      * destroyed all the same, when it is done. */
+    struct graph_need need;
+    graph_memory_find(exec, &need);
     graph_memory_forget(exec);
-    return real.cuGraphExecDestroy(exec);
+    CUresult result = real.cuGraphExecDestroy(exec);
+    if (result != CUDA_SUCCESS)
+        graph_memory_keep(exec, &need);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)

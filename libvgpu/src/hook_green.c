@@ -10,6 +10,7 @@
 #include "devices.h"
 #include "hook.h"
 #include "hook_context.h"
+#include "late_free.h"
 #include "opening.h"
 #include "region.h"
 #include "throttle.h"
@@ -106,6 +107,7 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);
     throttle_forget_context(inner);
+    late_free_forget_context(inner);
     contexts_lock();
     CUresult result = real.cuGreenCtxDestroy(green);
     if (result == CUDA_SUCCESS) {

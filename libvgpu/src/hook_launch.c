@@ -11,6 +11,7 @@
 #include "export.h"
 #include "gate.h"
 #include "graph_memory.h"
+#include "late_free.h"
 #include "lease.h"
 #include "pool.h"
 #include "real.h"
@@ -173,6 +174,7 @@ LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
         throttle_before_wait(); \
         CUresult result = call; \
         pool_after_wait(); \
+        late_free_look(); \
         return result; \
     } while (0)
 

@@ -52,13 +52,18 @@ static size_t ask_pitch(size_t width_bytes, unsigned int element_bytes)
 static CUresult reserve_rows(struct charge *charge, size_t width_bytes, size_t height,
                              unsigned int element_bytes)
 {
-    int device = region_open() == REGION_NONE ? DEVICE_UNKNOWN : devices_current();
+    int device = DEVICE_UNKNOWN;
+    CUresult result = CUDA_SUCCESS;
     uint64_t row_bytes = charge_rounded(width_bytes);
     *charge = (struct charge){.device = CHARGE_NONE};
+    if (region_open() != REGION_NONE)
+        result = devices_ask_current(&device);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (device == DEVICE_UNKNOWN || width_bytes == 0 || height == 0 ||
         charge_try(charge, device, VGPU_KIND_PLAIN, rows_bytes(row_bytes, height)))
         return CUDA_SUCCESS;
-    CUresult result = charge_reserve(charge, device, VGPU_KIND_PLAIN, row_bytes);
+    result = charge_reserve(charge, device, VGPU_KIND_PLAIN, row_bytes);
     size_t pitch = result == CUDA_SUCCESS ? ask_pitch(width_bytes, element_bytes) : 0;
     if (pitch == 0)
         return result; /* with the real call the driver says why */

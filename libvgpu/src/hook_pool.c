@@ -4,6 +4,7 @@
 #include "capture.h"
 #include "charge.h"
 #include "hook.h"
+#include "late_free.h"
 #include "pool.h"
 
 /* Allocates from a locked pool by `call`, and by `give_back` undoes what turned out not to fit. */
@@ -27,10 +28,14 @@
     { \
         NEED(alloc); \
         CUstream true_stream = stream != NULL ? stream : same; \
-        bool recorded = capture_is_active(true_stream); \
+        struct pool *pool = NULL; \
         CUmemoryPool handle; \
-        struct pool *pool = \
-            recorded || real.from_pool == NULL ? NULL : pool_lock_of_stream(true_stream, &handle); \
+        bool is_recorded; \
+        CUresult result = capture_ask(true_stream, &is_recorded); \
+        if (result == CUDA_SUCCESS && !is_recorded && real.from_pool != NULL) \
+            result = pool_lock_of_stream(&pool, true_stream, &handle); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
         if (pool == NULL) \
             return real.alloc(address, bytes, stream); \
         /* by name: another thread may give the GPU another pool at any moment */ \
@@ -41,8 +46,13 @@
     { \
         NEED(from_pool); \
         CUstream true_stream = stream != NULL ? stream : same; \
-        bool recorded = capture_is_active(true_stream); \
-        struct pool *pool = recorded ? NULL : pool_lock(handle, true_stream); \
+        struct pool *pool = NULL; \
+        bool is_recorded; \
+        CUresult result = capture_ask(true_stream, &is_recorded); \
+        if (result == CUDA_SUCCESS && !is_recorded) \
+            result = pool_lock(&pool, handle, true_stream); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
         if (pool == NULL) \
             return real.from_pool(address, bytes, handle, stream); \
         ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
@@ -52,7 +62,14 @@
         NEED(free); \
         if (capture_is_active(stream != NULL ? stream : same)) \
             return real.free(address, stream); \
-        CHARGE_FREE(SPACE_ADDRESS, address, real.free(address, stream)); \
+        struct allocation taken; \
+        bool known = allocation_map_take(SPACE_ADDRESS, address, &taken); \
+        CUresult result = real.free(address, stream); \
+        if (known && result == CUDA_SUCCESS && pool_owning(taken.owner) == NULL) \
+            late_free_put(&taken, stream != NULL ? stream : same); \
+        else if (known) \
+            charge_taken(&taken, result == CUDA_SUCCESS); \
+        return result; \
     }
 
 ALLOCATION_HOOKS(cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync, NULL)
@@ -83,7 +100,9 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
 {
     NEED(cuMemPoolTrimTo);
     CUresult result = real.cuMemPoolTrimTo(handle, bytes_to_keep);
-    struct pool *pool = result == CUDA_SUCCESS ? pool_lock(handle, NULL) : NULL;
+    struct pool *pool = NULL;
+    if (result == CUDA_SUCCESS)
+        pool_lock(&pool, handle, NULL);
     if (pool != NULL)
         pool_refresh(pool);
     return result;

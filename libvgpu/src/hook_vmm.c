@@ -82,19 +82,31 @@ VGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     return result;
 }
 
-/* An imported piece of unknown size is charged by what is mapped of it; false: that does not fit.
- */
-static bool charge_import(CUmemGenericAllocationHandle handle, uint64_t bytes)
+/* An imported piece of unknown size is charged by what is mapped of it: reserves what `bytes` are
+ * more than it is charged, which is noted in *before. False: that does not fit. */
+static bool charge_import(CUmemGenericAllocationHandle handle, uint64_t bytes, uint64_t *before,
+                          struct charge *more)
 {
-    struct charge known, more;
-    struct charge_owner *owner;
-    if (!vmm_find(handle, &known, &owner) || owner != NULL || known.bytes >= bytes)
+    struct charge known;
+    *more = (struct charge){.device = CHARGE_NONE};
+    if (!vmm_find_unsized(handle, &known) || known.bytes >= bytes)
         return true;
-    if (charge_reserve(&more, known.device, VGPU_KIND_VMM, bytes - known.bytes) != CUDA_SUCCESS)
+    *before = known.bytes;
+    if (charge_reserve(more, known.device, VGPU_KIND_VMM, bytes - known.bytes) != CUDA_SUCCESS)
         return false;
-    if (!vmm_add_charge(handle, known.bytes, more.bytes))
-        charge_cancel(&more); /* another thread was first */
+    if (!vmm_set_charge(handle, known.bytes, bytes)) {
+        charge_cancel(more); /* another thread was first */
+        more->device = CHARGE_NONE;
+    }
     return true;
+}
+
+/* The driver mapped nothing. What another thread has added to since stays. */
+static void cancel_import(CUmemGenericAllocationHandle handle, uint64_t before,
+                          const struct charge *more)
+{
+    if (more->device >= 0 && vmm_set_charge(handle, before + more->bytes, before))
+        charge_cancel(more);
 }
 
 VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
@@ -104,11 +116,18 @@ VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     if (region_open() == REGION_NONE)
         return real.cuMemMap(address, bytes, offset, handle, flags);
     struct vmm_call call;
-    if (!charge_import(handle, bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct charge more;
+    uint64_t before = 0;
     if (!vmm_use_begin(&call, (struct vmm_place){VMM_MAPPING, 0, address, bytes}, handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    /* after the use is written down: nobody cancels what this thread counts on */
+    if (!charge_import(handle, bytes, &before, &more)) {
+        vmm_use_end(&call, false);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result = real.cuMemMap(address, bytes, offset, handle, flags);
+    if (result != CUDA_SUCCESS)
+        cancel_import(handle, before, &more);
     vmm_use_end(&call, result == CUDA_SUCCESS);
     return result;
 }

@@ -25,9 +25,10 @@ struct pool;
 /* The record of a stream-ordered pool; of the one that cuMemAllocAsync takes memory from on that
  * stream, with its handle; of a GPU's graph memory. Locked for the calling thread: a pool does not
  * end meanwhile. NULL: not charged (no slice, host memory, or the driver must say what is wrong).
+ * An answer that is not CUDA_SUCCESS is the driver's, and what the hook returns.
  */
-struct pool *pool_lock(CUmemoryPool handle, CUstream stream);
-struct pool *pool_lock_of_stream(CUstream stream, CUmemoryPool *handle);
+CUresult pool_lock(struct pool **pool, CUmemoryPool handle, CUstream stream);
+CUresult pool_lock_of_stream(struct pool **pool, CUstream stream, CUmemoryPool *handle);
 struct pool *pool_lock_of_graphs(CUdevice device);
 
 /* Says where a pool's memory is, as its creator (`is_new`) or the driver said. */

@@ -138,40 +138,64 @@ static struct pool *charged(struct pool *pool)
     return NULL;
 }
 
-struct pool *pool_lock(CUmemoryPool handle, CUstream stream)
+/* One that was not made through us: some GPU's default pool, or one that nobody told us of. */
+static CUresult add_unknown(struct pool **pool, CUmemoryPool handle, CUstream stream)
 {
-    if (region_open() == REGION_NONE)
-        return NULL;
-    struct pool *pool = pool_find_locked(POOL_OF_STREAMS, handle, 0);
-    if (pool != NULL)
-        return charged(pool);
-    /* Not made through us: some GPU's default pool, or one that nobody told us of. */
     int count = 0;
+    int device;
+    CUresult result = CUDA_SUCCESS;
     CUmemoryPool each = NULL;
     if (real.cuDeviceGetCount != NULL && real.cuDeviceGetDefaultMemPool != NULL)
-        real.cuDeviceGetCount(&count);
-    for (CUdevice ordinal = 0; ordinal < count; ordinal++)
-        if (real.cuDeviceGetDefaultMemPool(&each, ordinal) == CUDA_SUCCESS && each == handle)
-            return add_locked(POOL_OF_STREAMS, handle, 0, devices_find(ordinal));
-    int device = devices_of_stream(stream);
-    return device == DEVICE_UNKNOWN ? NULL : add_locked(POOL_OF_STREAMS, handle, 0, device);
+        result = real.cuDeviceGetCount(&count);
+    for (CUdevice ordinal = 0; ordinal < count && result == CUDA_SUCCESS; ordinal++) {
+        result = real.cuDeviceGetDefaultMemPool(&each, ordinal);
+        if (result == CUDA_SUCCESS && each == handle) {
+            *pool = add_locked(POOL_OF_STREAMS, handle, 0, devices_find(ordinal));
+            return CUDA_SUCCESS;
+        }
+    }
+    if (result == CUDA_SUCCESS)
+        result = devices_ask_stream(stream, &device);
+    if (result == CUDA_SUCCESS && device != DEVICE_UNKNOWN)
+        *pool = add_locked(POOL_OF_STREAMS, handle, 0, device);
+    return result;
 }
 
-struct pool *pool_lock_of_stream(CUstream stream, CUmemoryPool *handle)
+CUresult pool_lock(struct pool **pool, CUmemoryPool handle, CUstream stream)
+{
+    *pool = NULL;
+    if (region_open() == REGION_NONE)
+        return CUDA_SUCCESS;
+    struct pool *found = pool_find_locked(POOL_OF_STREAMS, handle, 0);
+    if (found == NULL)
+        return add_unknown(pool, handle, stream);
+    *pool = charged(found);
+    return CUDA_SUCCESS;
+}
+
+CUresult pool_lock_of_stream(struct pool **pool, CUstream stream, CUmemoryPool *handle)
 {
     CUdevice ordinal;
+    bool is_known;
     CUmemoryPool now = NULL;
-    if (region_open() == REGION_NONE || !devices_ordinal_of_stream(stream, &ordinal) ||
-        real.cuDeviceGetMemPool == NULL || real.cuDeviceGetMemPool(handle, ordinal) != CUDA_SUCCESS)
-        return NULL;
+    *pool = NULL;
+    if (region_open() == REGION_NONE || real.cuDeviceGetMemPool == NULL)
+        return CUDA_SUCCESS;
+    CUresult result = devices_ask_stream_ordinal(stream, &ordinal, &is_known);
+    if (result == CUDA_SUCCESS && is_known)
+        result = real.cuDeviceGetMemPool(handle, ordinal);
+    if (result != CUDA_SUCCESS || !is_known)
+        return result;
     for (;; *handle = now) {
-        struct pool *pool = pool_find_locked(POOL_OF_STREAMS, *handle, 0);
-        if (pool == NULL)
-            pool = add_locked(POOL_OF_STREAMS, *handle, 0, devices_find(ordinal));
+        struct pool *found = pool_find_locked(POOL_OF_STREAMS, *handle, 0);
+        if (found == NULL)
+            found = add_locked(POOL_OF_STREAMS, *handle, 0, devices_find(ordinal));
         /* Locked it can neither end nor change; until then it can. */
-        if (real.cuDeviceGetMemPool(&now, ordinal) != CUDA_SUCCESS || now == *handle)
-            return charged(pool);
-        pool_unlock_record(pool);
+        if (real.cuDeviceGetMemPool(&now, ordinal) != CUDA_SUCCESS || now == *handle) {
+            *pool = charged(found);
+            return CUDA_SUCCESS;
+        }
+        pool_unlock_record(found);
     }
 }
 

@@ -148,13 +148,26 @@ bool vmm_find(uint64_t handle, struct charge *charge, struct charge_owner **owne
     return is_charged;
 }
 
-bool vmm_add_charge(uint64_t handle, uint64_t from, uint64_t bytes)
+bool vmm_find_unsized(uint64_t handle, struct charge *charge)
 {
     struct vmm_ending ending = vmm_enter();
     struct vmm_record *record = vmm_records_find(handle);
-    bool can = record != NULL && record->owner == NULL && record->charge.bytes == from;
+    bool is_unsized =
+        record != NULL && record->is_unsized && record->owner == NULL && record->charge.device >= 0;
+    if (is_unsized)
+        *charge = record->charge;
+    vmm_leave(&ending);
+    return is_unsized;
+}
+
+bool vmm_set_charge(uint64_t handle, uint64_t from, uint64_t bytes)
+{
+    struct vmm_ending ending = vmm_enter();
+    struct vmm_record *record = vmm_records_find(handle);
+    bool can = record != NULL && record->is_unsized && record->owner == NULL &&
+               record->charge.bytes == from && (bytes > from || record->uses == 1);
     if (can)
-        record->charge.bytes += bytes;
+        record->charge.bytes = bytes;
     vmm_leave(&ending);
     return can;
 }
@@ -171,6 +184,7 @@ bool vmm_adopt(uint64_t handle, const struct charge *charge, struct charge_owner
     else if ((record = vmm_records_new(vmm_next_moment())) != NULL) {
         record->charge = *charge;
         record->owner = owner;
+        record->is_unsized = owner == NULL;
         record->references = 1;
         vmm_name(&ending, record, handle);
     }

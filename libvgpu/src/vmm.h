@@ -106,8 +106,11 @@ bool vmm_hand_back(uint64_t handle, struct charge_owner *owner);
 /* What a handle's memory is charged, and its owner or NULL. False: unknown, or not charged. */
 bool vmm_find(uint64_t handle, struct charge *charge, struct charge_owner **owner);
 
-/* Adds to this process's own charge of a handle, if that is still `from` bytes. */
-bool vmm_add_charge(uint64_t handle, uint64_t from, uint64_t bytes);
+/* What an imported handle is charged so far whose size nobody tells; false: it is none. _set_charge
+ * changes that, if it is still `from` bytes; to less only while the caller's own use is the only
+ * one: another may count on what is charged. */
+bool vmm_find_unsized(uint64_t handle, struct charge *charge);
+bool vmm_set_charge(uint64_t handle, uint64_t from, uint64_t bytes);
 
 /* An imported handle, with one reference and an owner or NULL. False: it stands for memory that has
  * a record here already; that has one reference more now, and the charge is not needed. */

@@ -17,6 +17,7 @@ struct vmm_record {
     uint64_t id;     /* never used twice */
     bool is_listed;
     bool is_object;             /* memory may be bound to it */
+    bool is_unsized;            /* imported: nothing tells how large it is */
     bool is_doubtful;           /* bound to while it was being released: see vmm_name */
     struct charge charge;       /* device CHARGE_NONE: nobody counts it */
     struct charge_owner *owner; /* who answers for the bytes; NULL: this process's account */
