@@ -10,7 +10,7 @@ from benchmarks.nulldriver import build_client, build_driver
 from libvgpu.artifacts import shim_path
 
 # A launch of an uncapped and of a capped container within its budget; an allocation with its free.
-MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}, "alloc": {100: 1300}, "async": {100: 1450}}
+MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}, "alloc": {100: 1400}, "async": {100: 1400}}
 COUNTS = 3
 
 pytestmark = pytest.mark.skipif(
