@@ -169,6 +169,22 @@ def test_an_imported_allocation_of_a_pool_counts_once(part: Slice) -> None:
     assert importer.ask("agree()") == 0
 
 
+def test_a_pool_takes_shared_memory_back(part: Slice) -> None:
+    exporter = Served(part, POOLS)
+    exporter.ask("export_pool()")
+    for _ in range(3):
+        shared = exporter.ask("take(10 * MIB)")
+        exporter.ask(f"export_pointer({shared})")
+        assert exporter.ask(f"free({shared})") == 0
+        assert exporter.ask("agree()") == 0
+    held = exporter.ask("take(40 * MIB)")
+    assert exporter.ask("agree()") == 40 * MIB
+    assert exporter.ask(f"free({held})") == 0
+    assert exporter.ask("agree()") == 40 * MIB  # kept until a wait
+    assert exporter.ask("code(driver.cuStreamSynchronize(stream))") == 0
+    assert exporter.ask("agree()") == 0
+
+
 def test_a_shared_allocation_outlives_its_pool(part: Slice) -> None:
     exporter, importer = Served(part, POOLS), Served(part, POOLS)
     shared = exporter.ask("take(10 * MIB)")
