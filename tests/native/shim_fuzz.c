@@ -1,10 +1,10 @@
 /* Random calls of every kind, see shim_fuzz.h. Linked with libcuda and the simulated machine's core.
  *
- *   shim_fuzz SEED STEPS FLAGS [FAMILIES]
+ *   shim_fuzz SEED STEPS FLAGS [FAMILIES [LIMIT_BYTES]]
  *
  * FLAGS: t prints the trace, e rests after every step, b holds the ledger against the books, f has allocations and calls fail
  * at random, r tells that the limit is small: no refusal may touch a result. FAMILIES: which ones,
- * by their first letters; all without. Ends with 0, or with 1 and one line that says why. */
+ * by their first letters; all with none. LIMIT_BYTES: what no GPU may ever have held. Ends with 0, or with 1 and one line that says why. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,6 +27,7 @@ static char last[TRACE_KEPT][64];
 static long step, calls;
 static struct sim_machine *machine;
 static const unsigned char *usage;
+static uint64_t limit_bytes = UINT64_MAX;
 
 int fuzz_said(const char *call, int result)
 {
@@ -94,7 +95,14 @@ static uint64_t charged_bytes(uint32_t device)
 static uint64_t held_bytes(uint32_t device)
 {
     static struct sim_device_books books;
+    char why[128];
     sim_machine_books(machine, device, &books);
+    if (books.memory_peak_bytes > limit_bytes) {
+        snprintf(why, sizeof why, "GPU %u held %lld and holds %lld, the ledger says %lld", device,
+                 (long long)books.memory_peak_bytes, (long long)books.memory_used_bytes,
+                 (long long)charged_bytes(device));
+        fuzz_fail(why);
+    }
     return books.memory_used_bytes;
 }
 
@@ -212,6 +220,8 @@ int main(int argc, char **argv)
     is_held = strchr(flags, 'b');
     is_faulty = strchr(flags, 'f');
     fuzz.is_refused_checked = strchr(flags, 'r');
+    if (argc > 5)
+        limit_bytes = strtoull(argv[5], NULL, 10);
     begin();
     for (step = 1; step <= steps; step++) {
         if (is_faulty && one_in(4))

@@ -1,0 +1,137 @@
+"""Random sequences of every call that takes or gives device memory, valid and not.
+
+The program (native/shim_fuzz.c) holds the ledger against the books of the simulated GPUs after every
+step, and finds both equal at rest. What it gives back before it rests, because more is charged there
+than the GPU holds, it says where it does so: libraries of which something was handed out, tiles
+mapped and unmapped in other regions, what left a sparse array behind a busy stream.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create, write_limits
+from libvgpu.sim import PROFILES, Machine
+from support import ROOT, Compile
+
+MIB = 1 << 20
+LARGE_BYTES = 70 << 30
+SMALL_BYTES = 320 * MIB
+CONTEXT_BYTES = 96 * MIB
+IS_LONG = os.environ.get("VGPU_LONG") == "1"
+SEEDS = 40 if IS_LONG else 3
+STEPS = 4000 if IS_LONG else 1200
+RUN_SECONDS = 60
+FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
+#: All but shared memory: the simulated GPU counts an ended process's bytes until somebody looks.
+ALONE = "mpgavcx"
+#: All but code and contexts, whose size and end cannot be known while the driver answers errors.
+UNDER_FAULTS = "mpgavs"
+
+
+@pytest.fixture
+def program(compile_program: Compile) -> Path:
+    parts = [f"tests/native/shim_fuzz_{name}.c" for name in FAMILIES]
+    core = [str(path.relative_to(ROOT)) for path in (ROOT / "libvgpu/sim/core").glob("*.c")]
+    return compile_program("shim_fuzz.c", *parts, *sorted(core),
+                           flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))  # fmt: skip
+
+
+class World:
+    """Two GPUs whose contexts cost something, and slices of both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.slices = folder, 0
+        self.profile = replace(PROFILES["h100-80g"], context_bytes=CONTEXT_BYTES)
+        self.renew()
+
+    def renew(self) -> None:
+        """A new machine: the peaks of the old one tell of other programs."""
+        self.slices += 1
+        folder = self.folder / f"machine-{self.slices}"
+        self.machine = Machine.create([self.profile, self.profile], folder)
+
+    def limits(self, memory_bytes: int) -> ContainerLimits:
+        return ContainerLimits("fuzz", Family.VGPU, tuple(
+            DeviceLimit(device.uuid, memory_bytes, context_bytes=CONTEXT_BYTES)
+            for device in self.machine.devices
+        ))  # fmt: skip
+
+    def environment(self, memory_bytes: int | None) -> dict[str, str]:
+        """Of a program under a new slice, or under none."""
+        self.renew()
+        environment = self.machine.environment(dict(os.environ))
+        if memory_bytes is not None:
+            self.directory = self.folder / f"slice-{self.slices}"
+            create(self.directory, self.limits(memory_bytes))
+            environment |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}
+        return environment
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    yield World(tmp_path)
+
+
+def run(program: Path, environment: dict[str, str], *arguments: object) -> list[str]:
+    """Returns the trace."""
+    done = subprocess.run(
+        [program, *map(str, arguments)], env=environment, capture_output=True, text=True,
+        timeout=RUN_SECONDS,
+    )  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if not line.startswith("libvgpu:")]
+    assert done.returncode == 0, "\n".join([f"seed {arguments[0]}: {done.returncode}", *said])
+    return done.stdout.splitlines()
+
+
+def test_the_ledger_is_never_below_the_books_and_equal_at_rest(
+    world: World, program: Path
+) -> None:
+    for seed in range(SEEDS):
+        run(program, world.environment(LARGE_BYTES), seed, STEPS, "b")
+
+
+def test_refusals_leave_results_and_books_as_they_were(world: World, program: Path) -> None:
+    for seed in range(SEEDS):
+        run(program, world.environment(SMALL_BYTES), seed, STEPS, "br")
+        run(program, world.environment(SMALL_BYTES), seed, STEPS, "br", ALONE, SMALL_BYTES)
+
+
+def test_calls_and_allocations_that_fail_are_rolled_back(world: World, program: Path) -> None:
+    for seed in range(SEEDS):
+        run(program, world.environment(SMALL_BYTES), seed, STEPS, "brf", UNDER_FAULTS)
+        run(program, world.environment(LARGE_BYTES), seed, STEPS, "bf", UNDER_FAULTS)
+
+
+def test_the_shim_changes_no_answer_where_nothing_is_refused(world: World, program: Path) -> None:
+    for seed in range(SEEDS):
+        alone = run(program, world.environment(None), seed, STEPS // 2, "t")
+        under = run(program, world.environment(LARGE_BYTES), seed, STEPS // 2, "t")
+        different = [pair for pair in zip(alone, under, strict=False) if pair[0] != pair[1]]
+        assert not different[:1], f"seed {seed}: without and with the shim"
+        assert len(alone) == len(under) > STEPS
+
+
+def test_limits_that_change_meanwhile_let_nothing_pass(world: World, program: Path) -> None:
+    process = subprocess.Popen(
+        [program, "1", str(40 * STEPS), "b"], env=world.environment(SMALL_BYTES), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    changes = 0
+    while process.poll() is None:
+        size_bytes = (SMALL_BYTES, SMALL_BYTES // 2, 4 * SMALL_BYTES, 0)[changes % 4]
+        write_limits(world.directory, world.limits(size_bytes))
+        changes += 1
+        try:
+            process.wait(0.002)
+        except subprocess.TimeoutExpired:
+            continue
+    said = process.communicate()[1]
+    assert process.returncode == 0, said[-2000:]
+    assert changes > 20
