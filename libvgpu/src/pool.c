@@ -213,6 +213,12 @@ void pool_destroyed(struct pool *pool, bool done)
     pool_unlock_record(pool);
 }
 
+bool pool_follows(struct charge_owner *owner)
+{
+    struct pool *pool = pool_owning(owner);
+    return pool != NULL && pool_is_live(pool);
+}
+
 struct pool *pool_owning(struct charge_owner *owner)
 {
     return owner != NULL && owner->release == pool_release ? (struct pool *)owner : NULL;

@@ -64,6 +64,10 @@ void pool_destroyed(struct pool *pool, bool done);
 /* The pool that an allocation's owner is; NULL: it is none. */
 struct pool *pool_owning(struct charge_owner *owner);
 
+/* Whether the owner is a pool whose charge follows the driver, so that a free in a stream's order
+ * may be told at once. Nobody tells of one that was destroyed. */
+bool pool_follows(struct charge_owner *owner);
+
 /* Takes rounded `bytes` out of a pool's charge, for one allocation that is charged elsewhere from
  * now on: they are part of what the driver counts for this pool until pool_took_back. */
 void pool_hand_over(struct pool *pool, uint64_t bytes);

@@ -1,14 +1,13 @@
 """Random sequences of every call that takes or gives device memory, valid and not.
 
-The program (native/shim_fuzz.c) holds the ledger against the books of the simulated GPUs after every
-step, and finds both equal at rest. What it gives back before it rests, because more is charged there
-than the GPU holds, it says where it does so: libraries of which something was handed out, tiles
-mapped and unmapped in other regions, what left a sparse array behind a busy stream.
+The program (native/shim_fuzz.c) holds the ledger against the books of the simulated GPUs after
+every step, and finds both equal at rest. What it gives back before it rests, because more is
+charged there than the GPU holds, it says where it does so: libraries of which something was handed
+out, tiles mapped and unmapped in other regions, what left a sparse array behind a busy stream.
 """
 
 import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,8 +74,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    yield World(tmp_path)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def run(program: Path, environment: dict[str, str], *arguments: object) -> list[str]:
@@ -90,9 +89,7 @@ def run(program: Path, environment: dict[str, str], *arguments: object) -> list[
     return done.stdout.splitlines()
 
 
-def test_the_ledger_is_never_below_the_books_and_equal_at_rest(
-    world: World, program: Path
-) -> None:
+def test_the_ledger_is_never_below_the_books_and_equal_at_rest(world: World, program: Path) -> None:
     for seed in range(SEEDS):
         run(program, world.environment(LARGE_BYTES), seed, STEPS, "b")
 

@@ -251,6 +251,26 @@ print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
     assert machine.books()[0].memory_peak_bytes == LIMIT
 
 
+def test_a_late_free_of_a_pool_that_was_destroyed_stays_charged_until_it_is_done(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + LATE + f"""
+pool = make_pool()
+address = check(allocate({LIMIT}, pool))
+check(driver.cuMemPoolDestroy(pool))
+be_late(300)
+check(driver.cuMemFreeAsync(address, stream))
+print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
+check(driver.cuStreamSynchronize(stream))
+print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
+""")  # fmt: skip
+
+    assert words == ["2", str(LIMIT), "0", str(LIMIT)]
+    assert machine.books()[0].memory_peak_bytes == LIMIT
+
+
 def test_a_free_is_looked_for_after_every_wait_until_it_is_done(
     machine: Machine, slice_of: SliceOf
 ) -> None:
