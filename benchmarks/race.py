@@ -31,7 +31,6 @@ STEP_BYTES = 512
 CONTEXT_BYTES = 2 * MIB
 STAND_STILL_SECONDS = 30.0
 _PROFILE = "h100-80g"
-_HEADER = struct.Struct("=II")
 _HEADER_BYTES = 128
 _SEAT = struct.Struct("=QQQQII64s24x")
 _SEATS = 128
@@ -95,6 +94,7 @@ class Race:
     board_path: Path
     probe: "subprocess.Popen[str]"
     log: Path
+    pauses: int = 0
     processes: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -130,10 +130,13 @@ class Race:
     def counts(self, seat: int) -> tuple[int, int, int, int, bool]:
         """Returns a seat's steps, grants, refusals, slowest step in ns, and whether it stands."""
         fields = _SEAT.unpack_from(self.board, _HEADER_BYTES + seat * _SEAT.size)
-        return (*fields[:4], bool(fields[4]))
+        return (*fields[:4], fields[4] == self.pauses)
 
     def _order(self, *, pause: bool, stop: bool = False) -> None:
-        _HEADER.pack_into(self.board, 0, pause, stop)
+        self.pauses += pause
+        # whole words: pack_into writes zeros first, which the clients would see
+        self.board[4:8] = int(stop).to_bytes(4, "little")
+        self.board[:4] = (self.pauses if pause else 0).to_bytes(4, "little")
 
     def _ask(self, line: str) -> list[int]:
         assert self.probe.stdin

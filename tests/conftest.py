@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.spec import format_driver_version
 from support import ROOT, Compile
+from support.simulated_driver import driver_version
 from support.slices import Slice, make_slice
 
 pytest_plugins = ["support.built", "support.leftovers", "support.quiet", "support.talker"]
@@ -20,6 +22,11 @@ COMPILE_SECONDS = 60
 
 # What is quick runs first; what measures time runs last, when nothing of ours runs beside it.
 FOLDERS = ("unit", "contract", "native", "model", "integration", "e2e")
+
+
+def pytest_report_header() -> str:
+    """Says on which driver the results are."""
+    return f"simulated driver: CUDA {format_driver_version(driver_version())}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,20 +68,21 @@ def compile_program(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """One simulated H100 whose contexts cost nothing, so that limits divide evenly."""
-    return Machine.create([replace(PROFILES["h100-80g"], context_bytes=0)], tmp_path / "machine")
+    profile = replace(PROFILES["h100-80g"], context_bytes=0)
+    return Machine.create([profile], tmp_path / "machine", driver_version())
 
 
 @pytest.fixture
 def costly_machine(tmp_path: Path) -> Machine:
     """One simulated H100 whose contexts cost what the profile says."""
-    return Machine.create([PROFILES["h100-80g"]], tmp_path / "costly-machine")
+    return Machine.create([PROFILES["h100-80g"]], tmp_path / "costly-machine", driver_version())
 
 
 @pytest.fixture
 def two_gpus(tmp_path: Path) -> Machine:
     """Two simulated H100 whose contexts cost nothing."""
     profile = replace(PROFILES["h100-80g"], context_bytes=0)
-    return Machine.create([profile, profile], tmp_path / "two-gpus")
+    return Machine.create([profile, profile], tmp_path / "two-gpus", driver_version())
 
 
 @pytest.fixture

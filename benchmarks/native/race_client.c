@@ -54,15 +54,15 @@ bool race_allowed(int result, const char *call)
     return false;
 }
 
-/* Keeps nothing that it does not use, and waits for the end of the pause. */
-static void stand_still(struct race *race)
+/* Keeps nothing that it does not use, and waits for the end of pause number `pause`: by the number
+ * nobody takes one who has yet to wake from the last pause for one who stands in this. */
+static void stand_still(struct race *race, uint32_t pause)
 {
     race_give_all(race);
     race_trim(race);
-    atomic_store(&seat->stands, 1);
-    while (atomic_load(&board->pause) && !atomic_load(&board->stop))
+    atomic_store(&seat->stands, pause);
+    while (atomic_load(&board->pause) == pause && !atomic_load(&board->stop))
         usleep(STANDING_STILL_US);
-    atomic_store(&seat->stands, 0);
 }
 
 static void step(struct race *race)
@@ -95,8 +95,9 @@ int main(int count, char **arguments)
     if (!race_begin(&race))
         return 0; /* no room for a context: as good an answer as any */
     while (!atomic_load(&board->stop)) {
-        if (atomic_load(&board->pause))
-            stand_still(&race);
+        uint32_t pause = atomic_load(&board->pause);
+        if (pause != 0)
+            stand_still(&race, pause);
         else
             step(&race);
     }

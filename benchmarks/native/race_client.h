@@ -23,7 +23,7 @@ struct race_seat {
     _Atomic uint64_t granted;
     _Atomic uint64_t refused;
     _Atomic uint64_t slowest_ns; /* of one step */
-    _Atomic uint32_t stands;     /* still, keeping nothing idle */
+    _Atomic uint32_t stands;     /* still in that pause, keeping nothing idle */
     _Atomic uint32_t handle_number;
     CUipcMemHandle handle; /* of memory of this process */
     uint8_t reserved[24];
@@ -31,7 +31,7 @@ struct race_seat {
 _Static_assert(sizeof(struct race_seat) == 128, "the board is read by Python");
 
 struct race_board {
-    _Atomic uint32_t pause;
+    _Atomic uint32_t pause; /* its number; 0: none */
     _Atomic uint32_t stop;
     uint8_t reserved[120];
     struct race_seat seats[RACE_SEATS];

@@ -135,15 +135,16 @@ bool allocation_map_find(enum allocation_space space, uint64_t address, struct a
 bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *walk,
                                     struct allocation *taken)
 {
-    for (; walk->shard < SHARD_COUNT; walk->shard++, walk->place = 0) {
+    for (; walk->shard < SHARD_COUNT; walk->shard++) {
         struct shard *shard = &shards[walk->shard];
         pthread_mutex_lock(&shard->lock);
-        for (; walk->place < shard->capacity; walk->place++) {
-            const struct allocation *entry = &shard->entries[walk->place];
-            if (entry->address == 0 || entry->context != context)
+        /* From its beginning each time: since the last call other threads may have moved entries,
+         * by growing the table or removing one whose run they belong to. */
+        for (uint64_t place = 0; place < shard->capacity; place++) {
+            if (shard->entries[place].address == 0 || shard->entries[place].context != context)
                 continue;
-            *taken = *entry;
-            remove_at(shard, walk->place); /* another may have moved here: look again */
+            *taken = shard->entries[place];
+            remove_at(shard, place);
             pthread_mutex_unlock(&shard->lock);
             return true;
         }

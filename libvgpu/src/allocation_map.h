@@ -47,7 +47,6 @@ bool allocation_map_find(enum allocation_space space, uint64_t address, struct a
 /* How far a search through the whole map has come; begins all zero. */
 struct allocation_walk {
     uint32_t shard;
-    uint64_t place;
 };
 
 /* Takes the next entry of that context out; false when none is left. */

@@ -101,8 +101,12 @@ CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64
 {
     if (charge_try(charge, device, kind, bytes))
         return CUDA_SUCCESS;
-    if (device >= 0 && charge_reclaim(device) && charge_try(charge, device, kind, bytes))
-        return CUDA_SUCCESS;
+    /* Asked again even if nothing was found to give back: another thread may have been first. */
+    if (device >= 0 && reclaimers[0] != NULL) {
+        charge_reclaim(device);
+        if (charge_try(charge, device, kind, bytes))
+            return CUDA_SUCCESS;
+    }
     return charge_refuse(charge);
 }
 

@@ -54,8 +54,9 @@ uint64_t context_cost_keep_rough(uint32_t device, uint64_t bytes)
 {
     struct vgpu_usage_device *shared = region_shared(device);
     uint64_t unmeasured_ns = 0;
+    bool is_first = __atomic_load_n(&shared->context_measured_ns, __ATOMIC_ACQUIRE) == 0;
     uint64_t kept = __atomic_load_n(&shared->context_bytes, __ATOMIC_RELAXED);
-    while ((kept == 0 && bytes > 0) || bytes < kept)
+    while ((is_first && kept == 0 && bytes > 0) || bytes < kept)
         if (__atomic_compare_exchange_n(&shared->context_bytes, &kept, bytes, false,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             kept = bytes;

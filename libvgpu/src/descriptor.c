@@ -56,31 +56,34 @@ bool descriptor_mark(int descriptor, uint64_t place)
     return fcntl(descriptor, F_OFD_SETLK, &lock) == 0;
 }
 
-/* The first byte that another description than `descriptor`'s has locked; false: none. */
-static bool first_locked(int descriptor, uint64_t place, uint64_t count, uint64_t *locked)
+/* A byte of the range that another description than `descriptor`'s has locked, not always the first
+ * (locks come in the order of their making); false: there is none. */
+static bool any_locked(int descriptor, uint64_t place, uint64_t count, uint64_t *locked)
 {
     struct flock lock = bytes_lock(place, count, F_WRLCK);
     if (fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
         return false;
-    *locked = (uint64_t)lock.l_start;
+    /* locks of one description that touch are one, which may begin before the range */
+    *locked = (uint64_t)lock.l_start > place ? (uint64_t)lock.l_start : place;
     return true;
 }
 
 bool descriptor_is_marked(int probe, uint64_t place, uint64_t count)
 {
     uint64_t locked;
-    return first_locked(probe, place, count, &locked);
+    return any_locked(probe, place, count, &locked);
 }
 
 bool descriptor_has_mark(int descriptor, int probe, uint64_t place, uint64_t count)
 {
-    uint64_t end = place + count;
     uint64_t seen, other;
-    for (uint64_t at = place; at < end && first_locked(probe, at, end - at, &seen); at = seen + 1) {
-        if (seen < place || seen >= end)
-            return false; /* not by one of our marks: they are one byte each */
-        if (!first_locked(descriptor, seen, 1, &other))
+    while (count > 0 && any_locked(probe, place, count, &seen)) {
+        if (!any_locked(descriptor, seen, 1, &other))
             return true; /* nobody else has it, so it is this one */
+        if (descriptor_has_mark(descriptor, probe, place, seen - place))
+            return true;
+        count -= seen + 1 - place;
+        place = seen + 1;
     }
     return false;
 }

@@ -8,6 +8,7 @@
 #include "cubin_size.h"
 #include "lz4_block.h"
 #include "ptx_size.h"
+#include "zstd_frame.h"
 
 #define WRAPPER_MAGIC 0x466243b1u
 #define BUNDLE_MAGIC 0xba55ed50u
@@ -92,7 +93,10 @@ static void add_packed(const struct image_view *payload, const struct entry *ent
         size->is_unknown = true;
         return;
     }
-    struct image_view view = {out, lz4_block_unpack(packed, entry->packed_bytes, out, room), false};
+    bool is_zstd = (entry->flags & FLAG_ZSTD) != 0;
+    uint64_t filled =
+        (is_zstd ? zstd_frame_unpack : lz4_block_unpack)(packed, entry->packed_bytes, out, room);
+    struct image_view view = {out, filled, false};
     if (view.length == room)
         add_plain(&view, kind_of(entry), size);
     else
@@ -104,9 +108,7 @@ static void add_entry(const struct image_view *payload, const struct entry *entr
                       struct image_size *size)
 {
     struct image_size own = {0};
-    if ((entry->flags & FLAG_ZSTD) != 0)
-        own.is_unknown = true;
-    else if ((entry->flags & FLAG_LZ4) != 0)
+    if ((entry->flags & (FLAG_LZ4 | FLAG_ZSTD)) != 0)
         add_packed(payload, entry, &own);
     else
         add_plain(payload, kind_of(entry), &own);

@@ -1,7 +1,7 @@
 /* What a fat binary takes: a bundle of images of the same code for several GPUs, or the wrapper
  * that points to one. Of machine code the driver takes the newest that the GPU can run, else the
  * newest PTX, and the program can make it prefer PTX: so the larger of the two counts. Payloads are
- * plain or packed with LZ4; of one that is packed with zstd only its size is known. */
+ * plain, or packed with LZ4 or (since CUDA 13) zstd. */
 #ifndef VGPU_FATBIN_SIZE_H
 #define VGPU_FATBIN_SIZE_H
 

@@ -19,6 +19,7 @@ struct entry {
     CUgraphExec exec; /* NULL: unused */
     CUdevice ordinal;
     uint64_t bytes;
+    uint64_t stream, epoch; /* as in graph_need */
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -28,21 +29,24 @@ static size_t entry_count; /* atomic; written under the lock */
 
 /* ---- what a graph needs ---- */
 
-static void add(struct graph_need *need, CUdevice ordinal, uint64_t bytes)
+/* Returns where. */
+static int add(struct graph_need *need, CUdevice ordinal, uint64_t bytes)
 {
     int at = 0;
     while (at < need->count && need->each[at].ordinal < ordinal)
         at++;
     if (at == need->count || need->each[at].ordinal != ordinal) {
         if (need->count == GRAPH_MOST_DEVICES)
-            return;
+            return 0;
         memmove(&need->each[at + 1], &need->each[at],
                 (size_t)(need->count - at) * sizeof need->each[0]);
+        memset(&need->each[at], 0, sizeof need->each[at]);
         need->each[at].ordinal = ordinal;
-        need->each[at].bytes = 0;
         need->count++;
     }
-    need->each[at].bytes += charge_rounded(bytes);
+    if (__builtin_add_overflow(need->each[at].bytes, charge_rounded(bytes), &need->each[at].bytes))
+        need->each[at].bytes = UINT64_MAX - 511;
+    return at;
 }
 
 static CUresult add_graph(struct graph_need *need, CUgraph graph, int depth);
@@ -93,6 +97,7 @@ static CUresult add_graph(struct graph_need *need, CUgraph graph, int depth)
 CUresult graph_need_of(CUgraph graph, struct graph_need *need)
 {
     need->count = 0;
+    need->stream = 0;
     if (region_open() == REGION_NONE || real.cuGraphGetNodes == NULL ||
         real.cuGraphNodeGetType == NULL)
         return CUDA_SUCCESS;
@@ -134,17 +139,18 @@ static struct entry *spare_entry(void)
 
 void graph_memory_keep(CUgraphExec exec, const struct graph_need *need)
 {
+    graph_memory_forget(exec); /* another that ended with its context had the same handle */
     if (need->count == 0)
         return;
+    region_on_child(forget_all); /* first: a child must find the lock free */
     pthread_mutex_lock(&table_lock);
-    region_on_child(forget_all);
     for (int i = 0; i < need->count; i++) {
         struct entry *entry = spare_entry();
         if (entry == NULL) {
             log_line(LOG_ERROR, "out of host memory: memory of a graph will not be charged ahead");
             break;
         }
-        *entry = (struct entry){exec, need->each[i].ordinal, need->each[i].bytes};
+        *entry = (struct entry){exec, need->each[i].ordinal, need->each[i].bytes, 0, 0};
         __atomic_add_fetch(&entry_count, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&table_lock);
@@ -166,23 +172,32 @@ void graph_memory_forget(CUgraphExec exec)
 bool graph_memory_find(CUgraphExec exec, struct graph_need *need)
 {
     need->count = 0;
+    need->stream = 0;
     if (__builtin_expect(__atomic_load_n(&entry_count, __ATOMIC_ACQUIRE) == 0, 1))
         return false;
     pthread_mutex_lock(&table_lock);
     for (size_t i = 0; i < capacity; i++)
-        if (table[i].exec == exec && exec != NULL)
-            add(need, table[i].ordinal, table[i].bytes);
+        if (table[i].exec == exec && exec != NULL) {
+            int at = add(need, table[i].ordinal, table[i].bytes);
+            need->each[at].stream = table[i].stream;
+            need->each[at].epoch = table[i].epoch;
+        }
     pthread_mutex_unlock(&table_lock);
     return need->count > 0;
 }
 
 /* ---- around a call ---- */
 
-CUresult graph_memory_begin(const struct graph_need *need)
+CUresult graph_memory_begin(struct graph_need *need)
 {
     for (int i = 0; i < need->count; i++) {
-        struct pool *pool = pool_of_graphs(need->each[i].ordinal);
-        CUresult result = pool != NULL ? pool_begin(pool, need->each[i].bytes) : CUDA_SUCCESS;
+        struct pool *pool = need->each[i].pool = pool_lock_of_graphs(need->each[i].ordinal);
+        if (pool == NULL)
+            continue;
+        bool has_all = need->stream != 0 && need->each[i].stream == need->stream &&
+                       need->each[i].epoch == pool_epoch(pool);
+        need->each[i].begun_bytes = has_all ? 0 : need->each[i].bytes;
+        CUresult result = pool_begin(pool, need->each[i].begun_bytes);
         if (result == CUDA_SUCCESS)
             continue;
         struct graph_need begun = *need;
@@ -193,25 +208,41 @@ CUresult graph_memory_begin(const struct graph_need *need)
     return CUDA_SUCCESS;
 }
 
-void graph_memory_end(const struct graph_need *need)
+void graph_memory_end(struct graph_need *need)
 {
     for (int i = need->count - 1; i >= 0; i--) {
-        struct pool *pool = pool_of_graphs(need->each[i].ordinal);
-        if (pool != NULL && !pool_end(pool, need->each[i].bytes, NULL))
-            pool_refresh(pool); /* it is launched: what it took is charged, limit or not */
+        uint64_t kept_bytes = 0;
+        if (need->each[i].pool == NULL)
+            continue;
+        pool_end_graphs(need->each[i].pool, need->each[i].begun_bytes, &kept_bytes,
+                        &need->each[i].epoch);
+        need->each[i].stream = need->stream;
+        /* what the GPU's graph memory came to is more than any graph in it needs */
+        if (kept_bytes > 0 && kept_bytes < need->each[i].bytes)
+            need->each[i].bytes = kept_bytes;
     }
 }
 
-/* What the GPU's graph memory came to is more than any graph in it needs. */
-static void learn(CUgraphExec exec)
+static void learn(CUgraphExec exec, const struct graph_need *need)
 {
     pthread_mutex_lock(&table_lock);
-    for (size_t i = 0; i < capacity; i++) {
-        struct pool *pool = table[i].exec == exec ? pool_of_graphs(table[i].ordinal) : NULL;
-        if (pool != NULL && pool_kept_bytes(pool) < table[i].bytes)
-            table[i].bytes = pool_kept_bytes(pool);
-    }
+    for (size_t i = 0; i < capacity; i++)
+        for (int at = 0; at < need->count; at++)
+            if (table[i].exec == exec && table[i].ordinal == need->each[at].ordinal) {
+                table[i].bytes = need->each[at].bytes;
+                table[i].stream = need->each[at].stream;
+                table[i].epoch = need->each[at].epoch;
+            }
     pthread_mutex_unlock(&table_lock);
+}
+
+/* The number of the stream, which no later one gets. */
+static uint64_t number_of(CUstream stream, CUresult (*call)(CUgraphExec, CUstream))
+{
+    unsigned long long number = 0;
+    bool per_thread = call == real.cuGraphLaunch_ptsz || call == real.cuGraphUpload_ptsz;
+    __typeof__(real.cuStreamGetId) get = per_thread ? real.cuStreamGetId_ptsz : real.cuStreamGetId;
+    return get != NULL && get(stream, &number) == CUDA_SUCCESS ? number : 0;
 }
 
 CUresult graph_memory_call(CUgraphExec exec, CUstream stream,
@@ -220,12 +251,13 @@ CUresult graph_memory_call(CUgraphExec exec, CUstream stream,
     struct graph_need need;
     if (__builtin_expect(!graph_memory_find(exec, &need), 1))
         return call(exec, stream);
+    need.stream = number_of(stream, call);
     CUresult result = graph_memory_begin(&need);
     if (result != CUDA_SUCCESS)
         return result;
     result = call(exec, stream);
     graph_memory_end(&need);
     if (result == CUDA_SUCCESS)
-        learn(exec);
+        learn(exec, &need);
     return result;
 }

@@ -1,8 +1,10 @@
 /* What executable graphs may take from the graph memory of their GPUs when they are uploaded or
  * launched: the sum of their allocation nodes, child graphs included, noted at instantiation. An
  * upper bound (the driver may lay allocations on top of each other), reserved around the call and
- * then corrected to what the driver says it keeps (pool.h). That is a bound for the next call, too,
- * so that a graph in use goes on when the slice is full.
+ * then corrected to what the driver says it keeps (pool.h). That is a bound for the next call, too.
+ * A graph that goes again into the stream where it ran before takes nothing more as long as no
+ * other was given its memory meanwhile, be its last run over or not: so a graph in use goes on when
+ * the slice is full.
  *
  * A table under one mutex, not looked at while no graph with such nodes exists. A forked child
  * starts without. */
@@ -16,12 +18,18 @@
 
 #define GRAPH_MOST_DEVICES 16
 
+struct pool;
+
 /* By GPU, in ascending order. */
 struct graph_need {
     int count;
+    uint64_t stream; /* where it is to run, by its lasting number; 0: that is not known */
     struct {
         CUdevice ordinal;
         uint64_t bytes;
+        uint64_t stream, epoch; /* where and when (pool.h) it ran last */
+        struct pool *pool;      /* from begin to end */
+        uint64_t begun_bytes;
     } each[GRAPH_MOST_DEVICES];
 };
 
@@ -35,9 +43,10 @@ void graph_memory_forget(CUgraphExec exec);
 /* False, without a look at the table, when no graph needs memory. */
 bool graph_memory_find(CUgraphExec exec, struct graph_need *need);
 
-/* Around a call that may take that memory. CUDA_SUCCESS, or what the hook returns instead. */
-CUresult graph_memory_begin(const struct graph_need *need);
-void graph_memory_end(const struct graph_need *need);
+/* Around a call that may take that memory. CUDA_SUCCESS, or what the hook returns instead. The end
+ * lowers the bytes to what was seen, and sets where and when. */
+CUresult graph_memory_begin(struct graph_need *need);
+void graph_memory_end(struct graph_need *need);
 
 /* The call of a launch or upload, with that around it. */
 CUresult graph_memory_call(CUgraphExec exec, CUstream stream,

@@ -57,7 +57,7 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
     result = real.cuDevicePrimaryCtxRetain(context, device);
     if (!opening_end(&opening, result, context)) {
         real.cuDevicePrimaryCtxRelease_v2(device);
-        charge_drop_context(*context);
+        opening_undone(&opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
@@ -142,7 +142,7 @@ static CUresult created(struct opening *opening, CUresult result, const CUcontex
 {
     if (!opening_end(opening, result, context)) {
         real.cuCtxDestroy_v2(*context);
-        charge_drop_context(*context);
+        opening_undone(opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {

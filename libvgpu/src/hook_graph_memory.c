@@ -90,8 +90,8 @@ VGPU_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
     NEED(cuDeviceGraphMemTrim);
     CUresult result = real.cuDeviceGraphMemTrim(device);
-    struct pool *pool = result == CUDA_SUCCESS ? pool_of_graphs(device) : NULL;
+    struct pool *pool = result == CUDA_SUCCESS ? pool_lock_of_graphs(device) : NULL;
     if (pool != NULL)
-        pool_refresh(pool);
+        pool_trimmed(pool);
     return result;
 }

@@ -36,7 +36,7 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
     CUcontext inner = result == CUDA_SUCCESS ? inner_context(*green) : NULL;
     if (!opening_end(&opening, result, &inner)) {
         real.cuGreenCtxDestroy(*green);
-        charge_drop_context(inner);
+        opening_undone(&opening, inner);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {

@@ -198,6 +198,11 @@ VGPU_EXPORT CUresult cuCtxSynchronize(void)
     WAIT(cuCtxSynchronize, real.cuCtxSynchronize());
 }
 
+VGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    WAIT(cuCtxSynchronize_v2, real.cuCtxSynchronize_v2(context));
+}
+
 VGPU_EXPORT CUresult cuMemcpyDtoH_v2(void *host, CUdeviceptr device, size_t bytes)
 {
     WAIT(cuMemcpyDtoH_v2, real.cuMemcpyDtoH_v2(host, device, bytes));

@@ -23,19 +23,36 @@ VGPU_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
     return result;
 }
 
+/* Binds by `call_expression`, which vmm's _begin and _end enclose. */
+#define BIND(begin, end, call_expression) \
+    do { \
+        if (region_open() == REGION_NONE) \
+            return call_expression; \
+        struct vmm_call call; \
+        if (!begin) \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        CUresult result = call_expression; \
+        end(&call, result == CUDA_SUCCESS); \
+        return result; \
+    } while (0)
+
 VGPU_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,
                                         CUmemGenericAllocationHandle handle, size_t offset,
                                         size_t bytes, unsigned long long flags)
 {
     NEED(cuMulticastBindMem);
-    if (region_open() == REGION_NONE)
-        return real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
-    struct vmm_call call;
-    if (!vmm_bind_begin(&call, object, object_offset, bytes, handle))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
-    vmm_bind_end(&call, result == CUDA_SUCCESS);
-    return result;
+    BIND(vmm_bind_begin(&call, object, object_offset, bytes, handle), vmm_bind_end,
+         real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags));
+}
+
+VGPU_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device,
+                                           size_t object_offset,
+                                           CUmemGenericAllocationHandle handle, size_t offset,
+                                           size_t bytes, unsigned long long flags)
+{
+    NEED(cuMulticastBindMem_v2);
+    BIND(vmm_bind_begin(&call, object, object_offset, bytes, handle), vmm_bind_end,
+         real.cuMulticastBindMem_v2(object, device, object_offset, handle, offset, bytes, flags));
 }
 
 VGPU_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t object_offset,
@@ -43,14 +60,17 @@ VGPU_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, si
                                          unsigned long long flags)
 {
     NEED(cuMulticastBindAddr);
-    if (region_open() == REGION_NONE)
-        return real.cuMulticastBindAddr(object, object_offset, address, bytes, flags);
-    struct vmm_call call;
-    if (!vmm_bind_address_begin(&call, object, object_offset, bytes, address))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real.cuMulticastBindAddr(object, object_offset, address, bytes, flags);
-    vmm_bind_address_end(&call, result == CUDA_SUCCESS);
-    return result;
+    BIND(vmm_bind_address_begin(&call, object, object_offset, bytes, address), vmm_bind_address_end,
+         real.cuMulticastBindAddr(object, object_offset, address, bytes, flags));
+}
+
+VGPU_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device,
+                                            size_t object_offset, CUdeviceptr address, size_t bytes,
+                                            unsigned long long flags)
+{
+    NEED(cuMulticastBindAddr_v2);
+    BIND(vmm_bind_address_begin(&call, object, object_offset, bytes, address), vmm_bind_address_end,
+         real.cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags));
 }
 
 VGPU_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,

@@ -7,29 +7,19 @@
 #include "late_free.h"
 #include "pool.h"
 
-/* Allocates by `call`, and by `undo` gives back what turned out not to fit. */
-#define ALLOCATE(stream, find, bytes, call, undo) \
+/* Allocates from a locked pool by `call`, and by `give_back` undoes what turned out not to fit. */
+#define ALLOCATE(pool, call, give_back) \
     do { \
-        struct pool *pool_ = NULL; \
-        bool is_recorded_; \
-        CUresult result_ = capture_ask(stream, &is_recorded_); \
-        if (result_ == CUDA_SUCCESS && !is_recorded_) \
-            result_ = (find); \
-        if (result_ != CUDA_SUCCESS) \
-            return result_; \
-        if (pool_ == NULL) \
-            return call; \
-        result_ = pool_begin(pool_, bytes); \
+        CUresult result_ = pool_begin(pool, bytes); \
         if (result_ != CUDA_SUCCESS) \
             return result_; \
         result_ = (call); \
-        if (!pool_end(pool_, bytes, result_ == CUDA_SUCCESS ? address : NULL)) { \
-            if (result_ == CUDA_SUCCESS) \
-                undo; \
-            pool_refresh(pool_); \
-            result_ = CUDA_ERROR_OUT_OF_MEMORY; \
-        } \
-        return result_; \
+        if (pool_end(pool, bytes, result_ == CUDA_SUCCESS ? address : NULL)) \
+            return result_; \
+        if (result_ == CUDA_SUCCESS) \
+            give_back(*address, stream); \
+        pool_refresh(pool); \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
     } while (0)
 
 /* `same` is what a stream of 0 stands for in this form of the call. */
@@ -38,16 +28,34 @@
     { \
         NEED(alloc); \
         CUstream true_stream = stream != NULL ? stream : same; \
-        ALLOCATE(true_stream, pool_of_stream(&pool_, true_stream), bytes, \
-                 real.alloc(address, bytes, stream), real.free(*address, stream)); \
+        struct pool *pool = NULL; \
+        CUmemoryPool handle; \
+        bool is_recorded; \
+        CUresult result = capture_ask(true_stream, &is_recorded); \
+        if (result == CUDA_SUCCESS && !is_recorded && real.from_pool != NULL) \
+            result = pool_lock_of_stream(&pool, true_stream, &handle); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        if (pool == NULL) \
+            return real.alloc(address, bytes, stream); \
+        /* by name: another thread may give the GPU another pool at any moment */ \
+        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
     } \
-    VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, \
+    VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle, \
                                    CUstream stream) \
     { \
         NEED(from_pool); \
         CUstream true_stream = stream != NULL ? stream : same; \
-        ALLOCATE(true_stream, pool_to_take(&pool_, pool, true_stream), bytes, \
-                 real.from_pool(address, bytes, pool, stream), real.free(*address, stream)); \
+        struct pool *pool = NULL; \
+        bool is_recorded; \
+        CUresult result = capture_ask(true_stream, &is_recorded); \
+        if (result == CUDA_SUCCESS && !is_recorded) \
+            result = pool_lock(&pool, handle, true_stream); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        if (pool == NULL) \
+            return real.from_pool(address, bytes, handle, stream); \
+        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
     { \
@@ -57,7 +65,7 @@
         struct allocation taken; \
         bool known = allocation_map_take(SPACE_ADDRESS, address, &taken); \
         CUresult result = real.free(address, stream); \
-        if (known && result == CUDA_SUCCESS && pool_owning(taken.owner) == NULL) \
+        if (known && result == CUDA_SUCCESS && !pool_follows(taken.owner)) \
             late_free_put(&taken, stream != NULL ? stream : same); \
         else if (known) \
             charge_taken(&taken, result == CUDA_SUCCESS); \
@@ -75,7 +83,7 @@ VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     NEED(cuMemPoolCreate);
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
-        pool_made(*pool, properties->location, properties->allocType);
+        pool_placed(*pool, properties->location, properties->allocType, true);
     return result;
 }
 
@@ -92,7 +100,9 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
 {
     NEED(cuMemPoolTrimTo);
     CUresult result = real.cuMemPoolTrimTo(handle, bytes_to_keep);
-    struct pool *pool = result == CUDA_SUCCESS ? pool_of(handle, NULL) : NULL;
+    struct pool *pool = NULL;
+    if (result == CUDA_SUCCESS)
+        pool_lock(&pool, handle, NULL);
     if (pool != NULL)
         pool_refresh(pool);
     return result;
@@ -106,7 +116,7 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
         NEED(symbol); \
         CUresult result = real.symbol(pool, location, type); \
         if (result == CUDA_SUCCESS) \
-            pool_placed(*pool, *location, type); \
+            pool_placed(*pool, *location, type, false); \
         return result; \
     }
 

@@ -21,8 +21,8 @@ static void reset_in_child(void)
 
 static void lock_opens(void)
 {
+    region_on_child(reset_in_child); /* first: a child must find the lock free */
     pthread_mutex_lock(&opens_lock);
-    region_on_child(reset_in_child);
 }
 
 /* Moves what the allocation at `address` was charged to a slot that others can join. */

@@ -1,14 +1,10 @@
 #include "opening.h"
 
-#include <time.h>
-
 #include "devices.h"
 #include "library_context.h"
 #include "log.h"
 #include "region.h"
 #include "vgpu/contract.h"
-
-#define SETTLE_NS 2000000
 
 static uint64_t counted(const uint64_t *counter)
 {
@@ -37,7 +33,11 @@ CUresult opening_begin(struct opening *opening, CUdevice device)
     result = library_context_reserve(&opening->libraries, index);
     if (result != CUDA_SUCCESS)
         charge_cancel(&opening->charge);
-    if (result != CUDA_SUCCESS || is_told)
+    /* A further context costs what the first did. It is not measured: what other threads take, and
+     * shared memory that passes to this process when its owner goes, would be taken for its cost.
+     */
+    bool is_judged = opening->is_first || !opening->is_known;
+    if (result != CUDA_SUCCESS || is_told || !is_judged)
         return result;
     opening->is_sampled = true;
     opening->before = context_cost_sample((uint32_t)index);
@@ -52,24 +52,13 @@ static bool is_alone(const struct opening *opening)
     return counted(&own->count) == opening->charge_count;
 }
 
-/* Whether what this process holds is still `own_bytes` after a pause: a thread that was between the
- * driver's freeing and ours when it was measured has come to its end. */
-static bool stays(const struct opening *opening, uint64_t own_bytes)
-{
-    nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
-    struct context_cost_sample again = context_cost_sample((uint32_t)opening->charge.device);
-    return again.is_own_known && again.own_bytes == own_bytes && is_alone(opening);
-}
-
 /* From the growth of what this process holds, which other threads may have a part in. */
-static uint64_t judged_bytes(const struct opening *opening, uint64_t growth, uint64_t own_bytes)
+static uint64_t judged_bytes(const struct opening *opening, uint64_t growth)
 {
-    uint64_t reserved = opening->charge.bytes;
     if (!is_alone(opening))
-        return opening->is_known ? reserved : growth;
-    if (!opening->is_first) /* less is believed only when it lasts; green ones do cost less */
-        return growth >= reserved || stays(opening, own_bytes) ? growth : reserved;
-    context_cost_keep((uint32_t)opening->charge.device, growth);
+        return opening->is_known ? opening->charge.bytes : growth;
+    if (opening->is_first)
+        context_cost_keep((uint32_t)opening->charge.device, growth);
     return growth;
 }
 
@@ -86,7 +75,7 @@ static uint64_t measured_bytes(const struct opening *opening)
         return bytes;
     struct context_cost_sample after = context_cost_sample(device);
     if (context_cost_own_growth(&opening->before, &after, &bytes))
-        return judged_bytes(opening, bytes, after.own_bytes);
+        return judged_bytes(opening, bytes);
     if (opening->is_known)
         return reserved;
     if (!after.is_gpu_known || !opening->before.is_gpu_known) {
@@ -102,14 +91,20 @@ static uint64_t measured_bytes(const struct opening *opening)
 bool opening_end(struct opening *opening, CUresult result, const CUcontext *context)
 {
     struct charge *charge = &opening->charge;
-    bool fits =
-        result == CUDA_SUCCESS &&
-        (charge->device < 0 || charge_resize(charge, measured_bytes(opening)) == CUDA_SUCCESS);
-    if (!fits)
+    if (result != CUDA_SUCCESS) {
         charge_cancel(&opening->libraries);
-    if (fits && library_context_made(&opening->libraries, *context))
+        charge_cancel(charge);
         return true;
-    charge_cancel(charge);
-    charge->device = CHARGE_NONE;
-    return result != CUDA_SUCCESS;
+    }
+    if (charge->device >= 0 && charge_resize(charge, measured_bytes(opening)) != CUDA_SUCCESS) {
+        charge_cancel(&opening->libraries);
+        return false;
+    }
+    return library_context_made(&opening->libraries, *context);
+}
+
+void opening_undone(struct opening *opening, CUcontext context)
+{
+    charge_drop_context(context);
+    charge_cancel(&opening->charge);
 }

@@ -23,8 +23,9 @@ struct opening {
 /* Before the driver makes a context: CUDA_SUCCESS, or what the hook returns. */
 CUresult opening_begin(struct opening *opening, CUdevice device);
 
-/* After the driver answered `result`. False when the context does not fit after all and must be
- * ended, and what was charged in it dropped. */
+/* After the driver answered `result`. False when the context does not fit after all: end it, then
+ * call opening_undone, so that nothing is free while it is still there. */
 bool opening_end(struct opening *opening, CUresult result, const CUcontext *context);
+void opening_undone(struct opening *opening, CUcontext context);
 
 #endif

@@ -22,33 +22,36 @@
 
 struct pool;
 
-/* The record of a stream-ordered pool; of the one that cuMemAllocAsync would take memory from on
- * that stream; of a GPU's graph memory. NULL: not charged (no slice, host memory, or the driver
- * must say what is wrong). _to_take is for who takes memory from it: it answers what the hook
- * returns to its caller if it is not CUDA_SUCCESS. */
-struct pool *pool_of(CUmemoryPool handle, CUstream stream);
-CUresult pool_to_take(struct pool **pool, CUmemoryPool handle, CUstream stream);
-CUresult pool_of_stream(struct pool **pool, CUstream stream);
-struct pool *pool_of_graphs(CUdevice device);
+/* The record of a stream-ordered pool; of the one that cuMemAllocAsync takes memory from on that
+ * stream, with its handle; of a GPU's graph memory. Locked for the calling thread: a pool does not
+ * end meanwhile. NULL: not charged (no slice, host memory, or the driver must say what is wrong).
+ * An answer that is not CUDA_SUCCESS is the driver's, and what the hook returns.
+ */
+CUresult pool_lock(struct pool **pool, CUmemoryPool handle, CUstream stream);
+CUresult pool_lock_of_stream(struct pool **pool, CUstream stream, CUmemoryPool *handle);
+struct pool *pool_lock_of_graphs(CUdevice device);
 
-/* Says where a pool's memory is, as its creator or the driver said. _made is for one that has just
- * been made: a record of its number is of one that was never there, or has ended unseen. */
-void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type);
-void pool_made(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type);
+/* Says where a pool's memory is, as its creator (`is_new`) or the driver said. */
+void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationType type,
+                 bool is_new);
 
-/* Before memory is taken that may make the pool larger by up to `bytes`, and after it: `address` is
- * what was allocated, NULL if nothing was or the bytes have no address yet. Between the two the
- * pool is locked. pool_begin answers what the hook returns to its caller if it is not
- * CUDA_SUCCESS. pool_end answers false when the pool turned out to have become larger than fits:
- * then undo, and call pool_refresh. */
+/* Before memory is taken that may make a locked pool larger by up to `bytes`, and after it:
+ * `address` is what was allocated, NULL if nothing was. pool_begin unlocks and answers what the
+ * hook returns to its caller if that is not CUDA_SUCCESS. pool_end unlocks, or answers false when
+ * the pool turned out to have become larger than fits: then undo, and call pool_refresh. */
 CUresult pool_begin(struct pool *pool, uint64_t bytes);
 bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address);
 
-/* What the driver kept for the pool when it was last asked. */
-uint64_t pool_kept_bytes(const struct pool *pool);
+/* In place of pool_end for graph memory, whatever fits. The epoch is that of pool_epoch: as long as
+ * it lasts no graph has been given memory that another one left, and none was trimmed, so that what
+ * ran in it finds its memory again. */
+uint64_t pool_epoch(const struct pool *pool);
+void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, uint64_t *epoch);
 
-/* Sets the charge to what the driver says now. */
+/* Set the charge of a locked pool to what the driver says now, and unlock it; _trimmed after it was
+ * made to give memory back. */
 void pool_refresh(struct pool *pool);
+void pool_trimmed(struct pool *pool);
 
 /* After a wait for the GPU, when the driver may have given memory back. */
 void pool_after_wait(void);
@@ -60,6 +63,10 @@ void pool_destroyed(struct pool *pool, bool done);
 
 /* The pool that an allocation's owner is; NULL: it is none. */
 struct pool *pool_owning(struct charge_owner *owner);
+
+/* Whether the owner is a pool whose charge follows the driver, so that a free in a stream's order
+ * may be told at once. Nobody tells of one that was destroyed. */
+bool pool_follows(struct charge_owner *owner);
 
 /* Takes rounded `bytes` out of a pool's charge, for one allocation that is charged elsewhere from
  * now on: they are part of what the driver counts for this pool until pool_took_back. */

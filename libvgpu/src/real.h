@@ -57,10 +57,11 @@
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
     CALL(cuModuleGetLoadingMode) \
+    CALL(cuStreamGetId) \
+    CALL(cuStreamGetId_ptsz) \
     CALL(cuPointerGetAttribute) \
     CALL(cuStreamIsCapturing) \
     CALL(cuStreamQuery) \
-    CALL(cuStreamGetId) \
     CALL(cuThreadExchangeStreamCaptureMode) \
     CALL(cuEventCreate) \
     CALL(cuEventDestroy_v2) \

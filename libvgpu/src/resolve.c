@@ -61,16 +61,17 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
     const struct hook_row *row = find_row(name);
     if (row == NULL)
         return theirs;
-    if (!(row->nvml ? real_has_nvml() : real_has_cuda())) {
-        /* Our exports must not make a program that probes for CUDA believe it is there. */
+    bool is_loaded =
+        row->nvml ? real_has_nvml() && real_load_nvml() : real_has_cuda() && real_load_cuda();
+    if (!is_loaded || *row->driver == NULL) {
+        /* Our exports must not make a program that probes for CUDA, or for what a newer driver
+         * has, believe it is there. */
         if (handle != RTLD_NEXT && real_dlsym(handle, name) != row->hook)
             return theirs;
         /* Asked of libc, which lacks it, the loader says so in dlerror, too. */
         void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
         return (struct resolve_answer){libc != NULL ? real_dlsym(libc, name) : NULL, 1};
     }
-    if (!(row->nvml ? real_load_nvml() : real_load_cuda()) || *row->driver == NULL)
-        return theirs;
     if (handle == RTLD_NEXT || real_dlsym(handle, name) == *row->driver)
         return (struct resolve_answer){row->hook, 1};
     return theirs;

@@ -113,17 +113,20 @@ static bool sweep(void)
         if (!each->is_used || each->users > 0 || is_abroad(each))
             continue;
         close_probe(each);
-        region_leave(&each->slot, each->device);
-        if (each->parent != NULL)
+        if (each->parent != NULL) /* first: what the pool still keeps must not be free meanwhile */
             pool_took_back(each->parent, each->bytes);
+        region_leave(&each->slot, each->device);
         each->is_used = false;
         any = true;
     }
     return any;
 }
 
+static void forget_all(void);
+
 static void lock_list(int *cancelling)
 {
+    region_on_child(forget_all); /* first: a child must find the lock free */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancelling);
     pthread_mutex_lock(&list_lock);
 }
@@ -169,7 +172,6 @@ static void forget_all(void)
 
 static struct shared *spare_record(void)
 {
-    region_on_child(forget_all);
     charge_on_shortage(reclaim);
     sweep();
     for (struct shared *each = records; each != NULL; each = each->next)
@@ -265,7 +267,10 @@ void shared_mark_descriptor(struct charge_owner *owner, int descriptor)
     lock_list(&cancelling);
     if (shared->probe < 0 && (shared->probe = descriptor_probe(descriptor)) >= 0)
         shared->probe_identity = descriptor_identity(shared->probe);
-    if (!descriptor_mark(descriptor, shared->key[0] + shared->descriptors % PLACES))
+    uint64_t place = shared->key[0], end = place + PLACES - 1;
+    while (place < end && descriptor_is_marked(shared->probe, place, 1))
+        place++; /* one that no other process has given out either */
+    if (!descriptor_mark(descriptor, place))
         close_probe(shared); /* a copy that cannot be told counts as open */
     shared->descriptors++;
     unlock_list(cancelling);

@@ -10,8 +10,8 @@
  * Each piece is a record that owns the entries of the allocation map (or of vmm.h) it stands for,
  * and ends with the last of them; but a piece of which a descriptor was given out stays charged
  * until all copies of that are closed (looked for when anything else is shared or refused). One
- * mutex, held across no driver call. A forked child starts without records: it holds none of the
- * driver's memory. */
+ * mutex, under which locks of pools are taken and the driver is asked what a pool keeps. A forked
+ * child starts without records: it holds none of the driver's memory. */
 #ifndef VGPU_SHARED_H
 #define VGPU_SHARED_H
 

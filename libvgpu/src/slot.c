@@ -22,6 +22,8 @@
 
 #define LIFE_PAGE_BYTES 4096
 #define STAT_BYTES 512
+/* Shared pieces may take half of the slots: a process without one can be granted nothing. */
+#define SHARED_SLOTS (VGPU_SLOT_COUNT / 2)
 
 static struct flock byte_lock(uint32_t slot, int which, short type)
 {
@@ -161,15 +163,16 @@ static int open_life(const char *path, void **page)
     return status;
 }
 
+/* Among the first `count` slots. */
 static int claim(struct slot *slot, const char *path, void *usage, const void *limits,
-                 const uint64_t key[2], short held)
+                 const uint64_t key[2], short held, uint32_t count)
 {
     void *page;
     int descriptor = open_life(path, &page);
     if (descriptor < 0)
         return descriptor;
     int status = -EUSERS;
-    for (uint32_t index = 0; index < VGPU_SLOT_COUNT; index++) {
+    for (uint32_t index = 0; index < count; index++) {
         status = claim_one(descriptor, index, usage, limits, key, held);
         if (status == 0) {
             *slot = (struct slot){index, page};
@@ -188,7 +191,7 @@ static int claim(struct slot *slot, const char *path, void *usage, const void *l
 int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits)
 {
     static const uint64_t no_key[2];
-    return claim(slot, path, usage, limits, no_key, F_WRLCK);
+    return claim(slot, path, usage, limits, no_key, F_WRLCK, VGPU_SLOT_COUNT);
 }
 
 /* ---- pieces of memory that several processes hold ---- */
@@ -196,7 +199,7 @@ int slot_claim(struct slot *slot, const char *path, void *usage, const void *lim
 int slot_claim_shared(struct slot *slot, const char *path, void *usage, const void *limits,
                       const uint64_t key[2])
 {
-    return claim(slot, path, usage, limits, key, F_RDLCK);
+    return claim(slot, path, usage, limits, key, F_RDLCK, SHARED_SLOTS);
 }
 
 /* Index of the slot in use with that key; VGPU_SLOT_COUNT: none. */

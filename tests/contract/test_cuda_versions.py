@@ -88,4 +88,6 @@ def test_the_simulated_drivers_table_has_every_entry_point_up_to_its_version() -
     have = {(name, int(version)) for name, version in rows}
 
     assert wanted <= have
-    assert {name for name, _ in have - wanted} <= NOT_IN_HEADER
+    # of what is newer it has what a test of ours needs
+    newer = {(name, since) for name, since, _ in known if since > SIMULATED_VERSION}
+    assert {name for name, _ in have - wanted - newer} <= NOT_IN_HEADER

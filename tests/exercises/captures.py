@@ -36,19 +36,30 @@ def _captures(driver: Driver, suffix: str) -> None:
     end = f"cuStreamEndCapture{suffix}"
     _captured(driver, f"cuStreamBeginCapture{suffix}", end, graph=c_void_p())
     _captured(driver, f"cuStreamBeginCapture_v2{suffix}", end, GLOBAL_MODE, graph=c_void_p())
+
+
+def _captures_to_a_graph(driver: Driver, suffix: str) -> None:
     graph = c_void_p()
     driver.check("cuGraphCreate", byref(graph), 0)
-    begin = f"cuStreamBeginCaptureToGraph{suffix}"
-    _captured(driver, begin, end, graph, *NO_EDGES, GLOBAL_MODE, graph=graph)
+    _captured(driver, f"cuStreamBeginCaptureToGraph{suffix}", f"cuStreamEndCapture{suffix}",
+              graph, *NO_EDGES, GLOBAL_MODE, graph=graph)  # fmt: skip
 
 
-@exercise("cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph",
-          "cuStreamEndCapture")  # fmt: skip
+@exercise("cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamEndCapture")
 def captures(driver: Driver) -> None:
     _captures(driver, "")
 
 
-@exercise("cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz",
-          "cuStreamBeginCaptureToGraph_ptsz", "cuStreamEndCapture_ptsz")  # fmt: skip
+@exercise("cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz", "cuStreamEndCapture_ptsz")
 def captures_per_thread(driver: Driver) -> None:
     _captures(driver, "_ptsz")
+
+
+@exercise("cuStreamBeginCaptureToGraph")
+def captures_to_a_graph(driver: Driver) -> None:
+    _captures_to_a_graph(driver, "")
+
+
+@exercise("cuStreamBeginCaptureToGraph_ptsz")
+def captures_to_a_graph_per_thread(driver: Driver) -> None:
+    _captures_to_a_graph(driver, "_ptsz")

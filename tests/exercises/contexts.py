@@ -31,13 +31,18 @@ def _created(driver: Driver, create: str, destroy: str, *arguments: Any) -> None
         driver.refuse(create, byref(c_void_p()), *arguments)
 
 
-@exercise("cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4",
-          "cuCtxDestroy", "cuCtxDestroy_v2", context=False)  # fmt: skip
+@exercise("cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxDestroy", "cuCtxDestroy_v2",
+          context=False)  # fmt: skip
 def created_contexts(driver: Driver) -> None:
     driver.check("cuInit", 0)
     _created(driver, "cuCtxCreate", "cuCtxDestroy", 0, 0)
     _created(driver, "cuCtxCreate_v2", "cuCtxDestroy_v2", 0, 0)
     _created(driver, "cuCtxCreate_v3", "cuCtxDestroy_v2", None, 0, 0, 0)
+
+
+@exercise("cuCtxCreate_v4", context=False)
+def created_context_with_parameters(driver: Driver) -> None:
+    driver.check("cuInit", 0)
     _created(driver, "cuCtxCreate_v4", "cuCtxDestroy_v2", None, 0, 0)
 
 

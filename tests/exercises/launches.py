@@ -7,6 +7,7 @@ from support.exercise import Driver, exercise
 from support.exercise_kernel import Spin
 
 SLICE = {"core_percent": 20}
+MEASURES = True
 KERNEL_NS = 1_000_000
 LAUNCHES = 4
 DEFAULT_STREAM = None

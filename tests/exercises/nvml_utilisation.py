@@ -20,6 +20,7 @@ from support.exercise_nvml import (
 )
 
 SLICE = {"core_percent": 50}
+MEASURES = True
 GPUS = 2
 KERNEL_NS = 1_000_000
 WORK_SECONDS = 0.35

@@ -2,10 +2,11 @@
 
 from ctypes import byref, c_int, c_void_p
 from pathlib import Path
+from typing import Any
 
 from support.exercise import Driver, exercise
 
-CUDA_12_1 = 12010
+CUDA_11_8, CUDA_12_1 = 11080, 12010
 DEFAULT_FLAGS = 0
 
 
@@ -17,14 +18,21 @@ def start(driver: Driver) -> None:
     assert usage in Path("/proc/self/maps").read_text()
 
 
-@exercise("cuGetProcAddress", "cuGetProcAddress_v2")
-def lookup(driver: Driver) -> None:
-    function, status = c_void_p(), c_int(-1)
+def _lookup(driver: Driver, symbol: str, version: int, *more: Any) -> None:
     for name, is_hooked in ((b"cuMemAlloc", True), (b"cuDeviceGetName", False)):
-        driver.check("cuGetProcAddress", name, byref(function), CUDA_12_1, DEFAULT_FLAGS)
+        function = c_void_p()
+        driver.check(symbol, name, byref(function), version, DEFAULT_FLAGS, *more)
         assert function.value is not None
         assert driver.is_hooked(function.value) == is_hooked
-        driver.check("cuGetProcAddress_v2", name, byref(function), CUDA_12_1, DEFAULT_FLAGS,
-                     byref(status))  # fmt: skip
-        assert driver.is_hooked(function.value) == is_hooked
-        assert status.value == 0
+
+
+@exercise("cuGetProcAddress")
+def lookup(driver: Driver) -> None:
+    _lookup(driver, "cuGetProcAddress", CUDA_11_8)
+
+
+@exercise("cuGetProcAddress_v2")
+def lookup_with_a_status(driver: Driver) -> None:
+    status = c_int(-1)
+    _lookup(driver, "cuGetProcAddress_v2", CUDA_12_1, byref(status))
+    assert status.value == 0

@@ -121,13 +121,22 @@ def a_handle_by_address(driver: Driver) -> None:
 
 @exercise("cuMulticastCreate", "cuMulticastBindMem", "cuMulticastBindAddr", "cuMulticastUnbind")
 def multicast(driver: Driver) -> None:
+    _multicast(driver, "", ())
+
+
+@exercise("cuMulticastBindMem_v2", "cuMulticastBindAddr_v2")
+def multicast_by_device(driver: Driver) -> None:
+    _multicast(driver, "_v2", (0,))
+
+
+def _multicast(driver: Driver, form: str, device: tuple[int, ...]) -> None:
     team, handle, address = c_uint64(), _create(driver), _reserve(driver)
     with driver.charged(0):
         driver.check("cuMulticastCreate", byref(team), byref(TeamProperties(1, 2 * GRANULE)))
         driver.check("cuMulticastAddDevice", team, 0)
-        driver.check("cuMulticastBindMem", team, 0, handle, 0, GRANULE, 0)
+        driver.check(f"cuMulticastBindMem{form}", team, *device, 0, handle, 0, GRANULE, 0)
         driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
-        driver.check("cuMulticastBindAddr", team, GRANULE, address, GRANULE, 0)
+        driver.check(f"cuMulticastBindAddr{form}", team, *device, GRANULE, address, GRANULE, 0)
         driver.check("cuMemUnmap", address, GRANULE)
         driver.check("cuMemRelease", handle)
         driver.check("cuMulticastUnbind", team, 0, 0, GRANULE)

@@ -9,6 +9,7 @@ from support.exercise import Driver, exercise
 from support.exercise_kernel import Spin
 
 SLICE = {"core_percent": 50}
+MEASURES = True
 KERNEL_NS = 20_000
 WARM_UP_LAUNCHES = 20
 TRIES = 20
@@ -29,7 +30,8 @@ def _ends(driver: Driver, spin: Spin, symbol: str, *arguments: Any) -> None:
 
 
 @exercise("cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuEventSynchronize",
-          "cuCtxSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
+          "cuCtxSynchronize", "cuCtxSynchronize_v2",
+          "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
 def waits(driver: Driver) -> None:
     spin, event, address = Spin(driver, KERNEL_NS), c_void_p(), c_uint64()
     host = ctypes.create_string_buffer(64)
@@ -42,6 +44,7 @@ def waits(driver: Driver) -> None:
     _ends(driver, spin, "cuStreamSynchronize_ptsz", spin.stream)
     _ends(driver, spin, "cuEventSynchronize", event)
     _ends(driver, spin, "cuCtxSynchronize")
+    _ends(driver, spin, "cuCtxSynchronize_v2", None)
     _ends(driver, spin, "cuMemcpyDtoH_v2", host, address, len(host))
     _ends(driver, spin, "cuMemcpyDtoH_v2_ptds", host, address, len(host))
     driver.check("cuMemFree_v2", address)

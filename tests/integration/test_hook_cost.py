@@ -10,7 +10,7 @@ from benchmarks.nulldriver import build_client, build_driver
 from libvgpu.artifacts import shim_path
 
 # A launch of an uncapped and of a capped container within its budget; an allocation with its free.
-MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}, "alloc": {100: 1300}, "async": {100: 1150}}
+MOST_INSTRUCTIONS = {"launch": {100: 8, 50: 75}, "alloc": {100: 1400}, "async": {100: 1400}}
 COUNTS = 3
 
 pytestmark = pytest.mark.skipif(
@@ -24,8 +24,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> hooks.Bench:
     return hooks.Bench(driver.parent, build_client("hooks_client", driver))
 
 
-@pytest.mark.parametrize("case", hooks.CASES, ids=lambda case: case.title)
-@pytest.mark.parametrize("way", ["elf", "getproc"])
+@pytest.mark.parametrize(
+    ("case", "way"),
+    [
+        pytest.param(case, way, id=f"{case.title}-{way}")
+        for case in hooks.CASES
+        # how it was looked up makes a difference to launches alone
+        for way in (["elf", "getproc"] if case.word == "launch" else ["elf"])
+    ],
+)
 def test_a_hooked_call_stays_within_its_instructions(
     bench: hooks.Bench, case: hooks.Case, way: str
 ) -> None:
@@ -34,6 +41,7 @@ def test_a_hooked_call_stays_within_its_instructions(
     # A capped launch looks at the clock: on a host that holds the client up, more of them find
     # their batch or lease too old. So the least of a few counts is what a launch costs.
     base = bench.count_instructions(None, case, way)
-    added = min(bench.count_instructions(shim, case, way) - base for _ in range(COUNTS))
+    counts = COUNTS if case.core_percent < 100 else 1
+    added = min(bench.count_instructions(shim, case, way) - base for _ in range(counts))
 
     assert 1 <= added <= MOST_INSTRUCTIONS[case.word][case.core_percent]

@@ -90,7 +90,7 @@ def test_arrays_end_with_their_context(costly_machine: Machine, slice_of: SliceO
     part = slice_of(costly_machine, memory_bytes=2048 * MIB)
     code = """
 look("primary")
-created = check(driver.cuCtxCreate(None, 0, 0))
+created = check(create_context())
 array = check(make(*FORMS["flat"])); check(make(*FORMS["levels"])); look("both")
 check(driver.cuCtxDestroy(created)); look("created_ended")
 late = int(driver.cuArrayDestroy(array)[0])

@@ -21,7 +21,7 @@ PROCESS_LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 OPEN = """
 from support.cuda_client import *
 open_context(); look("open")
-second = check(driver.cuCtxCreate(None, 0, 0)); look("second")
+second = check(create_context()); look("second")
 check(driver.cuCtxDestroy(second)); look("first")
 """
 TRY = """
@@ -171,7 +171,7 @@ primary = open_context()
 threads = ctypes.CDLL(sys.argv[1])  # which needs the driver loaded
 threads.start_churn(ctypes.c_void_p(int(primary)), 2)
 for _ in range({CONTEXT_COUNT}):
-    check(driver.cuCtxCreate(None, 0, 0)); check(driver.cuCtxPopCurrent())
+    check(create_context()); check(driver.cuCtxPopCurrent())
 threads.stop_churn()
 look("quiet")
 """

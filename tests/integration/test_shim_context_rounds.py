@@ -25,7 +25,7 @@ kernel = driver.CUfunction(int(check(driver.cuLibraryGetKernel(library, b"spin_n
 duration = ctypes.c_ulonglong(3_000_000)
 arguments = (ctypes.c_void_p * 1)(ctypes.addressof(duration))
 for _ in range(int(sys.argv[1])):
-    context = check(driver.cuCtxCreate(None, 0, 0))
+    context = check(create_context())
     check(driver.cuMemAlloc(100 << 20))
     for _ in range(int(sys.argv[2])):
         check(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ctypes.addressof(arguments), 0))

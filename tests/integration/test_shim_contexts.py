@@ -63,7 +63,7 @@ check(driver.cuMemFree(ballast)); one = check(green()); look("fits")
 print(int(green()[0]))
 check(driver.cuGreenCtxDestroy(one))
 check(driver.cuDevicePrimaryCtxReset(0)); look("reset")
-other = check(driver.cuCtxCreate(None, 0, 0))
+other = check(create_context())
 print(int(green()[0])); look("refused_with_a_primary")
 print(check(driver.cuDevicePrimaryCtxGetState(0))[1])
 print(int(driver.cuGreenCtxCreate(described, 1, 1)[0]), int(driver.cuGreenCtxDestroy(0)[0]))
@@ -171,7 +171,7 @@ def test_a_created_context_returns_exactly_what_the_driver_frees(
     code = """
 open_context(); take_all(); look("primary")
 for _ in range(3):
-    created = check(driver.cuCtxCreate(None, 0, 0)); take_all(); look("both")
+    created = check(create_context()); take_all(); look("both")
     check(driver.cuCtxDestroy(created)); look("ended")
 """
 
@@ -193,7 +193,7 @@ def some(seed):
         if dice.random() < 0.6:
             check(driver.cuDevicePrimaryCtxRetain(0)); check(driver.cuDevicePrimaryCtxRelease(0))
         elif dice.random() < 0.5:
-            check(driver.cuCtxDestroy(check(driver.cuCtxCreate(None, 0, 0))))
+            check(driver.cuCtxDestroy(check(create_context())))
         else:
             check(driver.cuGreenCtxDestroy(check(green())))
 threads = [threading.Thread(target=some, args=(i,)) for i in range(6)]

@@ -134,3 +134,86 @@ print(launch(captured({LIMIT} + 512)), agree())
 
     # what was idle was trimmed before the refusal
     assert words == ["0", str(16 * MIB), "2", "0"]
+
+
+LONG = """
+import ctypes
+module = check(driver.cuModuleLoadData(SPIN_PTX))
+spin = check(driver.cuModuleGetFunction(module, b"spin_ns"))
+argument = ctypes.c_ulonglong(150_000_000)
+arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+def long_graph_of(bytes):
+    graph = check(driver.cuGraphCreate(0))
+    node, address = add_alloc(graph, bytes)
+    params = driver.CUDA_KERNEL_NODE_PARAMS()
+    params.func = spin
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1
+    params.kernelParams = ctypes.addressof(arguments)
+    kernel = check(driver.cuGraphAddKernelNode(graph, [node], 1, params))
+    check(driver.cuGraphAddMemFreeNode(graph, [kernel], 1, address))
+    return graph
+other = check(driver.cuStreamCreate(1))
+def launch_on(executable, where):
+    return int(driver.cuGraphLaunch(executable, where)[0])
+"""
+
+
+def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + LONG + f"""
+executable = instantiate(long_graph_of(40 * MIB))
+check(driver.cuMemAlloc({LIMIT} - 40 * MIB))
+print(*(launch(executable) for _ in range(3)), agree())
+wait()
+print(launch(executable), agree())
+wait()
+""")  # fmt: skip
+
+    assert words == ["0", "0", "0", str(LIMIT), "0", str(LIMIT)]
+
+
+def test_memory_that_another_graph_was_given_is_reserved_anew(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + LONG + """
+first, second = (instantiate(long_graph_of(40 * MIB)) for _ in range(2))
+print(launch_on(first, stream))
+wait()
+print(launch_on(second, other), agree())      # in what the first one left
+print(launch_on(first, stream), agree())      # which would need as much again
+check(driver.cuStreamSynchronize(other))
+print(launch_on(first, stream), agree())
+wait()
+check(driver.cuDeviceGraphMemTrim(0))
+check(driver.cuMemAlloc(30 * MIB))
+print(launch_on(first, stream), agree())      # it was trimmed
+""")  # fmt: skip
+
+    piece = str(40 * MIB)
+    assert words == ["0", "0", piece, "2", piece, "0", piece, "2", str(30 * MIB)]
+    assert machine.books()[0].memory_peak_bytes <= LIMIT
+
+
+def test_memory_that_made_room_is_reserved_anew(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + """
+executable = instantiate(graph_of(40 * MIB)[0])
+print(launch(executable))
+wait()
+plain = check(driver.cuMemAlloc(40 * MIB))    # what the graph kept is trimmed for it
+print(launch(executable), agree())
+check(driver.cuMemFree(plain))
+print(launch(executable), agree())
+wait()
+""")  # fmt: skip
+
+    piece = str(40 * MIB)
+    assert words == ["0", "2", piece, "0", piece]
+    assert machine.books()[0].memory_peak_bytes <= LIMIT

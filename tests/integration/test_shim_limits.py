@@ -101,7 +101,7 @@ def test_limits_belong_to_their_context_and_end_with_it(
     part = slice_of(machine, memory_bytes=4 * GIB)
     code = """
 set_limit(HEAP, default[HEAP] + 64 * MIB); look("primary")
-other = check(driver.cuCtxCreate(None, 0, 0)); look("other")
+other = check(create_context()); look("other")
 for which in (HEAP, PRINTF): set_limit(which, default[which] + 16 * MIB)
 set_limit(STACK, 2 * default[STACK]); look("both")
 check(driver.cuCtxDestroy(other)); look("other_ended")

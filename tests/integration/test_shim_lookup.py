@@ -2,18 +2,21 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
-from libvgpu.sim import Machine
+from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
 
+HAS_STATUS = DRIVER_VERSIONS["12.4"]  # a driver that has cuGetProcAddress_v2
 
-@pytest.mark.parametrize("state", ["with", "without"])
-@pytest.mark.parametrize("optimisation", ["-O0", "-O3"])
-def test_lookups(compile_program: Compile, machine: Machine, state: str, optimisation: str) -> None:
-    program = compile_program("shim_lookup.c", flags=(optimisation,))
+both_optimisations = pytest.mark.parametrize("optimisation", ["-O0", "-O3"])
+
+
+def look_up(program: Path, machine: Machine, state: str) -> None:
     environment = machine.environment(os.environ) | {"LD_PRELOAD": str(shim_path())}
 
     done = subprocess.run(
@@ -22,6 +25,23 @@ def test_lookups(compile_program: Compile, machine: Machine, state: str, optimis
 
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("state", ["with", "without"])
+@both_optimisations
+def test_lookups(compile_program: Compile, machine: Machine, state: str, optimisation: str) -> None:
+    if state == "with" and machine.driver_version < HAS_STATUS:
+        pytest.skip("asks cuGetProcAddress_v2")
+    look_up(compile_program("shim_lookup.c", flags=(optimisation,)), machine, state)
+
+
+@both_optimisations
+def test_what_an_older_driver_lacks_is_not_there(
+    compile_program: Compile, tmp_path: Path, optimisation: str
+) -> None:
+    oldest = Machine.create([PROFILES["t4"]], tmp_path / "oldest", DRIVER_VERSIONS["11.8"])
+
+    look_up(compile_program("shim_lookup.c", flags=(optimisation,)), oldest, "older")
 
 
 def test_rtld_next_stays_relative_to_the_library_that_asks(compile_program: Compile) -> None:

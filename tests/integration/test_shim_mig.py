@@ -11,6 +11,7 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine, parse_spec
+from support.simulated_driver import driver_version
 from support.slices import CLIENT_SECONDS, Slice
 
 MIB = 1 << 20
@@ -45,7 +46,7 @@ print(json.dumps(answer))
 def part(tmp_path: Path) -> Slice:
     """A slice of the second of two instances of a GPU."""
     spec = parse_spec("h100-80g/mig=3g.40gb*2")
-    machine = Machine.create(spec.profiles, tmp_path / "machine")
+    machine = Machine.create(spec.profiles, tmp_path / "machine", driver_version())
     second = machine.instances[1]
     limit = DeviceLimit(second.uuid, LIMIT + second.profile.context_bytes,
                         context_bytes=second.profile.context_bytes)  # fmt: skip

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support.simulated_driver import library_of
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -26,7 +26,7 @@ def variable(size, more=""):
 def library(image): return check(driver.cuLibraryLoadData(image, *NONE))
 def code(answer): return int(answer[0])
 def new_context():
-    return check(driver.cuCtxCreate(None, 0, 0))
+    return check(create_context())
 def launch(kernel):
     return code(driver.cuLaunchKernel(driver.CUfunction(int(kernel)), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
 context = open_context()
@@ -186,7 +186,7 @@ print(agree() // MIB)
 second = new_context()
 print(launch(handed_out), agree() // MIB)
 held = check(driver.cuMemAlloc(4 * MIB + 512))
-print(code(driver.cuCtxCreate(None, 0, 0)), agree() // MIB)
+print(code(create_context()), agree() // MIB)
 check(driver.cuMemFree(held))
 third = new_context()
 print(launch(handed_out), agree() // MIB)
@@ -229,13 +229,13 @@ loaded = library(variable(20 * MIB))
 launch(check(driver.cuLibraryGetKernel(loaded, b"one")))
 cost = agree() - 20 * MIB
 held = check(driver.cuMemAlloc(8192 * MIB - agree() - cost - 20 * MIB + 512))
-asked = (lambda: driver.cuCtxCreate(None, 0, 0),
+asked = (lambda: create_context(),
          lambda: driver.cuModuleLoadData(variable(2 * cost)),
          lambda: driver.cuLibraryLoadData(variable(2 * cost), *NONE))
 faults.fail_allocations(machine, 0, 1)
 print(*(code(call()) for call in asked), machine.device_faults(0).failing_allocations)
 check(driver.cuMemFree(held))
-print(code(driver.cuCtxCreate(None, 0, 0)), machine.device_faults(0).failing_allocations)
+print(code(create_context()), machine.device_faults(0).failing_allocations)
 agree()
 """)  # fmt: skip
 
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_measured(
 ) -> None:
     monkeypatch.setenv("CUDA_MODULE_LOADING", mode)
     if nvml == "no nvml":
-        (tmp_path / "libcuda.so.1").symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
+        (tmp_path / "libcuda.so.1").symlink_to(library_of(part.machine, "libcuda.so.1"))
         environment = part.environment() | {"LD_LIBRARY_PATH": str(tmp_path)}
         monkeypatch.setattr(part, "environment", lambda *, shim=True: environment)
 
@@ -392,7 +392,7 @@ launch(handed_out)
 child = os.fork()
 if child == 0:
     codes = (driver.cuLibraryGetKernel(loaded, b"one"), driver.cuModuleLoadData(variable(1)),
-             driver.cuLibraryUnload(loaded), driver.cuCtxCreate(None, 0, 0))
+             driver.cuLibraryUnload(loaded), create_context())
     os._exit(0 if all(code(answer) for answer in codes) else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), agree() // MIB)
 check(driver.cuLibraryUnload(loaded))

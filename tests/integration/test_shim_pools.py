@@ -209,3 +209,131 @@ print(agree())
 """)  # fmt: skip
 
     assert words == ["0", "0", "True", "0"]
+
+
+def test_a_handle_that_is_no_pool_is_charged_nothing(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + f"""
+pool = make_pool()
+check(driver.cuMemPoolDestroy(pool))
+for _ in range(3):
+    print(int(allocate(40 * MIB, pool)[0]), agree())
+pools = [make_pool() for _ in range(2)]  # one of them has the handle again
+print(*(int(allocate({LIMIT} // 2, each)[0]) for each in pools), agree())
+""")  # fmt: skip
+
+    assert words == ["1", "0"] * 3 + ["0", "0", str(LIMIT)]
+
+
+LATE = """
+usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
+other = check(driver.cuStreamCreate(1))
+def be_late(milliseconds):
+    check(driver.cuLaunchHostFunc(stream, usleep, milliseconds * 1000))
+"""
+
+
+def test_a_free_that_waits_for_its_turn_makes_no_room(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + LATE + f"""
+keep_all(check(driver.cuDeviceGetMemPool(0)))
+address = check(allocate({LIMIT}))
+be_late(300)
+check(driver.cuMemFreeAsync(address, stream))
+print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
+check(driver.cuStreamSynchronize(stream))
+print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
+""")  # fmt: skip
+
+    assert words == ["2", str(LIMIT), "0", str(LIMIT)]
+    assert machine.books()[0].memory_peak_bytes == LIMIT
+
+
+def test_a_late_free_of_a_pool_that_was_destroyed_stays_charged_until_it_is_done(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + LATE + f"""
+pool = make_pool()
+address = check(allocate({LIMIT}, pool))
+check(driver.cuMemPoolDestroy(pool))
+be_late(300)
+check(driver.cuMemFreeAsync(address, stream))
+print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
+check(driver.cuStreamSynchronize(stream))
+print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
+""")  # fmt: skip
+
+    assert words == ["2", str(LIMIT), "0", str(LIMIT)]
+    assert machine.books()[0].memory_peak_bytes == LIMIT
+
+
+def test_a_free_is_looked_for_after_every_wait_until_it_is_done(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + LATE + """
+address = check(allocate(8 * MIB))
+be_late(200)
+check(driver.cuMemFreeAsync(address, stream))
+check(driver.cuStreamSynchronize(other))
+print(agree())
+check(driver.cuStreamSynchronize(stream))
+print(agree())
+""")  # fmt: skip
+
+    assert words == [str(8 * MIB), "0"]
+
+
+def test_the_gpus_pool_may_change_and_end_while_others_allocate(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(START + """
+import random, threading, time
+context = check(driver.cuCtxGetCurrent())
+end = time.monotonic() + 1.0
+standard = check(driver.cuDeviceGetDefaultMemPool(0))
+keep_all(standard)
+def change():
+    check(driver.cuCtxSetCurrent(context))
+    while time.monotonic() < end:
+        pool = make_pool()
+        keep_all(pool)
+        check(driver.cuDeviceSetMemPool(0, pool))
+        check(driver.cuDeviceSetMemPool(0, standard))
+        check(driver.cuDeviceSetMemPool(0, pool))
+        check(driver.cuMemPoolDestroy(pool))
+    check(driver.cuDeviceSetMemPool(0, standard))
+def work(seed, held):
+    check(driver.cuCtxSetCurrent(context))
+    own = check(driver.cuStreamCreate(0))
+    dice = random.Random(seed)
+    while time.monotonic() < end:
+        if held and dice.random() < 0.5:
+            check(driver.cuMemFreeAsync(held.pop(), own))
+        else:
+            answer = driver.cuMemAllocAsync(dice.randrange(1, 4 * MIB), own)
+            if int(answer[0]) == 0:
+                held.append(answer[1])
+left = [[] for _ in range(4)]
+threads = [threading.Thread(target=work, args=(seed, left[seed])) for seed in range(4)]
+threads.append(threading.Thread(target=change))
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+check(driver.cuCtxSynchronize())
+check(driver.cuMemPoolTrimTo(standard, 0))
+print(agree() > 0)
+for address in sum(left, []):
+    check(driver.cuMemFree(address))
+check(driver.cuMemPoolTrimTo(standard, 0))
+print(agree())
+""")  # fmt: skip
+
+    assert words == ["True", "0"]
+    assert machine.books()[0].memory_peak_bytes <= LIMIT

@@ -167,3 +167,81 @@ def test_an_imported_allocation_of_a_pool_counts_once(part: Slice) -> None:
     assert importer.ask("agree()") == 10 * MIB + 512
     assert importer.ask(f"free({imported})") == 0
     assert importer.ask("agree()") == 0
+
+
+def test_a_pool_takes_shared_memory_back(part: Slice) -> None:
+    exporter = Served(part, POOLS)
+    exporter.ask("export_pool()")
+    for _ in range(3):
+        shared = exporter.ask("take(10 * MIB)")
+        exporter.ask(f"export_pointer({shared})")
+        assert exporter.ask(f"free({shared})") == 0
+        assert exporter.ask("agree()") == 0
+    held = exporter.ask("take(40 * MIB)")
+    assert exporter.ask("agree()") == 40 * MIB
+    assert exporter.ask(f"free({held})") == 0
+    assert exporter.ask("agree()") == 40 * MIB  # kept until a wait
+    assert exporter.ask("code(driver.cuStreamSynchronize(stream))") == 0
+    assert exporter.ask("agree()") == 0
+
+
+def test_a_shared_allocation_outlives_its_pool(part: Slice) -> None:
+    exporter, importer = Served(part, POOLS), Served(part, POOLS)
+    shared = exporter.ask("take(10 * MIB)")
+    importer.ask(f"import_pool({exporter.process.pid}, {exporter.ask('export_pool()')})")
+    data = exporter.ask(f"export_pointer({shared})")
+    imported = importer.ask(f"import_pointer({data!r})")
+
+    assert exporter.ask("code(driver.cuMemPoolDestroy(pool))") == 0
+    assert exporter.ask("globals().update(pool=make_pool())") is None  # in the place of the first
+    assert exporter.ask("export_pool()") > 0
+    second = exporter.ask("take(20 * MIB)")
+    exporter.ask(f"export_pointer({second})")
+    assert exporter.ask("agree()") == 30 * MIB
+    assert exporter.ask(f"free({shared})") == 0
+    assert exporter.ask("take(4 * MIB)") > 0
+    assert importer.ask(f"free({imported})") == 0
+    assert exporter.ask("agree()") == 24 * MIB
+
+
+def test_a_handle_opened_and_closed_by_racing_threads_counts_once(part: Slice) -> None:
+    exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM + RACING)
+    handle = exporter.ask(f"export(allocate({PIECE}))")
+
+    assert importer.ask(f"race({handle!r})") == 0
+    assert importer.ask("agree()") == PIECE
+    exporter.kill()
+    assert importer.ask(f"code(driver.cuMemAlloc({LIMIT}))") == 0
+
+
+RACING = """
+import threading
+def race(handle):
+    context, wrong = check(driver.cuCtxGetCurrent()), []
+    def work():
+        check(driver.cuCtxSetCurrent(context))
+        for _ in range(100):
+            address = open_handle(handle)
+            if ledger_bytes() != 40 * MIB or close_handle(address) != 0:
+                wrong.append(address)
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    return len(wrong)
+"""
+
+
+def test_a_child_shares_nothing_of_its_parents(part: Slice) -> None:
+    exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM)
+    address = exporter.ask(f"allocate({PIECE})")
+    handle = exporter.ask(f"export({address})")
+    importer.ask(f"open_handle({handle!r})")
+
+    child = exporter.ask("os.fork() or (os.close(1), __import__('signal').pause())[0]")
+    try:
+        assert exporter.ask(f"free({address})") == 0
+        importer.kill()
+        assert exporter.ask(f"code(driver.cuMemAlloc({LIMIT}))") == 0  # the child holds nothing
+        assert exporter.ask("agree()") == LIMIT
+    finally:
+        assert exporter.ask(f"os.kill({child}, 9)") is None

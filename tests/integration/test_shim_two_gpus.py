@@ -12,6 +12,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
+from support.simulated_driver import driver_version
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -40,7 +41,7 @@ sys.stdin.readline()
 def two_gpus(tmp_path: Path, slice_of: SliceOf) -> Slice:
     """A slice of two GPUs, 1 GiB of each, of which the first alone has a cap."""
     profile = replace(PROFILES["h100-80g"], context_bytes=0)
-    machine = Machine.create([profile, profile], tmp_path / "two-gpus")
+    machine = Machine.create([profile, profile], tmp_path / "two-gpus", driver_version())
     part = slice_of(machine, memory_bytes=GIB)
     part.directory = tmp_path / "slice-of-two"
     first, second = (DeviceLimit(device.uuid, GIB) for device in machine.devices)

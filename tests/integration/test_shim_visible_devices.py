@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
+from support.simulated_driver import driver_version, library_of
 from support.slices import CLIENT_SECONDS, Slice
 
 MIB = 1 << 20
@@ -72,7 +72,7 @@ def run(
 def part(tmp_path: Path) -> Slice:
     """A slice of three of four GPUs, a different limit on each, in another order than theirs."""
     profile = replace(PROFILES["h100-80g"], context_bytes=0)
-    machine = Machine.create([profile] * GPUS, tmp_path / "machine")
+    machine = Machine.create([profile] * GPUS, tmp_path / "machine", driver_version())
     devices = [DeviceLimit(d.uuid, b) for d, b in zip(machine.devices, LIMITS, strict=False)]
     create(tmp_path / "slice", ContainerLimits("many", Family.VGPU, tuple(reversed(devices))))
     return Slice(machine, tmp_path / "slice")
@@ -122,10 +122,7 @@ def test_each_limit_holds_on_its_gpu_in_any_order(
 def test_a_gpu_that_the_slice_does_not_name_gives_nothing(part: Slice) -> None:
     code = """
 context = driver.cuDevicePrimaryCtxRetain(3)[0]
-try:
-    made = driver.cuCtxCreate(None, 0, 3)[0]
-except TypeError:
-    made = driver.cuCtxCreate(0, 3)[0]
+made = create_context(3)[0]
 open_context(0)
 say([int(context), int(made), check(driver.cuDeviceTotalMem(3)), shown()[3],
      [p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(handles[3])],
@@ -144,10 +141,10 @@ say([int(context), int(made), check(driver.cuDeviceTotalMem(3)), shown()[3],
     assert said == [OUT_OF_MEMORY, OUT_OF_MEMORY, 0, [0, 0, 0], [], 0, 0]
 
 
-def offset_in_driver(symbol: str) -> int:
+def offset_in_driver(machine: Machine, symbol: str) -> int:
     """Returns where a function lies in libcuda.so.1, for calls past every hook."""
     listing = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", str(SIM_LIBRARY_DIR / "libcuda.so.1")],
+        ["nm", "-D", "--defined-only", "--format=posix", str(library_of(machine, "libcuda.so.1"))],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     words = (line.split() for line in listing.splitlines())
@@ -160,7 +157,7 @@ def test_in_a_context_that_came_past_the_shim_a_gpu_that_is_not_ours_has_nothing
     code = f"""
 maps = [line for line in open("/proc/self/maps") if "libcuda.so" in line]
 address = min(int(line.split("-")[0], 16) for line in maps) + {
-        offset_in_driver("cuDevicePrimaryCtxRetain")
+        offset_in_driver(part.machine, "cuDevicePrimaryCtxRetain")
     }
 retain = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(address)
 context = ctypes.c_void_p()

@@ -72,7 +72,7 @@ def filled():
     return array, apply(tile(array, 0, memory)), release(memory)
 array, *codes = filled()
 print(*codes, used(), int(driver.cuArrayDestroy(array)[0]), used())
-context = check(driver.cuCtxCreate(None, 0, 0))
+context = check(create_context())
 print(*filled()[1:], used(), int(driver.cuCtxDestroy(context)[0]))
 check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(0))))
 print(used())

@@ -32,10 +32,13 @@ enum fault {
     FAULT_UNDO_REFUSES,    /* who takes a grant back refuses at once */
     FAULT_NO_HELP,         /* goes on without finishing the last operation */
     FAULT_LIFE_FIRST,      /* a claimer takes the life lock before it cleans */
+    FAULT_JOIN_SAME_GEN,   /* who joins a piece leaves its gen as it is */
+    FAULT_JOIN_SAME_TOTAL, /* who joins a piece leaves the total as it is */
     FAULT_COUNT
 };
 
-enum operation_kind { NOTHING, CLAIM, RESERVE, RELEASE_ALL };
+/* JOIN and LEAVE: the piece of memory in slot 0 (slot.h), which thread 0 holds from the start. */
+enum operation_kind { NOTHING, CLAIM, RESERVE, RELEASE_ALL, JOIN, LEAVE };
 
 struct operation {
     enum operation_kind kind;
@@ -54,6 +57,7 @@ struct scenario {
     uint8_t crashes;
     uint8_t limit;
     uint8_t limit_afterwards; /* at any step, once */
+    uint8_t piece_bytes;      /* of a piece in slot 0; 0: there is none */
 };
 
 struct total {
@@ -71,14 +75,25 @@ struct word {
 struct model_slot {
     struct word word;
     uint8_t gen;
-    uint8_t claim; /* who holds that lock: its process + 1; 0 nobody */
+    uint8_t claim; /* which processes hold that lock, a bit each */
     uint8_t life;
+    bool is_claiming; /* the claim lock is held for writing */
+    bool is_piece;    /* its locks are read locks, its key that of the piece */
 };
 
 enum status { RUNNING, FINISHED, DEAD };
 
 /* In whose name the steps that several operations share are done. */
-enum mode { MODE_RESERVE, MODE_UNDO, MODE_RELEASE, MODE_REFUSE, MODE_REAP, MODE_CLEAN };
+enum mode {
+    MODE_RESERVE,
+    MODE_UNDO,
+    MODE_RELEASE,
+    MODE_REFUSE,
+    MODE_REAP,
+    MODE_CLEAN,
+    MODE_JOIN,
+    MODE_LEAVE
+};
 
 /* clang-format off */
 enum step {
@@ -86,7 +101,8 @@ enum step {
     CAS_TOTAL, COMMIT, LIMIT_AGAIN,
     NOTE_HI_SLOT, NOTE_GEN, NOTE_COUNT, PROOF_LIMIT, PROOF_TOTAL, PROOF_LIMIT_AGAIN, LOOK_GEN,
     LOOK_WORD, LOOK_HELD, LOOK_GEN_AGAIN, LOOK_HI_SLOT,
-    CLAIM_LOCK, CLAIM_GEN, CLAIM_EVEN, CLAIM_LIFE, CLAIM_HI_SLOT, CLAIM_HI_SLOT_CAS, CLAIM_ODD
+    CLAIM_LOCK, CLAIM_GEN, CLAIM_EVEN, CLAIM_LIFE, CLAIM_HI_SLOT, CLAIM_HI_SLOT_CAS, CLAIM_ODD,
+    JOIN_FIND, JOIN_CLAIM, JOIN_LIFE, JOIN_GEN, JOIN_GEN_CAS, JOIN_BYTES, LEAVE_GEN, LEAVE_DROP, LEAVE_HELD
 };
 /* clang-format on */
 
@@ -95,6 +111,7 @@ struct thread {
     uint8_t operation; /* index of the one in progress */
     uint8_t slot;
     uint8_t held; /* bytes its own operations stand for in the total */
+    bool holds_piece;
     /* from here on: of the operation in progress, else zero */
     uint8_t bytes;
     uint8_t mode;
@@ -141,6 +158,12 @@ enum outcome model_step(struct state *state, uint8_t which);
 /* Ends an operation: the thread goes on to the next of the scenario. */
 void model_next_operation(struct thread *thread, uint8_t which);
 
+/* A step of joining or leaving a piece (pieces.c). */
+enum outcome model_step_piece(struct state *state, struct thread *thread, uint8_t which);
+
+/* Takes a process's locks from a slot. */
+void model_unlock(struct model_slot *slot, uint8_t process);
+
 /* Kills a process with all its threads. */
 void model_crash(struct state *state, uint8_t process);
 
@@ -149,6 +172,9 @@ int model_slot_bytes(const struct state *state, uint8_t slot);
 
 /* What the living hold together. */
 int model_live_bytes(const struct state *state);
+
+/* What nobody can reclaim while all but one stand still. */
+int model_locked_bytes(const struct state *state);
 
 /* True between a grant's way into the total and the thread's last look at the limit. */
 bool model_is_tentative(const struct thread *thread);

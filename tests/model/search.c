@@ -76,7 +76,7 @@ static const char *wrong_alone(const struct state *from, uint8_t which)
     }
     if (thread->slot == NO_SLOT)
         return NULL;
-    int rest = state.limit - model_live_bytes(&state);
+    int rest = state.limit - model_locked_bytes(&state);
     for (int over = rest > 0 ? 0 : 1; over <= 1; over++) {
         model_begin(thread, RESERVE, (uint8_t)(over ? 1 : rest));
         note_moments(&state);
@@ -98,7 +98,7 @@ static bool process_may_crash(const struct state *state, uint8_t process)
         if (thread->slot != NO_SLOT)
             return true;
         for (uint8_t slot = 0; slot < scenario->slots; slot++)
-            if (state->slots[slot].claim == process + 1)
+            if (state->slots[slot].claim & 1 << process)
                 return true;
     }
     return false;

@@ -60,6 +60,7 @@ static enum outcome settled(struct thread *thread)
     case MODE_UNDO:
         return go(thread, LIMIT);
     case MODE_RELEASE:
+    case MODE_JOIN:
         return go(thread, OWN_WORD);
     case MODE_REFUSE:
         memset(&thread->seen, 0, sizeof thread->seen);
@@ -76,6 +77,8 @@ static enum outcome reaped(struct thread *thread)
         return restart(thread, MODE_RESERVE);
     memset(&thread->seen, 0, sizeof thread->seen);
     memset(&thread->word, 0, sizeof thread->word);
+    if (thread->mode == MODE_LEAVE)
+        return ENDED;
     if (planted_fault == FAULT_NO_PARITY)
         return go(thread, CLAIM_LIFE);
     return go(thread, CLAIM_EVEN);
@@ -110,14 +113,17 @@ static int delta_of(const struct thread *thread)
         return -thread->bytes;
     case MODE_RELEASE:
         return -thread->held;
+    case MODE_JOIN:
+        return 0;
     default:
         return -thread->word.bytes;
     }
 }
 
-static bool is_reaping(const struct thread *thread)
+/* The slot that the operation is booked on. */
+static uint8_t booked_slot(const struct thread *thread)
 {
-    return thread->mode == MODE_REAP || thread->mode == MODE_CLEAN;
+    return thread->mode >= MODE_REAP ? thread->other : thread->slot;
 }
 
 static enum outcome cas_total(struct state *state, struct thread *thread)
@@ -127,22 +133,21 @@ static enum outcome cas_total(struct state *state, struct thread *thread)
     int delta = delta_of(thread);
     state->total = (struct total){
         .used = (uint8_t)(thread->seen.used + delta),
-        .slot = is_reaping(thread) ? thread->other : thread->slot,
+        .slot = booked_slot(thread),
         .sequence = (uint8_t)(thread->word.count + 1),
         .delta = (int8_t)delta,
     };
     thread->limit = thread->mode == MODE_RESERVE ? state->total.used : 0; /* the new total */
-    thread->gen = thread->mode == MODE_REAP ? 0 : thread->gen;
+    thread->gen = thread->mode == MODE_CLEAN ? thread->gen : 0;
     thread->seen = (struct total){.delta = (int8_t)delta};
-    if (!is_reaping(thread))
+    if (thread->mode < MODE_REAP)
         thread->held = (uint8_t)(thread->held + delta);
     return go(thread, COMMIT);
 }
 
 static enum outcome commit(struct state *state, struct thread *thread)
 {
-    uint8_t slot = is_reaping(thread) ? thread->other : thread->slot;
-    cas_word(state, slot, thread->word, thread->seen.delta);
+    cas_word(state, booked_slot(thread), thread->word, thread->seen.delta);
     memset(&thread->word, 0, sizeof thread->word);
     memset(&thread->seen, 0, sizeof thread->seen);
     switch (thread->mode) {
@@ -153,6 +158,8 @@ static enum outcome commit(struct state *state, struct thread *thread)
         return planted_fault == FAULT_UNDO_REFUSES ? REFUSED : restart(thread, MODE_RESERVE);
     case MODE_RELEASE:
         return ENDED;
+    case MODE_JOIN:
+        return go(thread, JOIN_BYTES);
     default:
         return reaped(thread);
     }
@@ -161,7 +168,7 @@ static enum outcome commit(struct state *state, struct thread *thread)
 static enum outcome step_claim(struct state *state, struct thread *thread, uint8_t which)
 {
     struct model_slot *slot = &state->slots[thread->other];
-    uint8_t holder = scenario->process[which] + 1;
+    uint8_t holder = (uint8_t)(1 << scenario->process[which]);
     switch (thread->step) {
     case CLAIM_LOCK:
         if (slot->claim != 0) {
@@ -169,6 +176,7 @@ static enum outcome step_claim(struct state *state, struct thread *thread, uint8
             return thread->other < scenario->slots ? GOES_ON : ENDED;
         }
         slot->claim = holder;
+        slot->is_claiming = true;
         if (planted_fault == FAULT_LIFE_FIRST)
             slot->life = holder;
         return go(thread, CLAIM_GEN);
@@ -181,6 +189,7 @@ static enum outcome step_claim(struct state *state, struct thread *thread, uint8
         return go(thread, CLAIM_LIFE);
     case CLAIM_LIFE:
         slot->life = holder;
+        slot->is_piece = false;
         thread->gen = 0;
         return go(thread, CLAIM_HI_SLOT);
     case CLAIM_HI_SLOT:
@@ -276,7 +285,7 @@ enum outcome model_step(struct state *state, uint8_t which)
         restart(thread, MODE_REFUSE);
         return go(thread, NOTE_HI_SLOT);
     case OWN_WORD:
-        thread->word = state->slots[thread->slot].word;
+        thread->word = state->slots[booked_slot(thread)].word;
         return go(thread, CAS_TOTAL);
     case REAP_WORD:
         thread->word = state->slots[thread->other].word;
@@ -296,6 +305,8 @@ enum outcome model_step(struct state *state, uint8_t which)
             return GRANTED;
         return restart(thread, MODE_UNDO);
     default:
+        if (thread->step >= JOIN_FIND)
+            return model_step_piece(state, thread, which);
         return thread->step >= CLAIM_LOCK ? step_claim(state, thread, which)
                                           : step_proof(state, thread);
     }

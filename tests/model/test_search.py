@@ -14,7 +14,9 @@ from support import Compile
 
 LONG = os.environ.get("VGPU_LONG") == "1"
 SCENARIOS, LEAST_STATES = ("all", 60_000_000) if LONG else ("quick", 2_000_000)
-PARTS = tuple(f"tests/model/{name}.c" for name in ("search", "seen_set", "steps", "world"))
+PARTS = tuple(
+    f"tests/model/{name}.c" for name in ("pieces", "search", "seen_set", "steps", "world")
+)
 
 # Each fault with a scenario that shows it and what it then says.
 FAULTS = {
@@ -25,7 +27,9 @@ FAULTS = {
     "no-count": ("lowered", "refused what fitted all the time"),
     "undo-refuses": ("lowered", "refused what fitted all the time"),
     "no-help": ("raised", "the total is not the sum of the slots"),
-    "life-first": ("reused", "a slot does not hold what its user was granted"),
+    "life-first": ("reused", "refused what fitted all the time"),
+    "join-same-gen": ("shared", "a piece that somebody holds is not charged"),
+    "join-same-total": ("shared", "a piece that somebody holds is not charged"),
 }
 
 
@@ -51,3 +55,17 @@ def test_a_planted_fault_is_found(model: Path, fault: str) -> None:
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].endswith(sentence)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="who looks for a piece that was just given back holds its life lock for a moment: "
+    "a refusal that read the total before takes those bytes for held",
+)
+@pytest.mark.parametrize("scenario", ["shared-reserve", "shared-refuse"])
+def test_who_joins_a_piece_that_has_ended_causes_no_false_refusal(
+    model: Path, scenario: str
+) -> None:
+    done = subprocess.run([model, scenario], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout.splitlines()[-1]

@@ -5,12 +5,23 @@
 
 void model_begin(struct thread *thread, enum operation_kind kind, uint8_t bytes)
 {
+    static const struct {
+        uint8_t mode;
+        uint8_t step;
+    } starts[] = {
+        [NOTHING] = {0},
+        [CLAIM] = {MODE_CLEAN, CLAIM_LOCK},
+        [RESERVE] = {MODE_RESERVE, LOAD_TOTAL},
+        [RELEASE_ALL] = {MODE_RELEASE, LOAD_TOTAL},
+        [JOIN] = {MODE_JOIN, JOIN_FIND},
+        [LEAVE] = {MODE_LEAVE, LEAVE_GEN},
+    };
     size_t kept = offsetof(struct thread, bytes);
     memset((unsigned char *)thread + kept, 0, sizeof *thread - kept);
     thread->status = RUNNING;
     thread->bytes = bytes;
-    thread->mode = kind == RESERVE ? MODE_RESERVE : kind == RELEASE_ALL ? MODE_RELEASE : MODE_CLEAN;
-    thread->step = kind == CLAIM ? CLAIM_LOCK : LOAD_TOTAL;
+    thread->mode = starts[kind].mode;
+    thread->step = starts[kind].step;
 }
 
 /* Begins the operation at `index`, or one after it when there is nothing to do for that one. */
@@ -20,7 +31,9 @@ static void begin_from(struct thread *thread, uint8_t which, uint8_t index)
         const struct operation *operation = &scenario->operations[which][index];
         bool idle = operation->kind == NOTHING ||
                     (operation->kind == RELEASE_ALL && thread->held == 0) ||
-                    (operation->kind != CLAIM && thread->slot == NO_SLOT);
+                    (operation->kind == LEAVE && !thread->holds_piece) ||
+                    ((operation->kind == RESERVE || operation->kind == RELEASE_ALL) &&
+                     thread->slot == NO_SLOT);
         if (idle)
             continue;
         model_begin(thread, operation->kind, operation->bytes);
@@ -28,7 +41,6 @@ static void begin_from(struct thread *thread, uint8_t which, uint8_t index)
         return;
     }
     model_begin(thread, NOTHING, 0);
-    thread->mode = thread->step = 0;
     thread->operation = MOST_OPERATIONS;
     thread->status = FINISHED;
 }
@@ -49,11 +61,18 @@ struct state model_start(void)
         struct thread *thread = &state.threads[which];
         uint8_t slot = thread->slot = scenario->slot[which];
         if (slot != NO_SLOT) {
-            uint8_t holder = scenario->process[which] + 1;
-            state.slots[slot] = (struct model_slot){.gen = 1, .claim = holder, .life = holder};
+            uint8_t holder = (uint8_t)(1 << scenario->process[which]);
+            state.slots[slot] =
+                (struct model_slot){.gen = 1, .claim = holder, .life = holder, .is_claiming = true};
             state.hi_slot = state.hi_slot > slot ? state.hi_slot : slot + 1;
         }
+        thread->holds_piece = which == 0 && scenario->piece_bytes > 0;
         begin_from(thread, which, 0);
+    }
+    if (scenario->piece_bytes > 0) {
+        state.slots[0] = (struct model_slot){
+            .word = {scenario->piece_bytes, 0}, .gen = 1, .claim = 1, .life = 1, .is_piece = true};
+        state.total.used = scenario->piece_bytes;
     }
     for (uint8_t which = scenario->threads; which < MOST_THREADS; which++)
         state.threads[which].status = DEAD;
@@ -67,12 +86,8 @@ void model_crash(struct state *state, uint8_t process)
             memset(&state->threads[which], 0, sizeof state->threads[which]);
             state->threads[which].status = DEAD;
         }
-    for (uint8_t slot = 0; slot < scenario->slots; slot++) {
-        if (state->slots[slot].claim == process + 1)
-            state->slots[slot].claim = 0;
-        if (state->slots[slot].life == process + 1)
-            state->slots[slot].life = 0;
-    }
+    for (uint8_t slot = 0; slot < scenario->slots; slot++)
+        model_unlock(&state->slots[slot], process);
 }
 
 int model_slot_bytes(const struct state *state, uint8_t slot)
@@ -83,7 +98,30 @@ int model_slot_bytes(const struct state *state, uint8_t slot)
     return word.bytes + (in_flight ? state->total.delta : 0);
 }
 
+/* A piece is held while somebody is joining it, too: what he was handed keeps it in the device. */
+static bool is_live(const struct state *state, uint8_t slot)
+{
+    for (uint8_t which = 0; which < scenario->threads; which++) {
+        const struct thread *thread = &state->threads[which];
+        bool is_joining = thread->mode == MODE_JOIN && thread->step != JOIN_FIND;
+        if (thread->status != DEAD && thread->slot == slot)
+            return true;
+        if (state->slots[slot].is_piece && (thread->holds_piece || is_joining))
+            return true;
+    }
+    return false;
+}
+
 int model_live_bytes(const struct state *state)
+{
+    int bytes = 0;
+    for (uint8_t slot = 0; slot < scenario->slots; slot++)
+        if (is_live(state, slot))
+            bytes += model_slot_bytes(state, slot);
+    return bytes;
+}
+
+int model_locked_bytes(const struct state *state)
 {
     int bytes = 0;
     for (uint8_t slot = 0; slot < scenario->slots; slot++)
@@ -103,9 +141,15 @@ const char *model_wrong(const struct state *state)
 {
     int sum = 0;
     int held[MOST_SLOTS] = {0};
+    bool has_user[MOST_SLOTS] = {0};
+    bool is_piece_held = false;
     for (uint8_t which = 0; which < scenario->threads; which++)
-        if (state->threads[which].status != DEAD && state->threads[which].slot != NO_SLOT)
+        is_piece_held |= state->threads[which].holds_piece;
+    for (uint8_t which = 0; which < scenario->threads; which++)
+        if (state->threads[which].status != DEAD && state->threads[which].slot != NO_SLOT) {
             held[state->threads[which].slot] += state->threads[which].held;
+            has_user[state->threads[which].slot] = true;
+        }
     for (uint8_t index = 0; index < scenario->slots; index++) {
         const struct model_slot *slot = &state->slots[index];
         int bytes = model_slot_bytes(state, index);
@@ -114,7 +158,10 @@ const char *model_wrong(const struct state *state)
             return "a slot holds less than nothing";
         if (slot->gen % 2 == 0 && bytes != 0)
             return "a slot that is free and clean holds bytes";
-        if (slot->gen % 2 == 1 && slot->life != 0 && bytes != held[index])
+        if (slot->is_piece) {
+            if (is_piece_held && bytes != scenario->piece_bytes)
+                return "a piece that somebody holds is not charged";
+        } else if (has_user[index] && bytes != held[index])
             return "a slot does not hold what its user was granted";
     }
     if (state->total.used != sum)

@@ -10,7 +10,8 @@
 #include "ledger_fixture.h"
 
 #define THREADS 8
-#define HANDLES 600 /* many enough that tables grow and runs wrap around */
+#define HANDLES 2800 /* many enough that tables grow and are densely filled */
+#define DISTURBANCES 64
 #define CONTEXTS 3
 #define SPACES (SPACE_HANDLE + 1)
 
@@ -79,6 +80,23 @@ static void look_up(struct worker *worker, uint64_t index, int takes)
     }
 }
 
+/* What other threads do between two steps of a walk: entries of other contexts go, what lies behind
+ * them moves up, and they come again. */
+static void disturb(struct worker *worker, uint64_t context)
+{
+    for (int i = 0; i < DISTURBANCES; i++) {
+        uint64_t index = next_random(worker) % HANDLES;
+        struct allocation kept = worker->expected[index];
+        struct allocation displaced = {0};
+        if (kept.address == 0 || kept.context == context)
+            continue;
+        look_up(worker, index, 1);
+        CHECK(allocation_map_insert(&kept, &displaced) && displaced.address == 0, "again");
+        worker->expected[index] = kept;
+        worker->present++;
+    }
+}
+
 /* Ends a context: exactly its entries come out, each once. */
 static void end_context(struct worker *worker)
 {
@@ -90,6 +108,7 @@ static void end_context(struct worker *worker)
         CHECK(index < HANDLES && is_equal(&taken, &worker->expected[index]), "not in the map");
         memset(&worker->expected[index], 0, sizeof worker->expected[index]);
         worker->present--;
+        disturb(worker, context);
     }
     for (uint64_t index = 0; index < HANDLES; index++)
         CHECK(worker->expected[index].address == 0 || worker->expected[index].context != context,

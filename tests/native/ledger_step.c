@@ -20,6 +20,7 @@
 #define DEAD_BYTES 50u
 #define NEWCOMER_BYTES 7u
 #define FREE_BYTES (LIMIT_BYTES - NEIGHBOUR_BYTES) /* once the dead are reclaimed */
+#define EVERY_POINTS_STRIDE 8
 #define PATIENCE_S 20 /* a neighbour that waited for the stopped victim would end by SIGALRM */
 
 enum work { ATTACH, RESERVE, RELEASE, FORCE, RECLAIM, REFUSAL, WORKS };
@@ -229,13 +230,15 @@ int main(int argc, char **argv)
     prepared_image = malloc(usage_file_bytes(1));
     memcpy(prepared_image, slice.base.usage, usage_file_bytes(1));
     long count = stepped_survey(start_victim(), &report->is_prepared, &report->is_done, points);
-    long most = atol(argv[3]) > 0 ? atol(argv[3]) : count;
-    long stride = (count + most - 1) / most;
-    long stopped = 0;
-    for (long i = 0; i < count; i += stride)
-        for (int way = 0; way < 4; way++)
-            stopped += run(points[i], way & 1, way & 2);
-    printf("stopped %ld times at %ld of %ld points\n", stopped, (count + stride - 1) / stride,
-           count);
+    long most = atol(argv[3]);
+    long stride = most > 0 ? (count + most - 1) / most : EVERY_POINTS_STRIDE;
+    long stopped = 0, tried = 0;
+    /* Every point is in one of the rounds; what is wrong for some instructions shows in an early
+     * one. */
+    for (long first = 0; first < (most > 0 ? 1 : stride); first++)
+        for (long i = first; i < count; i += stride, tried++)
+            for (int way = 0; way < 4; way++)
+                stopped += run(points[i], way & 1, way & 2);
+    printf("stopped %ld times at %ld of %ld points\n", stopped, tried, count);
     return 0;
 }

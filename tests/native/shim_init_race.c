@@ -14,7 +14,7 @@
 #include "vgpu/cuda_api.h"
 
 #define CONSTRUCTOR_STARTS_US 30000
-#define CUDA_VERSION 12000
+#define CUDA_VERSION 11080 /* an old driver refuses a newer one */
 
 static void *open_library(void *path)
 {

@@ -1,7 +1,8 @@
 /* How names are looked up with the shim preloaded. Run with libcuda.so.1 to be found by the loader.
  *
  *   shim_lookup without   before libcuda is in the process
- *   shim_lookup with      after it was opened */
+ *   shim_lookup with      after it was opened
+ *   shim_lookup older     after one of CUDA 11.8 was opened */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,10 +88,42 @@ static void check_with(void)
     CHECK(found == dlsym(driver, "cuGetProcAddress") && is_in(found, "libvgpu.so"));
 }
 
+/* What came after this driver is not there, though the shim exports it. */
+static void check_older(void)
+{
+    static const char *const newer[] = {"cuGetProcAddress_v2", "cuLibraryLoadData",
+                                        "cuCtxCreate_v4", "cuGreenCtxCreate",
+                                        "cuStreamBeginCaptureToGraph_ptsz"};
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    CHECK(driver != NULL);
+    check_names_that_are_not_ours();
+    void *hook = dlsym(driver, "cuMemAlloc_v2");
+    CHECK(is_in(hook, "libvgpu.so") && dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == hook);
+    __typeof__(&cuGetProcAddress) ask = dlsym(driver, "cuGetProcAddress");
+    CHECK(is_in((void *)ask, "libvgpu.so"));
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) {
+        void *const handles[] = {driver, RTLD_DEFAULT, RTLD_NEXT};
+        for (int k = 0; k < 3; k++) {
+            dlerror();
+            CHECK(dlsym(handles[k], newer[i]) == NULL);
+            CHECK(dlerror() != NULL);
+        }
+    }
+    void *found = NULL;
+    CHECK(ask("cuMemAlloc", &found, 11080, 0) == CUDA_SUCCESS && found == hook);
+    CHECK(ask("cuGetProcAddress", &found, 11080, 0) == CUDA_SUCCESS && found == (void *)ask);
+    CHECK(ask("cuCtxCreate", &found, 11080, 0) == CUDA_SUCCESS);
+    CHECK(found == dlsym(driver, "cuCtxCreate_v3") && is_in(found, "libvgpu.so"));
+    found = NULL;
+    CHECK(ask("cuLibraryLoadData", &found, 12000, 0) != CUDA_SUCCESS || found == NULL);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "without") == 0)
         check_without();
+    else if (argc == 2 && strcmp(argv[1], "older") == 0)
+        check_older();
     else
         check_with();
     puts("ok");

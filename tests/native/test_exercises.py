@@ -2,10 +2,13 @@
 
 import pytest
 
-from support.exercise_runner import families, run_family
+from support.exercise_runner import families, measures, run_family
 
 
-@pytest.mark.parametrize("family", families())
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(f, marks=pytest.mark.timing) if measures(f) else f for f in families()],
+)
 def test_the_hooked_functions_of_a_family_do_what_their_rows_promise(family: str) -> None:
     results = run_family(family)
 

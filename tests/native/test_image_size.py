@@ -27,7 +27,17 @@ CEILING = 1 << 41
 LTO_KIND = 8
 SOURCES = tuple(
     f"libvgpu/src/{stem}.c"
-    for stem in ("image_view", "image_size", "ptx_size", "cubin_size", "fatbin_size", "lz4_block")
+    for stem in (
+        "image_view",
+        "image_size",
+        "ptx_size",
+        "cubin_size",
+        "fatbin_size",
+        "lz4_block",
+        "zstd_block",
+        "zstd_entropy",
+        "zstd_frame",
+    )
 )
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 FUZZED = 20_000 if os.environ.get("VGPU_LONG") == "1" else 2_000
@@ -190,6 +200,35 @@ def test_a_payload_may_be_packed_or_damaged(read: Reader) -> None:
     assert [known for _, known in sizes[1:]] == [False] * 6
 
 
+def _packed(level: int) -> bytes:
+    """A bundle of `_long_text`, packed by the zstd command with that level."""
+    frame = (Path(__file__).parent / f"packed/text-{level}.zst").read_bytes()
+    bundle = bytearray(fatbin((PTX_KIND, 90, frame), flags=ZSTD))
+    struct.pack_into("<Q", bundle, 16 + 56, len(_long_text()[0]))
+    return bytes(bundle)
+
+
+def _long_text() -> tuple[bytes, int]:
+    """A text of two blocks of zstd, and what its variables take."""
+    sizes = [i * 7919 % 31 * 40 + 1 for i in range(2900)]
+    text = "".join(f".visible .global .align {4 << i % 3} .b8 v{i % 13}_{i % 7}[{size}]; "
+                   f"// {'x' * (i % 7)}\n" for i, size in enumerate(sizes))  # fmt: skip
+    return ptx(text), sum(-(-size // GRANULE) * GRANULE for size in sizes)
+
+
+@pytest.mark.parametrize("level", [1, 19])
+def test_a_payload_may_be_packed_with_zstd(read: Reader, level: int) -> None:
+    text, expected = _long_text()
+
+    bundle = _packed(level)
+    magic, short = bytearray(bundle), bytearray(bundle)
+    magic[16 + 64] ^= 0xFF
+    struct.pack_into("<I", short, 16 + 16, struct.unpack_from("<I", bundle, 16 + 16)[0] - 9)
+
+    assert read(text, bundle) == 2 * [(expected, True)]
+    assert [known for _, known in read(bytes(magic), bytes(short))] == [False, False]
+
+
 def test_packed_ptx_beside_machine_code_matters_only_where_it_is_preferred(
     read: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +253,7 @@ def test_damaged_images_never_make_the_reader_fault(
     images = [
         text, cubin(), fatbin((PTX_KIND, 90, text), (ELF_KIND, 90, cubin()), _elf(80, MIB)),
         fatbin((PTX_KIND, 90, text + bytes(100)), (ELF_KIND, 90, cubin()), flags=LZ4),
+        _packed(1), _packed(19),
     ]  # fmt: skip
     paths = []
     for number, image in enumerate(images):

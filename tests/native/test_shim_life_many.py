@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from libvgpu._native import lib
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
-from libvgpu.sim import Machine
+from libvgpu.sim import PROFILES, Machine
 from support import Compile
+from support.simulated_driver import driver_version
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -52,9 +54,11 @@ def test_thousands_one_after_another_each_get_the_whole_limit(
 
 
 def test_hundreds_at_once_that_fit_exactly_are_all_granted(
-    machine: Machine, slice_of: SliceOf, program: Path
+    slice_of: SliceOf, program: Path, tmp_path: Path
 ) -> None:
-    part = slice_of(machine, memory_bytes=AT_ONCE * MIB)
+    profile = replace(PROFILES["h100-80g"], context_bytes=MIB)
+    machine = Machine.create([profile], tmp_path / "machine", driver_version())
+    part = slice_of(machine, memory_bytes=AT_ONCE * 2 * MIB)
 
     counts, stderr = run(program, part.environment(), 2 * AT_ONCE, AT_ONCE, MIB)
 

@@ -29,6 +29,7 @@ again:
 }
 \0"""
 OUT_OF_MEMORY = 2
+CONTEXT_PARAMETERS_SINCE = 12050  # of cuCtxCreate: its version 4
 
 
 class CudaError(Exception):
@@ -52,6 +53,15 @@ def open_context(device: int = 0) -> Any:
     context = check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(device))))
     check(driver.cuCtxSetCurrent(context))
     return context
+
+
+def create_context(device: int = 0) -> tuple[Any, ...]:
+    """Returns what cuCtxCreate answers; the bindings' own needs a driver of CUDA 12.5."""
+    if check(driver.cuDriverGetVersion()) >= CONTEXT_PARAMETERS_SINCE:
+        return tuple(driver.cuCtxCreate(None, 0, device))
+    context = ctypes.c_void_p()
+    code = ctypes.CDLL("libcuda.so.1").cuCtxCreate_v2(ctypes.byref(context), 0, int(device))
+    return driver.CUresult(code), driver.CUcontext(context.value or 0)
 
 
 def allocate_until_refused(piece_bytes: int) -> tuple[list[Any], int]:

@@ -22,11 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from libvgpu.hook_table import read_hook_table
 from libvgpu.region import DeviceUsage, read_limits, read_usage
 from libvgpu.sim import Machine
 
 OUT_OF_MEMORY = 2
 KIB, MIB = 1 << 10, 1 << 20
+
+
+#: As `cuDriverGetVersion` says it.
+NEWEST_SIMULATED = 13000
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,22 @@ class Driver:
     def function(self, symbol: str) -> Any:
         """Returns a function without calling it; it is the shim's own if it is hooked."""
         return getattr(self._nvml if symbol.startswith("nvml") else self._cuda, symbol)
+
+    def has(self, symbol: str) -> bool:
+        """Whether a program finds the function in the driver, or in NVML."""
+        return hasattr(self._nvml if symbol.startswith("nvml") else self._cuda, symbol)
+
+    def newer(self, symbols: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns those that came, as their rows say, after the version of this driver.
+
+        The newest simulated one has a few of later versions, which count as its own.
+        """
+        version = ctypes.c_int()
+        assert self._cuda.cuDriverGetVersion(ctypes.byref(version)) == 0
+        since = {row.symbol: row.since for row in read_hook_table()}
+        later = [symbol for symbol in symbols if since[symbol] > version.value]
+        is_newest = version.value >= NEWEST_SIMULATED
+        return tuple(symbol for symbol in later if not (is_newest and self.has(symbol)))
 
     def is_hooked(self, function: Any) -> bool:
         """Whether a function, or an address, lies in the shim."""

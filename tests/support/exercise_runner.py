@@ -1,11 +1,11 @@
 """Runs the exercises of one file under the shim, and starts the process that does.
 
 ``python -m support.exercise_runner FAMILY`` runs them in order of definition and prints a report as
-JSON; one that fails does not keep the others from running. ``… FAMILY FUNCTION ARGUMENTS`` calls
-one function for `Driver.elsewhere`.
+JSON; one that fails does not keep the others from running, and one that names a symbol newer than
+the driver, by its row in `hooks.def`, does not run. ``… FAMILY FUNCTION ARGUMENTS`` calls one
+function for `Driver.elsewhere`.
 """
 
-import functools
 import importlib
 import json
 import subprocess
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,19 @@ from typing import Any
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
 from support.exercise import EXERCISES, Driver, Exercise
+from support.simulated_driver import driver_version
 from support.slices import CLIENT_SECONDS, make_slice
 
 FOLDER = ROOT / "tests/exercises"
 CONTEXT_BYTES = 96 << 20
 SLICE_BYTES = 1 << 30
+FILES_AT_ONCE = 2
 
-#: What one exercise came to: the symbols it named, those it called, and why it failed or "".
+#: What one exercise came to: the symbols it named, those it called, why it failed or "", and
+#: those that came after the driver, for which it did not run.
 Result = dict[str, Any]
+
+_done: dict[tuple[str, int], dict[str, Result]] = {}
 
 
 def families() -> tuple[str, ...]:
@@ -35,17 +41,35 @@ def families() -> tuple[str, ...]:
     return tuple(sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "__init__"))
 
 
-@functools.cache
-def run_family(family: str) -> dict[str, Result]:
+def measures(family: str) -> bool:
+    """Whether a file's exercises measure time."""
+    return getattr(importlib.import_module(f"exercises.{family}"), "MEASURES", False)
+
+
+def run_family(family: str, version: int | None = None) -> dict[str, Result]:
     """Runs a file's exercises in a process of their own, once in a test run; results by name.
 
-    A file may set ``SLICE`` (what `make_slice` takes) and ``GPUS`` (of the machine).
+    Args:
+        family: the file's name.
+        version: of the simulated driver, as ``VGPU_CUDA`` has it by default.
+
+    A file may set ``SLICE`` (what `make_slice` takes), ``GPUS`` (of the machine) and ``MEASURES``
+    (time: nothing of ours runs beside it, and after a failure it runs anew).
     """
+    place = family, version or driver_version()
+    if place not in _done or any(result["failure"] for result in _done[place].values()):
+        _done[place] = _run_family(*place)
+    return _done[place]
+
+
+def _run_family(family: str, version: int) -> dict[str, Result]:
     module = importlib.import_module(f"exercises.{family}")
     profile = replace(PROFILES["h100-80g"], context_bytes=CONTEXT_BYTES)
     options = {"memory_bytes": SLICE_BYTES} | getattr(module, "SLICE", {})
     with tempfile.TemporaryDirectory(prefix="vgpu-exercise-") as scratch:
-        machine = Machine.create([profile] * getattr(module, "GPUS", 1), Path(scratch, "machine"))
+        machine = Machine.create(
+            [profile] * getattr(module, "GPUS", 1), Path(scratch, "machine"), version
+        )
         part = make_slice(machine, Path(scratch, "slice"), **options)
         done = subprocess.run(
             [sys.executable, "-m", "support.exercise_runner", family],
@@ -58,6 +82,23 @@ def run_family(family: str) -> dict[str, Result]:
         if result["failure"]:
             result["failure"] += f"\nThe process said:\n{done.stderr}"
     return results
+
+
+def run_all(version: int | None = None) -> dict[str, Result]:
+    """Runs all exercises, two files at a time; results by ``family: name``."""
+    with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+        beside = [family for family in families() if not measures(family)]
+        list(threads.map(lambda family: run_family(family, version), beside))
+    return {
+        f"{family}: {name}": result
+        for family in families() for name, result in run_family(family, version).items()
+    }  # fmt: skip
+
+
+def exercised(results: dict[str, Result]) -> set[str]:
+    """Returns the symbols that an exercise names and really calls."""
+    named_and_called = (set(each["named"]) & set(each["called"]) for each in results.values())
+    return set().union(*named_and_called)
 
 
 def run_elsewhere(
@@ -78,7 +119,11 @@ def attempt(driver: Driver, each: Exercise) -> Result:
     """Runs one exercise: it must call what it names, in the shim, and leave no byte charged."""
     driver.called = set()
     failure = ""
+    newer = driver.newer(each.symbols)
     try:
+        if newer:
+            assert not any(map(driver.has, newer)), f"{newer} are there, against their rows"
+            return _result(driver, each, newer=newer)
         if each.with_context:
             driver.open_context()
         before = driver.used()
@@ -89,7 +134,15 @@ def attempt(driver: Driver, each: Exercise) -> Result:
             assert driver.is_hooked(driver.function(symbol)), f"{symbol} is not the shim's"
     except Exception:
         failure = traceback.format_exc()
-    return {"named": each.symbols, "called": sorted(driver.called), "failure": failure}
+    return _result(driver, each, failure)
+
+
+def _result(
+    driver: Driver, each: Exercise, failure: str = "", newer: tuple[str, ...] = ()
+) -> Result:
+    return {
+        "named": each.symbols, "called": sorted(driver.called), "failure": failure, "newer": newer,
+    }  # fmt: skip
 
 
 def main(family: str, name: str = "", arguments: str = "") -> None:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from libvgpu.artifacts import SIM_LIBRARY_DIR
+from support.simulated_driver import library_of
 from support.slices import Slice
 
 
@@ -30,7 +30,7 @@ def without_symbols(part: Slice, directory: Path, library: str, *symbols: str) -
 
     Their names are changed in the copy: nothing finds them any more, and all else stays.
     """
-    image = (SIM_LIBRARY_DIR / library).read_bytes()
+    image = library_of(part.machine, library).read_bytes()
     for symbol in symbols:
         name = b"\0" + symbol.encode() + b"\0"
         assert name in image, symbol

@@ -193,6 +193,12 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multi
                             unsigned long long flags);
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
                              CUdeviceptr address, size_t bytes, unsigned long long flags);
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+                               size_t multicast_offset, CUmemGenericAllocationHandle memory,
+                               size_t memory_offset, size_t bytes, unsigned long long flags);
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+                                size_t multicast_offset, CUdeviceptr address, size_t bytes,
+                                unsigned long long flags);
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
                            size_t bytes);
 CUresult cuMulticastGetGranularity(size_t *bytes, const CUmulticastObjectProp *properties,

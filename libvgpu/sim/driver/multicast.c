@@ -206,6 +206,27 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
     return result;
 }
 
+/* The forms of CUDA 13.1 name the device that is to reach the memory: here the one that has it. */
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice ordinal, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset,
+                               size_t bytes, unsigned long long flags)
+{
+    DRIVER_CHECK();
+    if (!device_of(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    return cuMulticastBindMem(handle, offset, memory, memory_offset, bytes, flags);
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice ordinal,
+                                size_t offset, CUdeviceptr address, size_t bytes,
+                                unsigned long long flags)
+{
+    DRIVER_CHECK();
+    if (!device_of(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    return cuMulticastBindAddr(handle, offset, address, bytes, flags);
+}
+
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal, size_t offset,
                            size_t bytes)
 {

@@ -1,0 +1,86 @@
+"""The shim on drivers of older CUDA versions, which lack some of what it hooks.
+
+Every exercise of what a driver has runs on it: each hooked row up to its version is called by its
+exact symbol. The long form runs the other tests of the shim there, too.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from libvgpu.hook_table import read_hook_table
+from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
+from support import ROOT
+from support.exercise_runner import exercised, run_all
+from support.simulated_driver import CUDA
+
+IS_LONG = os.environ.get("VGPU_LONG") == "1"
+SHORT = ("11.8", "12.4")
+LONG = tuple(cuda for cuda, version in DRIVER_VERSIONS.items() if version != NEWEST_DRIVER)
+#: How many exercises run at least.
+LEAST_EXERCISES = {"11.8": 50, "12.4": 58, "12.8": 59}
+#: How many of the other tests pass at least.
+LEAST_TESTS = {"11.8": 100, "12.4": 240, "12.8": 240}
+TESTS_SECONDS = 400
+
+#: What runs by itself for long or measures the machine rather than the driver is left out.
+LEFT_OUT = ("benchmark", "unoptimised", "versions")
+#: What the other tests start are programs of C and of ctypes; the bindings of CUDA 13, with which
+#: all else is written, ask for everything by cuGetProcAddress_v2, which came with 12.0.
+FIRST_OF_BINDINGS = DRIVER_VERSIONS["12.4"]
+WITHOUT_BINDINGS = (
+    "tests/native/test_shim_life.py",
+    "tests/native/test_shim_life_many.py",
+    "tests/native/test_vmm.py",
+    "tests/integration/test_shim_bad_files.py",
+    "tests/integration/test_shim_cancelled_thread.py",
+    "tests/integration/test_shim_init_race.py",
+    "tests/integration/test_shim_lookup.py",
+)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("cuda", LONG if IS_LONG else SHORT)
+def test_every_hooked_function_of_an_older_driver_does_what_its_row_promises(cuda: str) -> None:
+    version = DRIVER_VERSIONS[cuda]
+    results = run_all(version)
+
+    failures = [f"{name}:\n{each['failure']}" for name, each in results.items() if each["failure"]]
+    assert not failures, "\n".join(failures)
+    ran = [name for name, each in results.items() if not each["newer"]]
+    print(f"{len(ran)} of {len(results)} exercises ran on CUDA {cuda}")
+    assert len(ran) >= LEAST_EXERCISES[cuda]
+    wanted = {row.symbol for row in read_hook_table() if row.is_hooked and row.since <= version}
+    assert exercised(results) == wanted
+
+
+def shim_tests(version: int) -> list[str]:
+    if version < FIRST_OF_BINDINGS:
+        return [*WITHOUT_BINDINGS]
+    found = ROOT.glob("tests/integration/test_shim_*.py"), ROOT.glob("tests/native/test_shim_*.py")
+    return [
+        *(str(p.relative_to(ROOT)) for each in found for p in sorted(each)
+          if not any(word in p.stem for word in LEFT_OUT)),
+        "tests/native/test_vmm.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
+@pytest.mark.timeout(TESTS_SECONDS + 10)
+@pytest.mark.parametrize("cuda", LONG)
+def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "not timing",
+         *shim_tests(DRIVER_VERSIONS[cuda])],
+        cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
+        env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"}, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    print(f"{passed[0]} on CUDA {cuda}")
+    assert int(passed[1]) >= LEAST_TESTS[cuda]

@@ -1,0 +1,62 @@
+"""Slots of memory that several processes hold: charged once, as long as any of them lives.
+
+The C programs beside this file do the work; what does not hold they say in a sentence, and fail.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import Compile
+
+SOURCES = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usage_file.c",
+           "libvgpu/src/ledger.c", "libvgpu/src/slot.c")  # fmt: skip
+LONG = os.environ.get("VGPU_LONG") == "1"
+KILLS = 4000 if LONG else 60
+#: Every so many instructions; what the ledger does is short, and all of it is taken.
+STRIDES = (
+    {"reap": 1, "leave": 3, "claim": 211, "join": 5, "alive": 5}
+    if LONG
+    else {"reap": 2, "leave": 29, "claim": 2003, "join": 31, "alive": 43}
+)
+LEAST_INSTRUCTIONS = 50  # fewer would mean that the victim was not stepped through its work
+BOUND = "-Wl,-z,now"  # the dynamic linker's work is not what is looked at
+
+
+def run(program: Path, *arguments: str) -> list[int]:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split() if word.isdigit()]
+
+
+@pytest.mark.parametrize("victim", STRIDES)
+def test_who_joins_beside_a_stopped_process_holds_every_byte(
+    compile_program: Compile, tmp_path: Path, victim: str
+) -> None:
+    program = compile_program("shared_slots_step.c", *SOURCES, flags=(BOUND,))
+
+    (places,) = run(program, str(tmp_path / "usage"), victim, str(STRIDES[victim]))
+
+    assert places * STRIDES[victim] > LEAST_INSTRUCTIONS
+
+
+@pytest.mark.parametrize("processes", [3, 16])
+def test_racing_and_dying_holders_neither_leak_nor_free_a_byte(
+    compile_program: Compile, tmp_path: Path, processes: int
+) -> None:
+    program = compile_program("shared_slots_race.c", *SOURCES)
+
+    operations, quiet_points = run(program, str(tmp_path / "usage"), str(processes), str(KILLS))
+
+    assert quiet_points >= KILLS // 4
+    assert operations > KILLS
+
+
+def test_pieces_leave_slots_for_processes(compile_program: Compile, tmp_path: Path) -> None:
+    program = compile_program("shared_slots_many.c", *SOURCES)
+
+    (pieces,) = run(program, str(tmp_path / "usage"))
+
+    assert pieces >= 100

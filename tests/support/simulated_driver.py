@@ -1,0 +1,34 @@
+"""Which driver the simulated machines of the tests have.
+
+``VGPU_CUDA`` names its CUDA version, the newest one without it. The fixtures of ``conftest.py``,
+the exercises and the tests of the shim that make their own machines ask here::
+
+    VGPU_CUDA=12.4 python -m pytest tests/integration/test_shim_memory.py
+"""
+
+import os
+from pathlib import Path
+
+from libvgpu.errors import UsageError
+from libvgpu.sim import Machine
+from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER, format_driver_version
+
+CUDA = "VGPU_CUDA"
+
+
+def driver_version() -> int:
+    """Returns the version of the driver API, 12040 for CUDA 12.4.
+
+    Raises:
+        UsageError: such a driver is not simulated.
+    """
+    wanted = os.environ.get(CUDA) or format_driver_version(NEWEST_DRIVER)
+    if wanted not in DRIVER_VERSIONS:
+        raise UsageError(f"{CUDA}={wanted} is none of {', '.join(DRIVER_VERSIONS)}")
+    return DRIVER_VERSIONS[wanted]
+
+
+def library_of(machine: Machine, name: str) -> Path:
+    """Returns the library that programs on the machine find under this name."""
+    folders = machine.environment({})["LD_LIBRARY_PATH"].split(os.pathsep)
+    return next(path for path in (Path(folder, name) for folder in folders) if path.exists())
