@@ -183,6 +183,13 @@ static void map_tiles(void)
         SAY(cuMemMapArrayAsync_ptsz(list, count, fuzz_stream()));
 }
 
+/* A context has ended: another array may have the handle of one of its own. */
+void array_forget(void)
+{
+    memset(arrays, 0, sizeof arrays);
+    memset(mipmaps, 0, sizeof mipmaps);
+}
+
 void array_step(void)
 {
     CUarray *array = ANY(arrays);

@@ -16,7 +16,7 @@ static void put(int result, const CUdeviceptr *address)
 CUdeviceptr memory_any(void)
 {
     CUdeviceptr address = *ANY(addresses);
-    return one_in(12) ? address + 1 + roll(600) : one_in(20) ? UNTOUCHED : address;
+    return one_in(12) ? address + 1 + roll(500) : one_in(20) ? UNTOUCHED : address;
 }
 
 static void take_pitched(void)
@@ -155,6 +155,18 @@ static void find_pool(void)
         *ANY(pools) = found;
 }
 
+/* Twice at times; later another pool may have the number. */
+static void end_pool(CUmemoryPool pool)
+{
+    if (SAY(cuMemPoolDestroy(pool)) != CUDA_SUCCESS)
+        return;
+    if (one_in(2))
+        SAY(cuMemPoolDestroy(pool));
+    for (size_t i = 0; i < COUNT(pools); i++)
+        if (pools[i] == pool)
+            pools[i] = NULL;
+}
+
 static void change_pool(CUmemoryPool pool)
 {
     CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)roll(GPUS)};
@@ -212,7 +224,7 @@ void pool_step(void)
         return;
     case 3:
         if (one_in(2))
-            SAY(cuMemPoolDestroy(pool_any()));
+            end_pool(pool_any());
         return;
     case 4:
         SAY(cuStreamSynchronize(fuzz_stream()));
