@@ -121,7 +121,9 @@ static CUresult reserve_found(struct charge *charge, int device, uint16_t kind, 
 
 CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes)
 {
-    return charge_reserve_stream(charge, NULL, kind, bytes);
+    int device = DEVICE_UNKNOWN;
+    CUresult result = region_open() != REGION_NONE ? devices_ask_current(&device) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? reserve_found(charge, device, kind, bytes) : result;
 }
 
 CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint16_t kind,

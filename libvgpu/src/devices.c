@@ -61,8 +61,9 @@ static CUresult ask_current_ordinal(CUdevice *ordinal)
 /* Whether with that answer nothing can be taken either. */
 static bool is_nothing_possible(CUresult result)
 {
-    return result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_DEINITIALIZED ||
-           result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return __builtin_expect(result != CUDA_SUCCESS, 0) &&
+           (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_DEINITIALIZED ||
+            result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 int devices_current(void)
@@ -73,7 +74,10 @@ int devices_current(void)
 
 CUresult devices_ask_current(int *device)
 {
-    return devices_ask_stream(NULL, device);
+    CUdevice ordinal;
+    CUresult result = ask_current_ordinal(&ordinal);
+    *device = result == CUDA_SUCCESS ? devices_find(ordinal) : DEVICE_UNKNOWN;
+    return is_nothing_possible(result) ? CUDA_SUCCESS : result;
 }
 
 /* Streams that are names for the current context's own, and so are what they stand for in a thread.

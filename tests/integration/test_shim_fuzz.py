@@ -132,3 +132,22 @@ def test_limits_that_change_meanwhile_let_nothing_pass(world: World, program: Pa
     said = process.communicate()[1]
     assert process.returncode == 0, said[-2000:]
     assert changes > 20
+
+
+def test_with_room_for_contexts_alone_every_kind_is_refused(world: World, program: Path) -> None:
+    for seed in range(SEEDS):
+        trace = run(program, world.environment(CONTEXT_BYTES), seed, STEPS, "brt", ALONE,
+                    CONTEXT_BYTES)  # fmt: skip
+        assert any(line.endswith("cuMemAlloc_v2 2") for line in trace)
+
+
+@pytest.mark.parametrize("name", ["limits", "usage"])
+def test_a_slice_that_cannot_be_read_grants_nothing_in_any_way(
+    world: World, program: Path, name: str
+) -> None:
+    environment = world.environment(LARGE_BYTES)
+    (world.directory / name).chmod(0o644)
+    os.truncate(world.directory / name, 100)
+    for seed in range(SEEDS):
+        run(program, environment, seed, STEPS, "t")
+        assert [books.memory_peak_bytes for books in world.machine.books()] == [0, 0]

@@ -1,10 +1,12 @@
-/* Random calls of every kind, see shim_fuzz.h. Linked with libcuda and the simulated machine's core.
+/* Random calls of every kind, see shim_fuzz.h. Linked with libcuda and the simulated machine's
+ * core.
  *
  *   shim_fuzz SEED STEPS FLAGS [FAMILIES [LIMIT_BYTES]]
  *
- * FLAGS: t prints the trace, e rests after every step, b holds the ledger against the books, f has allocations and calls fail
- * at random, r tells that the limit is small: no refusal may touch a result. FAMILIES: which ones,
- * by their first letters; all with none. LIMIT_BYTES: what no GPU may ever have held. Ends with 0, or with 1 and one line that says why. */
+ * FLAGS: t prints the trace, e rests after every step, b holds the ledger against the books, f has
+ * allocations and calls fail at random, r tells that the limit is small: no refusal may touch a
+ * result. FAMILIES: which ones, by their first letters; all with none. LIMIT_BYTES: what no GPU may
+ * ever have held. Ends with 0, or with 1 and one line that says why. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -56,9 +58,19 @@ void fuzz_untouched(int result, uint64_t value)
 
 size_t fuzz_bytes(size_t most)
 {
-    static const size_t odd[] = {0,           1,           511,         512,           513,
-                                 1ull << 32,  1ull << 40,  1ull << 42,  (1ull << 42) - 1,
-                                 1ull << 63,  UINT64_MAX,  UINT64_MAX - 510, UINT64_MAX - 511,
+    static const size_t odd[] = {0,
+                                 1,
+                                 511,
+                                 512,
+                                 513,
+                                 1ull << 32,
+                                 1ull << 40,
+                                 1ull << 42,
+                                 (1ull << 42) - 1,
+                                 1ull << 63,
+                                 UINT64_MAX,
+                                 UINT64_MAX - 510,
+                                 UINT64_MAX - 511,
                                  UINT64_MAX / 2};
     size_t bytes = one_in(6) ? *ANY(odd) : 1 + roll(most);
     is_huge = is_huge || bytes >= HUGE_BYTES;
@@ -219,7 +231,7 @@ int main(int argc, char **argv)
     is_traced = strchr(flags, 't');
     is_held = strchr(flags, 'b');
     is_faulty = strchr(flags, 'f');
-    fuzz.is_refused_checked = strchr(flags, 'r');
+    fuzz.is_refused_checked = strchr(flags, 'r') && !is_faulty; /* the driver's own may change it */
     if (argc > 5)
         limit_bytes = strtoull(argv[5], NULL, 10);
     begin();

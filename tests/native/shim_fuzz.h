@@ -71,6 +71,7 @@ void graph_step(void);
 void graph_rest(void);
 void array_step(void);
 void array_rest(void);
+void array_forget(void);
 void vmm_step(void);
 void vmm_rest(void);
 CUmemGenericAllocationHandle vmm_any(void);

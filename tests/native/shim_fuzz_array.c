@@ -24,15 +24,21 @@ static CUDA_ARRAY3D_DESCRIPTOR form(void)
     static const CUarray_format formats[] = {
         CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_FLOAT,
         CU_AD_FORMAT_HALF,          CU_AD_FORMAT_SIGNED_INT32,   (CUarray_format)0x77};
-    static const unsigned int flags[] = {
-        0, 0, 0, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST, CUDA_ARRAY3D_CUBEMAP,
-        CUDA_ARRAY3D_DEFERRED_MAPPING, CUDA_ARRAY3D_SPARSE, 1u << 20};
+    static const unsigned int flags[] = {0,
+                                         0,
+                                         0,
+                                         CUDA_ARRAY3D_LAYERED,
+                                         CUDA_ARRAY3D_SURFACE_LDST,
+                                         CUDA_ARRAY3D_CUBEMAP,
+                                         CUDA_ARRAY3D_DEFERRED_MAPPING,
+                                         CUDA_ARRAY3D_SPARSE,
+                                         1u << 20};
     CUDA_ARRAY3D_DESCRIPTOR made = {.Width = 1 + extent(),
                                     .Height = extent(),
                                     .Depth = one_in(3) ? 1 + roll(12) : 0,
                                     .Format = *ANY(formats),
-                                    .NumChannels = one_in(12) ? (unsigned int)roll(7)
-                                                              : 1u << roll(3),
+                                    .NumChannels =
+                                        one_in(12) ? (unsigned int)roll(7) : 1u << roll(3),
                                     .Flags = *ANY(flags)};
     if (made.Flags & CUDA_ARRAY3D_CUBEMAP) {
         made.Height = made.Width;
@@ -108,8 +114,6 @@ static const CUDA_ARRAY3D_DESCRIPTOR sparse_form = {.Width = SPARSE_EXTENT,
                                                     .NumChannels = 1,
                                                     .Flags = CUDA_ARRAY3D_SPARSE};
 
-/* In a context that does not end: of a list that failed nobody says how much was done, and what an
- * array may hold that ended with its context stays charged. */
 static void make_sparse(void)
 {
     CUarray made, *place = ANY(sparse);
@@ -123,10 +127,10 @@ static void make_sparse(void)
 
 static void make_tiles(void)
 {
-    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                               .id = (int)roll(GPUS)},
-                                  .allocFlags = {.usage = CU_MEM_CREATE_USAGE_TILE_POOL}};
+    CUmemAllocationProp wanted = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)roll(GPUS)},
+        .allocFlags = {.usage = CU_MEM_CREATE_USAGE_TILE_POOL}};
     CUmemGenericAllocationHandle made = UNTOUCHED, *place = ANY(tiles);
     int result = SAY(cuMemCreate(&made, GRANULE, &wanted, 0));
     fuzz_untouched(result, made);
@@ -139,18 +143,18 @@ static void make_tiles(void)
 
 static CUarrayMapInfo tile(bool is_map)
 {
-    CUarrayMapInfo made = {
-        .resourceType = CU_RESOURCE_TYPE_ARRAY,
-        .resource.array = *ANY(sparse),
-        .subresource.sparseLevel = {.offsetX = (unsigned int)roll(3) * TILE,
-                                    .offsetY = (unsigned int)roll(3) * TILE,
-                                    .extentWidth = TILE,
-                                    .extentHeight = TILE,
-                                    .extentDepth = 1},
-        .memOperationType = is_map ? CU_MEM_OPERATION_TYPE_MAP : CU_MEM_OPERATION_TYPE_UNMAP,
-        .memHandle.memHandle = is_map ? *ANY(tiles) : 0,
-        .offset = roll(4) * TILE_BYTES,
-        .deviceBitMask = 1u << roll(GPUS)};
+    CUarrayMapInfo made = {.resourceType = CU_RESOURCE_TYPE_ARRAY,
+                           .resource.array = *ANY(sparse),
+                           .subresource.sparseLevel = {.offsetX = (unsigned int)roll(3) * TILE,
+                                                       .offsetY = (unsigned int)roll(3) * TILE,
+                                                       .extentWidth = TILE,
+                                                       .extentHeight = TILE,
+                                                       .extentDepth = 1},
+                           .memOperationType =
+                               is_map ? CU_MEM_OPERATION_TYPE_MAP : CU_MEM_OPERATION_TYPE_UNMAP,
+                           .memHandle.memHandle = is_map ? *ANY(tiles) : 0,
+                           .offset = roll(4) * TILE_BYTES,
+                           .deviceBitMask = 1u << roll(GPUS)};
     if (one_in(12))
         made.subresource.sparseLevel.offsetX = 77;
     if (one_in(50)) { /* what is mapped as one region and unmapped in others */
@@ -162,22 +166,28 @@ static CUarrayMapInfo tile(bool is_map)
     return made;
 }
 
+/* Nobody says how much was done of a list that failed: what it maps stays charged. So lists of more
+ * than one only unmap. */
 static void map_tiles(void)
 {
     CUarrayMapInfo list[10];
     unsigned int count = 1 + (unsigned int)roll(one_in(4) ? COUNT(list) : 2);
-    int result;
     for (unsigned int i = 0; i < count; i++) {
-        list[i] = tile(one_in(2));
+        list[i] = tile(count == 1 && one_in(2));
         if (list[i].resource.array == NULL)
             return;
     }
     if (one_in(2))
-        result = SAY(cuMemMapArrayAsync(list, count, fuzz_stream()));
+        SAY(cuMemMapArrayAsync(list, count, fuzz_stream()));
     else
-        result = SAY(cuMemMapArrayAsync_ptsz(list, count, fuzz_stream()));
-    /* nobody says how much was done of a list that failed */
-    is_mixed = is_mixed || (result != CUDA_SUCCESS && count > 1);
+        SAY(cuMemMapArrayAsync_ptsz(list, count, fuzz_stream()));
+}
+
+/* A context has ended: another array may have the handle of one of its own. */
+void array_forget(void)
+{
+    memset(arrays, 0, sizeof arrays);
+    memset(mipmaps, 0, sizeof mipmaps);
 }
 
 void array_step(void)
@@ -219,12 +229,13 @@ static void ask_streams(void)
 {
     for (int i = 0; i < STREAMS; i++) {
         int gpu = i / 2 % GPUS == 0 ? 0 : 1;
-        CUarrayMapInfo nothing = {
-            .resourceType = CU_RESOURCE_TYPE_ARRAY,
-            .resource.array = asked[GPUS - 1 - gpu],
-            .subresource.sparseLevel = {.extentWidth = TILE, .extentHeight = TILE, .extentDepth = 1},
-            .memOperationType = CU_MEM_OPERATION_TYPE_UNMAP,
-            .deviceBitMask = 1u << (GPUS - 1 - gpu)};
+        CUarrayMapInfo nothing = {.resourceType = CU_RESOURCE_TYPE_ARRAY,
+                                  .resource.array = asked[GPUS - 1 - gpu],
+                                  .subresource.sparseLevel = {.extentWidth = TILE,
+                                                              .extentHeight = TILE,
+                                                              .extentDepth = 1},
+                                  .memOperationType = CU_MEM_OPERATION_TYPE_UNMAP,
+                                  .deviceBitMask = 1u << (GPUS - 1 - gpu)};
         SAY(cuStreamSynchronize(fuzz.streams[i]));
         SAY(cuMemMapArrayAsync(&nothing, 1, fuzz.streams[i]));
     }

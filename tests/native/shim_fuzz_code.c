@@ -95,8 +95,8 @@ static void set_limit(void)
     size_t before = 0, after = 0;
     SAY(cuCtxGetLimit(&before, limit));
     size_t value = one_in(6) && limit != CU_LIMIT_STACK_SIZE ? fuzz_bytes(1 << 20)
-                   : limit == CU_LIMIT_STACK_SIZE ? roll(2048)
-                                                  : roll(16 << 20);
+                   : limit == CU_LIMIT_STACK_SIZE            ? roll(2048)
+                                                             : roll(16 << 20);
     int result = SAY(cuCtxSetLimit(limit, value));
     SAY(cuCtxGetLimit(&after, limit));
     fuzz_said("limit", (int)after);

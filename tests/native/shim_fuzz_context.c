@@ -5,6 +5,12 @@
 
 static CUgreenCtx greens[3];
 
+static void forget(void)
+{
+    memory_forget();
+    array_forget();
+}
+
 static void make(void)
 {
     CUcontext made = (CUcontext)UNTOUCHED, *place = ANY(fuzz.made);
@@ -51,7 +57,7 @@ static void end(void)
     if (result != CUDA_SUCCESS)
         return;
     *place = NULL;
-    memory_forget();
+    forget();
 }
 
 static void green(void)
@@ -64,7 +70,7 @@ static void green(void)
     if (*place != NULL) {
         if (SAY(cuGreenCtxDestroy(*place)) == CUDA_SUCCESS)
             *place = NULL;
-        memory_forget();
+        forget();
         return;
     }
     if (SAY(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM)) != CUDA_SUCCESS ||
@@ -129,4 +135,6 @@ void context_step(void)
     }
 }
 
-void context_rest(void) {}
+void context_rest(void)
+{
+}

@@ -27,8 +27,7 @@ static void build(void)
     for (uint64_t i = 1 + roll(MOST_NODES); i > 0; i--) {
         CUDA_MEM_ALLOC_NODE_PARAMS wanted = {
             .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                       .id = (int)roll(GPUS)}},
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)roll(GPUS)}},
             .bytesize = one_in(12) ? 0 : 1 + roll(MOST_BYTES)};
         if (one_in(10))
             wanted.poolProps.location.id = 9;

@@ -16,7 +16,7 @@ static void put(int result, const CUdeviceptr *address)
 CUdeviceptr memory_any(void)
 {
     CUdeviceptr address = *ANY(addresses);
-    return one_in(12) ? address + 1 + roll(600) : one_in(20) ? UNTOUCHED : address;
+    return one_in(12) ? address + 1 + roll(500) : one_in(20) ? UNTOUCHED : address;
 }
 
 static void take_pitched(void)
@@ -26,8 +26,8 @@ static void take_pitched(void)
     static const unsigned int elements[] = {4, 8, 16, 16, 0, 3};
     size_t width = one_in(8) ? fuzz_bytes(3000) : 1 + roll(3000);
     size_t height = one_in(8) ? fuzz_bytes(300) : 1 + roll(300);
-    int result = SAY(cuMemAllocPitch_v2(one_in(40) ? NULL : &address, &pitch, width, height,
-                                        *ANY(elements)));
+    int result = SAY(
+        cuMemAllocPitch_v2(one_in(40) ? NULL : &address, &pitch, width, height, *ANY(elements)));
     fuzz_untouched(result, pitch);
     fuzz_said("pitch", result == CUDA_SUCCESS ? (int)pitch : 0);
     put(result, &address);
@@ -37,10 +37,10 @@ static void take_narrow(void)
 {
     CUdeviceptr_v1 address = (CUdeviceptr_v1)UNTOUCHED;
     unsigned int pitch;
-    int result = one_in(2)
-                     ? SAY(cuMemAlloc(&address, (unsigned int)fuzz_bytes(MOST_BYTES)))
-                     : SAY(cuMemAllocPitch(&address, &pitch, (unsigned int)roll(3000), 1 + roll(9),
-                                           4));
+    int result =
+        one_in(2)
+            ? SAY(cuMemAlloc(&address, (unsigned int)fuzz_bytes(MOST_BYTES)))
+            : SAY(cuMemAllocPitch(&address, &pitch, (unsigned int)roll(3000), 1 + roll(9), 4));
     if (result == CUDA_SUCCESS)
         put(result, &(CUdeviceptr){address});
 }
@@ -117,9 +117,9 @@ CUmemoryPool pool_any(void)
 
 static void make_pool(void)
 {
-    CUmemPoolProps wanted = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                          .id = (int)roll(GPUS)}};
+    CUmemPoolProps wanted = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)roll(GPUS)}};
     CUmemoryPool made;
     if (one_in(3))
         wanted.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -153,6 +153,18 @@ static void find_pool(void)
     }
     if (result == CUDA_SUCCESS)
         *ANY(pools) = found;
+}
+
+/* Twice at times; later another pool may have the number. */
+static void end_pool(CUmemoryPool pool)
+{
+    if (SAY(cuMemPoolDestroy(pool)) != CUDA_SUCCESS)
+        return;
+    if (one_in(2))
+        SAY(cuMemPoolDestroy(pool));
+    for (size_t i = 0; i < COUNT(pools); i++)
+        if (pools[i] == pool)
+            pools[i] = NULL;
 }
 
 static void change_pool(CUmemoryPool pool)
@@ -212,7 +224,7 @@ void pool_step(void)
         return;
     case 3:
         if (one_in(2))
-            SAY(cuMemPoolDestroy(pool_any()));
+            end_pool(pool_any());
         return;
     case 4:
         SAY(cuStreamSynchronize(fuzz_stream()));

@@ -167,9 +167,8 @@ static void send_descriptor(struct message *message)
 {
     int descriptor = -1;
     message->wish = IMPORT;
-    if (SAY(cuMemExportToShareableHandle(&descriptor, vmm_any(),
-                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) !=
-        CUDA_SUCCESS)
+    if (SAY(cuMemExportToShareableHandle(
+            &descriptor, vmm_any(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) != CUDA_SUCCESS)
         return;
     if (!one_in(4))
         ask(message, descriptor);
@@ -226,4 +225,6 @@ void share_step(void)
     }
 }
 
-void share_rest(void) {}
+void share_rest(void)
+{
+}

@@ -42,12 +42,11 @@ static void put(int result, const CUmemGenericAllocationHandle *handle)
 
 static void create(void)
 {
-    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .requestedHandleTypes =
-                                      one_in(2) ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                                                : CU_MEM_HANDLE_TYPE_NONE,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                               .id = (int)roll(GPUS)}};
+    CUmemAllocationProp wanted = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes =
+            one_in(2) ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)roll(GPUS)}};
     CUmemGenericAllocationHandle made = UNTOUCHED;
     if (one_in(10))
         wanted.location.type = (CUmemLocationType)roll(9);
@@ -62,9 +61,8 @@ static void share_with_itself(void)
 {
     int descriptor = -1;
     CUmemGenericAllocationHandle again = UNTOUCHED;
-    if (SAY(cuMemExportToShareableHandle(&descriptor, vmm_any(),
-                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) !=
-        CUDA_SUCCESS)
+    if (SAY(cuMemExportToShareableHandle(
+            &descriptor, vmm_any(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) != CUDA_SUCCESS)
         return;
     put(SAY(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)descriptor,
                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)),
@@ -117,15 +115,14 @@ static void team_step(void)
  * counts its references together with those of imports, so one release too many would end these. */
 static bool export_new(int *descriptor)
 {
-    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                               .id = (int)roll(GPUS)}};
+    CUmemAllocationProp wanted = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)roll(GPUS)}};
     if (SAY(cuMemCreate(&kept, GRANULE, &wanted, 0)) != CUDA_SUCCESS)
         return false;
-    if (SAY(cuMemExportToShareableHandle(descriptor, kept,
-                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) ==
-        CUDA_SUCCESS)
+    if (SAY(cuMemExportToShareableHandle(descriptor, kept, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                         0)) == CUDA_SUCCESS)
         return true;
     SAY(cuMemRelease(kept));
     return false;
@@ -150,9 +147,11 @@ static void import_external(void)
         .type = one_in(15) ? CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_HEAP
                            : CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
         .handle.fd = one_in(15) ? 987 : descriptor,
-        .size = one_in(10) ? fuzz_bytes(3 * GRANULE) : is_ours ? GRANULE : size};
-    int result = SAY(cuImportExternalMemory(one_in(30) ? NULL : &made,
-                                            one_in(30) ? NULL : &wanted));
+        .size = one_in(10) ? fuzz_bytes(3 * GRANULE)
+                : is_ours  ? GRANULE
+                           : size};
+    int result =
+        SAY(cuImportExternalMemory(one_in(30) ? NULL : &made, one_in(30) ? NULL : &wanted));
     fuzz_untouched(result, (uint64_t)(uintptr_t)made);
     if (result == CUDA_SUCCESS)
         *at = made; /* which owns the descriptor now */
@@ -232,4 +231,6 @@ void vmm_step(void)
     }
 }
 
-void vmm_rest(void) {}
+void vmm_rest(void)
+{
+}
