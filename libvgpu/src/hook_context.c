@@ -110,21 +110,27 @@ CUcontext primary_of(int index)
 static void forget_events(CUcontext context)
 {
     throttle_forget_context(context);
-    late_free_forget_context(context);
+    late_free_hold_context(context);
 }
 
 #define END_PRIMARY(symbol, drops_all) \
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
         NEED(symbol); \
+        CUcontext context = NULL; \
         if (is_accounted(device)) \
-            forget_events(__atomic_load_n(&primary_context[device], __ATOMIC_RELAXED)); \
+            context = __atomic_load_n(&primary_context[device], __ATOMIC_RELAXED); \
+        forget_events(context); \
         contexts_lock(); \
         CUresult result = real.symbol(device); \
         if (result == CUDA_SUCCESS && (drops_all) && is_accounted(device)) \
             charge_drop_context(primary_context[device]); \
         if (result == CUDA_SUCCESS) \
             primary_settle(device); \
+        if (context != NULL) \
+            late_free_let_go_context(context, \
+                                     result == CUDA_SUCCESS && \
+                                         ((drops_all) || primary_context[device] != context)); \
         contexts_unlock(); \
         return result; \
     }
@@ -206,6 +212,7 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
         CUresult result = real.symbol(context); \
         if (result == CUDA_SUCCESS) \
             charge_drop_context(context); /* its own charge is one of them */ \
+        late_free_let_go_context(context, result == CUDA_SUCCESS); \
         contexts_unlock(); \
         return result; \
     }
@@ -229,8 +236,10 @@ VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
     forget_events(context);
     contexts_lock();
     CUresult result = real.cuCtxDetach(context);
-    if (result == CUDA_SUCCESS && has_ended(context))
+    bool is_over = result == CUDA_SUCCESS && has_ended(context);
+    if (is_over)
         charge_drop_context(context);
+    late_free_let_go_context(context, is_over);
     contexts_unlock();
     return result;
 }

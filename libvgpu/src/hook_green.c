@@ -107,7 +107,7 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);
     throttle_forget_context(inner);
-    late_free_forget_context(inner);
+    late_free_hold_context(inner);
     contexts_lock();
     CUresult result = real.cuGreenCtxDestroy(green);
     if (result == CUDA_SUCCESS) {
@@ -115,6 +115,7 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
         if (inner != NULL)
             drop_green(inner);
     }
+    late_free_let_go_context(inner, result == CUDA_SUCCESS);
     contexts_unlock();
     return result;
 }

@@ -14,6 +14,7 @@
 struct late {
     CUevent event;
     CUcontext context;
+    bool is_held; /* its context may be ending */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,7 +47,6 @@ static void leave(int cancelling)
 /* Under the lock, as all below. */
 static void drop(int at)
 {
-    real.cuEventDestroy_v2(frees[at].event);
     frees[at] = frees[count - 1];
     __atomic_store_n(&count, count - 1, __ATOMIC_RELEASE);
 }
@@ -58,12 +58,13 @@ static bool look(void)
     for (int i = count - 1; i >= 0; i--) {
         struct allocation taken;
         uint64_t event = (uint64_t)(uintptr_t)frees[i].event;
-        if (real.cuEventQuery(frees[i].event) == CUDA_ERROR_NOT_READY)
+        if (frees[i].is_held || real.cuEventQuery(frees[i].event) == CUDA_ERROR_NOT_READY)
             continue;
         if (allocation_map_take(SPACE_LATE, event, &taken)) {
             charge_taken(&taken, true);
             any = true;
         }
+        real.cuEventDestroy_v2(frees[i].event);
         drop(i);
     }
     capture_resume(pause);
@@ -113,7 +114,7 @@ void late_free_put(const struct allocation *taken, CUstream stream)
     late.address = (uint64_t)(uintptr_t)event | (event == NULL ? taken->address | 1 : 0);
     charge_taken(&late, context == NULL);
     if (event != NULL) {
-        frees[count] = (struct late){event, context};
+        frees[count] = (struct late){event, context, false};
         __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
         look();
     }
@@ -130,13 +131,28 @@ bool late_free_look(void)
     return any;
 }
 
-void late_free_forget_context(CUcontext context)
+void late_free_hold_context(CUcontext context)
 {
     if (__atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0)
         return;
     int cancelling = enter();
-    for (int i = count - 1; i >= 0; i--)
+    for (int i = 0; i < count; i++)
         if (frees[i].context == context)
+            frees[i].is_held = true;
+    leave(cancelling);
+}
+
+void late_free_let_go_context(CUcontext context, bool has_ended)
+{
+    if (__atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0)
+        return;
+    int cancelling = enter();
+    for (int i = count - 1; i >= 0; i--) {
+        if (frees[i].context != context)
+            continue;
+        frees[i].is_held = false;
+        if (has_ended) /* the driver has ended the event */
             drop(i);
+    }
     leave(cancelling);
 }

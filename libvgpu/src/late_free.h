@@ -9,6 +9,8 @@
 #ifndef VGPU_LATE_FREE_H
 #define VGPU_LATE_FREE_H
 
+#include <stdbool.h>
+
 #include "allocation_map.h"
 #include "vgpu/cuda_api.h"
 
@@ -18,7 +20,9 @@ void late_free_put(const struct allocation *taken, CUstream stream);
 /* Gives back what is done by now; returns whether anything was. */
 bool late_free_look(void);
 
-/* Before a context ends, and our events in it: what is left of it ends with its other memory. */
-void late_free_forget_context(CUcontext context);
+/* Around a call that may end a context, and our events in it: these are left alone meanwhile. When
+ * it has ended, what is left of it ends with its other memory. */
+void late_free_hold_context(CUcontext context);
+void late_free_let_go_context(CUcontext context, bool has_ended);
 
 #endif

@@ -12,6 +12,7 @@ static CUmipmappedArray mipmaps[6];
 static CUarray sparse[3];
 static CUmemGenericAllocationHandle tiles[3]; /* tile pools */
 static CUarray asked[GPUS];                   /* sparse ones that stay empty */
+static bool is_taken[COUNT(sparse)][3][3];
 static bool is_mixed; /* something was mapped that only the array's end ends in the ledger */
 
 static size_t extent(void)
@@ -166,21 +167,36 @@ static CUarrayMapInfo tile(bool is_map)
     return made;
 }
 
+/* Whether something was mapped there since the last rest: what is mapped over it takes its place in
+ * the driver, and a place beside it in the ledger. */
+static bool *place_of(const CUarrayMapInfo *entry)
+{
+    int array = 0;
+    while (sparse[array] != entry->resource.array)
+        array++;
+    return &is_taken[array][entry->subresource.sparseLevel.offsetX / TILE]
+                    [entry->subresource.sparseLevel.offsetY / TILE];
+}
+
 /* Nobody says how much was done of a list that failed: what it maps stays charged. So lists of more
  * than one only unmap. */
 static void map_tiles(void)
 {
     CUarrayMapInfo list[10];
     unsigned int count = 1 + (unsigned int)roll(one_in(4) ? COUNT(list) : 2);
+    bool is_map = count == 1 && one_in(2);
     for (unsigned int i = 0; i < count; i++) {
-        list[i] = tile(count == 1 && one_in(2));
+        list[i] = tile(is_map);
         if (list[i].resource.array == NULL)
             return;
     }
-    if (one_in(2))
-        SAY(cuMemMapArrayAsync(list, count, fuzz_stream()));
-    else
-        SAY(cuMemMapArrayAsync_ptsz(list, count, fuzz_stream()));
+    int result = one_in(2) ? SAY(cuMemMapArrayAsync(list, count, fuzz_stream()))
+                           : SAY(cuMemMapArrayAsync_ptsz(list, count, fuzz_stream()));
+    if (result == CUDA_SUCCESS && is_map) {
+        bool *is_there = place_of(&list[0]);
+        is_mixed = is_mixed || *is_there;
+        *is_there = true;
+    }
 }
 
 /* A context has ended: another array may have the handle of one of its own. */
@@ -254,5 +270,7 @@ void array_rest(void)
             SAY(cuArrayDestroy(sparse[i]));
         sparse[i] = NULL;
     }
+    if (is_mixed)
+        memset(is_taken, 0, sizeof is_taken);
     is_mixed = false;
 }
