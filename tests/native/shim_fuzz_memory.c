@@ -87,8 +87,11 @@ static void give(void)
     CUdeviceptr address = memory_any();
     if (free_any_way(address) != CUDA_SUCCESS)
         return;
-    if (one_in(3)) /* again, before the driver can have given the address out again */
+    if (one_in(3)) { /* again, before the driver can have given the address out again */
+        for (int i = 0; i < STREAMS; i++)
+            SAY(cuStreamSynchronize(fuzz.streams[i]));
         free_any_way(address);
+    }
     for (size_t i = 0; i < COUNT(addresses); i++)
         if (addresses[i] == address)
             addresses[i] = 0;
