@@ -8,8 +8,8 @@ from benchmarks import crash, memory_race
 from benchmarks.figure import Measurement, Options
 
 LONG = os.environ.get("VGPU_LONG") == "1"
-RACE_SECONDS = 60.0 if LONG else 5.0
-KILLS = 10_000 if LONG else 250
+RACE_SECONDS = 60.0 if LONG else 3.5
+KILLS = 10_000 if LONG else 120
 
 
 def _values(found: list[Measurement]) -> dict[str, float]:
@@ -24,7 +24,7 @@ def test_racing_processes_never_exceed_their_limit_and_get_all_of_it() -> None:
     assert values["grants beyond the limit"] == 0
     assert values["false refusals"] == 0
     assert values["ledger against GPU, at rest"] == 0
-    assert values["times looked at rest"] >= 3
+    assert values["times looked at rest"] >= 2
     assert values["refused"] > 100
 
 
