@@ -30,8 +30,7 @@ def _ends(driver: Driver, spin: Spin, symbol: str, *arguments: Any) -> None:
 
 
 @exercise("cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuEventSynchronize",
-          "cuCtxSynchronize", "cuCtxSynchronize_v2",
-          "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
+          "cuCtxSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
 def waits(driver: Driver) -> None:
     spin, event, address = Spin(driver, KERNEL_NS), c_void_p(), c_uint64()
     host = ctypes.create_string_buffer(64)
@@ -44,9 +43,18 @@ def waits(driver: Driver) -> None:
     _ends(driver, spin, "cuStreamSynchronize_ptsz", spin.stream)
     _ends(driver, spin, "cuEventSynchronize", event)
     _ends(driver, spin, "cuCtxSynchronize")
-    _ends(driver, spin, "cuCtxSynchronize_v2", None)
     _ends(driver, spin, "cuMemcpyDtoH_v2", host, address, len(host))
     _ends(driver, spin, "cuMemcpyDtoH_v2_ptds", host, address, len(host))
     driver.check("cuMemFree_v2", address)
     driver.check("cuEventDestroy_v2", event)
+    spin.close()
+
+
+@exercise("cuCtxSynchronize_v2")
+def wait_for_a_context(driver: Driver) -> None:
+    spin = Spin(driver, KERNEL_NS)
+    for _ in range(WARM_UP_LAUNCHES):
+        spin.launch()
+        spin.wait()
+    _ends(driver, spin, "cuCtxSynchronize_v2", None)
     spin.close()
