@@ -18,18 +18,20 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libvgpu import artifacts, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.sim import Machine, find_profile
 
 from .figure import Figure, Measurement, Options, spread
 from .nulldriver import DEVICE_UUID, build_client, build_driver
 
 _LIMIT_BYTES = 1 << 30
 _CONTEXT_BYTES = 1 << 20  # as the node agent says it; else each process would measure it
+_PROFILE = "h100-80g"
 _WAYS = {"elf": "linked", "getproc": "cuGetProcAddress"}
 _BATCHES = 9
 _RUN_TIMEOUT_SECONDS = 60
@@ -67,16 +69,24 @@ CASES = (
 #: Timed only, and linked only: what is counted and how it is looked up make no difference here.
 CROWDS = (
     Case("cuMemAlloc + cuMemFree, 16 processes", "alloc", 100, 20_000, 16),
-    Case("first context, 64 processes at once", "context", 100, 1, 64),
+    Case("first context, 64 processes at once, simulated driver", "context", 100, 1, 64),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What is built once and used by every run: the client, and a fresh slice per run."""
+    """What is built once and used by every run: the client, and a fresh slice per run.
+
+    Attributes:
+        directory: where the null driver lies.
+        client: the program that calls.
+        machine: a simulated machine to run on in place of the null driver, on which nothing takes
+            time, not even a first context.
+    """
 
     directory: Path
     client: Path
+    machine: Machine | None = None
 
     def environment(self, preload: Path | None, case: Case) -> dict[str, str]:
         """Returns the client's environment; with a preload library it holds a slice."""
@@ -86,10 +96,17 @@ class Bench:
             # A rival is configured through its own variables.
             **{k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "GPU_"))},
         }
+        uuid, limit_bytes, context_bytes = DEVICE_UUID, _LIMIT_BYTES, _CONTEXT_BYTES
+        if self.machine is not None:
+            device = self.machine.devices[0]
+            del environment["LD_LIBRARY_PATH"]
+            environment = self.machine.environment(environment)
+            uuid, limit_bytes = device.uuid, device.profile.memory_bytes
+            context_bytes = device.profile.context_bytes
         if preload is not None:
             slice_directory = Path(tempfile.mkdtemp(dir=self.directory)) / "slice"
             limit = DeviceLimit(
-                DEVICE_UUID, _LIMIT_BYTES, context_bytes=_CONTEXT_BYTES,
+                uuid, limit_bytes, context_bytes=context_bytes,
                 core_percent=case.core_percent,
             )  # fmt: skip
             region.create(slice_directory, ContainerLimits("benchmark", Family.VGPU, (limit,)))
@@ -209,8 +226,11 @@ def measure(options: Options) -> list[Measurement]:
                 results += _times(bench, case, way, subjects, options.rounds)
                 if counts:
                     results += _instructions(bench, case, way, subjects)
+        machine = Machine.create([find_profile(_PROFILE)], Path(name, "machine"))
+        simulated = replace(bench, machine=machine)
         for case in CROWDS:
-            results += _times(bench, case, "elf", subjects, options.rounds)
+            on = simulated if case.word == "context" else bench
+            results += _times(on, case, "elf", subjects, options.rounds)
     if not counts:
         results.append(
             Measurement("all cases", OURS, "added instructions", "per call", None, needs_tool=True,
