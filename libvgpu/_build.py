@@ -8,7 +8,8 @@ target              file                                        made of
 ``shim``            ``libvgpu/libvgpu.so``                      ``src/*.c`` (plain C, no Python)
 ``libcuda``         ``libvgpu/sim/lib/libcuda.so.1``            ``sim/driver/*.c``, ``sim/core/*.c``
 ``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
-``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers
+``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers,
+                                                                ``arbiter/*.c``, pure ``src/*.c``
 ==================  ==========================================  ===================================
 
 A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
@@ -41,11 +42,12 @@ from setuptools.command.build_ext import build_ext as _build_ext
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("libvgpu")
-INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core"]
+INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core", "libvgpu/arbiter"]
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
 PURE_SHIM_SOURCES = [
     "checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c", "utilisation.c",
+    "delay.c", "arrival.c",
 ]  # fmt: skip
 
 # What cffi reads, in this order. Each file holds only what cffi's parser takes once the
@@ -58,6 +60,10 @@ CFFI_HEADERS = [
     "libvgpu/src/ledger.h",
     "libvgpu/src/share.h",
     "libvgpu/src/utilisation.h",
+    "libvgpu/arbiter/policy.h",
+    "libvgpu/arbiter/arbiter.h",
+    "libvgpu/src/delay.h",
+    "libvgpu/src/arrival.h",
     "libvgpu/sim/core/machine_api.h",
 ]
 
@@ -120,7 +126,8 @@ def _sources(*patterns: str) -> list[str]:
 
 def _headers() -> list[str]:
     return _sources("libvgpu/include/vgpu/*.h", "libvgpu/src/*.h", "libvgpu/src/*.def",
-                    "libvgpu/src/*.map", "libvgpu/sim/*/*.h", "libvgpu/sim/*/*.def")  # fmt: skip
+                    "libvgpu/src/*.map", "libvgpu/arbiter/*.h", "libvgpu/sim/*/*.h",
+                    "libvgpu/sim/*/*.def")  # fmt: skip
 
 
 def _plain(name: str, sources: list[str], soname: str | None = None, *link: str) -> Extension:
@@ -162,7 +169,7 @@ def ffi_builder() -> FFI:
             s
             for s in [
                 *(f"libvgpu/src/{name}" for name in PURE_SHIM_SOURCES),
-                *_sources("libvgpu/sim/core/*.c"),
+                *_sources("libvgpu/arbiter/*.c", "libvgpu/sim/core/*.c"),
             ]
             if (ROOT / s).exists()
         ],
@@ -326,7 +333,7 @@ def check_warnings() -> None:
     """
     compiler = os.environ.get("CC", "cc").split()
     with tempfile.TemporaryDirectory() as scratch:
-        for source in _sources("libvgpu/src/*.c", "libvgpu/sim/*/*.c"):
+        for source in _sources("libvgpu/src/*.c", "libvgpu/arbiter/*.c", "libvgpu/sim/*/*.c"):
             subprocess.run(
                 [*compiler, *COMPILE_ARGS, "-fPIC", "-Werror", *(f"-I{i}" for i in INCLUDES),
                  "-c", source, "-o", os.path.join(scratch, "object.o")],

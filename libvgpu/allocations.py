@@ -31,6 +31,7 @@ class AllocationMeta:
         container: its container's name.
         command: of ``vgpuctl run``.
         owner_pid: of ``vgpuctl run``; 0 for the agent's.
+        memory_unit_bytes: of the family when the agent gave it; 0 where it is not said.
     """
 
     allocation_id: str
@@ -42,6 +43,7 @@ class AllocationMeta:
     container: str = ""
     command: tuple[str, ...] = ()
     owner_pid: int = 0
+    memory_unit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ class AllocationRefused(VgpuError):  # noqa: N818 - the word its messages begin 
     """A request cannot be honoured: what was asked, what was free, on which GPU."""
 
 
+class UnknownAllocation(VgpuError):  # noqa: N818 - it is the allocation that is unknown
+    """Nobody has an allocation of that id or name (any more)."""
+
+
 class RegionError(VgpuError):
     """A `limits` or `usage` file is missing, damaged or of another layout version."""
 

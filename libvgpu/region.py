@@ -1,13 +1,18 @@
-"""The host's side of one container's slice: making and changing `limits`, making `usage`.
+"""The host's side of one container's slice: `limits` made and changed, `usage` and `ring` made.
 
 Every writer of `limits` holds an OFD lock on the file ``lock`` beside it, which no container sees,
 and publishes through the same C as the shim reads with (src/limits_file.c): the idle copy first,
 the generation last. All files keep their inode for life.
+
+`ring` is the FIFO into which a process writes one byte to make the GPU's arbiter look at `usage`;
+devices beyond the first have `ring.1`, `ring.2` …, since each GPU has its own arbiter. A slice
+made before there were rings has none; its processes keep to their own cap.
 """
 
 import fcntl
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +27,13 @@ from .usage import ContainerUsage, DeviceUsage, ProcessUsage, Refusal, read_usag
 
 __all__ = [
     "ContainerUsage", "DeviceUsage", "LimitsView", "ProcessUsage", "Refusal",
-    "create", "read_limits", "read_usage", "write_limits",
+    "create", "has_ring", "make_ring", "read_limits", "read_usage", "renew", "ring_path",
+    "slice_bytes", "write_limits",
 ]  # fmt: skip
 
 LIMITS_MODE = 0o444  # the container reads it, only the host writes
 USAGE_MODE = 0o666  # any user of the container writes
+RING_MODE = 0o666  # any user of the container rings
 DIRECTORY_MODE = 0o700
 _FLOCK = struct.Struct("hhxxxxqqixxxx")
 
@@ -40,7 +47,7 @@ class LimitsView:
 
 
 def create(directory: Path, limits: ContainerLimits, *, device_capacity: int | None = None) -> None:
-    """Makes ``directory`` with the files `limits`, `usage` and `lock` of one container.
+    """Makes ``directory`` with the files `limits`, `usage`, `ring` and `lock` of one container.
 
     Args:
         directory: must not exist; its parent must.
@@ -52,33 +59,103 @@ def create(directory: Path, limits: ContainerLimits, *, device_capacity: int | N
             left behind then.
     """
     capacity = device_capacity or max(1, len(limits.devices))
-    limits_bytes, usage_bytes = lib.limits_file_bytes(capacity), lib.usage_file_bytes(capacity)
-    if limits_bytes == 0 or len(limits.devices) > capacity:
+    if lib.limits_file_bytes(capacity) == 0 or len(limits.devices) > capacity:
         raise RegionError(
             f"a slice of {max(capacity, len(limits.devices))} devices cannot be made: "
             f"1 to {lib.VGPU_MAX_DEVICES} are possible"
         )
-    head, devices = _encode(limits)
-    image = bytearray(limits_bytes)
-    view = ffi.from_buffer("unsigned char[]", image, require_writable=True)
-    lib.limits_format(view, capacity)
-    lib.limits_publish(view, head, devices)
-    usage = bytearray(usage_bytes)
-    usage_view = ffi.from_buffer("unsigned char[]", usage, require_writable=True)
-    lib.usage_format(usage_view, capacity, limits.allocation_id.encode())
+    image, usage = _new_contents(limits, capacity)
     try:
         directory.mkdir(mode=DIRECTORY_MODE)
     except OSError as error:
         raise RegionError(f"{directory} cannot be made: {error.strerror}") from error
     try:
         _write_new(directory / "lock", b"", 0o600)
-        _write_new(directory / "usage", bytes(usage), USAGE_MODE)
-        _write_new(directory / "limits", bytes(image), LIMITS_MODE)
+        _write_new(directory / "usage", usage, USAGE_MODE)
+        for index in range(capacity):
+            make_ring(directory, index)
+        _write_new(directory / "limits", image, LIMITS_MODE)
     except OSError as error:
-        for name in ("lock", "usage", "limits"):
-            (directory / name).unlink(missing_ok=True)
+        for path in directory.iterdir():
+            path.unlink()
         directory.rmdir()
         raise RegionError(f"{directory} cannot be filled: {error.strerror}") from error
+
+
+def renew(directory: Path, limits: ContainerLimits) -> None:
+    """Gives the files of ``directory``, which no container has seen yet, to another allocation.
+
+    Needs no room on the file system, so it works where `create` would not.
+
+    Args:
+        directory: made by `create` for as many devices as ``limits`` names.
+
+    Raises:
+        RegionError: a file is missing or was made for another number of devices.
+    """
+    image, usage = _new_contents(limits, len(limits.devices))
+    for path, content, mode in (
+        (directory / "usage", usage, USAGE_MODE),
+        (directory / "limits", image, LIMITS_MODE),
+    ):
+        try:
+            os.chmod(path, 0o600)  # an ordinary user's own file of mode 0444 is closed to him too
+            with open(path, "r+b") as file:
+                if os.fstat(file.fileno()).st_size != len(content):
+                    raise RegionError(f"{path} has no room for {len(content)} bytes")
+                os.pwrite(file.fileno(), content, 0)
+            os.chmod(path, mode)
+        except OSError as error:
+            raise RegionError(f"{path} cannot be renewed: {error.strerror}") from error
+
+
+def _new_contents(limits: ContainerLimits, capacity: int) -> tuple[bytes, bytes]:
+    """Returns the first content of `limits` and of `usage`."""
+    head, devices = _encode(limits)
+    image = bytearray(lib.limits_file_bytes(capacity))
+    view = ffi.from_buffer("unsigned char[]", image, require_writable=True)
+    lib.limits_format(view, capacity)
+    lib.limits_publish(view, head, devices)
+    usage = bytearray(lib.usage_file_bytes(capacity))
+    usage_view = ffi.from_buffer("unsigned char[]", usage, require_writable=True)
+    lib.usage_format(usage_view, capacity, limits.allocation_id.encode())
+    return bytes(image), bytes(usage)
+
+
+def slice_bytes(device_capacity: int = 1) -> int:
+    """Returns what the files of one slice take."""
+    return int(lib.limits_file_bytes(device_capacity) + lib.usage_file_bytes(device_capacity))
+
+
+def ring_path(directory: Path, device_index: int = 0) -> Path:
+    """Returns where the FIFO of a device is; that of the first where a slice has one for all."""
+    if device_index == 0:
+        return directory / "ring"
+    own = directory / f"ring.{device_index}"
+    return own if own.exists() else directory / "ring"
+
+
+def make_ring(directory: Path, device_index: int = 0) -> None:
+    """Makes the FIFO of a device where it is missing; one that is there keeps its inode.
+
+    Raises:
+        OSError: it cannot be made, or something that is no FIFO has its name.
+    """
+    path = directory / ("ring" if device_index == 0 else f"ring.{device_index}")
+    try:
+        os.mkfifo(path, 0o600)
+    except FileExistsError:
+        if not stat.S_ISFIFO(os.lstat(path).st_mode):
+            raise
+    os.chmod(path, RING_MODE)  # not mkfifo's mode: the umask must not narrow it
+
+
+def has_ring(directory: Path) -> bool:
+    """Returns whether the slice has a FIFO `ring`."""
+    try:
+        return stat.S_ISFIFO(os.lstat(directory / "ring").st_mode)
+    except OSError:
+        return False
 
 
 def read_limits(directory: Path) -> LimitsView:
@@ -120,6 +197,29 @@ def write_limits(directory: Path, limits: ContainerLimits) -> int:
         return int(lib.limits_generation(view))
 
 
+def write_lock() -> bytes:
+    """Returns a write lock on a whole file, as fcntl takes it."""
+    return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+def open_limits(path: Path) -> int:
+    """Opens `limits` for reading and writing, and keeps it read-only for everybody else.
+
+    Raises:
+        RegionError: it is missing, or not ours.
+    """
+    try:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except PermissionError:  # an ordinary user's own file has mode 0444 for him too
+            os.chmod(path, LIMITS_MODE | 0o200)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            os.fchmod(descriptor, LIMITS_MODE)
+            return descriptor
+    except OSError as error:
+        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
+
+
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     path = directory / "lock"
@@ -128,8 +228,7 @@ def _locked(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        whole = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, whole)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, write_lock())
         yield
     finally:
         os.close(descriptor)
@@ -137,16 +236,8 @@ def _locked(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _writable(path: Path) -> Iterator[Any]:
-    """Maps `limits` for writing, and keeps it read-only for everybody else."""
-    try:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except PermissionError:  # an ordinary user's own file has mode 0444 for him too
-            os.chmod(path, LIMITS_MODE | 0o200)
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            os.fchmod(descriptor, LIMITS_MODE)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
+    """Maps `limits` for writing."""
+    descriptor = open_limits(path)
     try:
         with mmap.mmap(descriptor, 0) as area:
             view = ffi.from_buffer("unsigned char[]", area, require_writable=True)

@@ -9,12 +9,14 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ._native import ffi, lib
 from .errors import RegionError
+from .limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
 
 #: Names of VGPU_KIND_*, by index.
 KIND_NAMES = ("plain", "async", "managed", "context", "vmm", "array", "module", "other")
@@ -39,7 +41,22 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
-    """What one process, or the container, holds and did on the device ``device_index``."""
+    """What one process, or the container, holds and did on the device ``device_index``.
+
+    Attributes:
+        device_index: its place in `limits`.
+        used_bytes: memory held now; by what it was taken for in ``kind_bytes``.
+        kind_bytes: by name of `KIND_NAMES`.
+        peak_bytes: the most ever held.
+        launches: kernels and graphs launched.
+        gpu_time_ns: GPU time used.
+        held_ns: time that launches were held back.
+        windows: of the arbiter, in which there were launches.
+        delay_counts: launches held back, by how long (`delay_quantile_ns`).
+        is_estimated: ``gpu_time_ns`` and ``launches`` come from samples.
+        share_percent: of the GPU's time, over the last second at most while there is work.
+        refused_count: allocations refused; ``last_refusal`` is the last of them.
+    """
 
     device_index: int
     used_bytes: int
@@ -48,8 +65,17 @@ class DeviceUsage:
     launches: int
     gpu_time_ns: int
     held_ns: int
+    windows: int
+    delay_counts: tuple[int, ...]
+    is_estimated: bool
+    share_percent: int
     refused_count: int
     last_refusal: Refusal | None
+
+    @property
+    def delay_p99_ns(self) -> int | None:
+        """The delay that 99 of 100 held launches did not exceed; None: none was held."""
+        return delay_quantile_ns(self.delay_counts, 0.99) if any(self.delay_counts) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +128,31 @@ def read_usage(directory: Path) -> ContainerUsage:
         os.close(descriptor)
 
 
+def is_measured(family: Family, limit: DeviceLimit) -> bool:
+    """Tells whether all GPU time is measured: the shim does so where it holds a cap in time."""
+    return (
+        family is Family.VGPU
+        and limit.compute_mode is not ComputeMode.OFF
+        and 0 < limit.core_percent < WHOLE_CORE_PERCENT
+    )
+
+
+def delay_quantile_ns(counts: Sequence[int], part: float) -> int:
+    """Returns the delay that ``part`` (0 to 1) of the held launches did not exceed.
+
+    Within a bucket the launches count as evenly spread, so it is right to within a factor of two.
+    0 where no launch was held back.
+    """
+    wanted = part * sum(counts)
+    for at, count in enumerate(counts):
+        if count and wanted <= count:
+            low_ns = lib.DELAY_FIRST_NS << (at - 1) if at else 0
+            high_ns = lib.DELAY_FIRST_NS << at
+            return int(low_ns + (high_ns - low_ns) * wanted / count)
+        wanted -= count
+    return 0
+
+
 def is_slot_held(descriptor: int, slot: int) -> bool:
     """Tells whether the process that claimed ``slot`` lives: the kernel drops its lock with it."""
     at = lib.VGPU_LOCK_BASE + 2 * slot + lib.VGPU_LOCK_LIFE
@@ -119,25 +170,30 @@ def _decode(path: Path, descriptor: int) -> ContainerUsage:
     status = lib.usage_check_header(copy, min(size, len(image)))
     if status != 0 or size != len(image):
         raise RegionError(f"{path} is damaged or of another layout version ({size} bytes)")
+    now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    windows = [
+        ffi.new("struct utilisation_window *", lib.utilisation_window(copy, index, now_ns))
+        for index in range(header.device_capacity)
+    ]
     give_up_at = time.monotonic() + _PROBE_SECONDS
     processes = tuple(
         _process(
             copy,
             slot,
-            header.device_capacity,
+            windows,
             time.monotonic() > give_up_at or is_slot_held(descriptor, slot),
         )
         for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT))
         if lib.usage_slot(copy, slot).gen % 2 == 1
     )
     totals = tuple(
-        _total(copy, index, [p.devices[index] for p in processes])
-        for index in range(header.device_capacity)
+        _total(copy, index, window, [p.devices[index] for p in processes])
+        for index, window in enumerate(windows)
     )
     return ContainerUsage(_text(header.allocation_id), totals, processes)
 
 
-def _process(copy: Any, slot: int, device_capacity: int, alive: bool) -> ProcessUsage:
+def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> ProcessUsage:
     row = lib.usage_slot(copy, slot)
     return ProcessUsage(
         slot=slot,
@@ -146,11 +202,11 @@ def _process(copy: Any, slot: int, device_capacity: int, alive: bool) -> Process
         command=_text(row.command),
         alive=alive,
         shared=bool(row.shared_key[0] or row.shared_key[1]),
-        devices=tuple(_device(copy, slot, index) for index in range(device_capacity)),
+        devices=tuple(_device(copy, slot, index, each) for index, each in enumerate(windows)),
     )
 
 
-def _device(copy: Any, slot: int, index: int) -> DeviceUsage:
+def _device(copy: Any, slot: int, index: int, window: Any) -> DeviceUsage:
     row = lib.usage_slot_device(copy, slot, index)
     refusal = None
     if row.refused_count:
@@ -173,12 +229,16 @@ def _device(copy: Any, slot: int, index: int) -> DeviceUsage:
         launches=_bounded(row.launches),
         gpu_time_ns=_bounded(row.gpu_time_ns),
         held_ns=_bounded(row.held_ns),
+        windows=_bounded(row.windows),
+        delay_counts=tuple(row.delay_counts),
+        is_estimated=bool(row.books & lib.VGPU_BOOKS_ESTIMATED),
+        share_percent=int(lib.utilisation_of_slot(copy, slot, index, window)),
         refused_count=_bounded(row.refused_count),
         last_refusal=refusal,
     )
 
 
-def _total(copy: Any, index: int, parts: list[DeviceUsage]) -> DeviceUsage:
+def _total(copy: Any, index: int, window: Any, parts: list[DeviceUsage]) -> DeviceUsage:
     used = lib.usage_device(copy, index).total_low & lib.LEDGER_MAX_BYTES
     refusals = [p.last_refusal for p in parts if p.last_refusal is not None]
     return DeviceUsage(
@@ -189,6 +249,12 @@ def _total(copy: Any, index: int, parts: list[DeviceUsage]) -> DeviceUsage:
         launches=sum(p.launches for p in parts),
         gpu_time_ns=sum(p.gpu_time_ns for p in parts),
         held_ns=sum(p.held_ns for p in parts),
+        windows=sum(p.windows for p in parts),
+        delay_counts=tuple(
+            sum(p.delay_counts[at] for p in parts) for at in range(lib.VGPU_DELAY_BUCKETS)
+        ),
+        is_estimated=any(p.is_estimated for p in parts),
+        share_percent=int(lib.utilisation_of_container(copy, index, window)),
         refused_count=sum(p.refused_count for p in parts),
         last_refusal=max(refusals, key=lambda r: r.at_ns, default=None),
     )

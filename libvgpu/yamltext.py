@@ -5,6 +5,7 @@ tree gives both: `parse` returns the plain data and `Places`, which maps a path 
 ``$.sharing.fractional[0].family`` (the form msgspec uses in its messages) to a line.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,15 @@ class Places:
     def error(self, path: str, sentence: str, hint: str | None = None) -> ConfigError:
         """Returns the error that says ``sentence`` about the value at ``path``."""
         return ConfigError(f"{self.name} line {self.line(path)}: {sentence}", hint)
+
+    def one_of(self, path: str, value: str, allowed: Iterable[str]) -> None:
+        """Holds the value at ``path`` against those ``allowed``.
+
+        Raises:
+            ConfigError: it is none of them.
+        """
+        if value not in (names := list(allowed)):
+            raise self.error(path, f"{path[2:]} is {value!r}, allowed are: {', '.join(names)}")
 
 
 def parse(text: str, name: str) -> tuple[Any, Places]:

@@ -8,6 +8,7 @@ from .._native import ffi
 from .profiles import NVIDIA_VENDOR_ID, Profile
 
 _FIRST_PCI_BUS = 0x10
+_GPUS_PER_NUMA_NODE = 4
 # Fields of Profile that struct sim_profile has under the same name and form.
 _SAME_FIELDS = (
     "memory_bytes", "context_bytes", "memory_bytes_per_second", "pcie_bytes_per_second",
@@ -54,6 +55,7 @@ def _make_instance(identity: Any, whole: Any, gpu: int, number: int) -> None:
     identity.uuid = f"MIG-{uuid.uuid4()}".encode()
     identity.serial = ffi.string(whole.serial)
     identity.pci_bus = whole.pci_bus
+    identity.numa_node = whole.numa_node
     identity.gpu = gpu + 1
     identity.instance = number
 
@@ -69,4 +71,4 @@ def _fill(identity: Any, index: int, profile: Profile) -> None:
     identity.uuid = f"GPU-{uuid.uuid4()}".encode()
     identity.serial = str(uuid.uuid4().int % 10**13).encode()
     identity.pci_bus = _FIRST_PCI_BUS + index
-    identity.numa_node = 0
+    identity.numa_node = index // _GPUS_PER_NUMA_NODE

@@ -5,6 +5,7 @@
 #define PROBES 8
 #define AVERAGE_OVER 4
 #define KEPT_BITS 4
+#define LEAST_PRICE_NS 100
 
 /* Keeps the leading bits of a count. */
 static uint64_t bucket_of(uint64_t blocks)
@@ -41,15 +42,21 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     return place;
 }
 
-void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches)
+void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough)
 {
     int64_t sample = gpu_ns / (launches == 0 ? 1 : launches);
-    if (estimate->samples == 0)
+    if (estimate->samples == 0 || is_rough || estimate->is_rough)
         estimate->gpu_ns = sample;
     else
         estimate->gpu_ns += (sample - estimate->gpu_ns) / AVERAGE_OVER;
+    estimate->is_rough = is_rough;
     if (estimate->samples < ESTIMATE_FIRST_BATCHES)
         estimate->samples++;
+}
+
+int64_t estimate_price(const struct estimate *estimate)
+{
+    return estimate->gpu_ns > LEAST_PRICE_NS ? estimate->gpu_ns : LEAST_PRICE_NS;
 }
 
 uint32_t estimate_batch_limit(const struct estimate *estimate)

@@ -7,6 +7,7 @@
 #ifndef VGPU_ESTIMATE_H
 #define VGPU_ESTIMATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ESTIMATE_KEYS 1024
@@ -17,6 +18,7 @@ struct estimate {
     uint64_t key; /* 0: free */
     int64_t gpu_ns;
     uint32_t samples;
+    bool is_rough;     /* measured while others may have run: the next good sample replaces it */
     uint32_t given_up; /* measurements in a row that the launch itself spoilt */
 };
 
@@ -31,8 +33,12 @@ uint64_t estimate_key(const void *function, uint64_t blocks);
 /* Returns the entry of a key, new or known. */
 struct estimate *estimate_find(struct estimates *estimates, uint64_t key);
 
-/* Takes in that `launches` launches took `gpu_ns` together. */
-void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches);
+/* Takes in that `launches` launches took `gpu_ns` together, or no longer than that if `is_rough`.
+ */
+void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough);
+
+/* Returns what a launch of this kind is charged. */
+int64_t estimate_price(const struct estimate *estimate);
 
 /* Returns how many launches of this key one batch may hold: 1, 2, 4 … while it is being learned. */
 uint32_t estimate_batch_limit(const struct estimate *estimate);

@@ -1,10 +1,12 @@
 #include "gate.h"
 
+#include "cap.h"
 #include "capture.h"
 #include "devices.h"
 #include "limits_file.h"
 #include "region.h"
 #include "throttle.h"
+#include "uncapped.h"
 
 static const uint64_t never; /* 0, and no generation is 0 */
 static const uint64_t always = 1;
@@ -19,20 +21,30 @@ static void set_gate(const uint64_t *watch, uint64_t expected)
     __atomic_store_n(&gate_expected, expected, __ATOMIC_RELEASE);
 }
 
-/* Opens the gate when no device of the slice has a cap, as of the generation read first. */
+void gate_shut(void)
+{
+    set_gate(&never, 1);
+}
+
+/* Opens the gate when no device of the slice has a cap, as of the generation read first, and no
+ * launches are being counted. */
 static void gate_refresh(void)
 {
     const struct vgpu_limits_header *header = region_limits();
     uint64_t generation = limits_generation(header);
     for (uint32_t i = 0; i < region_device_count(); i++)
-        if (throttle_is_capped(i)) {
-            set_gate(&never, 1);
+        if (cap_is_set(i)) {
+            gate_shut();
             return;
         }
     set_gate(&header->active_generation, generation);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (uncapped_is_sampling()) /* asked last: it may have begun meanwhile */
+        gate_shut();
 }
 
-enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream, uint32_t *device)
+enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream,
+                            bool is_collective, uint32_t *device)
 {
     switch (region_open()) {
     case REGION_NONE:
@@ -46,12 +58,13 @@ enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream
     int index = devices_of_stream(stream);
     if (index < 0)
         return index == DEVICE_UNKNOWN ? GATE_PASS : GATE_REFUSE;
-    if (!throttle_is_capped((uint32_t)index)) {
+    *device = (uint32_t)index;
+    if (!cap_is_set(*device)) {
         gate_refresh();
-        return GATE_PASS;
+        return uncapped_before(*device, stream) ? GATE_MEASURE : GATE_PASS;
     }
     if (capture_is_active(stream) || !region_claim())
         return GATE_PASS;
-    *device = (uint32_t)index;
-    return throttle_before(*device, object, blocks, stream) ? GATE_MEASURE : GATE_PASS;
+    return throttle_before(*device, object, blocks, stream, is_collective) ? GATE_MEASURE
+                                                                           : GATE_PASS;
 }

@@ -20,13 +20,18 @@ static inline bool gate_is_open(void)
     return __builtin_expect(*gate_watch == gate_expected, 1);
 }
 
+/* Makes every launch look, until one finds that it need not. */
+void gate_shut(void);
+
 enum gate_answer {
     GATE_PASS,    /* call the driver, nothing else */
     GATE_MEASURE, /* call the driver, then throttle_after(*device) */
     GATE_REFUSE,  /* the GPU is not in the slice: do not call */
 };
 
-/* Waits for the share if need be. `object` is the function or graph, `blocks` its grid. */
-enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream, uint32_t *device);
+/* Waits for the share if need be. `object` is the function or graph, `blocks` its grid;
+ * `is_collective`: see collective.h. */
+enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream,
+                            bool is_collective, uint32_t *device);
 
 #endif

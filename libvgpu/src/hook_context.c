@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "allocation_map.h"
+#include "collective.h"
 #include "hook.h"
 #include "late_free.h"
 #include "opening.h"
@@ -106,9 +107,10 @@ CUcontext primary_of(int index)
     return NULL;
 }
 
-/* Before the driver ends our events in a context. */
+/* Before the driver ends our events in a context, and its code. */
 static void forget_events(CUcontext context)
 {
+    collective_forget();
     throttle_forget_context(context);
     late_free_hold_context(context);
 }

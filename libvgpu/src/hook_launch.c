@@ -8,21 +8,14 @@
  * the refusal. */
 #include <stddef.h>
 
-#include "export.h"
-#include "gate.h"
+#include "collective.h"
 #include "graph_memory.h"
+#include "hook_launch.h"
 #include "late_free.h"
-#include "lease.h"
 #include "pool.h"
-#include "real.h"
-#include "throttle.h"
+#include "uncapped.h"
 
 static __thread uint32_t measured_device;
-
-static CUresult refuse_launch(void)
-{
-    return CUDA_ERROR_INVALID_DEVICE; /* the GPU is not in this container's slice */
-}
 
 #define KERNEL_ARGUMENTS \
     CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
@@ -64,11 +57,6 @@ static const struct launch_row launch_rows[] = {
     [ROW_COOPERATIVE_PTSZ] = LAUNCH_ROW(cuLaunchCooperativeKernel_ptsz, 1),
 };
 
-static CUstream true_stream(CUstream stream, int is_per_thread)
-{
-    return stream == NULL && is_per_thread ? CU_STREAM_PER_THREAD : stream;
-}
-
 /* Returns the address the thunk jumps to. */
 __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x,
                                         unsigned int grid_y, unsigned int grid_z, CUstream stream,
@@ -76,20 +64,20 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
 {
     const struct launch_row *row = &launch_rows[row_index];
     uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
-    stream = true_stream(stream, row->is_per_thread);
+    stream = launch_stream(stream, row->is_per_thread);
     if (__builtin_expect(lease_take(function, blocks, stream), 1))
         return *row->driver;
     if (!real_load_cuda() || *row->driver == NULL)
-        return (void *)refuse_launch;
+        return (void *)launch_refused;
     uint32_t device = 0;
-    switch (gate_enter(function, blocks, stream, &device)) {
+    switch (gate_enter(function, blocks, stream, collective_is_function(function), &device)) {
     case GATE_PASS:
         return *row->driver;
     case GATE_MEASURE:
         measured_device = device;
         return row->measured;
     default:
-        return (void *)refuse_launch;
+        return (void *)launch_refused;
     }
 }
 
@@ -123,25 +111,7 @@ LAUNCH_THUNK(cuLaunchKernel_ptsz, ROW_KERNEL_PTSZ, KERNEL_ARGUMENTS, void **extr
 LAUNCH_THUNK(cuLaunchCooperativeKernel, ROW_COOPERATIVE, KERNEL_ARGUMENTS)
 LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUMENTS)
 
-/* Launches with few arguments are plain C: the gate, the driver, the end of a measurement. */
-#define LAUNCH(symbol, object, blocks, stream, call) \
-    do { \
-        if (gate_is_open()) \
-            return call; \
-        if (!real_load_cuda() || real.symbol == NULL) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-        if (lease_take(object, blocks, stream)) \
-            return call; \
-        uint32_t device = 0; \
-        enum gate_answer answer = gate_enter(object, blocks, stream, &device); \
-        if (answer == GATE_REFUSE) \
-            return refuse_launch(); \
-        CUresult result = call; \
-        if (answer == GATE_MEASURE) \
-            throttle_after(device); \
-        return result; \
-    } while (0)
-
+/* Launches with few arguments are plain C. */
 #define LAUNCH_EX(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(const CUlaunchConfig *config, CUfunction function, \
                                 void **parameters, void **extra) \
@@ -149,8 +119,9 @@ LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUME
         uint64_t blocks = \
             config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
         CUstream stream = config == NULL ? NULL : config->hStream; \
-        LAUNCH(symbol, function, blocks, true_stream(stream, per_thread), \
-               real.symbol(config, function, parameters, extra)); \
+        LAUNCH_PART(symbol, function, blocks, launch_stream(stream, per_thread), \
+                    collective_is_function(function), \
+                    real.symbol(config, function, parameters, extra)); \
     }
 
 LAUNCH_EX(cuLaunchKernelEx, 0)
@@ -159,7 +130,7 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
 #define LAUNCH_GRAPH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        LAUNCH(symbol, exec, 1, true_stream(stream, per_thread), \
+        LAUNCH(symbol, exec, 1, launch_stream(stream, per_thread), \
                graph_memory_call(exec, stream, real.symbol)); \
     }
 
@@ -173,6 +144,7 @@ LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
             return CUDA_ERROR_NOT_INITIALIZED; \
         throttle_before_wait(); \
         CUresult result = call; \
+        uncapped_after_wait(); \
         pool_after_wait(); \
         late_free_look(); \
         return result; \

@@ -1,6 +1,7 @@
 /* Hooks of libraries: their load and unload, and the calls that hand out what is in them, from
  * which on they may be loaded into any context (library_charge.h). */
 #include "charge.h"
+#include "collective.h"
 #include "hook.h"
 #include "library_charge.h"
 #include "module_size.h"
@@ -50,7 +51,7 @@ VGPU_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
 VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
     NEED(cuLibraryUnload);
-    CHARGE_FREE(SPACE_MODULE, library, real.cuLibraryUnload(library));
+    CHARGE_FREE(SPACE_MODULE, library, collective_after_unload(real.cuLibraryUnload(library)));
 }
 
 /* Before the driver hands something of a library out. */

@@ -3,6 +3,7 @@
  * made at the load. */
 #include "capture.h"
 #include "charge.h"
+#include "collective.h"
 #include "hook.h"
 #include "module_size.h"
 #include "region.h"
@@ -82,5 +83,5 @@ VGPU_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     NEED(cuModuleUnload);
-    CHARGE_FREE(SPACE_MODULE, module, real.cuModuleUnload(module));
+    CHARGE_FREE(SPACE_MODULE, module, collective_after_unload(real.cuModuleUnload(module)));
 }

@@ -6,9 +6,9 @@
  * true of the GPU's memory traffic is taken in proportion: nobody measures whose it is. */
 #include <time.h>
 
+#include "cap.h"
 #include "hook_nvml.h"
 #include "own_samples.h"
-#include "throttle.h"
 #include "utilisation.h"
 #include "waiting.h"
 
@@ -58,7 +58,7 @@ static bool samples_of(nvmlDevice_t handle, int device, unsigned long long since
     *count = 0;
     if (device < 0)
         return true;
-    if (throttle_is_capped((uint32_t)device)) {
+    if (cap_is_set((uint32_t)device)) {
         if (wall_clock_us() > since_us)
             *count = measured_samples(device, samples);
         return true;
@@ -143,7 +143,7 @@ static unsigned int own_percent(nvmlDevice_t handle, int device, unsigned int gp
     unsigned int sum = 0;
     if (device < 0)
         return 0;
-    if (throttle_is_capped((uint32_t)device)) {
+    if (cap_is_set((uint32_t)device)) {
         struct utilisation_window window = look(device);
         return utilisation_of_container(region_usage(), (uint32_t)device, &window);
     }

@@ -108,12 +108,20 @@ static bool is_nvml_name(const char *symbol)
     return symbol[0] == 'n';
 }
 
+/* Some 200 names are looked up while the program's first call waits. */
+static void *find(const struct elf_object *object, void *handle, const char *symbol)
+{
+    void *found = elf_find(object, symbol);
+    return found != NULL ? found : real_dlsym(handle, symbol);
+}
+
 /* Fills the fields of one library; the other's keep their values. */
 static void fill(void *handle, bool nvml)
 {
+    struct elf_object object = elf_object_of(handle);
 #define CALL(symbol) \
     if (is_nvml_name(#symbol) == nvml) \
-        real.symbol = (__typeof__(real.symbol))real_dlsym(handle, #symbol);
+        real.symbol = (__typeof__(real.symbol))find(&object, handle, #symbol);
 #define EACH(symbol) CALL(symbol)
 #include "hooks.def"
 #undef EACH

@@ -60,6 +60,8 @@
     CALL(cuStreamGetId) \
     CALL(cuStreamGetId_ptsz) \
     CALL(cuPointerGetAttribute) \
+    CALL(cuFuncGetName) \
+    CALL(cuKernelGetName) \
     CALL(cuStreamIsCapturing) \
     CALL(cuStreamQuery) \
     CALL(cuThreadExchangeStreamCaptureMode) \

@@ -2,10 +2,13 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "log.h"
 #include "slice_files.h"
@@ -182,6 +185,36 @@ int region_find_device(const char *uuid)
             return (int)i;
     }
     return -1;
+}
+
+/* Opened for each byte: a program may close, or use for its own, any descriptor that we keep. */
+static int open_ring(uint32_t device)
+{
+    char path[PATH_MAX];
+    int folder = (int)(strlen(usage_path) - strlen("usage"));
+    int length = device == 0
+                     ? snprintf(path, sizeof path, "%.*sring", folder, usage_path)
+                     : snprintf(path, sizeof path, "%.*sring.%u", folder, usage_path, device);
+    if (length < 0 || length >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+bool region_ring(uint32_t device)
+{
+    int saved_errno = errno;
+    int cancelling = guard_enter();
+    int file = open_ring(device);
+    if (file < 0 && errno == ENOENT && device != 0)
+        file = open_ring(0); /* a slice that was made with one for all its devices */
+    bool is_heard = file >= 0 && (write(file, "", 1) == 1 || errno == EAGAIN);
+    if (file >= 0)
+        close(file);
+    guard_leave(cancelling);
+    errno = saved_errno;
+    return is_heard;
 }
 
 struct ledger region_ledger(uint32_t device)

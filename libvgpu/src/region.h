@@ -58,6 +58,9 @@ bool region_share(struct slot *slot, const uint64_t key[2]);
 uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device);
 void region_leave(struct slot *slot, uint32_t device);
 
+/* Makes the device's arbiter look at what this container wants. False when there is none. */
+bool region_ring(uint32_t device);
+
 /* Adds to one of these counters; several threads may. */
 static inline void region_add(uint64_t *counter, int64_t value)
 {

@@ -54,11 +54,63 @@ int64_t share_room_ns(const struct vgpu_usage_device *device, int64_t now_ns)
     return now_ns + SHARE_SLACK_NS - __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
 }
 
+/* The end of the work in flight is no more than a prediction: of two that are stored at one moment
+ * one may be lost. */
+static int64_t busy_until(const struct vgpu_usage_device *device)
+{
+    return (int64_t)__atomic_load_n(&device->busy_until_ns, __ATOMIC_RELAXED);
+}
+
+static void set_busy_until(struct vgpu_usage_device *device, int64_t until_ns)
+{
+    __atomic_store_n(&device->busy_until_ns, (uint64_t)until_ns, __ATOMIC_RELAXED);
+}
+
 void share_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
                   uint32_t percent)
 {
     __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
-    int64_t busy = (int64_t)__atomic_load_n(&device->busy_until_ns, __ATOMIC_RELAXED);
-    int64_t until = (busy > now_ns ? busy : now_ns) + gpu_ns;
-    __atomic_store_n(&device->busy_until_ns, (uint64_t)until, __ATOMIC_RELAXED);
+    int64_t until_ns = busy_until(device);
+    set_busy_until(device, (until_ns > now_ns ? until_ns : now_ns) + gpu_ns);
+}
+
+void share_advance(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent)
+{
+    __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
+}
+
+void share_correct(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
+                   uint32_t percent)
+{
+    __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
+    int64_t until_ns = busy_until(device);
+    if (until_ns > now_ns)
+        set_busy_until(device, until_ns + gpu_ns > now_ns ? until_ns + gpu_ns : now_ns);
+}
+
+void share_forgive(struct vgpu_usage_device *device, int64_t now_ns)
+{
+    int64_t virtual_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
+    while (virtual_ns > now_ns &&
+           !__atomic_compare_exchange_n(&device->virtual_time_ns, &virtual_ns, now_ns, 0,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+
+int64_t share_busy_ns(const struct vgpu_usage_device *device, int64_t now_ns)
+{
+    int64_t until_ns = busy_until(device);
+    return until_ns > now_ns ? until_ns - now_ns : 0;
+}
+
+void share_lasts(struct vgpu_usage_device *device, int64_t until_ns)
+{
+    if (busy_until(device) < until_ns)
+        set_busy_until(device, until_ns);
+}
+
+void share_drained(struct vgpu_usage_device *device, int64_t now_ns)
+{
+    if (busy_until(device) > now_ns)
+        set_busy_until(device, now_ns);
 }

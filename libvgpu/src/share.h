@@ -41,8 +41,29 @@ int64_t share_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns, in
 /* Returns by how much V may still move before launches have to wait; 0 or less: not at all. */
 int64_t share_room_ns(const struct vgpu_usage_device *device, int64_t now_ns);
 
-/* Moves V by the cost of `gpu_ns` (negative to give back), and the end of the work in flight. */
+/* Moves V by the cost of a launch of `gpu_ns` (negative to give back), and the end of the work in
+ * flight. */
 void share_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
                   uint32_t percent);
+
+/* Moves V alone, by the cost of GPU time that work in flight has had beyond its charge. */
+void share_advance(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent);
+
+/* Moves both by what work turned out to take beyond its charge (negative: less). The end of the
+ * work in flight moves no further back than to now, and not at all when it has passed. */
+void share_correct(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
+                   uint32_t percent);
+
+/* For time that costs nothing, since nobody else wants it: V is not ahead of the clock. */
+void share_forgive(struct vgpu_usage_device *device, int64_t now_ns);
+
+/* Returns for how long the work in flight is predicted to last. */
+int64_t share_busy_ns(const struct vgpu_usage_device *device, int64_t now_ns);
+
+/* Work lasts longer than was foreseen, until then at least. */
+void share_lasts(struct vgpu_usage_device *device, int64_t until_ns);
+
+/* Nothing of this container is in flight any more. */
+void share_drained(struct vgpu_usage_device *device, int64_t now_ns);
 
 #endif

@@ -98,8 +98,8 @@ static void clean(uint32_t index, void *usage, const void *limits)
             ledger_reap(&ledger, index, gen);
         struct vgpu_usage_slot_device *counters = usage_slot_device(usage, index, device);
         /* everything but the ledger's word, which keeps its count for ever */
-        memset(counters->kind_bytes, 0,
-               sizeof *counters - offsetof(struct vgpu_usage_slot_device, kind_bytes));
+        memset(counters->delay_counts, 0,
+               sizeof *counters - offsetof(struct vgpu_usage_slot_device, delay_counts));
     }
     if (gen % 2 == 1)
         __atomic_store_n(&row->gen, gen + 1, __ATOMIC_RELEASE);

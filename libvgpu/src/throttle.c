@@ -3,30 +3,29 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "arrival.h"
+#include "cap.h"
+#include "delay.h"
 #include "estimate.h"
 #include "flight.h"
-#include "limits_file.h"
+#include "hold.h"
 #include "region.h"
 #include "share.h"
+#include "uncapped.h"
 #include "waiting.h"
 
-#define WHOLE_PERCENT 100
-#define MOST_WAITING_NS \
-    20000000 /* then the limit is read again: a raised one must not be slept over */
-#define POLL_FIRST_NS 20000
-#define POLL_MOST_NS 500000
-#define WAIT_FOR_GPU (-1)
-/* What is in flight may itself wait for what the program would do next (a kernel that polls host
- * memory, a stream that waits for a value), so a launch is never held for the GPU without end.
- * Launches whose length is known then wait for it no more until a measurement has come back: the
- * virtual time, moved by estimates, still holds the share. Those nobody has measured yet go one by
- * one, this far apart. */
-#define MOST_GPU_WAIT_NS 50000000
 /* A context that ends waits this long for its measurements, or a program could run its work in one
  * context after another unmeasured. The driver waits for the work anyway. */
 #define MOST_ENDING_NS 2000000000
+#define ENDING_POLL_NS 500000
 
 static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
+
+/* What this thread is about to launch, for throttle_after. */
+static __thread struct {
+    const void *object;
+    uint64_t blocks;
+} launching;
 
 static void reset_in_child(void)
 {
@@ -34,114 +33,108 @@ static void reset_in_child(void)
     flight_reset_lease();
 }
 
-static const struct vgpu_device_limit *limit_of(uint32_t device)
+/* Looks at the grant, says what is wanted, and keeps an elastic container out of debt. */
+static void look(struct flight *flight, uint32_t device, int64_t now_ns)
 {
-    return limits_device(region_limits(), device);
+    flight->window = window_at(device, now_ns);
+    share_set_percent(region_shared(device), now_ns, cap_percent(device));
+    if (!cap_is_kept(device, &flight->window))
+        share_forgive(region_shared(device), now_ns);
 }
 
-bool throttle_is_capped(uint32_t device)
-{
-    const struct vgpu_device_limit *limit = limit_of(device);
-    /* Until there is an arbiter, an elastic share is held like a strict one, and left-overs (core
-     * 0) are whatever the driver gives. */
-    return limit->compute_mode != VGPU_COMPUTE_OFF && limit->core_percent > 0 &&
-           limit->core_percent < WHOLE_PERCENT;
-}
-
-uint32_t throttle_percent(uint32_t device)
-{
-    return throttle_is_capped(device) ? limit_of(device)->core_percent : WHOLE_PERCENT;
-}
-
-/* 0: may start now; WAIT_FOR_GPU: not before a batch is measured; else a time to sleep until. */
-static int64_t blocked_until(struct flight *flight, uint32_t device,
-                             const struct estimate *estimate, int64_t now_ns, int64_t slack_ns)
-{
-    int64_t wait_ns = share_wait_ns(region_shared(device), now_ns, slack_ns);
-    if (wait_ns > 0)
-        return now_ns + wait_ns;
-    if (estimate->samples == 0 && timing_holds(&flight->timing, estimate->key))
-        return WAIT_FOR_GPU;
-    if (flight->is_blind)
-        return 0;
-    if (flight->in_flight_ns > 0 && flight->in_flight_ns + estimate->gpu_ns > THROTTLE_IN_FLIGHT_NS)
-        return WAIT_FOR_GPU;
-    return flight->timing.count + 1 >= TIMING_BATCHES ? WAIT_FOR_GPU : 0;
-}
-
-/* Waits, unlocked, for one's turn and then until the launch may start. Returns locked. */
+/* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
+ * place among the container's processes still taken. */
 static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
 {
-    int64_t since_ns = now_ns;
-    int64_t poll_ns = POLL_FIRST_NS;
-    int64_t gpu_since_ns = 0;
+    struct hold_wait wait = hold_begin(now_ns);
     pthread_mutex_unlock(&flight->lock);
     turns_enter(&flight->turns);
     for (;;) {
         pthread_mutex_lock(&flight->lock);
         now_ns = waiting_now_ns();
         flight_harvest(flight, device, now_ns);
-        share_set_percent(region_shared(device), now_ns, throttle_percent(device));
+        look(flight, device, now_ns);
         struct estimate *estimate = estimate_find(&flight->estimates, key);
-        int64_t until_ns = blocked_until(flight, device, estimate, now_ns, 0);
-        if (until_ns == 0 || !throttle_is_capped(device))
+        enum hold hold = hold_again(flight, device, estimate, &wait, now_ns);
+        if (hold == HOLD_NOTHING || !cap_is_set(device))
             break;
         flight_close(flight, device, now_ns);
-        if (until_ns == WAIT_FOR_GPU) {
-            struct batch *oldest = timing_oldest(&flight->timing);
-            gpu_since_ns = gpu_since_ns == 0 ? now_ns : gpu_since_ns;
-            until_ns = now_ns + poll_ns;
-            if (oldest == NULL || now_ns - gpu_since_ns > MOST_GPU_WAIT_NS + oldest->charged_ns) {
-                flight->is_blind = estimate->samples > 0;
-                break;
-            }
-            if (oldest->predicted_end_ns > until_ns)
-                until_ns = oldest->predicted_end_ns;
-            else if (poll_ns < POLL_MOST_NS)
-                poll_ns *= 2;
-        }
+        int64_t until_ns = hold_until(flight, device, estimate, &wait, hold, now_ns);
+        struct window window = flight->window;
         pthread_mutex_unlock(&flight->lock);
-        if (until_ns > now_ns + MOST_WAITING_NS)
-            until_ns = now_ns + MOST_WAITING_NS;
+        if (window.state == WINDOW_OPEN && (hold == HOLD_CAP || hold == HOLD_TURN))
+            window_yield(device, &window, hold == HOLD_TURN);
+        if (hold != HOLD_CAP)
+            window_want(device, &window, now_ns, hold == HOLD_TURN);
+        if (hold == HOLD_TURN) {
+            window_wait(device, &window, now_ns);
+            continue;
+        }
         waiting_sleep_until(until_ns);
     }
     turns_leave(&flight->turns);
-    region_add(&region_counters(device)->held_ns, now_ns - since_ns);
+    region_add(&region_counters(device)->held_ns, now_ns - wait.since_ns);
+    delay_note(region_counters(device), now_ns - wait.since_ns);
     return now_ns;
 }
 
-bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream)
+/* Of several threads' parts at one moment one may be taken for another beginning. */
+static bool has_begun(bool is_collective, int64_t now_ns)
+{
+    static int64_t last_ns; /* atomic: when this process last launched a part of a collective */
+    if (!is_collective)
+        return false;
+    int64_t before_ns = __atomic_exchange_n(&last_ns, now_ns, __ATOMIC_RELAXED);
+    return before_ns != 0 && now_ns - before_ns < THROTTLE_COLLECTIVE_NS;
+}
+
+bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+                     bool is_collective)
 {
     struct flight *flight = &flights[device];
     uint64_t key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
     region_on_child(reset_in_child);
-    share_set_percent(region_shared(device), now_ns, throttle_percent(device));
     share_enter(region_shared(device), now_ns);
     pthread_mutex_lock(&flight->lock);
+    look(flight, device, now_ns);
     flight_revoke(flight, device, now_ns);
     flight_drop_stale(flight, device, now_ns);
     struct batch *oldest = timing_oldest(&flight->timing);
     if (oldest != NULL && now_ns >= oldest->predicted_end_ns)
         flight_harvest(flight, device, now_ns);
     struct estimate *estimate = estimate_find(&flight->estimates, key);
-    if (turns_is_busy(&flight->turns) ||
-        blocked_until(flight, device, estimate, now_ns, SHARE_SLACK_NS) != 0) {
+    window_want(device, &flight->window, now_ns, false);
+    bool waits = !has_begun(is_collective, now_ns) &&
+                 (turns_is_busy(&flight->turns) ||
+                  hold_new(flight, device, estimate, now_ns) != HOLD_NOTHING);
+    if (waits) {
         now_ns = wait_turn(flight, device, key, now_ns);
         estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
     }
-    bool ends_batch = flight_enlist(flight, device, estimate, stream, now_ns);
-    if (!ends_batch && timing_open_batch(&flight->timing) != NULL)
+    bool tells = flight_enlist(flight, device, estimate, stream, now_ns);
+    if (waits) /* once it is charged: the next one must find the virtual time moved */
+        arrival_serve(region_usage(), device, region_slot(), now_ns);
+    launching.object = object;
+    launching.blocks = blocks;
+    if (!tells && timing_open_batch(&flight->timing) != NULL)
         flight_grant(flight, device, estimate, object, blocks, now_ns);
     pthread_mutex_unlock(&flight->lock);
-    return ends_batch;
+    return tells;
 }
 
 void throttle_after(uint32_t device)
 {
+    if (!cap_is_set(device) && uncapped_after())
+        return;
     struct flight *flight = &flights[device];
+    int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
     pthread_mutex_lock(&flight->lock);
-    flight_close_behind(flight, device, waiting_now_ns());
+    if (flight_launched(flight, device, now_ns))
+        flight_grant(
+            flight, device,
+            estimate_find(&flight->estimates, estimate_key(launching.object, launching.blocks)),
+            launching.object, launching.blocks, now_ns);
     pthread_mutex_unlock(&flight->lock);
 }
 
@@ -174,6 +167,7 @@ void throttle_forget_context(CUcontext context)
 {
     if (region_open() != REGION_MAPPED || context == NULL)
         return;
+    uncapped_forget_context(context);
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = &flights[device];
         int64_t give_up_ns = waiting_now_ns() + MOST_ENDING_NS;
@@ -182,7 +176,7 @@ void throttle_forget_context(CUcontext context)
         flight_harvest(flight, device, waiting_now_ns());
         while (is_running(&flight->timing, context) && waiting_now_ns() < give_up_ns) {
             pthread_mutex_unlock(&flight->lock);
-            waiting_sleep_until(waiting_now_ns() + POLL_MOST_NS);
+            waiting_sleep_until(waiting_now_ns() + ENDING_POLL_NS);
             pthread_mutex_lock(&flight->lock);
             flight_harvest(flight, device, waiting_now_ns());
         }

@@ -1,5 +1,6 @@
 #include "timing.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -7,8 +8,10 @@
 #include "capture.h"
 #include "devices.h"
 #include "real.h"
+#include "waiting.h"
 
 #define NS_PER_MS 1000000.0f
+#define MOST_IDLE_PART 2 /* of what a batch took; else the host was slow for other reasons */
 
 static struct batch *at(struct timing *timing, uint32_t index)
 {
@@ -112,6 +115,19 @@ void timing_count(struct batch *batch, uint64_t key, int64_t launches)
         batch->kinds[batch->kind_count++] = (struct batch_kind){key, (uint32_t)launches};
 }
 
+/* A launch then returns when its work is done: the time it took is not what it took to begin. */
+static bool launches_block(void)
+{
+    static int answer; /* atomic; 0: not asked yet */
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (known == 0) {
+        const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+        known = value != NULL && strcmp(value, "0") != 0 ? 1 : -1;
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return known > 0;
+}
+
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
 {
     if (timing->count == TIMING_BATCHES || timing->is_open)
@@ -123,25 +139,38 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     /* The end that covers what was measured so far may be this place's own from the last round. */
     if (done && timing->cover == batch->end)
         timing->cover = NULL;
-    if (done && is_captured(stream))
-        done = false;
-    else if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
+    done = done && !is_captured(stream);
+    /* Idle also of what nobody measures, such as a transfer: the start would come behind it. */
+    bool is_idle = done && timing->count == 0 && !launches_block() &&
+                   real.cuStreamQuery(stream) == CUDA_SUCCESS;
+    if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
         batch->context = NULL; /* of a context that ended, or a stream of another one */
         done = false;
     }
+    int64_t recorded_ns = is_idle && done ? waiting_now_ns() : 0;
     visit_end(visit);
     if (!done)
         return false;
     batch->stream = stream;
-    batch->charged_ns = 0;
+    batch->charged_ns = batch->overdue_ns = 0;
     batch->thread = timing_thread_of(stream);
     batch->ends_behind = false;
     batch->launches = 0;
     batch->kind_count = 0;
     batch->opened_ns = now_ns;
+    batch->recorded_ns = recorded_ns;
+    batch->idle_ns = 0;
     timing->count++;
     timing->is_open = true;
     return true;
+}
+
+void timing_began(struct timing *timing, int64_t now_ns)
+{
+    struct batch *open = timing_open_batch(timing);
+    open->idle_ns = now_ns - open->recorded_ns;
+    open->recorded_ns = 0;
+    open->opened_ns = now_ns;
 }
 
 void timing_drop_open(struct timing *timing)
@@ -175,7 +204,7 @@ bool timing_close(struct timing *timing, int64_t now_ns)
 }
 
 /* Time from the later of the batch's start and the cover to its end. */
-static bool measure(struct timing *timing, const struct batch *batch, int64_t *gpu_ns)
+static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 {
     float own_ms = 0;
     float since_cover_ms = 0;
@@ -183,9 +212,13 @@ static bool measure(struct timing *timing, const struct batch *batch, int64_t *g
         return false;
     if (timing->cover != NULL && timing->cover_context == batch->context &&
         real.cuEventElapsedTime(&since_cover_ms, timing->cover, batch->end) == CUDA_SUCCESS &&
-        since_cover_ms < own_ms)
+        since_cover_ms < own_ms) {
         own_ms = since_cover_ms;
+        batch->idle_ns = 0; /* it was not, on another stream */
+    }
     *gpu_ns = own_ms > 0 ? (int64_t)(own_ms * NS_PER_MS) : 0;
+    if (batch->idle_ns > *gpu_ns / MOST_IDLE_PART)
+        batch->idle_ns = *gpu_ns / MOST_IDLE_PART;
     if (own_ms > 0) {
         timing->cover = batch->end;
         timing->cover_context = batch->context;

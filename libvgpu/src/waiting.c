@@ -18,10 +18,33 @@ int64_t waiting_now_ns(void)
     return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
-void waiting_sleep_until(int64_t until_ns)
+static int sharpen(void)
 {
     int slack = prctl(PR_GET_TIMERSLACK);
     prctl(PR_SET_TIMERSLACK, 1ul);
+    return slack;
+}
+
+static void blunt(int slack)
+{
+    if (slack > 0)
+        prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
+}
+
+void waiting_on_word(const uint32_t *word, uint32_t expected, int64_t until_ns)
+{
+    struct timespec until = {until_ns / SECOND_NS, until_ns % SECOND_NS};
+    int saved_errno = errno;
+    int slack = sharpen();
+    /* The bitset form, since it takes an absolute time. */
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    blunt(slack);
+    errno = saved_errno;
+}
+
+void waiting_sleep_until(int64_t until_ns)
+{
+    int slack = sharpen();
     struct timespec until = {until_ns / SECOND_NS, until_ns % SECOND_NS};
     int saved_errno = errno;
     /* Not clock_nanosleep: that is a cancellation point, and the sleeper has the turn. */
@@ -29,8 +52,7 @@ void waiting_sleep_until(int64_t until_ns)
            errno == EINTR)
         continue;
     errno = saved_errno;
-    if (slack > 0)
-        prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
+    blunt(slack);
 }
 
 bool turns_is_busy(const struct turns *turns)

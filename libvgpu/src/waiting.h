@@ -19,6 +19,10 @@ int64_t waiting_now_ns(void); /* CLOCK_MONOTONIC */
 /* Sleeps until then. */
 void waiting_sleep_until(int64_t until_ns);
 
+/* Sleeps until then, or until *word is no longer `expected` and its writer wakes us. The word may
+ * lie in memory that other processes write. */
+void waiting_on_word(const uint32_t *word, uint32_t expected, int64_t until_ns);
+
 /* True while somebody has a turn or waits for one. */
 bool turns_is_busy(const struct turns *turns);
 

@@ -1,4 +1,4 @@
-"""Exercises of waits: they end the open measurement, and take back what was charged in advance."""
+"""Exercises of waits and transfers: they end the open measurement and take leases back."""
 
 import ctypes
 import time
@@ -7,6 +7,7 @@ from typing import Any
 
 from support.exercise import Driver, exercise
 from support.exercise_kernel import Spin
+from support.exercise_memory import Memory
 
 SLICE = {"core_percent": 50}
 MEASURES = True
@@ -57,4 +58,41 @@ def wait_for_a_context(driver: Driver) -> None:
         spin.launch()
         spin.wait()
     _ends(driver, spin, "cuCtxSynchronize_v2", None)
+    spin.close()
+
+
+def _rows(*names: str) -> tuple[str, ...]:
+    """Both forms of newer functions, and the twins of the newest."""
+    return tuple(f"{name}{form}" for name in names for form in
+                 ("", "_v2", "_v2_ptsz" if name.endswith("Async") else "_v2_ptds"))  # fmt: skip
+
+
+OF_MEMORY = tuple(row for row in _rows("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+                  if "_v2" in row)  # fmt: skip
+OF_ARRAYS = _rows("cuMemcpyHtoA", "cuMemcpyHtoAAsync", "cuMemcpyAtoH", "cuMemcpyAtoHAsync")
+
+
+@exercise(*OF_MEMORY, *OF_ARRAYS)
+def transfers(driver: Driver) -> None:
+    """Each ends a measurement, and moves the bytes."""
+    spin, memory = Spin(driver, KERNEL_NS), Memory(driver)
+    content = bytes(range(64))
+    host = ctypes.create_string_buffer(content, len(content))
+    size = len(content)
+    plain, array = memory.plain(content), memory.array(size)
+    for _ in range(WARM_UP_LAUNCHES):
+        spin.launch()
+        spin.wait()
+    for symbol in OF_MEMORY + OF_ARRAYS:
+        is_upload = "Hto" in symbol
+        place = (array, 0) if symbol in OF_ARRAYS else (plain,)
+        stream = (None,) if "Async" in symbol else ()
+        host.raw = content if is_upload else bytes(size)
+        _ends(driver, spin, symbol, *((*place, host) if is_upload else (host, *place)), size,
+              *stream)  # fmt: skip
+        if is_upload and symbol in OF_MEMORY:
+            assert memory.read(plain, size) == content, symbol
+            driver.check(symbol, *place, host, size, *stream)  # reading empties it
+        assert host.raw == content, symbol
+    memory.close()
     spin.close()

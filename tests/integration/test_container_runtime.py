@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, RunOptions
 from deviceplugin.kubelet.standin.merge import MountOption
+from libvgpu import region
 from libvgpu.errors import VgpuError
+from libvgpu.sim import PROFILES, Machine
 from vgpuctl.demo.children import ChildError, Children, tool_environment
 from vgpuctl.demo.container import can_isolate, plan, translate
 from vgpuctl.demo.image import Image
@@ -42,6 +45,11 @@ def can_write(path):
         return True
     except OSError:
         return False
+def ring(path):
+    try:
+        return os.write(os.open(path, os.O_WRONLY | os.O_NONBLOCK), b"r")
+    except OSError as error:
+        return error.strerror
 print(json.dumps({
     "ids": [os.getuid(), os.getgid(), os.getgroups()],
     "no_new_privs": status["NoNewPrivs"].strip(),
@@ -51,6 +59,7 @@ print(json.dumps({
     "limits": read(os.environ["LIMITS"]),
     "limits_writable": can_write("/run/vgpu/limits"),
     "usage_writable": can_write("/run/vgpu/usage"),
+    "rang": ring("/run/vgpu/ring"),
     "root": sorted(os.listdir("/")),
     "home_of_root": os.path.exists("/root/.profile"),
     "env": dict(os.environ),
@@ -79,12 +88,14 @@ def answer(workspace: Workspace) -> RunOptions:
     for name, text, mode in (("limits", "the limits", 0o444), ("usage", "…" * 9, 0o666)):
         (slice_directory / name).write_text(text)
         (slice_directory / name).chmod(mode)
+    region.make_ring(slice_directory)
     (slice_directory / "preload").write_text("/run/vgpu/lib/1/libnothing.so\n")
     (slice_directory / "lib").mkdir()
     shutil.copy("/bin/true", slice_directory / "lib" / "libnothing.so")  # never loaded: not ELF .so
     mounts = (
         MountOption("/run/vgpu/limits", str(slice_directory / "limits"), True),
         MountOption("/run/vgpu/usage", str(slice_directory / "usage"), False),
+        MountOption("/run/vgpu/ring", str(slice_directory / "ring"), False),
         MountOption("/etc/ld.so.preload", str(slice_directory / "preload"), True),
     )
     return RunOptions(
@@ -135,6 +146,19 @@ def etc_snapshot() -> dict[str, tuple[int, int]]:
 
 
 @needs_namespaces
+def test_a_pods_user_rings_through_the_mount(children, workspace, answer) -> None:
+    host = next(m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/ring")
+    listener = os.open(host, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _, _, inside = start(children, workspace, answer, workspace.path("root"))
+
+        assert inside["rang"] == 1
+        assert os.read(listener, 16) == b"r"
+    finally:
+        os.close(listener)
+
+
+@needs_namespaces
 def test_a_pods_user_runs_from_a_tree_only_root_can_enter(children, workspace, answer) -> None:
     assert workspace.directory.stat().st_mode & 0o077 == 0
     before = etc_snapshot()
@@ -182,6 +206,53 @@ def test_a_pods_own_environment_wins_over_the_plugins(workspace, answer) -> None
 
     assert made.order.env["FROM"] == "pod"
     assert made.order.env["VGPU_SIM_VISIBLE"] == "GPU-1"
+
+
+LIST = "/var/run/nvidia-container-devices"
+FORMS: dict[str, tuple[dict[str, object], list[int] | None]] = {
+    "a variable": ({"envs": {"NVIDIA_VISIBLE_DEVICES": "1"}}, [1]),
+    "several": ({"envs": {"NVIDIA_VISIBLE_DEVICES": "1,0"}}, [1, 0]),
+    "all": ({"envs": {"NVIDIA_VISIBLE_DEVICES": "all"}}, None),
+    "none": ({"envs": {"NVIDIA_VISIBLE_DEVICES": "void"}}, []),
+    "mounts": (
+        {"envs": {"NVIDIA_VISIBLE_DEVICES": LIST},
+         "mounts": (MountOption(f"{LIST}/1", "/dev/null", False),)}, [1],
+    ),
+    "cdi": ({"cdi_devices": ("nvidia.com/gpu=1",)}, [1]),
+    "an annotation": (
+        {"annotations": {"nvidia.cdi.k8s.io/vgpu_x": "nvidia.com/gpu=1,nvidia.com/gpu=0"}}, [1, 0],
+    ),
+    "both of cdi": (
+        {"envs": {"NVIDIA_VISIBLE_DEVICES": "all"}, "cdi_devices": ("nvidia.com/gpu=1",),
+         "annotations": {"cdi.k8s.io/vgpu_x": "nvidia.com/gpu=1"}}, [1],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "expected"), FORMS.values(), ids=FORMS.keys())
+def test_gpus_are_made_visible_in_every_form_of_an_answer(
+    workspace, answer, parts: dict[str, object], expected: list[int] | None
+) -> None:
+    machine = Machine.create([PROFILES["t4"]] * 2, workspace.directory / "machine")
+    told = replace(answer, **{"envs": {}, "mounts": (), **parts})
+
+    made = plan(*manifest(), told, image(workspace), machine.directory, None)
+
+    uuids = None if expected is None else ",".join(machine.devices[i].uuid for i in expected)
+    assert made.order.env.get("VGPU_SIM_VISIBLE") == uuids
+
+
+def test_a_gpu_that_is_not_there_and_devices_that_are_none_are_named(workspace, answer) -> None:
+    machine = Machine.create([PROFILES["t4"]], workspace.directory / "machine")
+    pod, container = manifest()
+    beyond = replace(answer, cdi_devices=("nvidia.com/gpu=1",))
+    other = replace(answer, cdi_devices=("nvidia.com/gds=all",))
+
+    with pytest.raises(VgpuError, match="GPU 1 is unknown: this node has 1"):
+        plan(pod, container, beyond, image(workspace), machine.directory, None)
+    made = plan(pod, container, other, image(workspace), machine.directory, None)
+
+    assert "CDI device nvidia.com/gds=all left out (no CDI files here)" in made.notes
 
 
 def test_without_namespaces_container_paths_become_host_paths(children, workspace, answer) -> None:

@@ -140,7 +140,7 @@ def test_a_slice_that_cannot_be_read_grants_nothing(
 # that the environment names, which a managed shim does not ask.
 MANAGED = """
 mount -t tmpfs none /run && mkdir -p /run/vgpu/lib && cp "$SHIM" /run/vgpu/lib/libvgpu.so || exit 9
-cp "$FILES"/* /run/vgpu || exit 9
+cp -R "$FILES"/* /run/vgpu || exit 9
 eval "$PREPARE" || exit 9
 LD_PRELOAD=/run/vgpu/lib/libvgpu.so VGPU_DIR=$GOOD exec "$0"
 """

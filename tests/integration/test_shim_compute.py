@@ -23,10 +23,8 @@ print(spinner.share_percent(float(sys.argv[2]), wait_each=sys.argv[3] == "sync")
 pytestmark = pytest.mark.timing
 
 
-@pytest.mark.parametrize("core_percent", [10, 50, 90])
-@pytest.mark.parametrize(
-    ("kernel_ns", "mode"), [(2 * MS, "queued"), (20_000, "queued"), (200_000, "sync")]
-)
+@pytest.mark.parametrize("core_percent", [50])
+@pytest.mark.parametrize(("kernel_ns", "mode"), [(2 * MS, "queued"), (200_000, "sync")])
 def test_the_share_is_the_cap(
     machine: Machine, slice_of: SliceOf, core_percent: int, kernel_ns: int, mode: str
 ) -> None:
@@ -78,7 +76,7 @@ def test_a_changed_share_holds_in_a_running_process(
     machine: Machine, slice_of: SliceOf, before: int, after: int, settle_seconds: float
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=before)
-    process = part.start(SPIN, str(MS), "4.5", "queued")
+    process = part.start(SPIN, str(MS), "3.5", "queued")
     deadline = time.monotonic() + 20
     while machine.books()[0].busy_ns < 200 * MS:
         assert time.monotonic() < deadline and process.poll() is None
@@ -87,7 +85,7 @@ def test_a_changed_share_holds_in_a_running_process(
     part.change(core_percent=after)
     time.sleep(settle_seconds)
     start, busy_before = time.monotonic(), machine.books()[0].busy_ns
-    time.sleep(1.5)
+    time.sleep(1.0)
     busy = machine.books()[0].busy_ns - busy_before
     elapsed_ns = (time.monotonic() - start) * 1e9
 

@@ -17,13 +17,12 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, write_limits
 from libvgpu.sim import PROFILES, Machine
-from support import ROOT, Compile
+from support import IS_LONG, ROOT, Compile
 
 MIB = 1 << 20
 LARGE_BYTES = 70 << 30
 SMALL_BYTES = 320 * MIB
 CONTEXT_BYTES = 96 * MIB
-IS_LONG = os.environ.get("VGPU_LONG") == "1"
 SEEDS = 40 if IS_LONG else 3
 STEPS = 4000 if IS_LONG else 1200
 FAULT_SEEDS, FAULT_STEPS = 3, 1200  # longer ones still find a pool that is charged too little

@@ -1,6 +1,5 @@
 """Memory in separate physical and virtual parts under a slice: charged while anybody has it."""
 
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,13 +11,13 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
-from support import Compile
+from support import IS_LONG, Compile
 from support.slices import Slice
 from support.vmm_programs import VMM
 
 SliceOf = Callable[..., Slice]
 GIB, MIB = 1 << 30, 1 << 20
-ROUNDS, SEEDS = (40, 4) if os.environ.get("VGPU_LONG") == "1" else (12, 1)
+ROUNDS, SEEDS = (40, 4) if IS_LONG else (12, 1)
 STRESS_BYTES = 128 * MIB
 SECONDS = 60
 

@@ -3,17 +3,15 @@
 Short: the quick scenarios. Long (``VGPU_LONG=1``, and ``make model``): all of them.
 """
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support import Compile
+from support import IS_LONG, Compile
 
-LONG = os.environ.get("VGPU_LONG") == "1"
-SCENARIOS, LEAST_STATES = ("all", 60_000_000) if LONG else ("quick", 2_000_000)
+SCENARIOS, LEAST_STATES = ("all", 60_000_000) if IS_LONG else ("quick", 2_000_000)
 PARTS = tuple(
     f"tests/model/{name}.c" for name in ("pieces", "search", "seen_set", "steps", "world")
 )
@@ -38,7 +36,7 @@ def model(compile_program: Compile) -> Path:
     return compile_program("../model/ledger_model.c", *PARTS)
 
 
-@pytest.mark.timeout(900 if LONG else 60)
+@pytest.mark.timeout(900 if IS_LONG else 60)
 def test_nothing_wrong_is_reached_by_any_order_of_steps_crashes_and_limits(model: Path) -> None:
     done = subprocess.run([model, SCENARIOS], capture_output=True, text=True, check=False)
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from libvgpu.sim.spec import NEWEST_DRIVER
 from support.exercise_runner import families, measures, run_family
+from support.simulated_driver import driver_version
 
 
 @pytest.mark.parametrize(
@@ -16,3 +18,5 @@ def test_the_hooked_functions_of_a_family_do_what_their_rows_promise(family: str
     failures = [f"{name}:\n{result['failure']}" for name, result in results.items()
                 if result["failure"]]  # fmt: skip
     assert not failures, "\n".join(failures)
+    if driver_version() == NEWEST_DRIVER:
+        assert [name for name, result in results.items() if result["newer"]] == []

@@ -1,13 +1,12 @@
 """What an image of device code takes, read by the shim before it is loaded."""
 
-import os
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support import Compile
+from support import IS_LONG, Compile
 from support.device_code import (
     ELF_KIND,
     LZ4,
@@ -40,7 +39,7 @@ SOURCES = tuple(
     )
 )
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
-FUZZED = 20_000 if os.environ.get("VGPU_LONG") == "1" else 2_000
+FUZZED = 20_000 if IS_LONG else 2_000
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,16 @@ operation is made by undoing its commit: the total has moved and its own word ha
 """
 
 import mmap
-import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from libvgpu._native import ffi, lib
+from support import IS_LONG
 
-LONG = os.environ.get("VGPU_LONG") == "1"
 DEVICES = 2
 SLOTS = 6
 ENOMEM = 12
@@ -188,10 +188,12 @@ class Ledger(RuleBasedStateMachine):
 
 
 Ledger.TestCase.settings = settings(
-    max_examples=3000 if LONG else 150,
-    stateful_step_count=50 if LONG else 30,
+    max_examples=3000 if IS_LONG else 150,
+    stateful_step_count=50 if IS_LONG else 30,
     deadline=None,
-    derandomize=not LONG,  # short: the same each time
+    derandomize=not IS_LONG,  # short: the same each time
     suppress_health_check=list(HealthCheck),
 )
-test_the_ledger_does_what_the_model_says = Ledger.TestCase
+test_the_ledger_does_what_the_model_says = pytest.mark.timeout(600 if IS_LONG else 60)(
+    Ledger.TestCase
+)

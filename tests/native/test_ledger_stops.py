@@ -4,17 +4,15 @@ The C programs do the work and say what does not hold. Short: some 100 points of
 long (``VGPU_LONG=1``): every one.
 """
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support import ROOT, Compile
+from support import IS_LONG, ROOT, Compile
 
-LONG = os.environ.get("VGPU_LONG") == "1"
-MOST_POINTS = 0 if LONG else 100
+MOST_POINTS = 0 if IS_LONG else 100
 PURE = tuple(f"libvgpu/src/{name}.c" for name in ("checksum", "limits_file", "usage_file", "slot"))
 LEDGER = "libvgpu/src/ledger.c"
 FLAGS = ("-Wl,-z,now",)  # else the loader's own work at first calls is stepped through, too

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support import ROOT, Compile
+from support import IS_LONG, ROOT, Compile
 
-LONG = os.environ.get("VGPU_LONG") == "1"
 LEDGER = tuple(
     f"libvgpu/src/{name}.c" for name in ("checksum", "limits_file", "usage_file", "ledger", "slot")
 )
@@ -25,7 +24,7 @@ RESOLVER = (
 HIDDEN = ("-Wl,--version-script=tests/native/resolve_hidden.map", "-Wno-unused-parameter")
 DRIVERS = ROOT / "libvgpu/sim/lib"
 LEAST_NAMES = 60  # that the simulated driver and NVML have and the table hooks
-LEDGER_ROUNDS, MAP_ROUNDS = (200_000, 200_000) if LONG else (10_000, 20_000)
+LEDGER_ROUNDS, MAP_ROUNDS = (200_000, 200_000) if IS_LONG else (10_000, 20_000)
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "thread": ("-fsanitize=thread", "-DVGPU_TSAN", "-Wno-tsan"),

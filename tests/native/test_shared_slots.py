@@ -3,22 +3,20 @@
 The C programs beside this file do the work; what does not hold they say in a sentence, and fail.
 """
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support import Compile
+from support import IS_LONG, Compile
 
 SOURCES = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usage_file.c",
            "libvgpu/src/ledger.c", "libvgpu/src/slot.c")  # fmt: skip
-LONG = os.environ.get("VGPU_LONG") == "1"
-KILLS = 4000 if LONG else 60
+KILLS = 4000 if IS_LONG else 60
 #: Every so many instructions; what the ledger does is short, and all of it is taken.
 STRIDES = (
     {"reap": 1, "leave": 3, "claim": 211, "join": 5, "alive": 5}
-    if LONG
+    if IS_LONG
     else {"reap": 2, "leave": 29, "claim": 2003, "join": 31, "alive": 43}
 )
 LEAST_INSTRUCTIONS = 50  # fewer would mean that the victim was not stepped through its work

@@ -1,6 +1,5 @@
 """Thousands of processes one after another, hundreds at once, and more than there are slots."""
 
-import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,12 +13,11 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
-from support import Compile
+from support import IS_LONG, Compile
 from support.simulated_driver import driver_version
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
-IS_LONG = os.environ.get("VGPU_LONG") == "1"
 MIB = 1 << 20
 LIMIT = 1 << 30
 IN_SEQUENCE = 10_000 if IS_LONG else 400

@@ -12,7 +12,7 @@ import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import DeviceBooks, Machine
-from support import Compile
+from support import IS_LONG, Compile
 from support.mps_control import Control
 from support.sim_programs import busy, run, shares, start
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 LAUNCH_LIMIT_NS = 1500
 PAIR_LIMIT_NS = 3000
 LATE_LIMIT_NS = 60_000
-FULL_QUEUE_SECONDS = 10
+FULL_QUEUE_SECONDS = 10 if IS_LONG else 4
 PROCESSES = 16
 
 
@@ -76,7 +76,7 @@ def test_driver_calls_cost_little(
 def test_two_processes_with_queued_kernels_complete_half_each(machine: Machine) -> None:
     with programs(machine, busy(5_000_000), busy(5_000_000)) as pids:
         time.sleep(1)
-        first, last = window(machine, 5)
+        first, last = window(machine, 5 if IS_LONG else 3)
     done = [launches(last, pid) - launches(first, pid) for pid in pids]
     wall_ns = last.clock_ns - first.clock_ns
 

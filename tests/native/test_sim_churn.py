@@ -50,7 +50,6 @@ def standing_still(running: list[subprocess.Popen[str]], stopped: set[int]) -> I
             each.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.timing
 @pytest.mark.timeout(LONGEST_SECONDS + 20)
 def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: Compile) -> None:
     machine = costly_machine

@@ -50,6 +50,20 @@ def test_instances_stand_behind_the_gpus(cut_machine: Machine) -> None:
     assert len(cut_machine.books()) == 4
 
 
+def test_an_instance_is_where_its_gpu_is(tmp_path: Path) -> None:
+    spec = parse_spec("t4*4,h100-80g/mig=3g.40gb*2,h100-80g/mig=1g.10gb*7")
+    machine = Machine.create(spec.profiles, tmp_path / "machine", 13000)
+    code = """
+check(cuda.cuInit(0))
+attribute = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID
+print(check(cuda.cuDeviceGetAttribute(attribute, 0)))
+"""
+
+    env = {"CUDA_VISIBLE_DEVICES": machine.instances[-1].uuid}
+
+    assert int(run(machine, code, env)) == 1, "the second four GPUs are at the second node"
+
+
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [

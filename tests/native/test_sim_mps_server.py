@@ -13,7 +13,7 @@ import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
-from support import Compile
+from support import Compile, open_to_others
 from support.mps_control import TOOL_SECONDS, Control, is_gone, wait_until
 from support.sim_programs import finish, run, start
 
@@ -303,8 +303,7 @@ def shared_machine(tmp_path: Path, compile_program: Compile) -> Machine:
     if os.geteuid() != 0:
         pytest.skip("only root can be other users")
     program = compile_program("sim_mps_many.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    open_to_others(tmp_path)
     (tmp_path / "many").write_bytes(program.read_bytes())
     (tmp_path / "many").chmod(0o755)
     return Machine.create([PROFILES["t4"]], tmp_path / "m")

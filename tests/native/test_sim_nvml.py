@@ -247,9 +247,51 @@ say(read=matrix(read), nvlink=matrix(nvlink),
         [ok, ok, none, other_gpu], [ok, ok, none, other_gpu], [none, none, ok, other_gpu],
         [other_gpu, other_gpu, other_gpu, none],
     ]  # fmt: skip
-    assert said["ancestors"] == [0, 40, 40, 40]
-    assert (said["single"], said["node"], said["system"]) == ([], [0, 2, 3], [0, 2, 3])
+    assert said["ancestors"] == [0, 10, 40, 40]
+    assert (said["single"], said["node"], said["system"]) == ([0], [0, 2, 3], [0, 2, 3])
     assert (said["memory"], said["cpus"]) == ([1], True)
+
+
+def test_gpus_lie_by_pairs_behind_a_switch_and_by_fours_at_a_numa_node(tmp_path: Path) -> None:
+    machine = Machine.create([PROFILES["t4"]] * 6, tmp_path / "m")
+
+    said = answers(
+        machine,
+        """
+index = {ctypes.cast(h, ctypes.c_void_p).value: i for i, h in enumerate(handles)}
+count = os.sysconf("SC_NPROCESSORS_CONF")
+def cpus(handle):
+    words = nvml.nvmlDeviceGetCpuAffinity(handle, 64)
+    return [cpu for cpu in range(64 * 64) if words[cpu // 64] >> cpu % 64 & 1]
+def near(cpu):
+    return [index[ctypes.cast(h, ctypes.c_void_p).value]
+            for h in nvml.nvmlSystemGetTopologyGpuSet(cpu)]
+say(levels=[[nvml.nvmlDeviceGetTopologyCommonAncestor(a, b) for b in handles] for a in handles],
+    minors=[nvml.nvmlDeviceGetMinorNumber(h) for h in handles],
+    nodes=[list(nvml.nvmlDeviceGetMemoryAffinity(h, 1, 0)) for h in handles],
+    cpus=[cpus(h) for h in handles], near=[near(cpu) for cpu in range(count)], count=count)
+""",
+    )
+
+    same, switch, node, system = 0, 10, 40, 50
+    assert said["levels"] == [
+        [
+            same if a == b else switch if a // 2 == b // 2 else node if a // 4 == b // 4 else system
+            for b in range(6)
+        ]
+        for a in range(6)
+    ]
+    assert said["minors"] == list(range(6))
+    assert said["nodes"] == [[1]] * 4 + [[2]] * 2
+    assert [sorted(gpus) for gpus in said["near"]] == [
+        [gpu for gpu in range(6) if cpu in said["cpus"][gpu]] for cpu in range(said["count"])
+    ]
+    first, second = said["cpus"][0], said["cpus"][5]
+    assert said["cpus"] == [first] * 4 + [second] * 2
+    if said["count"] >= 2:
+        assert first + second == list(range(said["count"]))
+    else:  # too few to go round
+        assert first == second == [0]
 
 
 # ---- wrong calls ---------------------------------------------------------------------------------

@@ -1,18 +1,17 @@
 """The books of handles and mappings, without a driver: orders of events, and racing threads."""
 
-import os
 import re
 import subprocess
 
 import pytest
 
-from support import ROOT, Compile
+from support import IS_LONG, ROOT, Compile
 
 NAMES = ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles",
          "sparse_array", "allocation_map")  # fmt: skip
 PURE = tuple(f"libvgpu/src/{name}.c" for name in NAMES)
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native/vmm_books.c").read_text(), re.M)
-ROUNDS, SEEDS = (300, 4) if os.environ.get("VGPU_LONG") == "1" else (100, 1)
+ROUNDS, SEEDS = (300, 4) if IS_LONG else (100, 1)
 SECONDS = 100
 
 

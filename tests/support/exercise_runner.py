@@ -18,7 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
 from support.exercise import EXERCISES, Driver, Exercise
 from support.simulated_driver import driver_version
@@ -84,21 +86,35 @@ def _run_family(family: str, version: int) -> dict[str, Result]:
     return results
 
 
-def run_all(version: int | None = None) -> dict[str, Result]:
-    """Runs all exercises, two files at a time; results by ``family: name``."""
-    with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
-        beside = [family for family in families() if not measures(family)]
-        list(threads.map(lambda family: run_family(family, version), beside))
+def run_all(version: int, *, measuring: bool) -> dict[str, Result]:
+    """Runs all files that measure time, or all others two at a time; results by ``family: name``.
+
+    Args:
+        version: of the simulated driver.
+        measuring: which ones.
+    """
+    wanted = [family for family in families() if measures(family) == measuring]
+    with ThreadPoolExecutor(1 if measuring else FILES_AT_ONCE) as threads:
+        found = threads.map(lambda family: run_family(family, version), wanted)
+        return {
+            f"{family}: {name}": result
+            for family, results in zip(wanted, found, strict=True)
+            for name, result in results.items()
+        }
+
+
+def named(version: int) -> set[str]:
+    """Returns the symbols that exercises name which run on a driver of that version.
+
+    One of them that does not call every symbol it names fails.
+    """
+    for family in families():
+        importlib.import_module(f"exercises.{family}")
+    since = {row.symbol: row.since for row in read_hook_table()}
     return {
-        f"{family}: {name}": result
-        for family in families() for name, result in run_family(family, version).items()
+        symbol for each in EXERCISES.values() for symbol in each.symbols
+        if version >= NEWEST_DRIVER or all(since[other] <= version for other in each.symbols)
     }  # fmt: skip
-
-
-def exercised(results: dict[str, Result]) -> set[str]:
-    """Returns the symbols that an exercise names and really calls."""
-    named_and_called = (set(each["named"]) & set(each["called"]) for each in results.values())
-    return set().union(*named_and_called)
 
 
 def run_elsewhere(

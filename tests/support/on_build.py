@@ -5,11 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support import ROOT
+from support import IS_LONG, ROOT
 from support.built import BUILT
 
-TESTS_SECONDS = 110
-IS_LONG = os.environ.get("VGPU_LONG") == "1"
+TESTS_SECONDS = 300
 
 MEMORY = "tests/integration/test_shim_memory.py"
 #: Resolution and memory.

@@ -12,8 +12,8 @@ from . import ROOT
 
 #: Longest that any of these programs may run.
 PROGRAM_SECONDS = 60
-WARM_UP_SECONDS = 1.0
-WINDOW_SECONDS = 1.5
+WARM_UP_SECONDS = 0.5
+WINDOW_SECONDS = 0.9
 
 PRELUDE = """
 import ctypes, json, os, sys, time

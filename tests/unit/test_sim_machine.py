@@ -12,6 +12,7 @@ import pytest
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, machines_root, parse_spec, release, sweep
 from libvgpu.sim.profiles import MODELS
+from support import open_to_others
 
 T4 = PROFILES["t4"]
 NOBODY = 65534
@@ -232,8 +233,7 @@ def test_a_machine_that_its_user_may_not_read_is_told(tmp_path: Path, part: str)
     root = tmp_path / "vgpu-sim"
     acquire(parse_spec("t4@lab"))
     (root / "@lab" / part).chmod(0o600)
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    open_to_others(tmp_path)
     for path in (root, root / ".lock"):
         os.chown(path, NOBODY, NOBODY)
     code = (

@@ -1,7 +1,7 @@
 /*
  * The contract between the host and the processes of one container: two files, `limits` and
  * `usage`, read verbatim by the shim (C) and by the node agent (Python through cffi over this
- * same header).
+ * same header), and a FIFO for each device.
  *
  * limits  written by the host only, mode 0444, mounted read-only. Its changing part exists in two
  *         copies. A writer (who holds an OFD lock on the file `lock` beside it) fills the copy that
@@ -55,6 +55,12 @@
 #define VGPU_KIND_MODULE 6  /* module globals */
 #define VGPU_KIND_OTHER 7
 
+/* How many lengths of delay are told apart (delay.h). */
+#define VGPU_DELAY_BUCKETS 16
+
+/* What is to be known of a process's figures; bits of `books`. */
+#define VGPU_BOOKS_ESTIMATED 1 /* gpu_time_ns and launches were sampled, not all measured */
+
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 struct vgpu_limits_header {
@@ -96,15 +102,22 @@ struct vgpu_device_limit {
     uint8_t reserved[8];
 };
 
-/* The arbiter's grant for one device: outside the copies, stored by the arbiter alone. A reader
- * loads number, window, number again and retries while they differ or number is odd. */
+/* The arbiter's grant for one device: outside the copies, stored by the arbiter alone, who wakes
+ * waiters by futex on the low half of `number`. A reader loads number, the rest, number again and
+ * retries while they differ or number is odd; all zero: there never was an arbiter. */
 struct vgpu_grant {
     uint64_t number;
-    uint64_t start_ns;
-    uint64_t end_ns;
-    uint64_t beat_ns;
-    uint8_t reserved[32];
+    uint64_t start_ns; /* CLOCK_MONOTONIC; the tenant may launch from here … */
+    uint64_t end_ns;   /* … as long as what it launches ends before here; 0: not its turn */
+    uint64_t beat_ns;  /* CLOCK_MONOTONIC: when the arbiter was last there; old: it is gone */
+    uint64_t mode;     /* VGPU_GRANT_* */
+    uint64_t window;   /* counts this tenant's windows; stays when one is moved or extended */
+    uint8_t reserved[16];
 };
+
+#define VGPU_GRANT_NONE 0    /* there is no arbiter: the tenant keeps to its own cap */
+#define VGPU_GRANT_FREE 1    /* nobody else wants the device now */
+#define VGPU_GRANT_WINDOWS 2 /* contended: only within the window */
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
@@ -132,14 +145,16 @@ struct vgpu_usage_device {
     uint64_t total_low;  /* ledger.h: used | slot | low bits of the sequence number */
     uint64_t total_high; /* ledger.h: delta | high bits of the sequence number */
     uint8_t reserved0[48];
-    int64_t virtual_time_ns; /* throttle.h: the cap's virtual time, CLOCK_MONOTONIC */
-    uint64_t busy_until_ns;  /* when the work in flight is predicted to end */
-    uint64_t demand;         /* who waits for a grant; used by the arbiter */
-    uint64_t yields;
+    int64_t virtual_time_ns;  /* throttle.h: the cap's virtual time, CLOCK_MONOTONIC */
+    uint64_t busy_until_ns;   /* when the work in flight is predicted to end */
+    uint64_t demand_ns;       /* CLOCK_MONOTONIC: when somebody last wanted to launch */
+    uint64_t yielded_window;  /* the window that needs no more of its time (vgpu_grant.window) */
     uint64_t counted_percent; /* the cap that virtual_time_ns is counted in; 0: none yet */
-    uint8_t reserved1[24];
-    uint64_t sampling_ns;  /* utilisation.h, CLOCK_MONOTONIC: who samples next, and not before */
-    uint64_t sample_count; /* sample n is kept at n & 1 */
+    uint64_t launched_window; /* the last window something was launched in */
+    uint64_t waits_until_ns;  /* arrival.h: nobody waits to launch after this */
+    uint64_t served;          /* arrival.h: which slot was served last, and when */
+    uint64_t sampling_ns;     /* utilisation.h, CLOCK_MONOTONIC: who samples next, and not before */
+    uint64_t sample_count;    /* sample n is kept at n & 1 */
     uint64_t sampled_at_ns[2]; /* CLOCK_MONOTONIC */
     uint8_t reserved2[80];
     uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
@@ -166,23 +181,25 @@ struct vgpu_usage_slot {
 struct vgpu_usage_slot_device {
     uint64_t bytes; /* ledger.h: W; 16-aligned */
     uint64_t count;
-    uint8_t reserved0[48];
-    uint64_t kind_bytes[8]; /* by VGPU_KIND_* */
+    uint16_t delay_counts[VGPU_DELAY_BUCKETS]; /* delay.h: how long launches were held back */
+    uint64_t windows;                          /* of the arbiter, in which this process launched */
+    uint64_t books;                            /* VGPU_BOOKS_* */
+    uint64_t kind_bytes[8];                    /* by VGPU_KIND_* */
     uint64_t peak_bytes;
     uint64_t launches;
     uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */
     uint64_t held_ns;     /* time launches were held back */
     uint64_t refused_count;
-    uint64_t in_flight_ns;       /* charged, and not yet part of gpu_time_ns */
-    uint64_t in_flight_since_ns; /* CLOCK_MONOTONIC: when the first of it began at the earliest */
-    uint64_t reserved1;
+    uint64_t in_flight_ns;        /* charged, and not yet part of gpu_time_ns */
+    uint64_t in_flight_since_ns;  /* CLOCK_MONOTONIC: when the first of it began at the earliest */
+    uint64_t waits_since_ns;      /* arrival.h: when its longest waiter came; 0: nobody waits */
     uint64_t refused_asked_bytes; /* the last refusal */
     uint64_t refused_used_bytes;
     uint64_t refused_limit_bytes;
     uint64_t refused_at_ns;     /* CLOCK_REALTIME */
     uint64_t refused_kind;      /* VGPU_KIND_* */
     uint64_t sampled_gpu_ns[2]; /* utilisation.h: at the device's two samples */
-    uint64_t reserved2;
+    uint64_t waits_until_ns;    /* arrival.h: the former counts until here */
 };
 
 /* cffi reads the structs above; the compiler checks them here. */
@@ -203,6 +220,7 @@ VGPU_AT(vgpu_device_limit, memory_limit_bytes, 64);
 VGPU_AT(vgpu_device_limit, core_percent, 96);
 VGPU_AT(vgpu_device_limit, mps_pinned_bytes, 112);
 VGPU_SIZE(vgpu_grant, 64);
+VGPU_AT(vgpu_grant, window, 40);
 VGPU_SIZE(vgpu_usage_header, 256);
 VGPU_AT(vgpu_usage_header, magic, 0);
 VGPU_AT(vgpu_usage_header, layout_version, 8);
@@ -216,6 +234,7 @@ VGPU_AT(vgpu_usage_device, context_bytes, 240);
 VGPU_SIZE(vgpu_usage_slot, 128);
 VGPU_AT(vgpu_usage_slot, pid, 64);
 VGPU_SIZE(vgpu_usage_slot_device, 256);
+VGPU_AT(vgpu_usage_slot_device, delay_counts, 16);
 VGPU_AT(vgpu_usage_slot_device, kind_bytes, 64);
 VGPU_AT(vgpu_usage_slot_device, in_flight_ns, 168);
 VGPU_AT(vgpu_usage_slot_device, refused_asked_bytes, 192);

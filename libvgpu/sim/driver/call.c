@@ -54,6 +54,11 @@ CUresult stream_calls_settle(void)
     return CUDA_SUCCESS;
 }
 
+bool stream_call_is_here(void)
+{
+    return own_caller != NULL;
+}
+
 bool stream_call_is_cut_short(void)
 {
     return own_caller && __atomic_load_n(&own_caller->context->ending, __ATOMIC_ACQUIRE);

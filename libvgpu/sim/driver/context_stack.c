@@ -20,6 +20,8 @@ CUresult context_current(struct CUctx_st **context)
 {
     if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (__builtin_expect(stream_call_is_here(), 0))
+        return CUDA_ERROR_NOT_PERMITTED;
     struct CUctx_st *current = context_depth ? context_stack[context_depth - 1] : NULL;
     if (!current)
         return CUDA_ERROR_INVALID_CONTEXT;

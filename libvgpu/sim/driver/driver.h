@@ -208,6 +208,9 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
 /* Whether any such function has not returned yet. While none is pending, all that was put onto
  * streams has had its effect on memory; otherwise what moves or frees bytes must take its turn. */
 bool stream_calls_pending(void);
+/* Whether this is the thread that calls such functions, where the driver permits no call of its own
+ * (cuda.h on cuStreamAddCallback). */
+bool stream_call_is_here(void);
 /* Asked by such a function: whether its context ends, so that it waits for nothing any more. */
 bool stream_call_is_cut_short(void);
 /* Returns when none is. Not on a thread that calls such a function: CUDA_ERROR_NOT_PERMITTED. */

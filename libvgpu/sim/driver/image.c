@@ -11,6 +11,16 @@
 #define FATBIN_WRAPPER_MAGIC 0x466243b1u
 #define DEFAULT_REGISTERS 32
 
+/* Also with something in front, as `ncclDevKernel_spin_ns`. */
+static bool is_spinning(const char *name)
+{
+    static const char spin[] = "spin_ns";
+    size_t length = strlen(name), least = sizeof spin - 1;
+    if (length < least || strcmp(name + length - least, spin) != 0)
+        return false;
+    return length == least || name[length - least - 1] == '_';
+}
+
 struct CUfunc_st *image_add_function(struct image *image, const char *name, size_t length)
 {
     struct CUfunc_st *function = calloc(1, sizeof *function);
@@ -20,7 +30,7 @@ struct CUfunc_st *image_add_function(struct image *image, const char *name, size
     }
     function->magic = MAGIC_FUNCTION;
     function->image = image;
-    function->spins = strcmp(function->name, "spin_ns") == 0;
+    function->spins = is_spinning(function->name);
     function->parameter_count = PARAMETERS_UNKNOWN;
     function->register_count = DEFAULT_REGISTERS;
     function->max_threads = DRIVER_MAX_BLOCK_THREADS;

@@ -43,6 +43,8 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
     }
     if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (__builtin_expect(stream_call_is_here(), 0))
+        return CUDA_ERROR_NOT_PERMITTED;
     if (handle->magic != MAGIC_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = context_check(handle->context);

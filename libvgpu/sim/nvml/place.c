@@ -1,5 +1,8 @@
-/* Where the devices are in the host: each behind a host bridge of its own in its NUMA node, and
- * near to every CPU, as on a host with one node. */
+/*
+ * Where the devices are in the host: by pairs behind a PCIe switch, each pair behind a host bridge
+ * of its own, four GPUs a NUMA node (identity.py). The host's CPUs are dealt out to the nodes in
+ * order; a host with fewer CPUs than the machine has nodes counts as near to all of them.
+ */
 #include <string.h>
 #include <unistd.h>
 
@@ -7,12 +10,31 @@
 
 #define BITS_PER_WORD (8 * sizeof(unsigned long))
 
+#define GPUS_PER_SWITCH 2
+
 static nvmlGpuTopologyLevel_t level_between(nvmlDevice_t one, nvmlDevice_t other)
 {
     return one == other ? NVML_TOPOLOGY_INTERNAL
+           : one->machine_index / GPUS_PER_SWITCH == other->machine_index / GPUS_PER_SWITCH
+               ? NVML_TOPOLOGY_SINGLE
            : nvml_identity_of(one)->numa_node == nvml_identity_of(other)->numa_node
                ? NVML_TOPOLOGY_NODE
                : NVML_TOPOLOGY_SYSTEM;
+}
+
+static unsigned long cpu_count(void)
+{
+    return (unsigned long)sysconf(_SC_NPROCESSORS_CONF);
+}
+
+static bool is_near(nvmlDevice_t device, unsigned long cpu, unsigned long cpus)
+{
+    unsigned long nodes = 1;
+    for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++) {
+        int32_t node = sim_machine_device(nvml.machine, i)->header->identity.numa_node;
+        nodes = (unsigned long)node + 1 > nodes ? (unsigned long)node + 1 : nodes;
+    }
+    return cpus < nodes || cpu * nodes / cpus == (unsigned long)nvml_identity_of(device)->numa_node;
 }
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
@@ -56,13 +78,16 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
                                          nvmlDevice_t *devices)
 {
     nvmlDevice_t found[SIM_MAX_DEVICES];
+    unsigned int found_count = 0;
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
-    if (!count || (long)cpu >= sysconf(_SC_NPROCESSORS_CONF))
+    unsigned long cpus = cpu_count();
+    if (!count || cpu >= cpus)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (uint32_t i = 0; i < nvml.device_count; i++)
-        found[i] = &nvml.devices[i];
-    return nvml_give_devices(found, nvml.device_count, count, devices);
+        if (is_near(&nvml.devices[i], cpu, cpus))
+            found[found_count++] = &nvml.devices[i];
+    return nvml_give_devices(found, found_count, count, devices);
 }
 
 /* For platforms whose GPU memory is a NUMA node of its own; no profile is of one. The node that a
@@ -85,10 +110,11 @@ nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words, u
     NVML_CHECK(device, set);
     if (words == 0)
         return NVML_ERROR_INVALID_ARGUMENT;
-    long cpus = sysconf(_SC_NPROCESSORS_CONF);
+    unsigned long cpus = cpu_count();
     memset(set, 0, words * sizeof *set);
-    for (long cpu = 0; cpu < cpus; cpu++)
-        set_bit(set, words, (unsigned long)cpu);
+    for (unsigned long cpu = 0; cpu < cpus; cpu++)
+        if (is_near(device, cpu, cpus))
+            set_bit(set, words, cpu);
     return NVML_SUCCESS;
 }
 

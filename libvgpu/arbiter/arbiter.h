@@ -1,0 +1,47 @@
+/* The arbiter of one GPU: policy.h on a thread of its own, which waits for rings, changes and due
+ * times, and publishes grants (tenant_files.h). It never calls into Python.
+ *
+ * The thread holds the arbiter's mutex for a turn, never while it waits; everybody else takes it
+ * for the length of a call and then wakes the thread by an eventfd. A GPU that nobody uses costs
+ * nothing: no timer is set then. */
+#ifndef VGPU_ARBITER_H
+#define VGPU_ARBITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arbiter;
+
+struct arbiter_counters {
+    uint64_t wakes;
+    uint64_t windows;
+    uint64_t overruns;
+    int64_t longest_overrun_ns;
+    uint64_t mode; /* VGPU_GRANT_*: whether the GPU is contended now */
+};
+
+struct arbiter_tenant_counters {
+    uint64_t occupancy_ns; /* of the GPU, while it was contended */
+    uint64_t windows;
+    bool is_active;
+};
+
+/* Starts an arbiter without tenants. Returns 0 or a negative errno. */
+int arbiter_start(struct arbiter **started);
+
+/* Tells all tenants to keep to their own caps, ends the thread and frees everything. */
+void arbiter_stop(struct arbiter *arbiter);
+
+/* Takes a tenant in; for the descriptors and errors see tenant_files_open. Returns its index, or a
+ * negative errno: -ENOSPC when there are POLICY_MAX_TENANTS. */
+int arbiter_add(struct arbiter *arbiter, int limits_fd, int usage_fd, int ring_fd,
+                uint32_t device_index);
+
+/* Lets a tenant go, who then keeps to its own cap. `index` is one that arbiter_add returned. */
+void arbiter_remove(struct arbiter *arbiter, int index);
+
+void arbiter_count(struct arbiter *arbiter, struct arbiter_counters *counters);
+void arbiter_count_tenant(struct arbiter *arbiter, int index,
+                          struct arbiter_tenant_counters *counters);
+
+#endif

@@ -1,0 +1,170 @@
+#include "policy.h"
+
+#include <string.h>
+
+#include "windows.h"
+
+#define FUTURE_NS 1000000 /* a clock read by another CPU may be a little ahead of ours */
+
+void policy_init(struct policy *policy)
+{
+    memset(policy, 0, sizeof *policy);
+    policy->holder = policy->next = -1;
+}
+
+int32_t policy_join(struct policy *policy, uint32_t weight, uint64_t window)
+{
+    int32_t index = 0;
+    while (index < policy->count && policy->tenants[index].is_present)
+        index++;
+    if (index == POLICY_MAX_TENANTS)
+        return -1;
+    if (index == policy->count)
+        policy->count++;
+    struct policy_tenant *tenant = &policy->tenants[index];
+    memset(tenant, 0, sizeof *tenant);
+    tenant->is_present = true;
+    tenant->window = window;
+    policy_set_weight(policy, index, weight);
+    return index;
+}
+
+void policy_set_weight(struct policy *policy, int32_t index, uint32_t weight)
+{
+    policy->tenants[index].weight = weight == 0 ? 1 : weight;
+}
+
+static void drop(struct policy *policy, int32_t index)
+{
+    if (policy->holder == index) {
+        policy->holder = -1;
+        policy->done_ns = 0;
+    }
+    if (policy->next == index)
+        policy->next = -1;
+}
+
+void policy_leave(struct policy *policy, int32_t index)
+{
+    drop(policy, index);
+    memset(&policy->tenants[index], 0, sizeof policy->tenants[index]);
+}
+
+void policy_observe(struct policy *policy, int32_t index, int64_t now_ns,
+                    const struct vgpu_usage_device *usage, bool rang, bool is_off)
+{
+    struct policy_tenant *tenant = &policy->tenants[index];
+    uint64_t now = (uint64_t)now_ns;
+    uint64_t demand = usage->demand_ns, busy = usage->busy_until_ns;
+    if (demand > now)
+        demand = demand - now > FUTURE_NS ? 0 : now;
+    tenant->demand_ns = (int64_t)demand;
+    tenant->busy_until_ns = busy > now && busy - now > POLICY_MOST_BUSY_NS ? 0 : (int64_t)busy;
+    tenant->yielded_window = usage->yielded_window;
+    tenant->is_off = is_off;
+    if (rang)
+        tenant->must_ring = false;
+    if (tenant->yielded_window == tenant->window && !tenant->has_yielded) {
+        tenant->has_yielded = true;
+        tenant->spent_demand_ns = tenant->demand_ns;
+    }
+}
+
+/* Whoever has a free GPU to himself moves the virtual time on too, so that neither old debts nor
+ * the credit of a long absence come into the next contention. */
+static void charge_alone(struct policy *policy, int64_t now_ns)
+{
+    struct policy_tenant *alone = NULL;
+    for (int32_t i = 0; i < policy->count; i++) {
+        if (!policy->tenants[i].is_active)
+            continue;
+        if (alone != NULL)
+            return;
+        alone = &policy->tenants[i];
+    }
+    if (alone == NULL || policy->stepped_ns == 0)
+        return;
+    alone->tag += (double)(now_ns - policy->stepped_ns) / alone->weight;
+    policy->tag_now = alone->tag;
+}
+
+/* How far behind the virtual time one that comes back may stay. */
+static double kept_lag(const struct policy_tenant *tenant, int64_t now_ns)
+{
+    double credit = (double)POLICY_CREDIT_NS / tenant->weight;
+    if (tenant->has_lost && tenant->lag > credit && now_ns - tenant->wanted_ns < POLICY_PAUSE_NS)
+        return tenant->lag;
+    return tenant->is_active ? credit : 0;
+}
+
+/* Finds who is active and who wants the GPU, and raises the tags of those that come back: nobody
+ * saves up time that he did not want. Returns how many are active. */
+static int32_t note_demands(struct policy *policy, int64_t now_ns)
+{
+    int32_t active_count = 0;
+    for (int32_t i = 0; i < policy->count; i++) {
+        struct policy_tenant *tenant = &policy->tenants[i];
+        bool is_active = tenant->is_present && !tenant->is_off &&
+                         (policy_is_fresh(tenant, now_ns) || tenant->busy_until_ns > now_ns);
+        bool wanted = policy_demands(tenant, now_ns);
+        if ((is_active && !tenant->is_active) || (wanted && !tenant->wanted)) {
+            double least_tag = policy->tag_now - kept_lag(tenant, now_ns);
+            tenant->tag = tenant->tag < least_tag ? least_tag : tenant->tag;
+        }
+        if (tenant->wanted && !wanted)
+            tenant->has_lost = tenant->must_ring;
+        if (wanted) {
+            tenant->wanted_ns = now_ns;
+            tenant->lag = policy->tag_now - tenant->tag;
+        }
+        tenant->is_active = is_active;
+        tenant->wanted = wanted;
+        active_count += is_active;
+    }
+    return active_count;
+}
+
+static void set_modes(struct policy *policy)
+{
+    for (int32_t i = 0; i < policy->count; i++) {
+        struct policy_tenant *tenant = &policy->tenants[i];
+        uint64_t mode = tenant->is_off ? VGPU_GRANT_FREE : policy->mode;
+        if (!tenant->is_present || tenant->mode == mode)
+            continue;
+        drop(policy, i);
+        tenant->mode = mode;
+        tenant->start_ns = tenant->end_ns = 0;
+        tenant->is_changed = true;
+    }
+}
+
+int64_t policy_step(struct policy *policy, int64_t now_ns)
+{
+    if (policy->mode != VGPU_GRANT_WINDOWS)
+        charge_alone(policy, now_ns);
+    else if (policy->holder >= 0)
+        windows_charge(policy, now_ns);
+    policy->stepped_ns = now_ns;
+    int32_t active_count = note_demands(policy, now_ns);
+    if (active_count >= 2)
+        policy->alone_since_ns = 0;
+    else if (policy->alone_since_ns == 0)
+        policy->alone_since_ns = now_ns;
+    if (active_count >= 2)
+        policy->mode = VGPU_GRANT_WINDOWS;
+    else if (policy->mode != VGPU_GRANT_WINDOWS ||
+             now_ns - policy->alone_since_ns >= POLICY_ALONE_NS)
+        policy->mode = VGPU_GRANT_FREE;
+    set_modes(policy);
+    if (policy->mode == VGPU_GRANT_WINDOWS) {
+        int64_t at_ns = windows_step(policy, now_ns);
+        return at_ns < now_ns + POLICY_BEAT_NS ? at_ns : now_ns + POLICY_BEAT_NS;
+    }
+    return active_count == 0 ? POLICY_NEVER : now_ns + POLICY_LOOK_NS;
+}
+
+bool policy_listens(const struct policy *policy, int32_t index)
+{
+    return policy->mode != VGPU_GRANT_WINDOWS || index == policy->holder ||
+           !policy->tenants[index].wanted;
+}

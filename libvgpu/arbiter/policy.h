@@ -1,0 +1,131 @@
+/* Who may use one contended GPU, and when: the arbiter's decisions, without its waiting.
+ *
+ * Start-time fair queueing by weight over exclusive windows of one quantum, charged by occupancy.
+ * A tenant's tag is the time it has occupied the GPU divided by its weight; the tenant that wants
+ * the GPU and has the smallest tag is next. A window is occupied from its start to the start of the
+ * next tenant's, so work that lasts longer than its window is debt of the one who launched it: its
+ * tag is ahead, and it is passed over until the others have caught up. A tenant cannot misreport
+ * occupancy in its own favour; what it says (demand, end of its work, yield) decides only when its
+ * own windows begin and end.
+ *
+ * The next window is decided LEAD before the running one ends and begins when the holder's work is
+ * predicted to end; no drain is waited for. The holder itself may be next: then its window is
+ * extended. A holder that yields, or uses nothing for IDLE_NS, is done before its end; time after
+ * that is charged to nobody until somebody wants the GPU again.
+ *
+ * Pure: time comes as an argument (CLOCK_MONOTONIC, nanoseconds), what tenants say comes through
+ * policy_observe, which bounds it, and grants are left in the tenants for the caller to publish.
+ * The caller serialises all calls. */
+#ifndef VGPU_ARBITER_POLICY_H
+#define VGPU_ARBITER_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#ifndef VGPU_CFFI
+#include "vgpu/contract.h"
+#endif
+
+#define POLICY_MAX_TENANTS 256
+
+#define POLICY_QUANTUM_NS 10000000
+#define POLICY_LEAD_NS 2500000
+/* A holder that used nothing for so long, or a window that was not begun for so long, is lost. */
+#define POLICY_IDLE_NS 1500000
+/* Demand counts for so long: a thread that says so every millisecond may be kept from a CPU. */
+#define POLICY_FRESH_NS 25000000
+/* After so long with one active tenant at most, the GPU is free again. */
+#define POLICY_ALONE_NS 20000000
+#define POLICY_LOOK_NS 100000000
+/* While windows are given: tenants take a beat older than 50 ms for a dead arbiter. */
+#define POLICY_BEAT_NS 5000000
+/* While a window is about to begin: how often the holder's prediction is read, and what is too
+ * little to publish the start again. */
+#define POLICY_APPROACH_NS 500000
+#define POLICY_MOVE_NS 20000
+/* A prediction further ahead is garbage, a hang or a lie, and counts as none. */
+#define POLICY_MOST_BUSY_NS 10000000000
+/* Nobody waits longer than this for a holder's work after its window, so nobody is charged more. */
+#define POLICY_MOST_DEBT_NS 2000000000
+/* Work that lasts so long beyond its window is counted and reported as an overrun. */
+#define POLICY_OVERRUN_NS 1000000
+/* What a tenant that paused for less than FRESH may catch up, in occupancy. */
+#define POLICY_CREDIT_NS 50000000
+/* One that lost a window and is back so soon was only kept from a CPU: what it was behind by then,
+ * because others overran, is still its due. */
+#define POLICY_PAUSE_NS 50000000
+/* A holder whose launch does not fit yields and asks again at once; this long it is waited for
+ * before the GPU goes to a tenant with a larger tag, if the GPU would idle otherwise. */
+#define POLICY_GRACE_NS 100000
+#define POLICY_NEVER 9223372036854775807
+
+struct policy_tenant {
+    /* What it says, bounded; by policy_observe. */
+    int64_t demand_ns;
+    int64_t busy_until_ns;
+    uint64_t yielded_window;
+    bool is_present;
+    bool is_off; /* not arbitrated: always free */
+    uint32_t weight;
+    /* The grant as it should stand in `limits`; the caller publishes it and clears is_changed. */
+    bool is_changed;
+    uint64_t mode; /* VGPU_GRANT_* */
+    int64_t start_ns;
+    int64_t end_ns;
+    uint64_t window;
+    /* The books. */
+    bool is_active;
+    bool wanted;             /* at the last step */
+    bool has_lost;           /* a window was what ended that */
+    int64_t wanted_ns;       /* when it last did */
+    double lag;              /* how far its tag was behind the virtual time then */
+    bool has_yielded;        /* this window */
+    bool must_ring;          /* it lost a window: its demand counts once it has rung */
+    int64_t spent_demand_ns; /* demand up to this was given up by a yield or a loss */
+    double tag;              /* occupancy in ns / weight */
+    uint64_t occupancy_ns;
+    uint64_t window_count;
+};
+
+struct policy {
+    struct policy_tenant tenants[POLICY_MAX_TENANTS];
+    int32_t count;          /* indices below it were used */
+    int32_t holder;         /* -1: nobody */
+    int32_t next;           /* whose window is published and has not begun; -1: not decided */
+    uint64_t mode;          /* of all that are not off */
+    double tag_now;         /* the virtual time: the tag of whom the GPU is occupied by */
+    int64_t charged_ns;     /* the holder is charged up to here */
+    int64_t began_ns;       /* the holder is expected to use the GPU from here on */
+    int64_t holder_end_ns;  /* of its window, before a yield cut it */
+    int64_t done_ns;        /* when the holder was found to need no more; 0: it is not done */
+    int64_t floor_ns;       /* the next window cannot begin earlier */
+    int64_t alone_since_ns; /* 0: two or more are active */
+    int64_t stepped_ns;
+    uint64_t windows;
+    uint64_t overruns;
+    int64_t longest_overrun_ns;
+};
+
+/* Starts with no tenant. */
+void policy_init(struct policy *policy);
+
+/* Adds a tenant whose grants go on counting windows from `window`. A weight of 0 counts as 1.
+ * Returns its index, or -1 when there are POLICY_MAX_TENANTS. */
+int32_t policy_join(struct policy *policy, uint32_t weight, uint64_t window);
+
+/* Removes a tenant; the caller publishes what its grant is from now on. */
+void policy_leave(struct policy *policy, int32_t index);
+
+void policy_set_weight(struct policy *policy, int32_t index, uint32_t weight);
+
+/* Notes what a tenant's `usage` says now and whether it rang since the last time. */
+void policy_observe(struct policy *policy, int32_t index, int64_t now_ns,
+                    const struct vgpu_usage_device *usage, bool rang, bool is_off);
+
+/* Decides. Returns when to observe and step again at the latest, or POLICY_NEVER: at a ring. */
+int64_t policy_step(struct policy *policy, int64_t now_ns);
+
+/* Says whether a tenant's rings bring news before the time policy_step returned: those of one that
+ * waits for its window say only that it still waits. */
+bool policy_listens(const struct policy *policy, int32_t index);
+
+#endif

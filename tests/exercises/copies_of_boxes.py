@@ -1,0 +1,145 @@
+"""Exercises of copies of boxes: inside one GPU they wait for the share, with the host not."""
+
+import ctypes
+from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from support.exercise import Driver, exercise
+from support.exercise_memory import Memory
+from support.exercise_share import SLICE as SLICE
+from support.exercise_share import Share
+
+MEASURES = True
+HOST, DEVICE, ARRAY = 1, 2, 3
+WIDTH, HEIGHT, DEPTH = 16, 4, 2
+CONTENT = bytes(range(1, WIDTH * HEIGHT * DEPTH + 1))
+STREAM = None
+
+
+def _side(side: str, size: Any, address: Any, *, is_deep: bool) -> list[tuple[str, Any]]:
+    deep = (("z", size), ("lod", size)) if is_deep else ()
+    memory = (("type", c_uint), ("host", c_void_p), ("device", address), ("array", c_void_p))
+    context = (("context", c_void_p),) if is_deep else ()
+    rows = (("rows", size),) if is_deep else ()
+    fields = (("x", size), ("y", size), *deep, *memory, *context, ("pitch", size), *rows)
+    return [(f"{side}_{name}", kind) for name, kind in fields]
+
+
+def _form(size: Any, address: Any, *, is_deep: bool) -> type[ctypes.Structure]:
+    class Box(ctypes.Structure):
+        """CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER, or their first versions."""
+
+        _fields_ = [*_side("source", size, address, is_deep=is_deep),
+                    *_side("target", size, address, is_deep=is_deep),
+                    ("width", size), ("height", size),
+                    *([("depth", size)] if is_deep else [])]  # fmt: skip
+
+    return Box
+
+
+FLAT = _form(c_size_t, c_uint64, is_deep=False)
+DEEP = _form(c_size_t, c_uint64, is_deep=True)
+
+
+class Boxes:
+    """Memory with content, empty memory, and the share."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.share, self.memory = driver, Share(driver), Memory(driver)
+        self.source = self.memory.plain(CONTENT)
+        self.target = self.memory.plain(b"\0" * len(CONTENT))
+
+    def box(self, form: Any) -> Any:
+        made = form(width=WIDTH, height=HEIGHT)
+        made.source_type = made.target_type = DEVICE
+        made.source_device, made.target_device = self.source, self.target
+        if form is DEEP:
+            made.depth = DEPTH
+        return made
+
+    def copied(self, symbol: str, box: Any) -> None:
+        stream = (STREAM,) if "Async" in symbol else ()
+        bytes = WIDTH * HEIGHT * getattr(box, "depth", 1)
+        self.share.held(symbol, byref(box), *stream)
+        assert self.memory.read(self.target, bytes) == CONTENT[:bytes], symbol
+
+    def close(self) -> None:
+        self.memory.close()
+        self.share.close()
+
+
+@exercise("cuMemcpy2D_v2", "cuMemcpy2D_v2_ptds", "cuMemcpy2DUnaligned_v2",
+          "cuMemcpy2DUnaligned_v2_ptds", "cuMemcpy2DAsync_v2",
+          "cuMemcpy2DAsync_v2_ptsz")  # fmt: skip
+def copies_of_rows(driver: Driver) -> None:
+    boxes = Boxes(driver)
+    box = boxes.box(FLAT)
+    for symbol in ("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2"):
+        for twin in (symbol, f"{symbol}_ptds"):
+            boxes.copied(twin, box)
+    for twin in ("cuMemcpy2DAsync_v2", "cuMemcpy2DAsync_v2_ptsz"):
+        boxes.copied(twin, box)
+    boxes.close()
+
+
+@exercise("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds", "cuMemcpy3DAsync_v2",
+          "cuMemcpy3DAsync_v2_ptsz")  # fmt: skip
+def copies_of_deep_boxes(driver: Driver) -> None:
+    boxes = Boxes(driver)
+    box = boxes.box(DEEP)
+    for twin in ("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds",
+                 "cuMemcpy3DAsync_v2", "cuMemcpy3DAsync_v2_ptsz"):  # fmt: skip
+        boxes.copied(twin, box)
+    boxes.close()
+
+
+@exercise("cuMemcpy3DPeer", "cuMemcpy3DPeer_ptds", "cuMemcpy3DPeerAsync",
+          "cuMemcpy3DPeerAsync_ptsz")  # fmt: skip
+def copies_of_boxes_between_contexts(driver: Driver) -> None:
+    boxes, context = Boxes(driver), c_void_p()
+    driver.check("cuCtxGetCurrent", byref(context))
+    box = boxes.box(DEEP)
+    box.source_context = box.target_context = context
+    for twin in ("cuMemcpy3DPeer", "cuMemcpy3DPeer_ptds",
+                 "cuMemcpy3DPeerAsync", "cuMemcpy3DPeerAsync_ptsz"):  # fmt: skip
+        boxes.copied(twin, box)
+    boxes.close()
+
+
+@exercise("cuMemcpy2D_v2", "cuMemcpy3DAsync_v2")
+def transfers_of_boxes(driver: Driver) -> None:
+    boxes = Boxes(driver)
+    host = ctypes.create_string_buffer(len(CONTENT))
+    flat, deep = boxes.box(FLAT), boxes.box(DEEP)
+    for box in (flat, deep):
+        box.target_type, box.target_host = HOST, ctypes.addressof(host)
+    boxes.share.passes("cuMemcpy2D_v2", byref(flat))
+    boxes.share.passes("cuMemcpy3DAsync_v2", byref(deep), STREAM)
+    boxes.close()
+
+
+@exercise("cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync", "cuMemcpy3D", "cuMemcpy3DAsync")
+def old_copies_of_boxes(driver: Driver) -> None:
+    """With 32-bit addresses only arrays can be meant: rows of one array go into another."""
+    boxes = Boxes(driver)
+    arrays = [boxes.memory.array(WIDTH, HEIGHT) for _ in range(2)]
+    out = boxes.box(FLAT)
+    out.source_type, out.source_array = ARRAY, arrays[1]
+    for symbol in ("cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync", "cuMemcpy3D",
+                   "cuMemcpy3DAsync"):  # fmt: skip
+        is_deep = "3D" in symbol
+        into = boxes.box(FLAT)
+        for array, address in zip(arrays, (boxes.source, boxes.target), strict=True):
+            into.source_device = address  # the other array is emptied
+            into.target_type, into.target_array = ARRAY, array
+            driver.check("cuMemcpy2D_v2", byref(into))
+        old = _form(c_uint, c_uint, is_deep=is_deep)(width=WIDTH, height=HEIGHT)
+        old.source_type = old.target_type = ARRAY
+        old.source_array, old.target_array = arrays
+        if is_deep:
+            old.depth = 1
+        stream = (STREAM,) if "Async" in symbol else ()
+        boxes.share.held(symbol, byref(old), *stream)
+        driver.check("cuMemcpy2D_v2", byref(out))
+        assert boxes.memory.read(boxes.target, WIDTH * HEIGHT) == CONTENT[: WIDTH * HEIGHT], symbol
+    boxes.close()

@@ -1,0 +1,81 @@
+"""Where the shim must not wait: in the driver's own calls of the program, and at its end."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from libvgpu.sim import Machine
+from support.sim_programs import PRELUDE
+from support.slices import Slice
+
+SliceOf = Callable[..., Slice]
+MS = 1_000_000
+GIB = 1 << 30
+CAP_PERCENT = 5
+NOT_PERMITTED = 800
+
+#: Uses the share up for long: one kernel of 100 ms is 2 s of it.
+IN_DEBT = """
+context = open_context()
+spinner = Spinner(100_000_000)
+spinner.launch()
+spinner.wait()
+"""
+IN_A_HOST_FUNCTION = (
+    IN_DEBT
+    + """
+libcuda = ctypes.CDLL("libcuda.so.1")
+other = check(cuda.cuStreamCreate(1))
+told = []
+def launch_here(_):
+    before = time.monotonic()
+    code = libcuda.cuLaunchKernel(ctypes.c_void_p(int(spinner._function)), 1, 1, 1, 1, 1, 1, 0,
+                                  ctypes.c_void_p(int(other)), spinner._arguments, None)
+    told.append((code, time.monotonic() - before))
+call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(launch_here)
+check(cuda.cuLaunchHostFunc(other, ctypes.cast(call, ctypes.c_void_p).value, 0))
+check(cuda.cuStreamSynchronize(other))
+before = time.monotonic()
+spinner.launch()
+say(here=told[0], outside=time.monotonic() - before)
+"""
+)
+AT_THE_END = (
+    """
+import atexit
+"""
+    + IN_DEBT
+    + """
+@atexit.register
+def clean_up():
+    before = time.monotonic()
+    check(cuda.cuStreamDestroy(spinner.stream))
+    check(cuda.cuDevicePrimaryCtxRelease(0))
+    os.write(1, b"%f\\n" % (time.monotonic() - before))
+"""
+)
+
+pytestmark = pytest.mark.timing
+
+
+def test_a_launch_in_a_host_function_is_refused_and_not_held(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    """The driver permits none there, and waiting would hold up its thread and the stream."""
+    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
+
+    said = json.loads(" ".join(part.run(PRELUDE + IN_A_HOST_FUNCTION)))
+
+    code, seconds = said["here"]
+    assert code == NOT_PERMITTED
+    assert seconds < 0.1
+    assert said["outside"] > 1, "the share was used up all the while"
+
+
+def test_a_process_in_debt_ends_at_once(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
+
+    (seconds,) = map(float, part.run(PRELUDE + AT_THE_END))
+
+    assert seconds < 0.5
