@@ -12,6 +12,8 @@ VERBS = {
     "run": ("vgpuctl.commands.run", "run"),
     "ps": ("vgpuctl.commands.ps", "ps"),
     "status": ("vgpuctl.commands.status", "status"),
+    "set": ("vgpuctl.commands.set", "set_verb"),
+    "doctor": ("vgpuctl.commands.doctor", "doctor"),
     "config": ("vgpuctl.commands.config", "config"),
     "sim": ("vgpuctl.commands.sim", "sim"),
     "demo": ("vgpuctl.commands.demo", "demo"),

@@ -6,6 +6,9 @@ time; what another process sends to us alone is passed on. ``sigwaitinfo`` tells
 ``si_code``. All watched signals are blocked and taken one by one, so none can interrupt the
 clean-up that follows. A stop stops us too, so that the shell sees the job as stopped.
 
+Work that has to go on meanwhile (`Beside`) is done between signals in the same thread, and put
+aside while we are stopped.
+
 If we are killed, the kernel kills the command (PR_SET_PDEATHSIG). Its own children are its
 business, as they are the shell's.
 """
@@ -16,7 +19,9 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from .errors import CommandNotExecutableError, CommandNotFoundError
 
@@ -37,6 +42,16 @@ _PASSED_ON = frozenset(
     }
 )
 _WATCHED = _PASSED_ON | {signal.SIGCHLD}
+
+
+class Beside(Protocol):
+    """Work beside the command; neither call may block."""
+
+    def look(self) -> object:
+        """Does what is due; called again and again."""
+
+    def stop(self) -> None:
+        """Puts it aside until the next `look`."""
 
 
 @contextlib.contextmanager
@@ -82,12 +97,19 @@ def require_command(command: Sequence[str], search_path: str) -> None:
     raise CommandNotExecutableError(f"command {name!r} may not be executed: permission denied")
 
 
-def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_in_foreground(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    beside: Beside | None = None,
+    every_s: float = 1.0,
+) -> int:
     """Runs a command to its end; call it within `signals_held`.
 
     Args:
         command: its words; looked up on the PATH of ``environment``.
         environment: all of what it sees.
+        beside: work to do meanwhile; its last `stop` is the caller's.
+        every_s: seconds between two looks of ``beside``.
 
     Returns:
         Its exit status, 128 + n where signal n ended it.
@@ -119,22 +141,36 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
         raise CommandNotExecutableError(
             f"command {command[0]!r} cannot be executed: {error.strerror}"
         ) from None
-    status = _wait_and_pass_on(process)
+    status = _wait_and_pass_on(process, beside, every_s)
     return status if status >= 0 else _STATUS_SIGNAL_BASE - status
 
 
-def _wait_and_pass_on(process: subprocess.Popen[bytes]) -> int:
+def _wait_and_pass_on(
+    process: subprocess.Popen[bytes], beside: Beside | None, every_s: float
+) -> int:
+    due_s = time.monotonic()
     while True:
         # Asked before waiting: the command's SIGCHLD may have been taken with the last signal.
         status = process.poll()
         if status is not None:
             return status
-        received = signal.sigwaitinfo(_WATCHED)
-        if received.si_signo == signal.SIGCHLD:
+        received: signal.struct_siginfo | None
+        if beside is None:
+            received = signal.sigwaitinfo(_WATCHED)
+        else:
+            now_s = time.monotonic()
+            if now_s >= due_s:
+                beside.look()
+                due_s = now_s + every_s
+            received = signal.sigtimedwait(_WATCHED, max(0.0, due_s - time.monotonic()))
+        if received is None or received.si_signo == signal.SIGCHLD:
             continue
         if received.si_code != _SI_KERNEL:
             process.send_signal(received.si_signo)
         if received.si_signo == signal.SIGTSTP:
+            if beside is not None:
+                beside.stop()  # others must not wait for one who is stopped
+                due_s = 0.0
             _stop_ourselves()
 
 

@@ -5,25 +5,19 @@ looking never disturbs a container. What tenants write is hostile: `libvgpu.regi
 an allocation whose files are damaged becomes a row that says so instead of an error.
 """
 
-import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libvgpu import allocations, region
-from libvgpu.errors import AllocationRefused, VgpuError
-from libvgpu.limits import (
-    WHOLE_CORE_PERCENT,
-    ComputeMode,
-    ContainerLimits,
-    DeviceLimit,
-    Family,
-)
+from libvgpu.errors import VgpuError
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.usage import is_measured
 
 from . import ownership
 from .render import Row, seconds
 from .requests import Gpu
+from .targets import readable_allocations
 
 RUNNING, IDLE, ABANDONED, DAMAGED = "running", "idle", "abandoned", "damaged"
 
@@ -54,17 +48,9 @@ def read_slices(run_dir: Path) -> tuple[Slice, ...]:
     Raises:
         AllocationRefused: the directory belongs to somebody else.
     """
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            os.listdir(run_dir / "allocations")
-        except PermissionError:
-            raise AllocationRefused(
-                f"{run_dir} may not be read by this user",
-                hint="look as the user who made the slices, or choose another with --run-dir",
-            ) from None
     return tuple(
         read
-        for allocation in allocations.list_allocations(run_dir)
+        for allocation in readable_allocations(run_dir)
         if (read := _read_slice(run_dir, allocation)) is not None
     )
 
@@ -137,13 +123,26 @@ def _is_used(usage: region.DeviceUsage) -> bool:
     return bool(usage.used_bytes or usage.launches or usage.refused_count or usage.peak_bytes)
 
 
-def _is_timed(limit: DeviceLimit | None) -> bool:
-    """Tells whether the shim measures GPU time: it does so only where it holds a cap."""
-    return (
-        limit is not None
-        and limit.compute_mode is not ComputeMode.OFF
-        and 0 < limit.core_percent < WHOLE_CORE_PERCENT
-    )
+def _compute_books(
+    family: Family | None, limit: DeviceLimit | None, own: region.DeviceUsage | None
+) -> Row:
+    """Returns what is known of compute.
+
+    Where no cap is held in time, launches, GPU time and share are estimates, and unknown while
+    nothing was sampled.
+    """
+    measured = family is not None and limit is not None and is_measured(family, limit)
+    known = own if own and (measured or own.gpu_time_ns) else None
+    delay_ns = own.delay_p99_ns if own else None
+    return {
+        "launches": known.launches if known else None,
+        "gpu_time_seconds": seconds(known.gpu_time_ns) if known else None,
+        "share_percent": known.share_percent if known else None,
+        "estimated": known.is_estimated or not measured if known else None,
+        "held_seconds": seconds(own.held_ns) if own else None,
+        "delay_p99_seconds": seconds(delay_ns) if delay_ns is not None else None,
+        "windows": own.windows if own else None,
+    }
 
 
 def _row(
@@ -178,9 +177,7 @@ def _row(
             enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
         ),
         "compute": limit.compute_mode.name.lower() if limit else None,
-        "launches": own.launches if own else None,
-        "gpu_time_seconds": seconds(own.gpu_time_ns) if own and _is_timed(limit) else None,
-        "held_seconds": seconds(own.held_ns) if own else None,
+        **_compute_books(found.limits.family if found.limits else None, limit, own),
         "refused_count": own.refused_count if own else None,
         "last_refusal": (
             {

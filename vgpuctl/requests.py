@@ -143,6 +143,7 @@ def limits_for(
                 context_bytes=gpu.context_bytes,
                 core_percent=request.core_percent,
                 compute_mode=compute,
+                weight=request.core_percent,
             )
         )
     return tuple(limits)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.artifacts import PACKAGE
+from support import IS_LONG
 from vgpuctl.demo.children import Children, tool_environment
 from vgpuctl.demo.container import can_isolate
 from vgpuctl.demo.launch import Order
@@ -131,6 +132,7 @@ def assert_nothing_left(demo: Demo) -> None:
     assert demo.mounts() == []
 
 
+@pytest.mark.timing
 def test_the_demo_holds_and_leaves_nothing(start) -> None:
     before = sorted(os.listdir("/etc"))
 
@@ -147,6 +149,8 @@ def test_the_demo_holds_and_leaves_nothing(start) -> None:
     assert_nothing_left(demo)
 
 
+@pytest.mark.timing
+@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can enter that checkout")
 def test_the_demo_holds_from_a_checkout_only_root_can_enter(start, tmp_path) -> None:
     sealed = tmp_path / "checkout"
@@ -161,6 +165,8 @@ def test_the_demo_holds_from_a_checkout_only_root_can_enter(start, tmp_path) -> 
     assert "demo passed" in output
 
 
+@pytest.mark.timing
+@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
 @pytest.mark.skipif(
     os.getuid() == 0 and not can_isolate(tool_environment()),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,68 @@ def test_a_missing_interpreter_is_127(tmp_path: Path) -> None:
 
     with pytest.raises(CommandNotFoundError, match="script"):
         _run([str(program)])
+
+
+NOTING_WRAPPER = """
+import os, sys, time
+from vgpuctl.foreground import run_in_foreground, signals_held
+class Work:
+    def look(self):
+        print(time.monotonic(), flush=True)
+with signals_held():
+    sys.exit(run_in_foreground(sys.argv[2:], os.environ, Work(), float(sys.argv[1])))
+"""
+
+
+def test_work_beside_the_command_goes_on_at_its_pace() -> None:
+    # In a process of its own, since the test runner has threads that do not hold signals back.
+    every_s = 0.05
+    # The signals it passes on to the command must neither hold the work up nor hurry it.
+    script = "trap : USR1; for i in 1 2 3 4 5 6 7 8; do kill -USR1 $PPID; sleep 0.05; done; exit 7"
+
+    ran = subprocess.run(
+        [sys.executable, "-c", NOTING_WRAPPER, str(every_s), "sh", "-c", script],
+        stdout=subprocess.PIPE, text=True, timeout=DEADLINE_SECONDS,
+    )  # fmt: skip
+
+    assert ran.returncode == 7
+    looked_at_s = [float(line) for line in ran.stdout.split()]
+    assert len(looked_at_s) >= 4
+    between_s = [b - a for a, b in pairwise(looked_at_s)]
+    assert min(between_s) >= every_s * 0.9
+
+
+WORKING_WRAPPER = """
+import os, sys
+from vgpuctl.foreground import run_in_foreground, signals_held
+class Work:
+    working = False
+    def look(self):
+        if not self.working:
+            print("works", flush=True)
+        self.working = True
+    def stop(self):
+        print("put aside", flush=True)
+        self.working = False
+with signals_held():
+    run_in_foreground(["sleep", "60"], os.environ, Work(), 0.02)
+"""
+
+
+def test_work_is_put_aside_before_we_stop_and_taken_up_afterwards(children: list[int]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKING_WRAPPER], stdout=subprocess.PIPE, text=True,
+        process_group=0,  # the kernel does not stop an orphaned one, which ours may be
+    )  # fmt: skip
+    children.append(process.pid)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "works\n"
+
+    process.send_signal(signal.SIGTSTP)
+    _wait_until(lambda: _state(process.pid) == "T")
+    assert process.stdout.readline() == "put aside\n"
+    process.send_signal(signal.SIGCONT)
+
+    assert process.stdout.readline() == "works\n"
+    process.terminate()
+    process.wait()

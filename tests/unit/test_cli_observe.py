@@ -52,6 +52,12 @@ class Tenant:
             row.refused_at_ns = time.time_ns()
         lib.usage_device(self.view, device).total_low += used_bytes
 
+    def had_lately(self, device: int, gpu_time_ns: int, of_ns: int) -> None:
+        """Lets a sample have been taken ``of_ns`` ago, and the rest be used since."""
+        now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        lib.utilisation_sample(self.view, device, now_ns - of_ns)
+        lib.usage_slot_device(self.view, self.slot, device).gpu_time_ns += gpu_time_ns
+
     def dies(self) -> None:
         if self.descriptor >= 0:
             ffi.release(self.view)
@@ -140,6 +146,72 @@ def test_the_share_shown_is_the_one_that_holds_in_its_family(tmp_path: Path) -> 
     (row,) = process_rows(read_slices(tmp_path))
 
     assert (row["family"], row["core_percent"], row["compute"]) == ("mps", 50, "off")
+
+
+def test_the_books_of_compute_are_shown(
+    tmp_path: Path, tenants: list[Tenant], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a capped process that had 60 of the last 200 ms, and 1 of 50 held launches waited long
+    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB, core_percent=30))
+    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants[0].uses(0, MIB)
+    counters = lib.usage_slot_device(tenants[0].view, 0, 0)
+    counters.gpu_time_ns -= 60_000_000
+    tenants[0].had_lately(0, 60_000_000, of_ns=200_000_000)
+    counters.windows = 77
+    for waited_ms in [2] * 48 + [90] * 2:
+        lib.delay_note(counters, waited_ms * 1_000_000)
+
+    (row,) = process_rows(read_slices(tmp_path))
+    assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+
+    assert (row["launches"], row["windows"], row["estimated"]) == (10, 77, False)
+    assert row["share_percent"] in range(20, 31)  # it is read a moment later
+    assert isinstance(row["delay_p99_seconds"], float)
+    assert 0.045 <= row["delay_p99_seconds"] <= 0.18
+    shown = capsys.readouterr().out
+    assert "1.5s" in shown and "~" not in shown
+
+
+@pytest.mark.parametrize(
+    ("family", "limit", "is_flagged", "estimated"),
+    [
+        (Family.VGPU, DeviceLimit(A, GIB), True, True),
+        (Family.VGPU, DeviceLimit(A, GIB), False, True),  # no cap: not all of it is measured
+        (Family.VGPU, DeviceLimit(A, GIB, core_percent=30), True, True),  # uncapped for a while
+        (Family.VGPU, DeviceLimit(A, GIB, core_percent=30), False, False),
+        (Family.MPS, DeviceLimit(A, GIB, core_percent=30), True, True),
+    ],
+)
+def test_estimates_are_flagged(
+    tmp_path: Path, tenants: list[Tenant], capsys: pytest.CaptureFixture[str],
+    family: Family, limit: DeviceLimit, is_flagged: bool, estimated: bool,
+) -> None:  # fmt: skip
+    directory = _allocate(tmp_path, "pod-1", limit, family=family)
+    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants[0].uses(0, MIB)
+    lib.usage_slot_device(tenants[0].view, 0, 0).books = int(is_flagged)
+
+    (row,) = process_rows(read_slices(tmp_path))
+    assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+
+    assert (row["gpu_time_seconds"], row["estimated"]) == (1.5, estimated)
+    assert ("~1.5s" in capsys.readouterr().out) == estimated
+
+
+def test_gpu_time_that_nobody_sampled_is_unknown_and_not_zero(
+    tmp_path: Path, tenants: list[Tenant]
+) -> None:
+    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants[0].uses(0, MIB)
+    lib.usage_slot_device(tenants[0].view, 0, 0).gpu_time_ns = 0
+
+    (row,) = process_rows(read_slices(tmp_path))
+
+    assert [row[key] for key in ("launches", "gpu_time_seconds", "share_percent", "estimated")] == [
+        None
+    ] * 4
 
 
 def test_a_run_whose_owner_is_dead_is_abandoned(tmp_path: Path) -> None:

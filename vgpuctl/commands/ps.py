@@ -9,8 +9,11 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
 named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
-launches, gpu_time_seconds`` (null where no cap is held, so that nothing is measured),
-``held_seconds`` (launches were held back that long), ``refused_count, last_refusal`` (null, or
+launches, gpu_time_seconds, share_percent`` (of the GPU's time, lately; all null where no cap is
+held in time and nothing was sampled), ``estimated`` (true: these three come from samples, the table
+shows ``~``), ``held_seconds`` (launches were held back that long), ``delay_p99_seconds`` (99 of 100
+held launches waited no longer; to within a factor of two), ``windows`` (turns on a contended GPU in
+which there were launches), ``refused_count, last_refusal`` (null, or
 ``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 
@@ -49,6 +52,25 @@ def _text(key: str) -> Column:
     return Column(key.upper(), lambda row: "-" if row[key] in (None, "") else str(row[key]))
 
 
+def _flagged(row: Row, shown: str) -> str:
+    """Marks what comes from samples."""
+    return f"~{shown}" if row["estimated"] else shown
+
+
+def _gpu_time(row: Row) -> str:
+    value = row["gpu_time_seconds"]
+    return "-" if value is None else _flagged(row, format_seconds(value))
+
+
+def _launches(row: Row) -> str:
+    return "-" if row["launches"] is None else _flagged(row, str(row["launches"]))
+
+
+def _share(row: Row) -> str:
+    value = row["share_percent"]
+    return "-" if value is None else _flagged(row, f"{value}%")
+
+
 def _duration(title: str, key: str) -> Column:
     return Column(
         title, lambda row: "-" if row[key] is None else format_seconds(row[key]), right=True
@@ -69,8 +91,13 @@ _COLUMNS = (
     Column("MEMORY", _memory, right=True),
     Column("CORE", lambda row: "-" if row["core_percent"] is None else f"{row['core_percent']}%",
            right=True),
-    _duration("GPU TIME", "gpu_time_seconds"),
+    Column("NOW", _share, right=True),
+    Column("GPU TIME", _gpu_time, right=True),
     _duration("HELD", "held_seconds"),
+    _duration("P99 DELAY", "delay_p99_seconds"),
+    Column("LAUNCHES", _launches, right=True),
+    Column("WINDOWS", lambda row: "-" if row["windows"] is None else str(row["windows"]),
+           right=True),
     Column("REFUSED", lambda row: "-" if row["refused_count"] is None
            else str(row["refused_count"]), right=True),
     _text("state"),

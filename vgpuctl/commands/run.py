@@ -1,9 +1,13 @@
 """`vgpuctl run`: any program under a slice of a GPU, without Kubernetes.
 
-The slice is a directory of the same form as a container's (`limits`, `usage`), the shim comes by
-LD_PRELOAD, and the program sees the chosen GPUs as its devices 0, 1, … in the order they were
-named. It ends with the program: directory and unnamed simulated machine are removed whatever
+The slice is a directory of the same form as a container's (`limits`, `usage`, `ring`), the shim
+comes by LD_PRELOAD, and the program sees the chosen GPUs as its devices 0, 1, … in the order they
+were named. It ends with the program: directory and unnamed simulated machine are removed whatever
 happened, and what a killed `vgpuctl run` left is swept by the next one.
+
+Slices of one run directory share a GPU fairly: one of their `vgpuctl run` has the GPU's lock and
+runs its arbiter, and when it ends the next one takes over. What they are promised never sums to
+more than the GPU.
 
 All words are checked before anything is made. The slice protects against accident, not malice:
 the program's user owns the files.
@@ -18,17 +22,23 @@ from pathlib import Path
 import click
 
 from libvgpu import allocations, artifacts, region
+from libvgpu.arbiters import LOOK_EVERY_S, ArbiterSet
+from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
 
+from .. import admission, ownership
 from .. import gpus as gpu_sources
-from .. import ownership
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, run_dir_option
 from ..requests import Gpu, GpuRequest, limits_for, parse_requests
 
-_COMPUTE_MODES = {"strict": ComputeMode.STRICT, "elastic": ComputeMode.ELASTIC}
+_COMPUTE_MODES = {
+    "strict": ComputeMode.STRICT,
+    "elastic": ComputeMode.ELASTIC,
+    "off": ComputeMode.OFF,
+}
 
 
 def _refuse_inside_a_slice(environment: Mapping[str, str]) -> None:
@@ -99,7 +109,7 @@ def _gpus(
     type=click.Choice(list(_COMPUTE_MODES)),
     default="strict",
     show_default=True,
-    help="elastic may also use what nobody else wants.",
+    help="elastic may also use what nobody else wants; off holds memory alone.",
 )
 @click.option(
     "--simulate",
@@ -120,6 +130,11 @@ def run(
 ) -> int:
     """Run COMMAND under a slice of a GPU and exit with its status."""
     requests = parse_requests(gpus, memories, cores)
+    if compute == "off" and cores:
+        raise UsageError(
+            f"--core {cores[0]} does nothing with --compute off, which holds no share: "
+            "leave one of the two out"
+        )
     spec = parse_spec(simulate) if simulate is not None else None
     if not command:
         raise UsageError(
@@ -137,16 +152,25 @@ def run(
         ownership.sweep(kept_in)
         allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
         limits = ContainerLimits(allocation_id, Family.VGPU, devices)
-        region.create(directory, limits, device_capacity=len(devices))
-        allocations.write_meta(
-            directory,
-            allocations.AllocationMeta(
-                allocation_id=allocation_id,
-                family=Family.VGPU.name.lower(),
-                source=ownership.SOURCE,
-                created_at=time.time(),
-                command=command,
-                owner_pid=os.getpid(),
-            ),
-        )
-        return run_in_foreground(command, _slice_environment(base, directory, limits, shim))
+        with admission.admitting(kept_in):
+            admission.require_free_share(kept_in, devices)
+            _make_slice(directory, limits, command)
+        arbiters = ArbiterSet(kept_in, [d.uuid for d in devices], make=Arbiter, hold=hold_gpu)
+        made.callback(arbiters.stop)
+        environment = _slice_environment(base, directory, limits, shim)
+        return run_in_foreground(command, environment, arbiters, LOOK_EVERY_S)
+
+
+def _make_slice(directory: Path, limits: ContainerLimits, command: tuple[str, ...]) -> None:
+    region.create(directory, limits, device_capacity=len(limits.devices))
+    allocations.write_meta(
+        directory,
+        allocations.AllocationMeta(
+            allocation_id=limits.allocation_id,
+            family=limits.family.name.lower(),
+            source=ownership.SOURCE,
+            created_at=time.time(),
+            command=command,
+            owner_pid=os.getpid(),
+        ),
+    )

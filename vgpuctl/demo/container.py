@@ -18,16 +18,17 @@ from pathlib import Path
 
 from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, RunOptions
 from libvgpu.errors import VgpuError
+from libvgpu.sim import Machine
 
 from .image import Image
 from .launch import Order
 from .rootfs import Bind
+from .visible import uuids_of, visible
 
 MACHINE_DIRECTORY = "/run/vgpu-sim"
 _PRELOAD_FILE = "/etc/ld.so.preload"
 _LIMITS_FILE = "/run/vgpu/limits"
 _ENTRY_POINT = ("python3", "/app/client.py")  # of the sample's image
-_NO_DEVICES = ("void", "none", "")
 _PROBE = (
     "from vgpuctl.demo import syscalls as s\n"
     "s.unshare(s.CLONE_NEWNS | s.CLONE_NEWIPC)\n"
@@ -73,7 +74,7 @@ def plan(
         mountpoint: an empty directory to compose the root on; None translates paths instead.
 
     Raises:
-        VgpuError: a host path of the answer is missing.
+        VgpuError: a host path or a GPU of the answer is missing.
     """
     for path in [m.host_path for m in options.mounts] + [d.host_path for d in options.devices]:
         if not os.path.exists(path):
@@ -87,8 +88,12 @@ def plan(
     env = {**image.env, "HOSTNAME": pod.name, "VGPU_SIM_MACHINE": MACHINE_DIRECTORY}
     env |= options.envs
     env |= container.env  # a pod's own wins over a plugin's
-    env |= _visible_devices(env)
-    notes = [f"CDI device {name} left out (no CDI here)" for name in options.cdi_devices]
+    seen = visible(env, options)
+    if seen.names is not None:
+        env["VGPU_SIM_VISIBLE"] = ",".join(
+            uuids_of(seen.names, lambda: [gpu.uuid for gpu in Machine.open(machine).devices])
+        )
+    notes = [f"CDI device {name} left out (no CDI files here)" for name in seen.left_out]
     argv = (*(container.command or _ENTRY_POINT), *container.args)
     name = f"{pod.name}/{container.name}"
     if mountpoint is None:
@@ -108,14 +113,6 @@ def plan(
         gid=gid,
     )
     return Plan(order, tuple(notes))
-
-
-def _visible_devices(env: Mapping[str, str]) -> dict[str, str]:
-    """Does what NVIDIA's runtime does: only the devices of the answer can be seen."""
-    visible = env.get("NVIDIA_VISIBLE_DEVICES", "")
-    if visible == "all":
-        return {}
-    return {"VGPU_SIM_VISIBLE": "" if visible in _NO_DEVICES else visible}
 
 
 def _accounts(uid: int, gid: int) -> dict[str, str]:

@@ -1,0 +1,152 @@
+"""`vgpuctl set`: changes the limits of a container, or of a `vgpuctl run`, while it runs.
+
+What is set holds until ``--clear``, before the rules of the agent's config; each value by itself.
+It lowers, and raises only where the config allows it (``allowRaise: true`` in the rule that matches
+the container) and the GPU has that much unallocated. A slice of `vgpuctl run` needs no agent; it
+may rise as far as a new `vgpuctl run` could ask.
+
+``-o json`` gives a list of objects, three for each GPU of the slice, with the keys ``allocation,
+owner`` (the container, empty for `vgpuctl run`), ``gpu_uuid, value`` (``memory_bytes``,
+``core_percent`` or ``compute``), ``old, new`` (null where the family has no such value), ``changed,
+pending`` (true: it holds only in processes that start later, as MPS has it). Exit status: 0 it
+holds, 1 it was refused, 2 wrong usage.
+"""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from libvgpu.errors import InventoryError, UsageError
+from libvgpu.sizes import format_size, parse_size
+
+from .. import ownership
+from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..render import Column, Row, print_listing
+from ..requests import parse_core
+from ..targets import find_allocation, readable_allocations
+
+_SHORT_UUID = 12
+_VALUES = (("memory", "memory_bytes"), ("core", "core_percent"), ("compute", "compute"))
+
+
+def _shown(row: Row, key: str) -> str:
+    value = row[key]
+    if value is None:
+        return "-"
+    if row["value"] == "memory_bytes":
+        assert isinstance(value, int)
+        return format_size(value)
+    return f"{value}%" if row["value"] == "core_percent" else str(value)
+
+
+def _when(row: Row) -> str:
+    if not row["changed"]:
+        return "as before"
+    return "pending: when its processes start again" if row["pending"] else "now"
+
+
+_COLUMNS = (
+    Column("ALLOCATION", lambda row: str(row["allocation"])),
+    Column("OWNER", lambda row: str(row["owner"] or "-")),
+    Column("GPU", lambda row: str(row["gpu_uuid"])[:_SHORT_UUID]),
+    Column("VALUE", lambda row: str(row["value"]).partition("_")[0]),
+    Column("OLD", lambda row: _shown(row, "old"), right=True),
+    Column("NEW", lambda row: _shown(row, "new"), right=True),
+    Column("HOLDS", _when),
+)
+
+
+def change_rows(change: Any) -> list[Row]:
+    """Returns one row per GPU and value of what `deviceplugin.control.changed_limits` says."""
+    return [
+        {
+            "allocation": change["allocation"],
+            "owner": change["owner"],
+            "gpu_uuid": device["gpu_uuid"],
+            "value": key,
+            "old": device["old"][key],
+            "new": device["new"][key],
+            "changed": device["old"][key] != device["new"][key],
+            "pending": name in device["pending"],
+        }
+        for device in change["devices"]
+        for name, key in _VALUES
+    ]
+
+
+def _memory_of(uuid: str) -> int | None:
+    from .. import gpus
+
+    seen = [gpu for machine in gpus.simulated_machines() for gpu in gpus.gpus_of_machine(machine)]
+    with contextlib.suppress(InventoryError):  # no driver here; it may be a simulated GPU
+        seen += gpus.gpus_of_driver()
+    return next((gpu.memory_bytes for gpu in seen if gpu.uuid == uuid), None)
+
+
+def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> Any:
+    allocation = find_allocation(word, readable_allocations(run_dir))
+    allocation_id = allocation.meta.allocation_id
+    if allocation.meta.source != ownership.SOURCE:
+        from .. import agent_client
+
+        if clear:
+            return agent_client.clear_override(run_dir, allocation_id)
+        return agent_client.set_override(run_dir, allocation_id, values)
+    from deviceplugin.control import changed_limits
+    from deviceplugin.overrides import Override
+
+    from .. import run_limits
+
+    if clear:
+        change = run_limits.clear_limits(run_dir, allocation)
+    else:
+        change = run_limits.set_limits(run_dir, allocation, Override(**values), _memory_of)
+    return changed_limits(allocation_id, change)
+
+
+@click.command(
+    "set",
+    epilog="Example: vgpuctl set team-a/train-0 --core 20 --memory 6GiB",
+)
+@click.argument("allocation")
+@click.option("--core", metavar="PERCENT", help="Share of each GPU's compute, 1 to 100.")
+@click.option("--memory", metavar="SIZE", help="Memory limit on each GPU, for example 6GiB.")
+@click.option(
+    "--compute",
+    type=click.Choice(["strict", "elastic", "off"]),
+    help="How the share is held; off needs allowRaise.",
+)
+@click.option("--clear", is_flag=True, help="Go back to what rules and request say.")
+@node_dirs_options
+@output_option
+def set_verb(
+    allocation: str,
+    core: str | None,
+    memory: str | None,
+    compute: str | None,
+    clear: bool,
+    run_dir: Path | None,
+    state_dir: Path,
+    kubelet_dir: Path,
+    output: str,
+) -> None:
+    """Change the limits of ALLOCATION while it runs.
+
+    ALLOCATION is an id as vgpuctl ps shows it (or its beginning), NAMESPACE/POD or
+    NAMESPACE/POD/CONTAINER.
+    """
+    values: dict[str, Any] = {}
+    if core is not None:
+        values["core_percent"] = parse_core(core)
+    if memory is not None:
+        values["memory_bytes"] = parse_size(memory, "memory")
+    if compute is not None:
+        values["compute"] = compute
+    if clear and values:
+        raise UsageError("--clear takes back all values: give it alone, then set new ones")
+    if not clear and not values:
+        raise UsageError("nothing to set: give --core, --memory or --compute, or --clear")
+    rows = change_rows(_changed(chosen_run_dir(run_dir), allocation, values, clear))
+    print_listing(rows, _COLUMNS, output, "no GPU in this slice")

@@ -1,0 +1,145 @@
+"""Changing a running slice of `vgpuctl run`, which no agent keeps.
+
+Its owner may have what he could ask `vgpuctl run` for: any lower value, the GPU's whole memory, and
+the compute that no other slice of the run directory is promised. Looking and writing are one step
+under the same lock as making a slice (`admission.admitting`).
+
+What the slice was made with is kept in ``asked.json`` in its directory from the first change on, so
+that it can be gone back to; going back is a change like any other and may be refused too.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from deviceplugin.config import COMPUTE_MODES
+from deviceplugin.overrides import LimitChange, Override
+from libvgpu import region
+from libvgpu.allocations import Allocation
+from libvgpu.errors import AllocationRefused, RegionError, UsageError
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
+from libvgpu.sizes import format_size
+
+from . import admission
+
+_ASKED = "asked.json"
+
+#: Returns the whole memory of a GPU in bytes, None where it is not seen from here.
+MemoryOf = Callable[[str], int | None]
+
+
+def set_limits(
+    run_dir: Path, allocation: Allocation, override: Override, memory_of: MemoryOf
+) -> LimitChange:
+    """Sets the values that ``override`` names on every GPU of the slice.
+
+    Raises:
+        UsageError: a share for a slice that holds none.
+        AllocationRefused: the GPU has not that much for it.
+        RegionError: the slice's files are damaged, or it has ended.
+    """
+    directory = allocation.directory
+    with admission.admitting(run_dir):
+        before = region.read_limits(directory).limits
+        after = replace(before, devices=tuple(_with(d, override) for d in before.devices))
+        held = all(device.compute_mode is not ComputeMode.OFF for device in after.devices)
+        if override.core_percent is not None and not held:
+            raise UsageError(
+                f"core {override.core_percent} does nothing for a slice with compute off, which "
+                "holds no share: give --compute strict or elastic too"
+            )
+        asked = _read_asked(directory)
+        for made, new in zip(asked or map(_values, before.devices), after.devices, strict=True):
+            if new.memory_limit_bytes > (made.memory_bytes or 0):
+                _require_memory(new, memory_of(new.uuid))
+        _require_share(run_dir, before, after)
+        if asked is None:
+            _write_asked(directory, before)
+        return _publish(directory, before, after)
+
+
+def clear_limits(run_dir: Path, allocation: Allocation) -> LimitChange:
+    """Goes back to what the slice was made with.
+
+    Raises:
+        AllocationRefused: others have been promised the compute meanwhile.
+        RegionError: the slice's files are damaged, or it has ended.
+    """
+    directory = allocation.directory
+    with admission.admitting(run_dir):
+        before = region.read_limits(directory).limits
+        asked = _read_asked(directory)
+        if asked is None:
+            return LimitChange("", before, before)
+        devices = tuple(_with(d, made) for d, made in zip(before.devices, asked, strict=True))
+        after = replace(before, devices=devices)
+        _require_share(run_dir, before, after)
+        change = _publish(directory, before, after)
+        (directory / _ASKED).unlink()
+        return change
+
+
+def _with(device: DeviceLimit, override: Override) -> DeviceLimit:
+    mode = device.compute_mode if override.compute is None else COMPUTE_MODES[override.compute]
+    percent = device.core_percent if override.core_percent is None else override.core_percent
+    size = device.memory_limit_bytes if override.memory_bytes is None else override.memory_bytes
+    return replace(
+        device,
+        compute_mode=mode,
+        core_percent=percent,
+        weight=percent,
+        memory_limit_bytes=size,
+        physical_bytes=size,
+    )
+
+
+def _values(device: DeviceLimit) -> Override:
+    mode = device.compute_mode.name.lower()
+    return Override(device.core_percent, device.memory_limit_bytes, mode)
+
+
+def _require_share(run_dir: Path, before: ContainerLimits, after: ContainerLimits) -> None:
+    rising = [
+        new  # one without a share is not counted
+        for old, new in zip(before.devices, after.devices, strict=True)
+        if old.compute_mode is ComputeMode.OFF or new.core_percent > old.core_percent
+    ]
+    admission.require_free_share(run_dir, rising, apart_from=before.allocation_id)
+
+
+def _require_memory(device: DeviceLimit, whole_bytes: int | None) -> None:
+    wish = f"memory {format_size(device.memory_limit_bytes)} ({device.memory_limit_bytes} bytes)"
+    if whole_bytes is None:
+        raise AllocationRefused(
+            f"{wish} cannot be given: GPU {device.uuid} is not seen from here, so nobody knows "
+            "what it has; at most what it was made with is allowed"
+        )
+    if device.memory_limit_bytes > whole_bytes:
+        raise AllocationRefused(
+            f"{wish} is more than GPU {device.uuid} has: at most {format_size(whole_bytes)} "
+            f"({whole_bytes} bytes)"
+        )
+
+
+def _publish(directory: Path, before: ContainerLimits, after: ContainerLimits) -> LimitChange:
+    if after != before:
+        region.write_limits(directory, after)
+    return LimitChange("", before, after)
+
+
+def _write_asked(directory: Path, limits: ContainerLimits) -> None:
+    temporary = directory / (_ASKED + ".new")
+    temporary.write_text(json.dumps([asdict(_values(device)) for device in limits.devices]))
+    temporary.replace(directory / _ASKED)
+
+
+def _read_asked(directory: Path) -> list[Override] | None:
+    """Returns what each device was asked for, None where nothing was changed yet."""
+    path = directory / _ASKED
+    try:
+        return [Override(**row) for row in json.loads(path.read_text())]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise RegionError(f"{path} cannot be read: {error}") from None

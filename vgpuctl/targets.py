@@ -1,0 +1,76 @@
+"""Which allocation a word on the command line means. Pure but for `readable_allocations`."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from libvgpu.allocations import Allocation, list_allocations
+from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError
+
+_SHOWN = 5  # candidates that a message names
+
+
+def readable_allocations(run_dir: Path) -> list[Allocation]:
+    """Returns the allocations of a run directory, oldest first; none where it does not exist.
+
+    Raises:
+        AllocationRefused: the directory belongs to somebody else.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.listdir(run_dir / "allocations")
+        except PermissionError:
+            raise AllocationRefused(
+                f"{run_dir} may not be read by this user",
+                hint="look as the user who made the slices, or choose another with --run-dir",
+            ) from None
+    return list_allocations(run_dir)
+
+
+def find_allocation(word: str, among: Sequence[Allocation]) -> Allocation:
+    """Returns the one allocation that a word names.
+
+    Args:
+        word: an id, the beginning of one, NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
+        among: those there are.
+
+    Raises:
+        UsageError: the word has another form.
+        UnknownAllocation: there is none of that name.
+        AllocationRefused: there are several; the message names them.
+    """
+    names = word.split("/")
+    if not all(names) or len(names) > 3:
+        raise UsageError(
+            f"allocation {word!r} is neither an allocation's id (or the beginning of one) nor "
+            "NAMESPACE/POD or NAMESPACE/POD/CONTAINER"
+        )
+    if len(names) == 1:
+        found = [a for a in among if a.meta.allocation_id == word] or [
+            a for a in among if a.meta.allocation_id.startswith(word)
+        ]
+    else:
+        found = [a for a in among if _full_name(a)[: len(names)] == names]
+    if not found:
+        raise UnknownAllocation(
+            f"allocation {word!r} is not there", hint="vgpuctl ps shows the allocations"
+        )
+    if len(found) > 1:
+        shown = ", ".join(_described(a) for a in found[:_SHOWN])
+        rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise AllocationRefused(
+            f"allocation {word!r} may mean {len(found)} of them: {shown}{rest}",
+            hint="give more of the id, or NAMESPACE/POD/CONTAINER",
+        )
+    return found[0]
+
+
+def _full_name(allocation: Allocation) -> list[str]:
+    meta = allocation.meta
+    return [meta.namespace, meta.pod, meta.container]
+
+
+def _described(allocation: Allocation) -> str:
+    name = "/".join(_full_name(allocation)).strip("/") or " ".join(allocation.meta.command)[:40]
+    return f"{allocation.meta.allocation_id} ({name or 'not yet known'})"
