@@ -1,11 +1,11 @@
 """One device-plugin server: one resource on one Unix socket.
 
-The handlers only translate between the wire and `SliceService`; each runs in a thread of the
-server's pool, and a `ListAndWatch` stream keeps its thread for as long as the kubelet listens.
-A refusal travels as FAILED_PRECONDITION with its sentence, which the kubelet shows on the pod.
+This only translates between messages and `SliceService` (`handlers`: between bytes and messages).
+Each call runs in a thread of the server's pool, and a `ListAndWatch` stream keeps its thread for as
+long as the kubelet listens. A refusal travels as FAILED_PRECONDITION with its sentence, which the
+kubelet shows on the pod.
 """
 
-import logging
 import os
 import threading
 import time
@@ -16,24 +16,23 @@ from typing import Any
 
 import grpc
 
+from deviceplugin.answers import Answer
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
-from deviceplugin.log import LOGGER, event
 from deviceplugin.service import SliceService, Unit
-from deviceplugin.slices import Answer
 from deviceplugin.units import Half, resource_name
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import Family
 
+from .handlers import SERVICE, method_handlers
 from .transport import SERVER_OPTIONS
 
-#: ListAndWatch streams of a kubelet that went away linger until their next look.
+#: The kubelet listens once and asks one thing at a time; a new one comes before the old has gone.
 _THREADS = 8
-_LOOK_EVERY_S = 1.0
+#: A stream is woken when it has to end; should that ever be missed, it looks by itself.
+_LOOK_EVERY_S = 60.0
 _STOP_GRACE_S = 0.5
 SOCKET_PATH_BYTES = 107  # sun_path less its final NUL
 
-OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 Observe = Callable[[str, float], None]
 
 
@@ -67,7 +66,10 @@ class PluginServer:
         self._service, self._family, self._half = service, family, half
         self._observe = observe
         self._server: Any = None
+        self._pool: futures.ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
+        self._list = threading.Lock()
+        self._listed: tuple[int, bytes] | None = None  # the last list, and its revision
 
     def start(self) -> None:
         """Serves on a fresh socket; one left behind by a crash is removed.
@@ -77,12 +79,11 @@ class PluginServer:
         """
         self._stopping = threading.Event()
         self.socket.unlink(missing_ok=True)
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=self.socket.stem),
-            options=SERVER_OPTIONS,
-        )
-        rpc.add_DevicePluginServicer_to_server(  # type: ignore[no-untyped-call]
-            _Servicer(self, self._stopping), self._server
+        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=self.socket.stem)
+        self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
+        handlers = method_handlers(self, self._stopping)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),)
         )
         try:
             self._server.add_insecure_port(f"unix:{self.socket}")
@@ -97,20 +98,37 @@ class PluginServer:
         if self._server is not None:
             self._server.stop(_STOP_GRACE_S).wait()
             self._server = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
         self.socket.unlink(missing_ok=True)
 
-    def watch(self, stopping: threading.Event, context: Any) -> Iterator[pb.ListAndWatchResponse]:
-        """Yields the whole list now and after every change."""
+    def watch(self, stopping: threading.Event, context: Any) -> Iterator[bytes]:
+        """Yields the whole list, encoded, now and after every change of it."""
 
         def over() -> bool:
             return stopping.is_set() or not context.is_active()
 
+        context.add_callback(self._service.wake)  # the kubelet has gone
+        last = b""
         while not over():
-            revision, units = self._service.units(self._family, self._half)
-            yield pb.ListAndWatchResponse(devices=[_device(unit) for unit in units])
-            while not self._service.wait_for_change(revision, _LOOK_EVERY_S, stopping.is_set):
+            revision, message = self._message()
+            if message != last:
+                yield message
+                last = message
+            while not self._service.wait_for_change(revision, _LOOK_EVERY_S, over):
                 if over():
                     return
+
+    def _message(self) -> tuple[int, bytes]:
+        """Returns the list and its revision; encoded once for each."""
+        with self._list:
+            known = self._listed
+            if known is None or self._service.wait_for_change(known[0], 0.0, lambda: False):
+                revision, units = self._service.units(self._family, self._half)
+                message = pb.ListAndWatchResponse(devices=[_device(unit) for unit in units])
+                self._listed = known = revision, message.SerializeToString()
+            return known
 
     def prefer(self, request: Any) -> pb.PreferredAllocationResponse:
         """Answers GetPreferredAllocation."""
@@ -142,45 +160,6 @@ class PluginServer:
         return pb.PreStartContainerResponse()
 
 
-class _Servicer:
-    """The protocol's method names on top of a PluginServer."""
-
-    def __init__(self, plugin: PluginServer, stopping: threading.Event) -> None:
-        self._plugin = plugin
-        self._stopping = stopping
-
-    def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return OPTIONS
-
-    def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
-        return self._plugin.watch(self._stopping, context)
-
-    def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._guarded("GetPreferredAllocation", self._plugin.prefer, request, context)
-
-    def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._guarded("Allocate", self._plugin.allocate, request, context)
-
-    def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._guarded("PreStartContainer", self._plugin.pre_start, request, context)
-
-    def _guarded(
-        self, method: str, handler: Callable[[Any], Any], request: Any, context: Any
-    ) -> Any:
-        try:
-            return handler(request)
-        except VgpuError as error:
-            event(logging.WARNING, "refused", method=method, resource=self._plugin.resource,
-                  reason=error.message)  # fmt: skip
-            code, text = grpc.StatusCode.FAILED_PRECONDITION, error.message
-            if error.hint:
-                text += f" (hint: {error.hint})"
-        except Exception as error:  # a fault of ours must not look like a dead plugin
-            LOGGER.exception("%s of %s failed", method, self._plugin.resource)
-            code, text = grpc.StatusCode.INTERNAL, f"the node agent failed: {error!r}"
-        return context.abort(code, text)
-
-
 def _device(unit: Unit) -> pb.Device:
     device = pb.Device(ID=unit.name, health="Healthy" if unit.healthy else "Unhealthy")
     if unit.numa_node is not None:
@@ -195,4 +174,12 @@ def _response(answer: Answer) -> pb.ContainerAllocateResponse:
             pb.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
             for m in answer.mounts
         ],
+        devices=[
+            pb.DeviceSpec(
+                container_path=d.container_path, host_path=d.host_path, permissions=d.permissions
+            )
+            for d in answer.devices
+        ],
+        annotations=answer.annotations,
+        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi_devices],
     )

@@ -37,8 +37,13 @@ class PodResources:
         Raises:
             VgpuError: the kubelet does not answer in time.
         """
+        if not self.socket.exists():
+            raise VgpuError(f"{self.socket} is not there")
         try:
-            answer = self._stub.List(pb.ListPodResourcesRequest(), timeout=_TIMEOUT_S)
+            # A kubelet that was restarted a moment ago is waited for, not given up on.
+            answer = self._stub.List(
+                pb.ListPodResourcesRequest(), timeout=_TIMEOUT_S, wait_for_ready=True
+            )
         except grpc.RpcError as error:
             raise VgpuError(f"{self.socket} does not answer: {why(error)}") from None
         return [

@@ -4,12 +4,14 @@ A kubelet that starts removes every socket in its directory, makes ``kubelet.soc
 all plugins. So `look`, called every half second, compares for each plugin the identity of
 ``kubelet.sock`` and the existence of its own socket with what was there at its last registration;
 a plugin for which something differs is served and registered again. The kubelet dials the plugin
-from inside Register, so serving comes first.
+from inside Register, so serving comes first. A plugin that the kubelet refuses does not keep the
+others from it; a kubelet that does not answer is left alone until the next look.
 
-Used from one thread.
+Used from one thread, apart from `registrations`.
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,11 +21,13 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 from deviceplugin.log import event
 
-from .plugin import OPTIONS, PluginServer
+from .handlers import OPTIONS
+from .plugin import PluginServer
 from .transport import dial, why
 
 API_VERSION = "v1beta1"
 _TIMEOUT_S = 10.0
+_SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 Identity = tuple[int, int]  # inode and time of change of kubelet.sock
 
@@ -42,7 +46,8 @@ class Registrar:
         self._plugins = plugins
         self._serving: set[str] = set()
         self._registered: dict[str, Identity] = {}
-        self._last_problem = ""
+        self._since: dict[str, float] = {}
+        self._problems: dict[str, str] = {}  # by resource; logged once, not twice a second
         self._waiting = False
 
     def look(self) -> bool:
@@ -56,6 +61,7 @@ class Registrar:
         if kubelet is None and self._registered:
             event(logging.WARNING, "the kubelet has gone", socket=self._socket)
             self._registered.clear()
+        answers = kubelet is not None
         for plugin in self._plugins:
             renewed = self._registered.get(plugin.resource, kubelet) != kubelet
             if renewed or plugin.resource not in self._serving or not plugin.socket.exists():
@@ -63,11 +69,24 @@ class Registrar:
                 plugin.stop()
                 plugin.start()
                 self._serving.add(plugin.resource)
-            if kubelet is not None and plugin.resource not in self._registered:
-                if not self._register(plugin):
-                    return False
+            if kubelet is not None and answers and plugin.resource not in self._registered:
+                code = self._register(plugin)
+                answers = code not in _SILENT
+                if code is not None:
+                    continue
                 self._registered[plugin.resource] = kubelet
-        return kubelet is not None
+                self._since[plugin.resource] = time.time()
+        return len(self._registered) == len(self._plugins)
+
+    def registrations(self) -> dict[str, float | None]:
+        """Returns each resource with when it was registered (epoch), None where it is not."""
+        registered = set(self._registered)
+        return {
+            plugin.resource: self._since.get(plugin.resource)
+            if plugin.resource in registered
+            else None
+            for plugin in self._plugins
+        }
 
     def stop(self) -> None:
         """Ends all servers and removes their sockets."""
@@ -82,7 +101,8 @@ class Registrar:
             return None
         return status.st_ino, status.st_mtime_ns
 
-    def _register(self, plugin: PluginServer) -> bool:
+    def _register(self, plugin: PluginServer) -> grpc.StatusCode | None:
+        """Registers one plugin; returns None, or why the kubelet did not take it."""
         channel = dial(self._socket)
         try:
             stub = rpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
@@ -96,13 +116,14 @@ class Registrar:
                 timeout=_TIMEOUT_S,
             )
         except grpc.RpcError as error:
-            problem = f"{plugin.resource}: {why(error)}"
-            if problem != self._last_problem:  # once, not twice a second
-                event(logging.WARNING, "registration failed, will try again", reason=problem)
-            self._last_problem = problem
-            return False
+            problem = why(error)
+            if problem != self._problems.get(plugin.resource):
+                event(logging.WARNING, "registration failed, will try again",
+                      resource=plugin.resource, reason=problem)  # fmt: skip
+            self._problems[plugin.resource] = problem
+            return error.code()
         finally:
             channel.close()
-        self._last_problem = ""
+        self._problems.pop(plugin.resource, None)
         event(logging.INFO, "registered", resource=plugin.resource)
-        return True
+        return None

@@ -2,16 +2,12 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent import futures
 from pathlib import Path
 
 import grpc
 import pytest
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
-from deviceplugin.kubelet.protos import podresources_v1_pb2 as pr
-from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as pr_rpc
 from deviceplugin.kubelet.standin import (
     AdmissionFailed,
     ContainerManifest,
@@ -20,86 +16,9 @@ from deviceplugin.kubelet.standin import (
 )
 from deviceplugin.kubelet.standin.merge import merge_answers
 from libvgpu.errors import VgpuError
+from support.fake_plugin import WAIT_S, FakePlugin, listed
 
 A, B = "example.com/a", "example.com/b"
-WAIT_S = 10.0
-
-
-class FakePlugin:
-    """Offers ``units`` of one resource; ``calls`` keeps what the kubelet asked, in order."""
-
-    def __init__(self, kubelet: StandInKubelet, resource: str, units: int, calls: list) -> None:
-        self.resource, self.calls, self.kubelet = resource, calls, kubelet
-        self.prefix = resource[-1]
-        self.units = {f"{self.prefix}{i}": "Healthy" for i in range(units)}
-        self.envs: dict[str, str] = {}
-        self.prefer: list[str] | None = None
-        self.refuse = ""
-        self.on_allocate = lambda: None
-        self.changed = threading.Condition()
-        self.ended = False
-        self.endpoint = f"{resource.replace('/', '-')}.sock"
-        self.socket = kubelet.plugin_directory / self.endpoint
-        self.server = grpc.server(futures.ThreadPoolExecutor(4))
-        rpc.add_DevicePluginServicer_to_server(self, self.server)
-        self.server.add_insecure_port(f"unix:{self.socket}")
-        self.server.start()
-
-    def register(self, **changes: str) -> None:
-        request = {
-            "version": "v1beta1",
-            "endpoint": self.endpoint,
-            "resource_name": self.resource,
-            **changes,
-        }
-        with grpc.insecure_channel(f"unix:{self.kubelet.plugin_socket}") as channel:
-            rpc.RegistrationStub(channel).Register(pb.RegisterRequest(**request), timeout=WAIT_S)
-
-    def set_health(self, unit: str, health: str) -> None:
-        with self.changed:
-            self.units[unit] = health
-            self.changed.notify_all()
-
-    def stop(self) -> None:
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-        self.server.stop(grace=None).wait()
-
-    def GetDevicePluginOptions(self, request, context):  # noqa: N802
-        return pb.DevicePluginOptions(
-            pre_start_required=True, get_preferred_allocation_available=True
-        )
-
-    def ListAndWatch(self, request, context):  # noqa: N802
-        while not self.ended and context.is_active():
-            with self.changed:
-                devices = [
-                    pb.Device(ID=unit, health=health, topology={"nodes": [{"ID": 0}]})
-                    for unit, health in self.units.items()
-                ]
-                yield pb.ListAndWatchResponse(devices=devices)
-                self.changed.wait(0.5)  # and again: a test that fails must not hang at its end
-
-    def GetPreferredAllocation(self, request, context):  # noqa: N802
-        ask = request.container_requests[0]
-        self.calls.append(("prefer", self.prefix, ask.allocation_size))
-        wanted = ask.available_deviceIDs if self.prefer is None else self.prefer
-        return pb.PreferredAllocationResponse(container_responses=[{"deviceIDs": wanted}])
-
-    def Allocate(self, request, context):  # noqa: N802
-        ids = list(request.container_requests[0].devices_ids)
-        self.calls.append(("allocate", self.prefix, len(ids)))
-        self.on_allocate()
-        if self.refuse:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.refuse)
-        return pb.AllocateResponse(
-            container_responses=[{"envs": {f"IDS_{self.prefix}": ",".join(ids), **self.envs}}]
-        )
-
-    def PreStartContainer(self, request, context):  # noqa: N802
-        self.calls.append(("prestart", self.prefix, len(request.devices_ids)))
-        return pb.PreStartContainerResponse()
 
 
 @pytest.fixture
@@ -131,15 +50,6 @@ def pod(name: str = "p", init: dict[str, int] | None = None, **limits: int) -> P
         containers=(ContainerManifest("main", limits={names[k]: v for k, v in limits.items()}),),
         init_containers=(ContainerManifest("init", limits=init),) if init else (),
     )
-
-
-def listed(kubelet: StandInKubelet) -> dict[str, dict[str, set[str]]]:
-    with grpc.insecure_channel(f"unix:{kubelet.podresources_socket}") as channel:
-        answer = pr_rpc.PodResourcesListerStub(channel).List(pr.ListPodResourcesRequest())
-    return {
-        p.name: {d.resource_name: set(d.device_ids) for c in p.containers for d in c.devices}
-        for p in answer.pod_resources
-    }
 
 
 def test_one_resource_is_done_before_the_next_and_in_both_orders(kubelet, plugins, calls) -> None:

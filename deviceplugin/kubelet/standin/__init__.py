@@ -5,10 +5,11 @@ names under a directory of the caller's, and follows the device manager's order 
 no container; `StandInKubelet.run_options` says what a runtime would be told.
 """
 
-from .admission import AdmissionFailed, AdmittedContainer, AdmittedPod
+from .admission import AdmissionFailed
 from .kubelet import StandInKubelet
 from .merge import RunOptions
 from .pods import ContainerManifest, PodManifest, read_pod
+from .records import AdmittedContainer, AdmittedPod
 
 __all__ = [
     "AdmissionFailed",

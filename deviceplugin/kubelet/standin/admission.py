@@ -1,135 +1,122 @@
-"""Admission of one pod against registered plugins, in the order the kubelet's device manager has.
+"""Admission of one container against registered plugins, in the order the kubelet has.
 
 Init containers first, then containers; within a container the resources of ``limits`` in random
 order (the kubelet iterates a map), each of them wholly before the next: choose the units, then
-Allocate. Units are chosen as follows: those of the pod's finished init containers first and at
-random, then what GetPreferredAllocation answers (if the plugin offers it), then at random.
-A unit counts as held before Allocate is called. What fails half-way keeps what it got until the
-next sweep, as in the kubelet.
+Allocate. What fails half-way keeps what it got until the next sweep, as in the kubelet.
+
+A container that is admitted again, since the kubelet was restarted, passes if it is running, and
+else with the units that it has on record if they are healthy.
 
 The caller serialises admissions; nothing here takes a lock.
 """
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 
 import grpc
 
-from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from libvgpu.errors import AllocationRefused
 
 from .plugin import Plugin, reason
-from .pods import ContainerManifest, PodManifest
+from .records import AdmittedContainer, AdmittedPod
+from .selection import choose
+from .table import UnitTable
+
+#: NUMA nodes that a container of a pod has an affinity to; None without one.
+Affinity = Callable[[AdmittedPod, AdmittedContainer], Set[int] | None]
 
 
 class AdmissionFailed(AllocationRefused):
     """The pod is not admitted (UnexpectedAdmissionError); the message carries the plugin's."""
 
 
-@dataclass(slots=True)
-class AdmittedContainer:
-    """One container's units and the plugins' answers, by resource."""
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What admissions work with.
 
-    manifest: ContainerManifest
-    init: bool
-    devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    answers: dict[str, pb.ContainerAllocateResponse] = field(default_factory=dict)
+    Attributes:
+        plugins: the registered plugins by resource, now.
+        known: whether a resource was registered before the kubelet was restarted.
+        look: frees the units of pods that have ended.
+        order: source of the random choices.
+    """
 
+    plugins: Callable[[], Mapping[str, Plugin]]
+    known: Callable[[str], bool]
+    look: Callable[[], None]
+    table: UnitTable
+    affinity: Affinity
+    order: random.Random
 
-@dataclass(slots=True)
-class AdmittedPod:
-    """One pod the kubelet knows; ``active`` until it has ended or failed admission."""
+    def admit(self, pod: AdmittedPod, container: AdmittedContainer) -> bool:
+        """Allocates everything that a container of ``pod`` asks for and lacks.
 
-    manifest: PodManifest
-    uid: str
-    containers: list[AdmittedContainer] = field(default_factory=list)
-    active: bool = True
-
-    def container(self, name: str) -> AdmittedContainer:
-        """Returns the container of that name.
+        Returns:
+            Whether it was given anything.
 
         Raises:
-            KeyError: there is none.
+            AdmissionFailed: a resource is not registered, is used up, or its plugin refused.
         """
-        for container in self.containers:
-            if container.manifest.name == name:
-                return container
-        raise KeyError(name)
+        limits = {name: count for name, count in container.manifest.limits.items() if count > 0}
+        resources = list(limits)
+        self.order.shuffle(resources)
+        if resources:
+            self.look()
+        given = False
+        for resource in resources:
+            try:
+                if not self._has_already(container, resource, limits[resource]):
+                    self._allocate(pod, container, resource, limits[resource])
+                    given = True
+            except (grpc.RpcError, ValueError) as error:
+                raise AdmissionFailed(
+                    f"{described(pod, container)}: Allocate of {limits[resource]} {resource} "
+                    f"failed: {reason(error)}"
+                ) from error
+        return given
 
-    def held(self, resource: str) -> set[str]:
-        """Returns the units of ``resource`` that any container of this pod holds."""
-        return {unit for c in self.containers for unit in c.devices.get(resource, ())}
-
-
-def admit_container(
-    pod: AdmittedPod,
-    manifest: ContainerManifest,
-    init: bool,
-    plugins: Mapping[str, Plugin],
-    held: dict[str, set[str]],
-    order: random.Random,
-) -> None:
-    """Allocates everything one container asks for and adds it to ``pod``.
-
-    Args:
-        pod: what was admitted of the pod so far; changed.
-        manifest: the container.
-        init: whether it is an init container, whose units later ones may reuse.
-        plugins: registered plugin of each resource.
-        held: units held per resource, of all known pods; changed.
-        order: source of the random choices.
-
-    Raises:
-        AdmissionFailed: a resource is not registered, is used up, or its plugin refused.
-    """
-    container = AdmittedContainer(manifest, init)
-    pod.containers.append(container)
-    resources = [name for name, count in manifest.limits.items() if count > 0]
-    order.shuffle(resources)
-    for resource in resources:
-        what = f"pod {pod.manifest.namespace}/{pod.manifest.name}, container {manifest.name}"
-        plugin = plugins.get(resource)
-        if plugin is None:
-            known = ", ".join(sorted(plugins)) or "none"
-            raise AdmissionFailed(
-                f"{what}: cannot allocate unregistered device {resource}; registered are: {known}"
+    def _has_already(self, container: AdmittedContainer, resource: str, count: int) -> bool:
+        units = container.devices.get(resource)
+        if units is not None and len(units) != count:
+            raise ValueError(f"changed request for resource {resource}: {len(units)} to {count}")
+        if container.running:
+            return True
+        if units is None:
+            return False
+        plugin = self._plugin(resource)
+        healthy = {name for name, device in plugin.devices.items() if device.healthy}
+        if not healthy:
+            raise ValueError(f"no healthy devices present; cannot allocate {resource}")
+        if not healthy.issuperset(units):
+            raise ValueError(
+                f"previously allocated devices are no longer healthy; cannot allocate {resource}"
             )
-        count = manifest.limits[resource]
-        try:
-            chosen = _choose(pod, plugin, count, held.setdefault(resource, set()), order)
-            held[resource].update(chosen)
-            container.answers[resource] = plugin.allocate(chosen)
-            container.devices[resource] = tuple(chosen)  # from here podresources shows them
-        except (grpc.RpcError, ValueError) as error:
-            raise AdmissionFailed(
-                f"{what}: Allocate of {count} {resource} failed: {reason(error)}"
-            ) from error
+        return True
+
+    def _allocate(
+        self, pod: AdmittedPod, container: AdmittedContainer, resource: str, count: int
+    ) -> None:
+        plugin = self._plugin(resource)
+        nodes = self.affinity(pod, container)
+        chosen = choose(plugin, count, pod.reusable(resource), self.table, nodes, self.order)
+        container.answers[resource] = plugin.allocate(chosen)
+        devices = plugin.devices
+        container.numa.update((u, devices[u].numa_nodes) for u in chosen if u in devices)
+        container.devices[resource] = tuple(chosen)  # from here podresources shows them
+        self.table.landed(resource, chosen)
+
+    def _plugin(self, resource: str) -> Plugin:
+        plugins = self.plugins()
+        if resource in plugins:
+            return plugins[resource]
+        if self.known(resource):
+            raise ValueError(f"no healthy devices present; cannot allocate {resource}")
+        there = ", ".join(sorted(plugins)) or "none"
+        raise ValueError(f"cannot allocate unregistered device {resource}; registered are: {there}")
 
 
-def _choose(
-    pod: AdmittedPod, plugin: Plugin, count: int, held: set[str], order: random.Random
-) -> list[str]:
-    healthy = {name for name, device in plugin.devices.items() if device.healthy}
-    if not healthy:
-        raise ValueError(f"no healthy devices present; cannot allocate {plugin.resource}")
-    reusable = sorted(
-        {unit for c in pod.containers if c.init for unit in c.devices.get(plugin.resource, ())}
-        - {u for c in pod.containers if not c.init for u in c.devices.get(plugin.resource, ())}
-    )
-    order.shuffle(reusable)
-    chosen = reusable[:count]
-    if len(chosen) == count:
-        return chosen
-    free = sorted(healthy - held)
-    if len(free) < count - len(chosen):
-        raise ValueError(
-            f"requested number of devices unavailable for {plugin.resource}: "
-            f"requested {count}, available {len(free) + len(chosen)}"
-        )
-    if plugin.options.get_preferred_allocation_available:
-        offered = [*chosen, *free]
-        wanted = dict.fromkeys(plugin.prefer(offered, chosen, count))
-        chosen += [unit for unit in wanted if unit in set(free)][: count - len(chosen)]
-    rest = [unit for unit in free if unit not in set(chosen)]
-    return chosen + order.sample(rest, count - len(chosen))
+def described(pod: AdmittedPod, container: AdmittedContainer) -> str:
+    """Returns which container it is, in words."""
+    names = f"{pod.manifest.namespace}/{pod.manifest.name}"
+    return f"pod {names}, container {container.manifest.name}"

@@ -1,15 +1,12 @@
-"""The stand-in itself: sockets, registered plugins, admitted pods.
+"""The stand-in itself: the kubelet's sockets in front of a `DeviceManager`.
 
-One lock guards the tables; no RPC is made under it, so a plugin may call podresources from inside
-a call of ours. Admissions are serial (their own lock), as in the kubelet. Pods that have ended
-keep their units until the next admission or podresources List looks, as in the kubelet.
+`stop` and `start` are a restart of the kubelet: its pods stay, their containers run on, what each
+was given comes back from ``kubelet_internal_checkpoint``, and the plugins must register again.
 """
 
 import random
 import re
-import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from pathlib import Path
@@ -23,10 +20,12 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as plugin_
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as podresources_rpc
 from libvgpu.errors import VgpuError
 
-from .admission import AdmissionFailed, AdmittedPod, admit_container
-from .merge import RunOptions, merge_answers
-from .plugin import DeviceState, Plugin, reason
+from . import checkpoint
+from .admission import Affinity
+from .manager import DeviceManager
+from .merge import RunOptions
 from .pods import PodManifest
+from .records import AdmittedPod
 from .services import PodResources, Registration
 
 _API_VERSION = "v1beta1"
@@ -42,21 +41,29 @@ class StandInKubelet:
     Use it as a context manager, or `start` and `stop` it.
     """
 
-    def __init__(self, directory: Path, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: int | None = None,
+        affinity: Affinity = lambda pod, container: None,
+        forgets_in_flight: bool = False,
+    ) -> None:
         """Makes a kubelet that is not serving yet.
 
         Args:
             directory: takes the place of /var/lib/kubelet.
             seed: of every random choice; None for a fresh one.
+            affinity: what the topology manager decided for a container.
+            forgets_in_flight: when a pod has ended and somebody lists podresources, forget the
+                units of the admission that is under way, and offer them (kubernetes#137534).
         """
         self.plugin_directory = directory / "device-plugins"
         self.plugin_socket = self.plugin_directory / "kubelet.sock"
         self.podresources_socket = directory / "pod-resources" / "kubelet.sock"
-        self._order = random.Random(seed)
-        self._lock = threading.Condition()
-        self._admission = threading.Lock()
-        self._plugins: dict[str, Plugin] = {}
-        self._pods: dict[str, AdmittedPod] = {}
+        self.checkpoint = self.plugin_directory / checkpoint.NAME
+        self._manager = DeviceManager(
+            self.checkpoint, random.Random(seed), affinity, forgets_in_flight
+        )
         self._servers: list[Any] = []
 
     def __enter__(self) -> "StandInKubelet":
@@ -78,7 +85,8 @@ class StandInKubelet:
         for leftover in [*self.plugin_directory.iterdir(), self.podresources_socket]:
             if leftover.is_socket():
                 leftover.unlink()
-        resources = PodResources(self._active_pods, self._inventory)
+        self._manager.open()
+        resources = PodResources(self._manager.active_pods, self._manager.inventory)
         self._servers = [
             self._serve(
                 self.podresources_socket,
@@ -97,10 +105,7 @@ class StandInKubelet:
         for server in self._servers:
             server.stop(grace=None).wait()
         self._servers = []
-        with self._lock:
-            plugins, self._plugins = list(self._plugins.values()), {}
-        for plugin in plugins:
-            plugin.close()
+        self._manager.close()
         for socket in (self.plugin_socket, self.podresources_socket):
             socket.unlink(missing_ok=True)
 
@@ -108,8 +113,13 @@ class StandInKubelet:
         """Returns the number of healthy units of each registered resource."""
         return {
             resource: sum(unit.healthy for unit in units.values())
-            for resource, units in self._inventory().items()
+            for resource, units in self._manager.inventory().items()
         }
+
+    def healthy_units(self, resource: str) -> list[str]:
+        """Returns the names of the healthy units of a registered resource."""
+        units = self._manager.inventory().get(resource, {})
+        return [name for name, unit in units.items() if unit.healthy]
 
     def wait_for_resources(
         self,
@@ -139,8 +149,8 @@ class StandInKubelet:
                     f"registered are: {', '.join(sorted(have)) or 'none'}"
                 )
             while_waiting()
-            with self._lock:
-                self._lock.wait(_POLL_S)
+            with self._manager.changed:
+                self._manager.changed.wait(_POLL_S)
 
     def admit(self, manifest: PodManifest) -> AdmittedPod:
         """Admits one pod: every unit it asks for is allocated.
@@ -148,56 +158,37 @@ class StandInKubelet:
         Raises:
             AdmissionFailed: with the plugin's own sentence; the pod counts as failed.
         """
-        with self._admission:
-            pod = AdmittedPod(manifest, str(uuid.uuid4()))
-            with self._lock:
-                self._forget_ended()
-                plugins = dict(self._plugins)
-                held: dict[str, set[str]] = {}
-                for other in self._pods.values():
-                    for container in other.containers:
-                        for resource, ids in container.devices.items():
-                            held.setdefault(resource, set()).update(ids)
-                self._pods[pod.uid] = pod
-            try:
-                for init, group in ((True, manifest.init_containers), (False, manifest.containers)):
-                    for container_manifest in group:
-                        admit_container(pod, container_manifest, init, plugins, held, self._order)
-            except BaseException:
-                pod.active = False
-                raise
-            return pod
+        return self._manager.admit(manifest)
+
+    def readmit(self, pod: AdmittedPod) -> None:
+        """Admits a pod again, as a kubelet does with all of its pods when it was restarted.
+
+        Containers that run pass, and so do those whose units are healthy. Others fail, above all
+        while their plugin has not registered yet.
+
+        Raises:
+            AdmissionFailed: the pod counts as failed.
+        """
+        self._manager.readmit(pod)
 
     def run_options(self, pod: AdmittedPod, container_name: str) -> RunOptions:
         """Returns what the runtime is told when a container starts, after PreStartContainer.
 
+        A kubelet that was restarted does not know what a plugin wants until it has registered, and
+        starts the container without PreStartContainer.
+
         Raises:
             AdmissionFailed: a plugin refused the start, with its sentence.
         """
-        container = pod.container(container_name)
-        resources = list(container.answers)
-        self._order.shuffle(resources)
-        with self._lock:
-            plugins = dict(self._plugins)
-        for resource in resources:
-            plugin = plugins.get(resource)
-            try:
-                if plugin is None:
-                    raise ValueError("its plugin is not registered")
-                if plugin.options.pre_start_required:
-                    plugin.pre_start(container.devices[resource])
-            except (grpc.RpcError, ValueError) as error:
-                raise AdmissionFailed(
-                    f"pod {pod.manifest.namespace}/{pod.manifest.name}, container "
-                    f"{container_name}: PreStartContainer of {resource} failed: {reason(error)}"
-                ) from error
-        self._order.shuffle(resources)
-        return merge_answers((name, container.answers[name]) for name in resources)
+        return self._manager.start_container(pod, pod.container(container_name))
 
     def finish(self, pod: AdmittedPod) -> None:
         """Marks a pod as ended; its units return at the next look."""
-        with self._lock:
-            pod.active = False
+        self._manager.finish(pod)
+
+    def lose_containers(self) -> None:
+        """Notes that no container runs any more: the node was rebooted."""
+        self._manager.lose_containers()
 
     def _serve(self, socket: Path, add: Callable[[Any], None]) -> Any:
         server = grpc.server(
@@ -219,28 +210,4 @@ class StandInKubelet:
             raise ValueError(f"{request.resource_name!r} is not the name of an extended resource")
         if not request.endpoint or "/" in request.endpoint:
             raise ValueError(f"endpoint {request.endpoint!r} is not a file name")
-        plugin = Plugin(
-            request.resource_name, self.plugin_directory / request.endpoint, self._changed
-        )
-        with self._lock:
-            replaced = self._plugins.get(request.resource_name)
-            self._plugins[request.resource_name] = plugin  # two with one name: the newest wins
-        plugin.start()
-        if replaced is not None:
-            replaced.close()
-
-    def _changed(self) -> None:
-        with self._lock:
-            self._lock.notify_all()
-
-    def _forget_ended(self) -> None:
-        self._pods = {uid: pod for uid, pod in self._pods.items() if pod.active}
-
-    def _active_pods(self) -> list[AdmittedPod]:
-        with self._lock:
-            self._forget_ended()
-            return list(self._pods.values())
-
-    def _inventory(self) -> dict[str, dict[str, DeviceState]]:
-        with self._lock:
-            return {resource: plugin.devices for resource, plugin in self._plugins.items()}
+        self._manager.connect(request.resource_name, self.plugin_directory / request.endpoint)

@@ -35,11 +35,22 @@ class Plugin:
     """One registered plugin; made by `StandInKubelet`.
 
     ``devices`` is replaced as a whole by the reading thread, never changed in place, so a reader
-    needs no lock.
+    needs no lock. When the stream has ended nothing is asked any more: a plugin that is served
+    again on the same socket must register first.
     """
 
-    def __init__(self, resource: str, socket: Path, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        resource: str,
+        socket: Path,
+        listed: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
         """Dials ``socket`` and reads the plugin's options.
+
+        Args:
+            listed: called after each list of devices.
+            lost: called when the stream of lists has ended.
 
         Raises:
             grpc.RpcError: nobody answers there within 10 s.
@@ -47,7 +58,7 @@ class Plugin:
         self.resource = resource
         self.devices: dict[str, DeviceState] = {}
         self.connected = True
-        self._changed = changed
+        self._listed, self._lost = listed, lost
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
         self._stub = rpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
         try:
@@ -76,7 +87,9 @@ class Plugin:
 
         Raises:
             grpc.RpcError: the plugin refused; admission fails.
+            ValueError: its stream has ended.
         """
+        self._check_connected()
         request = pb.PreferredAllocationRequest(
             container_requests=[
                 pb.ContainerPreferredAllocationRequest(
@@ -95,8 +108,9 @@ class Plugin:
 
         Raises:
             grpc.RpcError: the plugin refused; admission fails.
-            ValueError: it answered for no or several containers.
+            ValueError: it answered for no or several containers, or its stream has ended.
         """
+        self._check_connected()
         request = pb.AllocateRequest(
             container_requests=[pb.ContainerAllocateRequest(devices_ids=device_ids)]
         )
@@ -111,9 +125,15 @@ class Plugin:
 
         Raises:
             grpc.RpcError: the plugin refused; the container does not start.
+            ValueError: its stream has ended.
         """
+        self._check_connected()
         request = pb.PreStartContainerRequest(devices_ids=device_ids)
         self._stub.PreStartContainer(request, timeout=_PRE_START_TIMEOUT_S)
+
+    def _check_connected(self) -> None:
+        if not self.connected:
+            raise ValueError(f"the endpoint of {self.resource} has been stopped")
 
     def _read_devices(self) -> None:
         try:
@@ -126,14 +146,14 @@ class Plugin:
                     )
                     for device in message.devices
                 }
-                self._changed()
+                self._listed()
         except (grpc.RpcError, ValueError):  # ValueError: the channel was closed by us
             pass
         self.connected = False
         self.devices = {
             name: DeviceState(name, False, state.numa_nodes) for name, state in self.devices.items()
         }
-        self._changed()
+        self._lost()
 
 
 def reason(error: Exception) -> str:

@@ -6,7 +6,7 @@ request must equal its limit, as the API server would insist.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class ContainerManifest:
         limits: extended resource (``domain/name``) to whole units; native resources are left out.
         run_as_user: numeric user, None for the image's.
         run_as_group: numeric group, None for the image's.
+        sidecar: an init container with ``restartPolicy: Always``, which runs on beside the others.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ContainerManifest:
     limits: Mapping[str, int] = field(default_factory=dict)
     run_as_user: int | None = None
     run_as_group: int | None = None
+    sidecar: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def parse_pod(document: Any, source: str = "") -> PodManifest:
         namespace=metadata.get("namespace") or "default",
         containers=tuple(_container(c, security, source) for c in spec["containers"]),
         init_containers=tuple(
-            _container(c, security, source) for c in spec.get("initContainers") or ()
+            replace(_container(c, security, source), sidecar=c.get("restartPolicy") == "Always")
+            for c in spec.get("initContainers") or ()
         ),
         host_ipc=bool(spec.get("hostIPC", False)),
         restart_policy=spec.get("restartPolicy", "Always"),

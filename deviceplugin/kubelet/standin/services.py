@@ -11,8 +11,8 @@ import grpc
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pr
 
-from .admission import AdmittedPod
 from .plugin import DeviceState
+from .records import AdmittedPod
 
 Inventory = Mapping[str, Mapping[str, DeviceState]]
 
@@ -83,12 +83,15 @@ class PodResources:
 def _pod(pod: AdmittedPod, inventory: Inventory) -> pr.PodResources:
     containers = []
     for container in pod.containers:
-        if container.init:
+        if container.ends_first:
             continue
         devices = []
         for resource, ids in list(container.devices.items()):
             known = inventory.get(resource, {})
-            units = [known.get(unit) or DeviceState(unit, False, ()) for unit in ids]
+            units = [
+                known.get(unit) or DeviceState(unit, False, container.numa.get(unit, ()))
+                for unit in ids
+            ]
             devices += _by_numa(resource, units)
         containers.append(pr.ContainerResources(name=container.manifest.name, devices=devices))
     return pr.PodResources(

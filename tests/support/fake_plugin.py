@@ -1,0 +1,114 @@
+"""A device plugin that does as the test says, for the kubelet stand-in."""
+
+import threading
+from collections.abc import Callable
+from concurrent import futures
+
+import grpc
+
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
+from deviceplugin.kubelet.protos import podresources_v1_pb2 as pr
+from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as pr_rpc
+from deviceplugin.kubelet.standin import StandInKubelet
+
+WAIT_S = 10.0
+
+
+class FakePlugin:
+    """Offers ``units`` of one resource; ``calls`` keeps what the kubelet asked, in order."""
+
+    def __init__(self, kubelet: StandInKubelet, resource: str, units: int, calls: list,
+                 numa: Callable[[int], list[int]] = lambda unit: [0]) -> None:  # fmt: skip
+        self.resource, self.calls, self.kubelet = resource, calls, kubelet
+        self.prefix = resource[-1]
+        self.units = {f"{self.prefix}{i}": "Healthy" for i in range(units)}
+        self.nodes = {f"{self.prefix}{i}": numa(i) for i in range(units)}
+        self.envs: dict[str, str] = {}
+        self.prefer: list[str] | None = None
+        self.refuse = ""
+        self.on_allocate = lambda: None
+        self.on_prefer = lambda: None
+        self.asked: list[tuple[set[str], set[str]]] = []  # what was available, what must be in it
+        self.given: list[set[str]] = []
+        self.changed = threading.Condition()
+        self.ended = False
+        self.endpoint = f"{resource.replace('/', '-')}.sock"
+        self.socket = kubelet.plugin_directory / self.endpoint
+        self.server = grpc.server(futures.ThreadPoolExecutor(4))
+        rpc.add_DevicePluginServicer_to_server(self, self.server)
+        self.server.add_insecure_port(f"unix:{self.socket}")
+        self.server.start()
+
+    def register(self, **changes: str) -> None:
+        request = {
+            "version": "v1beta1",
+            "endpoint": self.endpoint,
+            "resource_name": self.resource,
+            **changes,
+        }
+        with grpc.insecure_channel(f"unix:{self.kubelet.plugin_socket}") as channel:
+            rpc.RegistrationStub(channel).Register(pb.RegisterRequest(**request), timeout=WAIT_S)
+
+    def set_health(self, unit: str, health: str) -> None:
+        with self.changed:
+            self.units[unit] = health
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+        self.server.stop(grace=None).wait()
+
+    def GetDevicePluginOptions(self, request, context):  # noqa: N802
+        return pb.DevicePluginOptions(
+            pre_start_required=True, get_preferred_allocation_available=True
+        )
+
+    def ListAndWatch(self, request, context):  # noqa: N802
+        sent: dict[str, str] = {}
+        while not self.ended and context.is_active():
+            with self.changed:
+                if self.units != sent:
+                    sent = dict(self.units)
+                    devices = [
+                        pb.Device(ID=unit, health=health, topology={
+                            "nodes": [{"ID": node} for node in self.nodes[unit]]
+                        })
+                        for unit, health in sent.items()
+                    ]  # fmt: skip
+                    yield pb.ListAndWatchResponse(devices=devices)
+                self.changed.wait(0.5)  # not for ever: a test that fails must not hang at its end
+
+    def GetPreferredAllocation(self, request, context):  # noqa: N802
+        ask = request.container_requests[0]
+        self.calls.append(("prefer", self.prefix, ask.allocation_size))
+        self.asked.append((set(ask.available_deviceIDs), set(ask.must_include_deviceIDs)))
+        self.on_prefer()
+        wanted = ask.available_deviceIDs if self.prefer is None else self.prefer
+        return pb.PreferredAllocationResponse(container_responses=[{"deviceIDs": wanted}])
+
+    def Allocate(self, request, context):  # noqa: N802
+        ids = list(request.container_requests[0].devices_ids)
+        self.calls.append(("allocate", self.prefix, len(ids)))
+        self.given.append(set(ids))
+        self.on_allocate()
+        if self.refuse:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.refuse)
+        return pb.AllocateResponse(
+            container_responses=[{"envs": {f"IDS_{self.prefix}": ",".join(ids), **self.envs}}]
+        )
+
+    def PreStartContainer(self, request, context):  # noqa: N802
+        self.calls.append(("prestart", self.prefix, len(request.devices_ids)))
+        return pb.PreStartContainerResponse()
+
+
+def listed(kubelet: StandInKubelet) -> dict[str, dict[str, set[str]]]:
+    with grpc.insecure_channel(f"unix:{kubelet.podresources_socket}") as channel:
+        answer = pr_rpc.PodResourcesListerStub(channel).List(pr.ListPodResourcesRequest())
+    return {
+        p.name: {d.resource_name: set(d.device_ids) for c in p.containers for d in c.devices}
+        for p in answer.pod_resources
+    }

@@ -1,0 +1,137 @@
+"""Plugins stay registered with whatever kubelet is there; what it refuses holds up nothing else."""
+
+import logging
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
+from deviceplugin.kubelet.registrar import Registrar
+
+
+class FakePlugin:
+    """A plugin whose socket is an empty file."""
+
+    def __init__(self, resource: str, directory: Path) -> None:
+        self.resource = resource
+        self.socket = directory / resource.replace("/", "-")
+        self.starts = 0
+
+    def start(self) -> None:
+        self.starts += 1
+        self.socket.touch()
+
+    def stop(self) -> None:
+        self.socket.unlink(missing_ok=True)
+
+
+class FakeKubelet:
+    """Takes registrations, apart from those of ``refused``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.socket = directory / "kubelet.sock"
+        self.refused: set[str] = set()
+        self.asked: list[str] = []
+        self._server: Any = None
+
+    def start(self) -> None:
+        def register(request: bytes, context: Any) -> bytes:
+            name = pb.RegisterRequest.FromString(request).resource_name
+            self.asked.append(name)
+            if name in self.refused:
+                context.abort(grpc.StatusCode.UNKNOWN, "not that one")
+            return b""
+
+        self._server = grpc.server(futures.ThreadPoolExecutor(2))
+        handlers = {"Register": grpc.unary_unary_rpc_method_handler(register)}
+        generic = grpc.method_handlers_generic_handler("v1beta1.Registration", handlers)
+        self._server.add_generic_rpc_handlers((generic,))
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(None).wait()
+        self.socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def kubelet(directory: Path) -> Iterator[FakeKubelet]:
+    kubelet = FakeKubelet(directory)
+    kubelet.start()
+    yield kubelet
+    kubelet.stop()
+
+
+@pytest.fixture
+def plugins(directory: Path) -> list[Any]:
+    return [FakePlugin(name, directory) for name in ("a/one", "a/two", "a/three")]
+
+
+def test_each_is_registered_once_and_again_with_a_new_kubelet(
+    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
+) -> None:
+    registrar = Registrar(directory, plugins)
+
+    assert registrar.look()
+    assert registrar.look()
+    assert kubelet.asked == ["a/one", "a/two", "a/three"]
+
+    kubelet.stop()
+    for plugin in plugins:  # a kubelet that starts removes all sockets
+        plugin.socket.unlink()
+    assert not registrar.look()
+    kubelet.start()
+
+    assert registrar.look()
+    assert kubelet.asked[3:] == ["a/one", "a/two", "a/three"]
+    assert all(plugin.socket.exists() for plugin in plugins)
+
+
+def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
+    directory: Path,
+    kubelet: FakeKubelet,
+    plugins: list[Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    kubelet.refused = {"a/one", "a/two"}
+    registrar = Registrar(directory, plugins)
+
+    for _ in range(3):
+        assert not registrar.look()
+
+    assert kubelet.asked.count("a/three") == 1
+    said = [r.fields["resource"] for r in caplog.records if "failed" in r.message]
+    assert said == ["a/one", "a/two"]
+
+    kubelet.refused = set()
+
+    assert registrar.look()
+    assert kubelet.asked.count("a/three") == 1
+
+
+def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
+    directory: Path, plugins: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    (directory / "kubelet.sock").touch()
+    registrar = Registrar(directory, plugins)
+    done = threading.Event()
+
+    threading.Thread(target=lambda: (registrar.look(), done.set()), daemon=True).start()
+
+    assert done.wait(10)
+    assert [r.fields["resource"] for r in caplog.records if "failed" in r.message] == ["a/one"]
+    assert [plugin.starts for plugin in plugins] == [1, 1, 1]  # all are served all the same
