@@ -6,11 +6,16 @@ saying for whom. It admits serially, which decides the plain case:
 1. The first `Allocate` of a container *opens* a holding on the GPU its units are of.
 2. While a holding of the family is open, the other half's `GetPreferredAllocation` is steered to
    that GPU, and its `Allocate` joins it. Another GPU there would split the pair: refused.
-3. A second `Allocate` of the *same* half, a refusal, `JOIN_WINDOW_S` or the container's start
-   settle the holding: what comes next belongs to another container.
+3. A second `Allocate` of the *same* half, a refusal, a pod that appeared since, `JOIN_WINDOW_S` or
+   the container's start settle the holding: what comes next belongs to another container.
 
-A container that asked for one half only is completed by `complete_start` when it starts. Where two
-containers still ended in one holding, podresources shows it and their start is refused in words.
+Units that a holding has already may come again while podresources has never shown it: it is a plain
+init container's, whose units the kubelet gives to later containers of the pod. Once a holding was
+shown, its units are refused to anybody else.
+
+A container that asked for one half only, or for whole GPUs, is completed when it starts
+(`completion`). Where two containers still ended in one holding, podresources shows it and their
+start is refused in words.
 
 Everything takes the book and the time as arguments and returns new values or raises
 `AllocationRefused`; the caller enters them into the book under its lock.
@@ -20,55 +25,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
-from libvgpu.sizes import format_size
+from libvgpu.limits import Family
 
 from .holdings import Book, Holding
 from .layout import Layout, SharedGpu
-from .units import CORE_UNITS_PER_GPU, Half, only_gpu, resource_name, shown, unit_name, unit_number
+from .offer import fits_layout, gpu_units, rooms, withdrawn
+from .placement import Closest, one_gpu, whole_gpus
+from .units import CORE_UNITS_PER_GPU, Half, gpus_of, resource_name, shown, unit_number
 
 #: The kubelet asks for the halves of one container within milliseconds of each other.
 JOIN_WINDOW_S = 5.0
-#: Of a GPU that the config does not share any more.
-DEFAULT_COMPUTE = ComputeMode.STRICT
 
 
-def gpu_units(shared: SharedGpu, half: Half) -> int:
-    """Returns how many units of ``half`` one GPU has."""
-    return CORE_UNITS_PER_GPU if half is Half.CORE else shared.memory_units
-
-
-def advertised(layout: Layout, family: Family, half: Half) -> list[tuple[str, SharedGpu]]:
-    """Returns every unit of one resource with its GPU."""
-    return [
-        (unit_name(shared.gpu.uuid, half, number), shared)
-        for shared in layout.of_family(family)
-        for number in range(gpu_units(shared, half))
-    ]
-
-
-def withdrawn(layout: Layout, book: Book) -> set[str]:
-    """Returns the units to report Unhealthy although their GPU is well.
-
-    Those that a lone half's default uses up, and the free ones of a GPU that still carries slices
-    of another family or unit than the config now gives it.
-    """
-    units = book.withdrawn()
-    taken = book.taken()
-    for shared in layout.gpus:
-        if _fits_layout(shared, book.on_gpu(shared.gpu.uuid)):
-            continue
-        for half in Half:
-            names = (unit_name(shared.gpu.uuid, half, n) for n in range(gpu_units(shared, half)))
-            units.update(name for name in names if name not in taken)
-    return units
-
-
-def _fits_layout(shared: SharedGpu, holdings: Iterable[Holding]) -> bool:
-    return all(
-        h.family is shared.family and h.memory_unit_bytes == shared.memory_unit_bytes
-        for h in holdings
-    )
+def first_by_index(uuids: Sequence[str], count: int, required: Sequence[str]) -> Sequence[str]:
+    """Returns GPUs without knowing how they are connected."""
+    return [*required, *(u for u in uuids if u not in required)][:count]
 
 
 def open_holding(book: Book, family: Family, missing: Half, now: float) -> Holding | None:
@@ -94,78 +65,56 @@ def prefer(
     must_include: Sequence[str],
     count: int,
     now: float,
+    other_count: int | None = None,
+    closest: Closest = first_by_index,
+    kin: Iterable[Holding] = (),
 ) -> list[str]:
-    """Returns the ``count`` units the kubelet had best take, all of one GPU.
+    """Returns the ``count`` units the kubelet had best take.
 
     Args:
         available: what the kubelet believes free (with ``must_include``).
         must_include: what the container has already.
         count: how many in all.
+        other_count: of the other half, that the container will ask for; None where nobody knows.
+        closest: which of several free GPUs lie close together.
+        kin: of plain init containers of the same pod. What they have of the other half, and nobody
+            was given since, the kubelet will give to this container, so it had best be there.
 
     Raises:
-        AllocationRefused: no single GPU can give them, with the numbers.
+        AllocationRefused: no single GPU, or no whole ones, can give them, with the numbers.
     """
-    name = resource_name(layout.resource_domain, family, half)
-    what = f"{name}: {count}"
+    what = f"{resource_name(layout.resource_domain, family, half)}: {count}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
-    _check_size(list(gpus.values()), half, count, what)
-    if must_include:
-        gpus = {u: g for u, g in gpus.items() if u == only_gpu(half, must_include, what)}
-    blocked = withdrawn(layout, book)
-    required = set(must_include)
-    free: dict[str, list[str]] = {uuid: [] for uuid in gpus}
-    for unit in available:
-        if unit in required or unit in blocked or book.holder(unit) is not None:
-            continue
-        units = free.get(unit.rpartition("::")[0])
-        if units is not None:
-            units.append(unit)
+    if count < 1:
+        most = max((gpu_units(g, half) for g in gpus.values()), default=0)
+        raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
+    had = list(gpus_of(half, must_include, what)) if must_include else []
+    room = rooms(gpus.values(), book, half, available, must_include, withdrawn(layout, book))
     partner = open_holding(book, family, half, now)
     if partner is not None:
-        room = len(free.get(partner.uuid, ())) + len(required)
-        if partner.uuid not in gpus or room < count:
+        _check_join(partner, half, count, gpus, what)
+        here = {uuid: room[uuid] for uuid in partner.uuids}
+        if sum(r.count for r in here.values()) < count or not set(had) <= set(here):
+            free = sum(r.count for r in here.values())
             raise AllocationRefused(
                 f"{what} cannot join {len(partner.of(half.other))} {half.other} of the same "
-                f"container on GPU {partner.uuid}: {room} {half} units are free there, and the "
-                "two halves of a slice are never split over GPUs"
+                f"container on GPU {' and '.join(here)}: {free} {half} units are free there, and "
+                "the two halves of a slice are never split over GPUs"
             )
-        chosen = partner.uuid
+        chosen: tuple[str, ...] = tuple(here)
+    elif count > max((gpu_units(g, half) for g in gpus.values()), default=0):
+        _refuse_whole_in_mps(family, what)
+        chosen = whole_gpus(room, half, count, had, closest, what)
     else:
-        fitting = [uuid for uuid, units in free.items() if len(units) + len(required) >= count]
-        if not fitting:
-            rooms = ", ".join(f"{u} has {len(free[u]) + len(required)}" for u in free) or "none"
-            raise AllocationRefused(f"{what} is not free on any single GPU: {rooms}")
-        chosen = min(fitting, key=lambda u: _placement(gpus[u], half, len(free[u]), book, blocked))
-    ordered = sorted(free[chosen], key=unit_number)
-    return [*must_include, *ordered][:count]
-
-
-def _check_size(gpus: Sequence[SharedGpu], half: Half, count: int, what: str) -> None:
-    most = max((gpu_units(g, half) for g in gpus), default=0)
-    if count < 1:
-        raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
-    if count > most:
-        reason = (
-            "more than one GPU's compute is not served yet"
-            if half is Half.CORE
-            else f"the largest GPU has {most} units"
-        )
-        raise AllocationRefused(f"{what} does not fit one GPU: {reason}; allowed are 1 to {most}")
-
-
-def _placement(
-    shared: SharedGpu, half: Half, free: int, book: Book, blocked: set[str]
-) -> tuple[int, int, int]:
-    """Orders GPUs: most of the other half free; then the fullest that fits; then the index.
-
-    How much of the other half the container will ask for is not known at its first half. With the
-    most of it free, a pair that any single GPU can hold is never refused, whichever half is asked
-    first; packing tighter needs the pod's spec.
-    """
-    uuid, other = shared.gpu.uuid, half.other
-    names = (unit_name(uuid, other, n) for n in range(gpu_units(shared, other)))
-    other_free = sum(1 for unit in names if unit not in blocked and book.holder(unit) is None)
-    return -other_free, free, shared.gpu.index
+        if had:
+            room = {uuid: r for uuid, r in room.items() if uuid in had}
+        if len(had) > 1:
+            raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
+        placement = next(g.placement for g in gpus.values())
+        left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
+        near = {u: r for u, r in room.items() if u in left and r.count >= count}
+        chosen = (one_gpu(near or room, count, other_count, placement, what),)
+    return [*must_include, *(unit for uuid in chosen for unit in room[uuid].units)][:count]
 
 
 def allocate(
@@ -179,6 +128,8 @@ def allocate(
 ) -> Holding:
     """Returns the holding that ``units`` open or join; the caller enters it.
 
+    The same units again for a holding that is still open are the same call again.
+
     Args:
         units: what the kubelet decided to give.
         now: seconds since the epoch.
@@ -187,80 +138,101 @@ def allocate(
     Raises:
         AllocationRefused: units that do not exist, are held, are spread, or would split a pair.
     """
-    name = resource_name(layout.resource_domain, family, half)
-    what = f"{name}: {len(units)}"
+    what = f"{resource_name(layout.resource_domain, family, half)}: {len(units)}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
-    uuid = only_gpu(half, units, what)
-    if uuid not in gpus or max(map(unit_number, units)) >= gpu_units(gpus[uuid], half):
-        raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
-    for unit in units:
-        holder = book.holder(unit)
-        if holder is not None:
-            raise AllocationRefused(f"{what}: unit {unit} is held by {holder.described()}")
-    if not _fits_layout(gpus[uuid], book.on_gpu(uuid)):
-        raise AllocationRefused(
-            f"{what}: GPU {uuid} still carries slices of the sharing it had before"
-        )
-    ordered = tuple(sorted(units, key=unit_number))
+    given = gpus_of(half, units, what)
+    _check_given(layout, book, family, half, given, gpus, what)
+    ordered = tuple(sorted(units, key=lambda u: (list(given).index(u.rpartition("::")[0]),
+                                                 unit_number(u))))  # fmt: skip
     partner = open_holding(book, family, half, now)
     if partner is None:
-        fresh = Holding(new_id, family, uuid, gpus[uuid].memory_unit_bytes)
+        again = book.holder(ordered[0])
+        if again is not None and not again.settled and set(again.of(half)) == set(ordered):
+            return again
+        first = next(iter(given))
+        fresh = Holding(new_id, family, first, gpus[first].memory_unit_bytes)
         return fresh.with_half(half, ordered, now)
-    if partner.uuid != uuid:
+    if set(partner.uuids) != set(given):
         raise AllocationRefused(
-            f"{what} was given on GPU {uuid}, but {len(partner.of(half.other))} {half.other} of "
-            f"the same container are on GPU {partner.uuid}; the two halves of a slice are never "
-            "split over GPUs"
+            f"{what} was given on GPU {' and '.join(given)}, but {len(partner.of(half.other))} "
+            f"{half.other} of the same container are on GPU {' and '.join(partner.uuids)}; the two "
+            "halves of a slice are never split over GPUs"
         )
+    _check_join(partner, half, len(units), gpus, what)
     return replace(partner.with_half(half, ordered, now), settled=True)
 
 
-def settle_before(book: Book, family: Family, half: Half) -> list[Holding]:
+def settle_before(book: Book, family: Family, half: Half, units: Iterable[str]) -> list[Holding]:
     """Returns the open holdings that an `Allocate` of ``half`` ends, settled.
 
-    A container is asked for each half once, so the same half again is another container's.
+    A container is asked for each half once, so the same half again is another container's, unless
+    it is the same call again.
     """
+    wanted = set(units)
     return [
         replace(h, settled=True)
         for h in book.holdings.values()
-        if h.family is family and not h.settled and h.of(half)
+        if h.family is family and not h.settled and h.of(half) and set(h.of(half)) != wanted
     ]
 
 
-def complete_start(layout: Layout, book: Book, holding: Holding) -> Holding:
-    """Returns the holding as its container may start: whole, or a lone half with its default.
+def _check_given(
+    layout: Layout,
+    book: Book,
+    family: Family,
+    half: Half,
+    given: dict[str, list[str]],
+    gpus: dict[str, SharedGpu],
+    what: str,
+) -> None:
+    """Refuses units that are not offered, are somebody else's, or are spread over GPUs."""
+    for uuid, units in given.items():
+        if uuid not in gpus or max(map(unit_number, units)) >= gpu_units(gpus[uuid], half):
+            raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
+        for unit in units:
+            for holder in book.holders(unit):
+                if holder.owner is not None or unit in holder.borrowed:
+                    raise AllocationRefused(f"{what}: unit {unit} is held by {holder.described()}")
+        if not fits_layout(gpus[uuid], book.on_gpu(uuid)):
+            raise AllocationRefused(
+                f"{what}: GPU {uuid} still carries slices of the sharing it had before"
+            )
+    if len(given) == 1:
+        return
+    _refuse_whole_in_mps(family, what)
+    for uuid, units in given.items():
+        if len(units) != gpu_units(gpus[uuid], half):
+            raise AllocationRefused(
+                f"{what} is spread over the GPUs {', '.join(sorted(given))}; a slice is on one "
+                f"GPU, or has all {gpu_units(gpus[uuid], half)} units of each"
+            )
+        others = [h for h in book.on_gpu(uuid) if h.owner is not None and not h.missing_since]
+        if others:
+            raise AllocationRefused(
+                f"{what} means whole GPUs, but GPU {uuid} carries {others[0].described()}"
+            )
 
-    Only core: the same share of the GPU's memory, rounded down to units, at least one; taken from
-    free units, which are withdrawn from the kubelet. Only memory would mean what others leave over
-    of the compute; nothing can hold a container to that yet, so it is refused, never uncapped.
 
-    Raises:
-        AllocationRefused: the default cannot be honoured.
-    """
-    if holding.whole or holding.borrowed:
-        return replace(holding, settled=True)
-    core, memory = (resource_name(layout.resource_domain, holding.family, h) for h in Half)
-    if not holding.core:
-        reason = (
-            "MPS reserves no left-over compute"
-            if holding.family is Family.MPS
-            else "compute that others leave over is not served yet"
-        )
+def _check_join(
+    partner: Holding, half: Half, count: int, gpus: dict[str, SharedGpu], what: str
+) -> None:
+    """Refuses a second half that does not suit the first: of whole GPUs it is all of them."""
+    missing = [uuid for uuid in partner.uuids if uuid not in gpus]
+    if missing:
+        raise AllocationRefused(f"{what}: GPU {missing[0]} is not shared in this way any more")
+    if len(partner.uuids) == 1:
+        return
+    whole = sum(gpu_units(gpus[uuid], half) for uuid in partner.uuids)
+    if count != whole:
         raise AllocationRefused(
-            f"{memory}: {len(holding.memory)} without {core} cannot be honoured, since {reason}; "
-            f"ask for {core} too"
+            f"{what} cannot go with {len(partner.uuids)} whole GPUs; leave it out, or ask for all "
+            f"{whole} units of theirs"
         )
-    shared = next((g for g in layout.gpus if g.gpu.uuid == holding.uuid), None)
-    if shared is None or not _fits_layout(shared, [holding]):
-        raise AllocationRefused(f"GPU {holding.uuid} of {core} is not shared in this way any more")
-    wanted = max(1, shared.memory_units * len(holding.core) // CORE_UNITS_PER_GPU)
-    names = (unit_name(holding.uuid, Half.MEMORY, n) for n in range(shared.memory_units))
-    free = [unit for unit in names if book.holder(unit) is None]
-    if len(free) < wanted:
+
+
+def _refuse_whole_in_mps(family: Family, what: str) -> None:
+    if family is Family.MPS:
         raise AllocationRefused(
-            f"{core}: {len(holding.core)} without {memory} means the same share of memory, "
-            f"{wanted} units of {format_size(shared.memory_unit_bytes)}, but {len(free)} are free "
-            f"on GPU {holding.uuid}"
+            f"{what} is more than one GPU; family mps serves parts of one GPU, at most "
+            f"{CORE_UNITS_PER_GPU} core"
         )
-    # From the top: the kubelet is steered to the lowest units, so it is least likely to offer them.
-    return replace(holding, borrowed=tuple(free[-wanted:]), settled=True)

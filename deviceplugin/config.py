@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,26 @@ from libvgpu.sizes import parse_size
 from libvgpu.yamltext import Places, parse, read
 
 from . import schema
+from .flags import device_forms, flags_not_served
+from .forms import DeviceForms
 
 #: The container's memory limit is handed to MPS in MiB, so a unit is whole MiB.
 UNIT_STEP_BYTES = 1 << 20
 FAMILIES = {"mps": Family.MPS, "vgpu": Family.VGPU}
-COMPUTE_MODES = {"strict": ComputeMode.STRICT, "elastic": ComputeMode.ELASTIC}
+COMPUTE_MODES = {
+    "strict": ComputeMode.STRICT,
+    "elastic": ComputeMode.ELASTIC,
+    "off": ComputeMode.OFF,
+}
+
+
+class Placement(StrEnum):
+    """Which of several GPUs with room a fraction is put on."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
@@ -47,16 +63,19 @@ class FractionalShare:
     memory_unit_bytes: int
     compute: ComputeMode
     path: str
+    placement: Placement = Placement.BINPACK
 
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
-    """One entry of ``limits``: whom it meets and down to what it lowers.
+    """One entry of ``limits``: whom it meets and to what it changes their limits.
 
     Attributes:
         core_percent: of the GPU; None leaves it.
         core_share_of_asked: 0..1 of what the container asked; None leaves it.
-        needs_labels: it names pod labels, which the agent does not know without the API server.
+        pod_labels: key and value of labels that the pod must all have.
+        allow_raise: it and `vgpuctl set` may also raise, if the GPU has that much unallocated.
+        line: on which line of the file it stands.
     """
 
     namespace: str = "*"
@@ -65,8 +84,15 @@ class LimitRule:
     core_share_of_asked: float | None = None
     memory_bytes: int | None = None
     compute: ComputeMode | None = None
-    needs_labels: bool = False
+    pod_labels: tuple[tuple[str, str], ...] = ()
+    allow_raise: bool = False
     path: str = ""
+    line: int = 0
+
+    @property
+    def needs_labels(self) -> bool:
+        """It matches only where somebody can tell a pod's labels."""
+        return bool(self.pod_labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +100,7 @@ class AgentConfig:
     """What a whole, good config file says.
 
     Attributes:
+        forms: how containers are told which GPUs are theirs.
         not_served: what the file asks for and the agent does not do yet, in words.
         digest: hash of the text, to tell one version of the file from another.
     """
@@ -81,6 +108,7 @@ class AgentConfig:
     resource_domain: str
     shares: tuple[FractionalShare, ...]
     rules: tuple[LimitRule, ...]
+    forms: DeviceForms
     not_served: tuple[str, ...]
     digest: str
     text: str
@@ -122,6 +150,7 @@ def parse_config(text: str, name: str = "config") -> AgentConfig:
         resource_domain=file.resource_domain,
         shares=_shares(sharing.fractional, places),
         rules=tuple(_rule(r, f"$.limits[{i}]", places) for i, r in enumerate(file.limits)),
+        forms=device_forms(file.flags or schema.Flags(), places),
         not_served=tuple(_not_served(file, sharing, places)),
         text=text,
         digest=hashlib.sha256(text.encode()).hexdigest(),
@@ -151,9 +180,12 @@ def _decode(data: Any, places: Places) -> schema.ConfigFile:
     )
 
 
-def _one_of(value: str, allowed: Any, path: str, places: Places) -> None:
-    if value not in allowed:
-        raise places.error(path, f"{path[2:]} is {value!r}, allowed are: {', '.join(allowed)}")
+def _compute(value: str | bool | None, path: str, places: Places) -> ComputeMode | None:
+    if value is None:
+        return None
+    word = "off" if value is False else str(value)
+    places.one_of(path, word, COMPUTE_MODES)
+    return COMPUTE_MODES[word]
 
 
 def _size(value: str | int, path: str, places: Places) -> int:
@@ -167,15 +199,14 @@ def _shares(entries: list[schema.Fractional], places: Places) -> tuple[Fractiona
     shares: list[FractionalShare] = []
     for number, entry in enumerate(entries):
         path = f"$.sharing.fractional[{number}]"
-        _one_of(entry.family, FAMILIES, f"{path}.family", places)
+        places.one_of(f"{path}.family", entry.family, FAMILIES)
         family = FAMILIES[entry.family]
-        if entry.compute is not None:
-            _one_of(entry.compute, COMPUTE_MODES, f"{path}.compute", places)
-            if family is Family.MPS:
-                raise places.error(
-                    f"{path}.compute",
-                    "compute belongs to family vgpu; in family mps the MPS daemon holds the share",
-                )
+        mode = _compute(entry.compute, f"{path}.compute", places)
+        if mode is not None and family is Family.MPS:
+            raise places.error(
+                f"{path}.compute",
+                "compute belongs to family vgpu; in family mps the MPS daemon holds the share",
+            )
         for key, factor in (
             ("memoryOvercommit", entry.memory_overcommit),
             ("coreOvercommit", entry.core_overcommit),
@@ -189,7 +220,15 @@ def _shares(entries: list[schema.Fractional], places: Places) -> tuple[Fractiona
             raise places.error(
                 f"{path}.memoryUnit", f"memoryUnit {entry.memory_unit!r} is not a multiple of 1Mi"
             )
+        places.one_of(f"{path}.placement", entry.placement, Placement)
+        placement = Placement(entry.placement)
         for other in shares:
+            if other.family is family and other.placement is not placement:
+                raise places.error(
+                    f"{path}.placement",
+                    f"family {entry.family} has placement {entry.placement} here and another on "
+                    f"line {places.line(other.path)}; give one placement per family",
+                )
             if other.family is family and other.memory_unit_bytes != unit_bytes:
                 raise places.error(
                     f"{path}.memoryUnit",
@@ -202,9 +241,9 @@ def _shares(entries: list[schema.Fractional], places: Places) -> tuple[Fractiona
                     f"GPU {device} is already shared on line {places.line(other.path)}; "
                     "a GPU belongs to one entry and one family",
                 )
-        mode = COMPUTE_MODES[entry.compute or "strict"]
         devices = _devices(entry.devices, f"{path}.devices", places)
-        shares.append(FractionalShare(family, devices, unit_bytes, mode, path))
+        held = ComputeMode.STRICT if mode is None else mode
+        shares.append(FractionalShare(family, devices, unit_bytes, held, path, placement))
     return tuple(shares)
 
 
@@ -219,7 +258,7 @@ def _devices(
     value: str | list[int | str], path: str, places: Places
 ) -> tuple[int | str, ...] | None:
     if isinstance(value, str):
-        _one_of(value, ("all", "a list of GPU indexes or UUIDs"), path, places)
+        places.one_of(path, value, ("all", "a list of GPU indexes or UUIDs"))
         return None
     if not value:
         raise places.error(path, f"{path[2:]} is an empty list; name a GPU index or UUID, or all")
@@ -247,44 +286,27 @@ def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
                 'asked such as "60%"',
             )
     memory = None if rule.memory is None else _size(rule.memory, f"{path}.memory", places)
-    if rule.compute is not None:
-        _one_of(rule.compute, COMPUTE_MODES, f"{path}.compute", places)
-    if rule.core is None and memory is None and rule.compute is None:
-        raise places.error(path, f"{path[2:]} changes nothing; give core, memory or compute")
+    mode = _compute(rule.compute, f"{path}.compute", places)
+    if rule.core is None and memory is None and mode is None and not rule.allow_raise:
+        raise places.error(
+            path, f"{path[2:]} changes nothing; give core, memory, compute or allowRaise: true"
+        )
     return LimitRule(
         namespace=rule.match.namespace,
         container=rule.match.container,
         core_percent=percent,
         core_share_of_asked=share,
         memory_bytes=memory,
-        compute=COMPUTE_MODES[rule.compute] if rule.compute else None,
-        needs_labels=bool(rule.match.pod_labels),
+        compute=mode,
+        pod_labels=tuple(rule.match.pod_labels.items()),
+        allow_raise=rule.allow_raise,
         path=path,
+        line=places.line(path),
     )
 
 
 def _not_served(file: schema.ConfigFile, sharing: schema.Sharing, places: Places) -> list[str]:
-    found: list[str] = []
-    flags = file.flags or schema.Flags()
-    _one_of(flags.mig_strategy, ("none", "single", "mixed"), "$.flags.migStrategy", places)
-    if flags.mig_strategy != "none":
-        found.append(f"flags.migStrategy {flags.mig_strategy}")
-    plugin = flags.plugin
-    strategies = plugin.device_list_strategy
-    for strategy in [strategies] if isinstance(strategies, str) else strategies:
-        allowed = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
-        _one_of(strategy, allowed, "$.flags.plugin.deviceListStrategy", places)
-        if strategy != "envvar":
-            found.append(f"flags.plugin.deviceListStrategy {strategy}")
-    _one_of(plugin.device_id_strategy, ("uuid", "index"), "$.flags.plugin.deviceIDStrategy", places)
-    _one_of(
-        plugin.shared_devices_allocation_policy,
-        ("distributed", "packed"),
-        "$.flags.plugin.sharedDevicesAllocationPolicy",
-        places,
-    )
-    if plugin.pass_device_specs:
-        found.append("flags.plugin.passDeviceSpecs")
+    found = flags_not_served(file.flags or schema.Flags(), places)
     if file.resources and (file.resources.gpus or file.resources.migs):
         found.append("resources")
     for key, section in (("timeSlicing", sharing.time_slicing), ("mps", sharing.mps)):
@@ -296,7 +318,4 @@ def _not_served(file: schema.ConfigFile, sharing: schema.Sharing, places: Places
             found.append(f"sharing.{key}")
     if file.imex and file.imex.channel_ids:
         found.append("imex")
-    for number, rule in enumerate(file.limits):
-        if rule.allow_raise:
-            found.append(f"limits[{number}].allowRaise")
     return found

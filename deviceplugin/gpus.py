@@ -1,7 +1,11 @@
 """What the agent needs to know of a GPU, wherever it learns it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
+
+#: Of a GPU that a container holds and this node does not have any more.
+UNKNOWN_INDEX = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +15,9 @@ class Gpu:
     Attributes:
         numa_node: None where NVML does not tell.
         context_bytes: what one context is expected to cost; 0 lets the shim measure it.
+        minor: n of its node /dev/nvidia<n>; None where NVML does not tell.
+        closeness: how close the node's other GPUs are, by UUID, on the scale of
+            `topology.closeness`; one that is missing is as far as can be. Never changed.
     """
 
     index: int
@@ -19,6 +26,8 @@ class Gpu:
     memory_bytes: int
     numa_node: int | None = None
     context_bytes: int = 0
+    minor: int | None = None
+    closeness: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 class Inventory(Protocol):

@@ -1,16 +1,18 @@
 """Who holds which units: the agent's book, as values.
 
-A `Holding` is what one container holds on one GPU. It is born with one half (the first `Allocate`
-of the container), is *open* until the other half joins, a moment passes, or the container starts.
+A `Holding` is what one container holds, on one GPU or on several whole ones. It is born with one
+half (the first `Allocate` of the container), is *open* until the other half joins, a moment passes,
+or the container starts.
 `Book` keeps them; it does no I/O and takes no lock, its user does both.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 from libvgpu.limits import Family
 
-from .units import Half
+from .overrides import Override
+from .units import Half, gpu_of, half_of, unit_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one container holds on one GPU.
+    """What one container holds.
 
     Attributes:
         memory_unit_bytes: of the family when it was given; it does not follow the config.
         core: names of core units the kubelet gave, sorted by number.
         memory: names of memory units the kubelet gave.
-        borrowed: memory units of a container that asked for core alone; withdrawn from the kubelet.
+        uuid: the GPU, the first of several in `uuids`.
+        borrowed: units that a default or a whole GPU uses up beside those; withdrawn from the
+            kubelet.
         settled: no other half may join any more.
         refused: its other half was refused, so its pod fails; its own answer is not in flight.
         started: PreStartContainer has let it pass once.
@@ -41,6 +45,8 @@ class Holding:
         missing_since: since when podresources does not show it, 0 while it does.
         owner: None until podresources told.
         shim_build: build id of the library its answers mount.
+        raised: units of both halves that a raise above its request uses up; withdrawn, too.
+        override: what `vgpuctl set` says of it, None where nothing.
     """
 
     allocation_id: str
@@ -57,10 +63,24 @@ class Holding:
     missing_since: float = 0.0
     owner: Owner | None = None
     shim_build: str = ""
+    raised: tuple[str, ...] = ()
+    override: Override | None = None
 
     def of(self, half: Half) -> tuple[str, ...]:
         """The units of one half that the kubelet gave."""
         return self.core if half is Half.CORE else self.memory
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """All units it uses up."""
+        return (*self.core, *self.memory, *self.borrowed, *self.raised)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """Its GPUs in order, `uuid` first: several where whole GPUs were asked for."""
+        first = f"{self.uuid}::"  # almost always of all units; taking names apart costs more
+        others = (gpu_of(unit) for unit in self.units if not unit.startswith(first))
+        return tuple(dict.fromkeys((self.uuid, *others)))
 
     @property
     def whole(self) -> bool:
@@ -69,8 +89,14 @@ class Holding:
 
     @property
     def memory_bytes(self) -> int:
-        """What its memory units are worth."""
-        return len(self.memory or self.borrowed) * self.memory_unit_bytes
+        """What its memory units are worth on all its GPUs, without a raise."""
+        own = (*self.memory, *self.borrowed)
+        return self.memory_unit_bytes * sum(half_of(u) is Half.MEMORY for u in own)
+
+    def count(self, half: Half, uuid: str) -> int:
+        """Returns how many units of one half it has on one GPU, without a raise."""
+        first = unit_name(uuid, half, "")
+        return sum(u.startswith(first) for u in (*self.core, *self.memory, *self.borrowed))
 
     def with_half(self, half: Half, units: tuple[str, ...], now: float) -> "Holding":
         """Returns it with one half set."""
@@ -85,46 +111,109 @@ class Holding:
 
 @dataclass(slots=True)
 class Book:
-    """All holdings of the node, by allocation id."""
+    """All holdings of the node, by allocation id.
+
+    A unit has one holder, but for those of a plain init container: the kubelet gives them to later
+    containers of the same pod again, which run when it has ended. The newest holder counts.
+    """
 
     holdings: dict[str, Holding] = field(default_factory=dict)
-    _holder: dict[str, str] = field(default_factory=dict)  # unit -> allocation id
+    _holders: dict[str, tuple[str, ...]] = field(default_factory=dict)  # unit -> ids, newest last
+    _shared: set[str] = field(default_factory=set)  # units of several holders
+    _on_gpu: dict[str, dict[str, None]] = field(default_factory=dict)  # GPU -> ids
 
     @classmethod
     def of(cls, holdings: Iterable[Holding]) -> "Book":
-        """Returns a book with these holdings."""
+        """Returns a book with these holdings, the oldest first."""
         book = cls()
         for holding in holdings:
             book.put(holding)
         return book
 
     def put(self, holding: Holding) -> None:
-        """Enters a holding, or its new state."""
-        self.drop(holding.allocation_id)
+        """Enters a holding, or its new state; which of two holders is newer stays."""
+        before = self.holdings.get(holding.allocation_id)
         self.holdings[holding.allocation_id] = holding
-        for unit in (*holding.core, *holding.memory, *holding.borrowed):
-            self._holder[unit] = holding.allocation_id
+        for uuid in holding.uuids:
+            self._on_gpu.setdefault(uuid, {})[holding.allocation_id] = None
+        units = dict.fromkeys(holding.units)
+        for unit in before.units if before else ():
+            if unit not in units:
+                self._leave(unit, holding.allocation_id)
+        for unit in units:
+            ids = self._holders.get(unit, ())
+            if holding.allocation_id not in ids:
+                self._holders[unit] = (*ids, holding.allocation_id)
+                if ids:
+                    self._shared.add(unit)
 
     def drop(self, allocation_id: str) -> None:
-        """Takes a holding out; its units are free."""
+        """Takes a holding out; its units are free, or those of who held them before."""
         holding = self.holdings.pop(allocation_id, None)
-        if holding is not None:
-            for unit in (*holding.core, *holding.memory, *holding.borrowed):
-                self._holder.pop(unit, None)
+        if holding is None:
+            return
+        for uuid in holding.uuids:
+            self._on_gpu[uuid].pop(allocation_id, None)
+        for unit in holding.units:
+            self._leave(unit, allocation_id)
+
+    def _leave(self, unit: str, allocation_id: str) -> None:
+        left = tuple(each for each in self._holders.get(unit, ()) if each != allocation_id)
+        if len(left) < 2:
+            self._shared.discard(unit)
+        if left:
+            self._holders[unit] = left
+        else:
+            self._holders.pop(unit, None)
 
     def holder(self, unit: str) -> Holding | None:
-        """Returns who holds (or borrowed) a unit."""
-        allocation_id = self._holder.get(unit)
-        return None if allocation_id is None else self.holdings[allocation_id]
+        """Returns who holds (or borrowed) a unit, the newest of several."""
+        ids = self._holders.get(unit)
+        return self.holdings[ids[-1]] if ids else None
 
-    def taken(self) -> Mapping[str, str]:
-        """All units that are held or borrowed, with the allocation that has them."""
-        return self._holder
+    def holders(self, unit: str) -> list[Holding]:
+        """Returns all who hold a unit, the newest last."""
+        return [self.holdings[each] for each in self._holders.get(unit, ())]
+
+    def is_free(self, unit: str) -> bool:
+        """Returns whether nobody holds or borrowed a unit."""
+        return unit not in self._holders
+
+    def free(self, units: frozenset[str]) -> set[str]:
+        """Returns those of ``units`` that nobody holds or borrowed."""
+        return set(units.difference(self._holders))
+
+    def seem_free(self, units: frozenset[str], uuid: str) -> set[str]:
+        """Returns those of ``units`` that nobody holds whom podresources does not miss already.
+
+        Args:
+            units: all of one GPU.
+            uuid: that GPU.
+        """
+        kept = (h.units for h in self.on_gpu(uuid) if not h.missing_since)
+        return set(units.difference(*kept))
+
+    def has_passed_on(self, holding: Holding, ended: Container[str] = ()) -> bool:
+        """Returns whether a later container has some of its units: it is an init container's.
+
+        Args:
+            ended: allocation ids of holdings that do not count any more.
+        """
+        if not self._shared:
+            return False
+        for unit in self._shared.intersection(holding.units):
+            ids = self._holders[unit]
+            later = ids[ids.index(holding.allocation_id) + 1 :]
+            if any(each not in ended for each in later):
+                return True
+        return False
 
     def on_gpu(self, uuid: str) -> list[Holding]:
         """The holdings on one GPU."""
-        return [h for h in self.holdings.values() if h.uuid == uuid]
+        return [self.holdings[each] for each in self._on_gpu.get(uuid, ())]
 
     def withdrawn(self) -> set[str]:
-        """Units that no container was given but a default uses up: reported Unhealthy."""
-        return {unit for h in self.holdings.values() for unit in h.borrowed}
+        """Units that no container was given but a default or a raise uses up: Unhealthy."""
+        borrowed = {u for h in self.holdings.values() for u in (*h.borrowed, *h.raised)}
+        given = {unit for h in self.holdings.values() for unit in (*h.core, *h.memory)}
+        return borrowed - given  # a held unit is never withdrawn

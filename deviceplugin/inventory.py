@@ -1,14 +1,22 @@
-"""Which GPUs this node has, by NVML.
+"""Which GPUs this node has and how they are connected, by NVML.
 
 Everything else takes the `Inventory` protocol, so tests and tools can bring GPUs of their own. A
 simulated machine needs nothing special: its NVML is loaded through the same library search path.
+
+What is nice to know (places, links) may be missing or not supported by this GPU, driver or version
+of the bindings. Then it is unknown, which is never an error.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from libvgpu.errors import InventoryError
 
 from .gpus import Gpu, Inventory
+from .nvlinks import joining, read_links
+from .topology import UNKNOWN, closeness
 
 __all__ = ["Gpu", "Inventory", "NvmlInventory"]
 
@@ -37,22 +45,46 @@ class NvmlInventory:
             ) from None
         try:
             count = pynvml.nvmlDeviceGetCount()
-            return tuple(_describe(pynvml, index) for index in range(count))
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            gpus = [_describe(pynvml, index, handle) for index, handle in enumerate(handles)]
+            return _connected(pynvml, gpus, handles)
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML fails while listing the GPUs: {error}") from None
         finally:
             pynvml.nvmlShutdown()
 
 
-def _describe(pynvml: Any, index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """Returns what NVML says, None where it or the bindings cannot say it."""
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except (pynvml.NVMLError, AttributeError):
+        return None
+
+
+def _describe(pynvml: Any, index: int, handle: Any) -> Gpu:
     return Gpu(
         index=index,
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
         name=_text(pynvml.nvmlDeviceGetName(handle)),
         memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         numa_node=_numa_node(pynvml, handle),
+        minor=_ask(pynvml, "nvmlDeviceGetMinorNumber", handle),
     )
+
+
+def _connected(pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[Gpu, ...]:
+    """Returns the GPUs, each with how close the others are."""
+    links = read_links(partial(_ask, pynvml), handles)
+    near: list[dict[str, int]] = [{} for _ in gpus]
+    for a in range(len(gpus)):
+        for b in range(a + 1, len(gpus)):
+            level = _ask(pynvml, "nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
+            numa = gpus[a].numa_node, gpus[b].numa_node
+            found = closeness(joining(links[a], links[b]), level, numa)
+            if found != UNKNOWN:
+                near[a][gpus[b].uuid] = near[b][gpus[a].uuid] = found
+    return tuple(replace(gpu, closeness=row) for gpu, row in zip(gpus, near, strict=True))
 
 
 def _text(value: Any) -> str:
@@ -60,11 +92,8 @@ def _text(value: Any) -> str:
 
 
 def _numa_node(pynvml: Any, handle: Any) -> int | None:
-    try:
-        words = pynvml.nvmlDeviceGetMemoryAffinity(handle, _NUMA_MASK_WORDS, _SCOPE_NODE)
-    except (pynvml.NVMLError, AttributeError):  # not every driver or NVML has it
-        return None
-    for number, word in enumerate(words):
+    words = _ask(pynvml, "nvmlDeviceGetMemoryAffinity", handle, _NUMA_MASK_WORDS, _SCOPE_NODE)
+    for number, word in enumerate(words or ()):
         if int(word):
             mask = int(word)
             return number * 64 + (mask & -mask).bit_length() - 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from libvgpu.limits import ComputeMode, Family
 
-from .config import AgentConfig, FractionalShare
+from .config import AgentConfig, FractionalShare, Placement
 from .gpus import Gpu
 
 #: The kubelet reads a list message of at most 4 MiB; this many units stay well below it.
@@ -23,6 +23,7 @@ class SharedGpu:
     family: Family
     memory_unit_bytes: int
     compute: ComputeMode
+    placement: Placement = Placement.BINPACK
 
     @property
     def memory_units(self) -> int:
@@ -62,7 +63,9 @@ def lay_out(config: AgentConfig, gpus: tuple[Gpu, ...]) -> Layout:
                     f"GPU {gpu.index} ({gpu.uuid}) is already shared on line {line}; "
                     "a GPU belongs to one entry and one family",
                 )
-            shared = SharedGpu(gpu, share.family, share.memory_unit_bytes, share.compute)
+            shared = SharedGpu(
+                gpu, share.family, share.memory_unit_bytes, share.compute, share.placement
+            )
             if shared.memory_units == 0:
                 raise config.places.error(
                     f"{share.path}.memoryUnit",

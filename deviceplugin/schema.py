@@ -74,9 +74,10 @@ class Fractional(_Section):
     family: str
     devices: str | list[int | str] = "all"
     memory_unit: str | int = "1Gi"
-    compute: str | None = None
+    compute: str | bool | None = None  # a bare off is YAML's word for false
     memory_overcommit: float = 1.0
     core_overcommit: float = 1.0
+    placement: str = "binpack"
 
 
 class Sharing(_Section):
@@ -95,7 +96,7 @@ class Rule(_Section):
     match: Match = msgspec.field(default_factory=Match)
     core: int | str | None = None
     memory: str | int | None = None
-    compute: str | None = None
+    compute: str | bool | None = None  # a bare off is YAML's word for false
     allow_raise: bool = False
 
 

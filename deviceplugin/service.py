@@ -1,20 +1,15 @@
 """The agent's core: answers for the kubelet from local state, one lock, no gRPC.
 
-Order of an `Allocate`: decide (pure, `allocation`), make the container's files, save the
-checkpoint, enter the book, answer. Whatever fails leaves the book as it was; files of a holding
-that never reached the checkpoint are swept at the next start.
+Order of an `Allocate`: decide (pure, `allocation`), make the container's files, save the change,
+enter the book, answer. Whatever fails leaves the book as it was; files of a holding that never
+reached the disk are swept at the next start.
 
-podresources (`lister`) is asked in `prefer`, in `pre_start` and in `reconcile`, never while an
-`allocate` is in flight, since a listing may make the kubelet forget the units of that call; a
-listing that an `allocate` overtook is thrown away. It is asked outside the lock: the kubelet may
-call us meanwhile.
-
-`revision` rises whenever what is advertised changes; `wait_for_change` is how the plugin servers
-follow it.
+Which container asks is not said. Pods are admitted one by one, so a pod that podresources shows at
+the second half and did not show at the first has come since, and the first half's admission is
+over: it must not be joined. For that podresources is looked at in every `prefer`.
 """
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -24,20 +19,21 @@ from dataclasses import dataclass, replace
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
 
-from . import allocation, tracking
+from . import allocation, completion, offer, tracking
 from .checkpoint import Checkpoint
 from .config import AgentConfig
-from .holdings import Book, Holding
+from .enforcement import Enforcement
+from .holdings import Holding
+from .kubelet_checkpoint import Witness
 from .layout import Layout
-from .limits import asked_limits, effective_limits, matching_rule, pending
-from .log import LOGGER, event
+from .log import event
+from .looking import Lister, Looks, Pods, pods_of
+from .node_state import NodeState
+from .overrides import LimitChange, Override
+from .placement import Closest
 from .slices import Answer, SliceStore
+from .taking_over import take_over
 from .units import Half, resource_name
-
-_LOOK_TRIES = 5
-_LOOK_PAUSE_S = 0.02
-
-Lister = Callable[[], Sequence[tracking.Listed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +43,16 @@ class Unit:
     name: str
     healthy: bool
     numa_node: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The last GetPreferredAllocation, and which pods there were."""
+
+    family: Family
+    half: Half
+    pods: Pods
+    allocations_done: int
 
 
 class SliceService:
@@ -61,59 +67,50 @@ class SliceService:
         lister: Lister,
         wait_for_mps: Callable[[str], None] = lambda uuid: None,
         clock: Callable[[], float] = time.time,
+        witness: Callable[[], Witness] = lambda: Witness(()),
+        closest: Closest = allocation.first_by_index,
     ) -> None:
-        """Takes over what the checkpoint says.
+        """Takes over what the checkpoint says, and from the kubelet's what it lacks.
 
         Args:
             lister: lists podresources; raises VgpuError where it cannot.
             wait_for_mps: returns once a GPU's MPS daemon answers; raises VgpuError if it does not.
             clock: seconds since the epoch.
+            witness: reads the kubelet's checkpoint.
+            closest: which of several GPUs lie close together.
         """
         self.layout = layout
-        self._rules = config.rules
+        self.state = NodeState(checkpoint)
         self._store = store
-        self._checkpoint = checkpoint
-        self._lister = lister
         self._wait_for_mps = wait_for_mps
         self._clock = clock
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._revision = 0
-        self._allocating = 0
-        self._allocations_done = 0
-        loaded = checkpoint.load()
-        if loaded.problem:
-            event(logging.ERROR, loaded.problem)
-        self._book = Book.of(loaded.holdings)
-        if loaded.trusted:
-            for gone in store.sweep(set(self._book.holdings)):
-                event(logging.INFO, "removed the files of an allocation that has ended", id=gone)
-        for holding in loaded.holdings:
-            self._write_limits(holding)
+        self._closest = closest
+        self._enforcement = Enforcement(layout, self.state, store, config.rules)
+        self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
+        self._asked: _Asked | None = None
+        self._pods_at: dict[str, Pods] = {}  # when a holding that nobody listed was opened, by id
+        take_over(self.state, store, layout, witness())
+        with self.state.lock:
+            self._enforcement.follow_rules(list(self.state.book.holdings.values()))
 
     # ---- what is advertised ------------------------------------------------------------------
 
     def units(self, family: Family, half: Half) -> tuple[int, list[Unit]]:
         """Returns the current revision and every unit of one resource."""
-        with self._lock:
-            blocked = allocation.withdrawn(self.layout, self._book)
-            return self._revision, [
+        with self.state.lock:
+            blocked = offer.withdrawn(self.layout, self.state.book)
+            return self.state.revision, [
                 Unit(name, name not in blocked, shared.gpu.numa_node)
-                for name, shared in allocation.advertised(self.layout, family, half)
+                for name, shared in offer.advertised(self.layout, family, half)
             ]
 
     def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
-        """Waits until what is advertised is newer than ``revision``, the time is over, or `wake`
-        is called and ``stopped`` holds; returns whether it is newer.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._revision != revision or stopped(), timeout_s)
-            return self._revision != revision
+        """See `NodeState.wait_for_change`."""
+        return self.state.wait_for_change(revision, timeout_s, stopped)
 
     def wake(self) -> None:
-        """Makes everyone in `wait_for_change` look whether to stop."""
-        with self._changed:
-            self._changed.notify_all()
+        """See `NodeState.wake`."""
+        self.state.wake()
 
     # ---- what the kubelet asks ---------------------------------------------------------------
 
@@ -126,57 +123,47 @@ class SliceService:
         count: int,
     ) -> list[str]:
         """Answers GetPreferredAllocation (see `allocation.prefer`)."""
-        with self._lock:
-            partner = allocation.open_holding(self._book, family, half, self._clock())
-            contested = any(self._book.holder(unit) is not None for unit in available)
-        if partner is not None or contested:
-            self._look(frozenset(available))
-        if contested and self._doubtful(available):
-            time.sleep(_LOOK_PAUSE_S)
-            self._look(frozenset(available))
-        with self._lock, self._settling_on_refusal(family, half):
+        listing = self._looks.look_at_offer(frozenset(available).difference(must_include))
+        with self.state.lock, self._settling_on_refusal(family, half):
+            kin = self._note_who_asks(family, half, listing)
             return allocation.prefer(
-                self.layout, self._book, family, half, available, must_include, count, self._clock()
-            )
+                self.layout, self.state.book, family, half, available, must_include, count,
+                self._clock(), closest=self._closest, kin=kin,
+            )  # fmt: skip
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         """Answers Allocate for one container (see `allocation.allocate`)."""
-        with self._lock:
-            self._allocating += 1
-        try:
-            with self._lock, self._settling_on_refusal(family, half):
-                return self._allocate(family, half, units)
-        finally:
-            with self._lock:
-                self._allocating -= 1
-                self._allocations_done += 1
+        with (
+            self._looks.held_off(),
+            self.state.lock,
+            self._settling_on_refusal(family, half),
+        ):
+            return self._allocate(family, half, units)
 
     def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        now = self._clock()
-        new_id = uuid.uuid4().hex[:12]
-        for settled in allocation.settle_before(self._book, family, half):
-            self._book.put(settled)
-        holding = allocation.allocate(self.layout, self._book, family, half, units, now, new_id)
+        book, new_id = self.state.book, uuid.uuid4().hex[:12]
+        for settled in allocation.settle_before(book, family, half, units):
+            book.put(settled)
+        holding = allocation.allocate(self.layout, book, family, half, units, self._clock(), new_id)
         holding = replace(holding, shim_build=holding.shim_build or self._store.build)
-        limits = self._limits(holding)
-        before = self._book.holdings.get(holding.allocation_id)
+        limits = self._enforcement.limits(holding)
+        before = book.holdings.get(holding.allocation_id)
         try:
             self._store.put(holding, limits)
-            self._book.put(holding)
-            self._save()
+            if holding != before:
+                self.state.commit([holding])
         except VgpuError as error:
-            self._book.drop(holding.allocation_id)
             if before is None:
                 self._store.remove(holding.allocation_id)
             else:
-                self._book.put(before)
-                self._write_limits(before)
+                self._enforcement.write(before)
             raise AllocationRefused(
                 f"{resource_name(self.layout.resource_domain, family, half)}: {error.message}"
             ) from error
+        self._note_opening(holding, family, half)
         event(
             logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
-            gpu=holding.uuid, allocation=holding.allocation_id, whole=holding.whole,
+            gpu=" ".join(holding.uuids), allocation=holding.allocation_id, whole=holding.whole,
         )  # fmt: skip
         return self._store.answer(holding, half, limits)
 
@@ -186,123 +173,123 @@ class SliceService:
         Raises:
             VgpuError: in one sentence, why it must not start.
         """
+        listing = self._looks.look_patiently()
+        try:
+            done = self._start(family, half, units, listing)
+            if family is Family.MPS:
+                self._wait_for_mps(done.uuid)
+        except VgpuError as error:
+            owner = next((c.owner for c in listing or () if c.units.issuperset(units)), "unknown")
+            event(logging.WARNING, "start refused", owner=owner, reason=error.message)
+            raise
+        event(logging.INFO, "container may start", allocation=done.allocation_id,
+              owner=done.owner or "unknown", half=half)  # fmt: skip
+
+    def _start(
+        self,
+        family: Family,
+        half: Half,
+        units: Sequence[str],
+        listing: Sequence[tracking.Listed] | None,
+    ) -> Holding:
         wanted = frozenset(units)
-        listing = self._look_patiently()
-        with self._lock:
-            holding = next(
-                (h for u in units if (h := self._book.holder(u)) and set(h.of(half)) == wanted),
-                None,
-            )
-            if holding is None:
+        with self.state.lock:
+            book = self.state.book
+            candidates = {h.allocation_id: h for u in units for h in book.holders(u)}
+            # Two where a container was given just what an init container of its pod had.
+            holdings = [h for h in candidates.values() if set(h.of(half)) == wanted]
+            if not holdings:
                 raise AllocationRefused(
                     f"the agent has no record of these {len(units)} units of "
                     f"{resource_name(self.layout.resource_domain, family, half)}; "
                     "delete the pod, so that it is admitted anew"
                 )
-            if listing is not None:
-                problem = tracking.conflict(self._book, holding, listing)
-                if problem is not None:
-                    raise AllocationRefused(problem)
-            done = allocation.complete_start(self.layout, self._book, holding)
-            done = replace(done, started=True)
-            self._store.put_back(done, self._limits(done))
-            if done != holding:
-                self._book.put(done)
-                self._save()
-                if done.borrowed != holding.borrowed:
-                    self._announce()
-        if family is Family.MPS:
-            self._wait_for_mps(holding.uuid)
-        event(logging.INFO, "container may start", allocation=done.allocation_id,
-              owner=done.owner or "unknown", half=half)  # fmt: skip
+            return [self._let_start(holding, listing) for holding in holdings][-1]
+
+    def _let_start(self, holding: Holding, listing: Sequence[tracking.Listed] | None) -> Holding:
+        if listing is not None:
+            problem = tracking.conflict(self.state.book, holding, listing)
+            if problem is not None:
+                raise AllocationRefused(problem)
+        done = completion.complete_start(self.layout, self.state.book, holding)
+        done = replace(done, started=True)
+        self._store.put_back(done, self._enforcement.limits(done))
+        if done != holding:
+            self.state.commit([done])
+            if done.borrowed != holding.borrowed:
+                self.state.announce()
+        return done
 
     # ---- what happens beside -----------------------------------------------------------------
 
     def reconcile(self) -> None:
         """Asks podresources whose the holdings are and frees those that have ended."""
-        with self._lock:
-            if not self._book.holdings:
+        with self.state.lock:
+            if not self.state.book.holdings:
                 return
-        self._look()
+        self._looks.look()
 
     def apply_rules(self, config: AgentConfig) -> None:
         """Puts the ``limits`` of a new config into force in all containers."""
-        with self._lock:
-            self._rules = config.rules
-            for holding in self._book.holdings.values():
-                self._write_limits(holding)
+        with self.state.lock:
+            self._enforcement.rules = config.rules
+            self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+
+    def set_override(self, allocation_id: str, override: Override) -> LimitChange:
+        """See `Enforcement.set_override`."""
+        with self.state.lock:
+            return self._enforcement.set_override(allocation_id, override)
+
+    def clear_override(self, allocation_id: str) -> LimitChange:
+        """See `Enforcement.clear_override`."""
+        with self.state.lock:
+            return self._enforcement.clear_override(allocation_id)
 
     def holdings(self) -> list[tuple[Holding, ContainerLimits]]:
         """Returns all holdings with their limits in force."""
-        with self._lock:
-            return [(h, self._limits(h)) for h in self._book.holdings.values()]
+        with self.state.lock:
+            return [(h, self._enforcement.limits(h)) for h in self.state.book.holdings.values()]
 
-    # ---- parts -------------------------------------------------------------------------------
+    # ---- who asks ----------------------------------------------------------------------------
 
-    def _look(self, offered: frozenset[str] = frozenset()) -> Sequence[tracking.Listed] | None:
-        """Lists podresources and acts on it; None where that could not or must not be done."""
-        with self._lock:
-            if self._allocating:
-                return None
-            done = self._allocations_done
-        try:
-            listing = self._lister()
-        except VgpuError as error:
-            LOGGER.debug("podresources: %s", error.message)
-            return None
-        with self._lock:
-            if self._allocating or self._allocations_done != done:
-                return None
-            found = tracking.examine(
-                self._book, listing, self._clock(), self._store.running, offered
-            )
-            for holding in found.changed:
-                self._book.put(holding)
-            for holding in found.ended:
-                self._book.drop(holding.allocation_id)
-                self._store.remove(holding.allocation_id)
-                event(logging.INFO, "freed: its container has ended", gpu=holding.uuid,
-                      allocation=holding.allocation_id, owner=holding.owner or "unknown",
-                      core=len(holding.core), memory=len(holding.memory))  # fmt: skip
-            if offered:
-                self._settle_unlisted(listing)
-            for holding in found.identified:
-                self._write_limits(holding)
-            if found.ended or found.identified:
-                self._save()
-            if found.ended:
-                self._announce()
-            return listing
+    def _note_who_asks(
+        self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None
+    ) -> list[Holding]:
+        """Remembers the pods there are, and ends an open holding whose admission is over.
 
-    def _look_patiently(self) -> Sequence[tracking.Listed] | None:
-        """Like `_look`, but tries again when an `allocate` of another pod came between."""
-        for _ in range(_LOOK_TRIES):
-            with self._lock:
-                done = self._allocations_done
-            listing = self._look()
-            with self._lock:
-                overtaken = self._allocating > 0 or self._allocations_done != done
-            if listing is not None or not overtaken:
-                return listing
-            time.sleep(_LOOK_PAUSE_S)
-        return None
-
-    def _doubtful(self, offered: Sequence[str]) -> bool:
-        """Returns whether a holding that was not listed has units that are offered."""
-        with self._lock:
-            holders = (self._book.holder(unit) for unit in offered)
-            return any(h is not None and h.missing_since for h in holders)
-
-    def _settle_unlisted(self, listing: Sequence[tracking.Listed]) -> None:
-        """Within GetPreferredAllocation: an open holding that is not listed is nobody's partner.
-
-        The kubelet records the first half before it asks for the second, so the asking container's
-        own holding is always listed.
+        Returns:
+            Holdings of plain init containers of the pod that asks: opened when there were the same
+            pods, and never listed.
         """
-        listed = frozenset().union(*(c.units for c in listing))
-        for holding in list(self._book.holdings.values()):
-            if not holding.settled and listed.isdisjoint((*holding.core, *holding.memory)):
-                self._book.put(replace(holding, settled=True))
+        self._asked = None
+        if listing is None:
+            return []
+        pods = pods_of(listing)
+        self._asked = _Asked(family, half, pods, self._looks.allocations_done)
+        partner = allocation.open_holding(self.state.book, family, half, self._clock())
+        if partner is not None:
+            mine = {*partner.core, *partner.memory}
+            its_own = pods_of([listed for listed in listing if mine & listed.units])
+            if pods - self._pods_at.get(partner.allocation_id, pods) - its_own:
+                self.state.book.put(replace(partner, settled=True))
+        holdings = self.state.book.holdings
+        self._pods_at = {
+            each: then
+            for each, then in self._pods_at.items()
+            if each in holdings and (holdings[each].owner is None or not holdings[each].settled)
+        }
+        then = self._pods_at.items()
+        return [holdings[h] for h, at in then if holdings[h].owner is None and not pods - at]
+
+    def _note_opening(self, holding: Holding, family: Family, half: Half) -> None:
+        """Remembers which pods there were when a holding was opened."""
+        asked, self._asked = self._asked, None
+        if (
+            asked is not None
+            and (asked.family, asked.half) == (family, half)
+            and asked.allocations_done == self._looks.allocations_done
+        ):
+            self._pods_at.setdefault(holding.allocation_id, asked.pods)
 
     @contextmanager
     def _settling_on_refusal(self, family: Family, half: Half) -> Iterator[None]:
@@ -310,40 +297,7 @@ class SliceService:
         try:
             yield
         except AllocationRefused:
-            partner = allocation.open_holding(self._book, family, half, self._clock())
+            partner = allocation.open_holding(self.state.book, family, half, self._clock())
             if partner is not None:
-                self._book.put(replace(partner, settled=True, refused=True))
+                self.state.book.put(replace(partner, settled=True, refused=True))
             raise
-
-    def _limits(self, holding: Holding) -> ContainerLimits:
-        shared = next((g for g in self.layout.gpus if g.gpu.uuid == holding.uuid), None)
-        mode = shared.compute if shared else allocation.DEFAULT_COMPUTE
-        context_bytes = shared.gpu.context_bytes if shared else 0
-        asked = asked_limits(holding, mode, context_bytes)
-        return effective_limits(asked, matching_rule(self._rules, holding.owner))
-
-    def _write_limits(self, holding: Holding) -> None:
-        limits = self._limits(holding)
-        try:
-            before = self._store.put(holding, limits)
-        except VgpuError as error:
-            event(logging.ERROR, "limits cannot be written", allocation=holding.allocation_id,
-                  reason=error.message)  # fmt: skip
-            return
-        if before is None:
-            return
-        for old, new in zip(before.devices, limits.devices, strict=True):
-            event(
-                logging.INFO, "limits changed", allocation=holding.allocation_id,
-                owner=holding.owner or "unknown", gpu=new.uuid,
-                memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
-                core_percent=f"{old.core_percent}->{new.core_percent}",
-                pending="; ".join(pending(before, limits)) or "nothing",
-            )  # fmt: skip
-
-    def _save(self) -> None:
-        self._checkpoint.save(self._book.holdings.values())
-
-    def _announce(self) -> None:
-        self._revision += 1
-        self._changed.notify_all()

@@ -5,6 +5,9 @@ Pure. A listing names, per active container, the units the kubelet has on record
 up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An offer
 of its units by the kubelet is a second witness: then two listings in a row are enough, of which the
 first only spares an answer that the kubelet has not recorded yet.
+
+Plain init containers are never listed. One is known by a later container of its pod having some of
+its units, and lives as long as that one; else the kubelet's checkpoint speaks for it.
 """
 
 from collections.abc import Callable, Iterable
@@ -47,6 +50,7 @@ def examine(
     now: float,
     running: Callable[[str], bool],
     offered: frozenset[str] = frozenset(),
+    recorded: Callable[[Holding], bool] = lambda holding: False,
 ) -> Findings:
     """Compares a listing with the book.
 
@@ -55,28 +59,40 @@ def examine(
         now: seconds since the epoch.
         running: whether an allocation has live processes.
         offered: units that the kubelet offers right now, so believes free.
+        recorded: whether the kubelet's checkpoint names a holding's units.
     """
     containers = list(listing)
-    by_unit = {unit: c.owner for c in containers for unit in c.units}
+    by_unit: dict[str, int] = {}
+    for number, container in enumerate(containers):
+        by_unit.update(dict.fromkeys(container.units, number))
     pods = {(c.owner.namespace, c.owner.pod) for c in containers}
-    changed, ended, identified = [], [], []
-    for holding in book.holdings.values():
-        units = (*holding.core, *holding.memory)
-        owners = {by_unit[unit] for unit in units if unit in by_unit}
-        if owners:
-            owner = holding.owner if len(owners) > 1 else owners.pop()
+    changed, identified = [], []
+    missing: set[str] = set()
+    ended: dict[str, Holding] = {}
+    # The newest first: an init container is as missing, or over, as those that have its units now.
+    for holding in reversed(book.holdings.values()):
+        given = (*holding.core, *holding.memory)
+        # Units that were passed on are listed for whom they were passed on to.
+        own = () if book.has_passed_on(holding) else given
+        owners = {containers[n].owner for n in set(map(by_unit.get, own)) if n is not None}
+        if owners or book.has_passed_on(holding, missing):
+            owner = owners.pop() if len(owners) == 1 else holding.owner
             if owner != holding.owner or holding.missing_since:
                 new = replace(holding, owner=owner, missing_since=0.0)
                 changed.append(new)
                 if owner != holding.owner:
                     identified.append(new)
             continue
+        if not holding.owner and offered.isdisjoint(given) and recorded(holding):
+            continue
+        missing.add(holding.allocation_id)
         since = holding.missing_since or now
-        if _has_ended(holding, since, now, pods, running, offered):
-            ended.append(holding)
+        lives_on = book.has_passed_on(holding, ended)
+        if not lives_on and _has_ended(holding, since, now, pods, running, offered):
+            ended[holding.allocation_id] = holding
         elif not holding.missing_since:
             changed.append(replace(holding, missing_since=now))
-    return Findings(tuple(changed), tuple(ended), tuple(identified))
+    return Findings(tuple(changed), tuple(ended.values()), tuple(identified))
 
 
 def _has_ended(
@@ -108,9 +124,17 @@ def conflict(book: Book, holding: Holding, listing: Iterable[Listed]) -> str | N
     families): both would share files that belong to one.
     """
     mine = {*holding.core, *holding.memory}
-    for container in listing:
-        if not mine & container.units:
-            continue
+    holders = [container for container in listing if mine & container.units]
+    for unit in mine:
+        both = [str(c.owner) for c in holders if unit in c.units]
+        if len(both) > 1:
+            return (
+                f"unit {unit} of allocation {holding.allocation_id} is on the kubelet's record for "
+                f"{' and '.join(both)} at once; delete one of these pods"
+            )
+    if book.has_passed_on(holding):
+        return None  # an init container's: it has ended before the others start
+    for container in holders:
         foreign = mine - container.units
         if foreign:
             return (
@@ -119,10 +143,9 @@ def conflict(book: Book, holding: Holding, listing: Iterable[Listed]) -> str | N
                 f"{len(mine)} units); each must ask for both halves, or one at a time"
             )
         for other in book.holdings.values():
-            if other.allocation_id != holding.allocation_id and container.units & {
-                *other.core,
-                *other.memory,
-            }:
+            if other.allocation_id == holding.allocation_id or book.has_passed_on(other):
+                continue
+            if container.units & {*other.core, *other.memory}:
                 return (
                     f"container {container.owner} holds slices of GPU {holding.uuid} and GPU "
                     f"{other.uuid}; a container has one slice, of one family"

@@ -31,8 +31,8 @@ class Half(StrEnum):
 _LETTER = {Half.CORE: "c", Half.MEMORY: "m"}
 
 
-def unit_name(uuid: str, half: Half, number: int) -> str:
-    """Returns the name of one unit."""
+def unit_name(uuid: str, half: Half, number: int | str) -> str:
+    """Returns the name of one unit; with ``""`` for the number, how all of them begin."""
     return f"{uuid}::{_LETTER[half]}{number}"
 
 
@@ -44,6 +44,11 @@ def unit_number(unit: str) -> int:
 def gpu_of(unit: str) -> str:
     """Returns the GPU's UUID in a unit's name."""
     return unit.rpartition("::")[0]
+
+
+def half_of(unit: str) -> Half:
+    """Returns which half a unit is of."""
+    return Half.CORE if unit.rpartition("::")[2].startswith("c") else Half.MEMORY
 
 
 def resource_name(domain: str, family: Family, half: Half) -> str:
@@ -58,8 +63,8 @@ def shown(units: Iterable[str]) -> str:
     return ", ".join(ordered[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def only_gpu(half: Half, units: Iterable[str], what: str) -> str:
-    """Returns the one GPU that all ``units`` are of.
+def gpus_of(half: Half, units: Iterable[str], what: str) -> dict[str, list[str]]:
+    """Returns the units of each GPU.
 
     Args:
         half: which half they must be of.
@@ -67,23 +72,17 @@ def only_gpu(half: Half, units: Iterable[str], what: str) -> str:
         what: the request in words, for the message.
 
     Raises:
-        AllocationRefused: none, a name that is no unit of this half, a name given twice, or units
-            of several GPUs.
+        AllocationRefused: none, a name that is no unit of this half, or a name given twice.
     """
     listed = list(units)
     if not listed:
         raise AllocationRefused(f"{what} names no unit; ask for at least 1")
-    uuids = set()
+    found: dict[str, list[str]] = {}
     for unit in listed:
         match = _UNIT.fullmatch(unit)
         if match is None or match["letter"] != _LETTER[half]:
             raise AllocationRefused(f"{what} names {unit[:80]!r}, which is no unit of {half}")
-        uuids.add(match["uuid"])
+        found.setdefault(match["uuid"], []).append(unit)
     if len(set(listed)) != len(listed):
         raise AllocationRefused(f"{what} names a unit twice")
-    if len(uuids) > 1:
-        raise AllocationRefused(
-            f"{what} is spread over the GPUs {', '.join(sorted(uuids))}; "
-            "a slice is on one GPU, and no more than one GPU's units can be asked for"
-        )
-    return uuids.pop()
+    return found

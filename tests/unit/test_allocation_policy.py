@@ -1,11 +1,13 @@
 """Placement and pairing as pure policy: random histories, and the cases worth a name."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin import allocation
-from deviceplugin.holdings import Book, Holding
+from deviceplugin import allocation, completion, offer
+from deviceplugin.holdings import Book, Holding, Owner
 from deviceplugin.inventory import Gpu
 from deviceplugin.layout import Layout, SharedGpu
 from deviceplugin.units import Half, gpu_of, unit_name
@@ -17,6 +19,7 @@ MEMORY_UNITS = 16
 NOW = 1000.0
 STEP_S = 0.01
 VGPU = Family.VGPU
+OWNER = Owner("team", "pod", "main")
 
 
 def layout_of(count: int, family: Family = VGPU) -> Layout:
@@ -33,10 +36,10 @@ def names(uuid: str, half: Half, numbers: range) -> list[str]:
 
 def free_units(layout: Layout, book: Book, half: Half, family: Family = VGPU) -> list[str]:
     """What a kubelet that knows what the book knows would offer."""
-    gone = allocation.withdrawn(layout, book)
+    gone = offer.withdrawn(layout, book)
     return [
         unit
-        for unit, _ in allocation.advertised(layout, family, half)
+        for unit, _ in offer.advertised(layout, family, half)
         if book.holder(unit) is None and unit not in gone
     ]
 
@@ -58,7 +61,7 @@ class Admission:
 
     def allocate(self, half: Half, units: list[str]) -> Holding:
         self.made += 1
-        for settled in allocation.settle_before(self.book, VGPU, half):
+        for settled in allocation.settle_before(self.book, VGPU, half, units):
             self.book.put(settled)
         holding = allocation.allocate(
             self.layout, self.book, VGPU, half, units, self.now, f"id{self.made}"
@@ -131,6 +134,8 @@ def test_whatever_a_kubelet_gives_nothing_is_split_or_given_twice(
     admission = Admission(layout_of(2))
     for half, gpu, first, count, pause_s in calls:
         admission.now += pause_s
+        for shown in list(admission.book.holdings.values()):
+            admission.book.put(replace(shown, owner=OWNER))  # as podresources lists it
         units = names(f"GPU-{gpu}", half, range(first, first + count))
         taken = [u for u in units if admission.book.holder(u) is not None]
         try:
@@ -187,7 +192,7 @@ def test_the_same_half_again_belongs_to_another_container() -> None:
         (Half.CORE, [], "names no unit"),
         (Half.CORE, ["GPU-0::m1"], "is no unit of core"),
         (Half.CORE, ["GPU-0::c1", "GPU-0::c1"], "names a unit twice"),
-        (Half.CORE, ["GPU-0::c1", "GPU-1::c1"], "spread over the GPUs GPU-0, GPU-1"),
+        (Half.CORE, ["GPU-0::c1", "GPU-1::c1"], "spread over the GPUs GPU-0, GPU-1.* all 100"),
         (Half.CORE, ["GPU-9::c1"], "not offered: GPU-9::c1"),
         (Half.CORE, ["GPU-0::c100"], "not offered: GPU-0::c100"),
         (Half.MEMORY, ["GPU-0::m16"], "not offered: GPU-0::m16"),
@@ -202,9 +207,12 @@ def test_units_that_cannot_be_are_refused(half: Half, units: list[str], said: st
 
 def test_a_held_unit_is_refused_with_its_holder() -> None:
     admission = Admission(layout_of(1))
-    admission.allocate(Half.CORE, ["GPU-0::c1"])
+    held = admission.allocate(Half.CORE, ["GPU-0::c1"])
+    admission.book.put(replace(held, owner=OWNER))
 
-    with pytest.raises(AllocationRefused, match=r"unit GPU-0::c1 is held by .*allocation id1"):
+    with pytest.raises(
+        AllocationRefused, match=r"unit GPU-0::c1 is held by team/pod/main \(allocation id1"
+    ):
         admission.allocate(Half.CORE, ["GPU-0::c1", "GPU-0::c2"])
 
 
@@ -234,13 +242,13 @@ def test_core_alone_borrows_its_share_of_memory_and_gives_it_back() -> None:
     admission = Admission(layout_of(1))
     lone = admission.half(Half.CORE, 25)
 
-    done = allocation.complete_start(admission.layout, admission.book, lone)
+    done = completion.complete_start(admission.layout, admission.book, lone)
     admission.book.put(done)
 
     assert done.memory_bytes == 4 * GIB
-    assert allocation.withdrawn(admission.layout, admission.book) == set(done.borrowed)
+    assert offer.withdrawn(admission.layout, admission.book) == set(done.borrowed)
     admission.book.drop(done.allocation_id)
-    assert allocation.withdrawn(admission.layout, admission.book) == set()
+    assert offer.withdrawn(admission.layout, admission.book) == set()
 
 
 def test_core_alone_without_free_memory_is_refused_with_the_numbers() -> None:
@@ -249,19 +257,18 @@ def test_core_alone_without_free_memory_is_refused_with_the_numbers() -> None:
     lone = admission.half(Half.CORE, 50)
 
     with pytest.raises(AllocationRefused, match="8 units of 1 GiB, but 2 are free on GPU GPU-0"):
-        allocation.complete_start(admission.layout, admission.book, lone)
+        completion.complete_start(admission.layout, admission.book, lone)
 
 
-@pytest.mark.parametrize(
-    ("family", "said"),
-    [(Family.MPS, "MPS reserves no left-over compute"), (VGPU, "leave over is not served yet")],
-)
-def test_memory_alone_is_refused_rather_than_left_uncapped(family: Family, said: str) -> None:
+def test_memory_alone_is_refused_by_mps_and_reserves_nothing_else() -> None:
     memory = (unit_name("GPU-0", Half.MEMORY, 1),)
-    lone = Holding("id", family, "GPU-0", GIB, memory=memory)
+    lone = Holding("id", Family.MPS, "GPU-0", GIB, memory=memory)
 
-    with pytest.raises(AllocationRefused, match=said):
-        allocation.complete_start(layout_of(1, family), Book(), lone)
+    with pytest.raises(AllocationRefused, match="MPS reserves no left-over compute"):
+        completion.complete_start(layout_of(1, Family.MPS), Book(), lone)
+
+    done = completion.complete_start(layout_of(1), Book(), replace(lone, family=VGPU))
+    assert (done.settled, done.borrowed) == (True, ())
 
 
 def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
@@ -270,7 +277,7 @@ def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
     book.put(held)
     layout = layout_of(2)
 
-    gone = allocation.withdrawn(layout, book)
+    gone = offer.withdrawn(layout, book)
 
     assert "GPU-0::c1" in gone
     assert "GPU-0::c0" not in gone, "a held unit must never be withdrawn"
@@ -278,4 +285,4 @@ def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
     with pytest.raises(AllocationRefused, match="still carries slices"):
         allocation.allocate(layout, book, VGPU, Half.CORE, ["GPU-0::c5"], NOW, "new")
     book.drop("id")
-    assert allocation.withdrawn(layout, book) == set()
+    assert offer.withdrawn(layout, book) == set()

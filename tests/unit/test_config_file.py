@@ -77,6 +77,26 @@ def test_rules_keep_their_order_and_units() -> None:
     assert (first.namespace, first.core_share_of_asked, first.core_percent) == ("team-a", 0.6, None)
     assert (first.memory_bytes, first.compute) == (6 * GIB, ComputeMode.ELASTIC)
     assert (second.container, second.core_percent, second.needs_labels) == ("job-*", 30, True)
+    assert second.pod_labels == (("tier", "batch"),)
+    assert (second.path, second.line) == ("$.limits[1]", 4)
+
+
+def test_a_rule_may_only_allow_a_raise() -> None:
+    config = parse_config("version: v1\nlimits:\n- {match: {namespace: a}, allowRaise: true}\n")
+
+    assert config.rules[0].allow_raise
+    assert config.rules[0].core_percent is config.rules[0].memory_bytes is None
+    assert config.not_served == ()
+
+
+@pytest.mark.parametrize("word", ["off", "'off'"])
+def test_off_is_a_mode_with_and_without_quotes(word: str) -> None:
+    text = fractional(f"{{family: vgpu, compute: {word}}}")
+
+    config = parse_config(text + f"limits:\n- {{compute: {word}}}\n")
+
+    assert config.shares[0].compute is ComputeMode.OFF
+    assert config.rules[0].compute is ComputeMode.OFF
 
 
 def test_uuid_and_all_name_gpus_too() -> None:
@@ -124,7 +144,11 @@ WRONG = {
     "no family": (fractional("{devices: [0]}"), "line 4: sharing.fractional[0] lacks the key"),
     "compute": (
         fractional("{family: vgpu, compute: fair}"),
-        "compute is 'fair', allowed are: strict, elastic",
+        "compute is 'fair', allowed are: strict, elastic, off",
+    ),
+    "compute on": (
+        fractional("{family: vgpu, compute: on}"),
+        "compute is 'True', allowed are: strict, elastic, off",
     ),
     "compute of mps": (
         fractional("{family: mps, compute: strict}"),

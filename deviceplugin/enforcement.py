@@ -1,0 +1,159 @@
+"""Brings the limits in force into the containers' files: request, rules, `vgpuctl set`, raises.
+
+A raise takes units out of the GPU first (`borrowing`); they are withdrawn from the kubelet. Called
+under the agent's lock.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from libvgpu.errors import AllocationRefused, UnknownAllocation, VgpuError
+from libvgpu.limits import ComputeMode, ContainerLimits
+
+from .borrowing import fit_raise, reach_of, room_of
+from .config import LimitRule
+from .holdings import Holding
+from .layout import Layout
+from .limits import (
+    PLENTY,
+    asked_limits,
+    effective_limits,
+    matching_rule,
+    pending,
+    with_left_over,
+)
+from .log import event
+from .node_state import NodeState
+from .offer import fits_layout, gpu_units
+from .overrides import LimitChange, Override
+from .raising import cause, no_room, not_permitted
+from .slices import SliceStore
+from .units import Half
+
+#: Of a GPU that the config does not share any more.
+DEFAULT_COMPUTE = ComputeMode.STRICT
+
+
+class Enforcement:
+    """What every holding may use, and its way into the files."""
+
+    def __init__(
+        self, layout: Layout, state: NodeState, store: SliceStore, rules: Sequence[LimitRule]
+    ) -> None:
+        self._layout = layout
+        self._state = state
+        self._store = store
+        self.rules = rules
+
+    def limits(self, holding: Holding) -> ContainerLimits:
+        """Returns what a holding may use now."""
+        asked, rule = self._asked(holding), self._rule(holding)
+        return with_left_over(effective_limits(asked, rule, holding.override, room_of(holding)))
+
+    def follow_rules(self, holdings: Sequence[Holding]) -> None:
+        """Puts the rules into force in ``holdings``; what one gives up another may rise by."""
+        fitted = [(h, *self._fitted(h)) for h in holdings]
+        changed = {}
+        for old, new, _ in fitted:
+            if len(new.raised) < len(old.raised):
+                self._state.book.put(new)
+                changed[new.allocation_id] = new
+        for old, new, problem in fitted:
+            if len(new.raised) > len(old.raised) or problem is not None:
+                new, problem = self._fitted(self._state.book.holdings[old.allocation_id])
+                if new.raised != old.raised:
+                    changed[new.allocation_id] = new
+                self._state.book.put(new)
+            if problem is not None:
+                event(logging.WARNING, "raise refused", allocation=old.allocation_id,
+                      owner=old.owner or "unknown", reason=problem)  # fmt: skip
+            self.write(self._state.book.holdings[old.allocation_id])
+        if changed:
+            self._state.commit(changed.values())
+            self._state.announce()
+
+    def set_override(self, allocation_id: str, override: Override) -> LimitChange:
+        """Puts values into force for one container, until they are cleared or it ends.
+
+        What ``override`` leaves out stays as it was set before.
+
+        Raises:
+            UnknownAllocation: there is no such allocation.
+            AllocationRefused: it may not be raised so far, and nothing has changed.
+            VgpuError: it cannot be written.
+        """
+        holding = self._known(allocation_id)
+        asked, rule = self._asked(holding), self._rule(holding)
+        who = holding.described()
+        wanted = effective_limits(asked, LimitRule(allow_raise=True), override, PLENTY)
+        room = reach_of(self._layout, self._state.book, holding)
+        problem = not_permitted(asked, rule, override, who) or no_room(asked, wanted, room, who)
+        if problem is not None:
+            raise AllocationRefused(problem)
+        return self._override(holding, override.over(holding.override))
+
+    def clear_override(self, allocation_id: str) -> LimitChange:
+        """Takes back what was set; raises like `set_override`."""
+        return self._override(self._known(allocation_id), None)
+
+    def write(self, holding: Holding) -> None:
+        """Puts the limits of a holding into force; what cannot be written is logged."""
+        limits = self.limits(holding)
+        try:
+            before = self._store.put(holding, limits)
+        except VgpuError as error:
+            event(logging.ERROR, "limits cannot be written", allocation=holding.allocation_id,
+                  reason=error.message)  # fmt: skip
+            return
+        if before is None:
+            return
+        for old, new in zip(before.devices, limits.devices, strict=True):
+            event(
+                logging.INFO, "limits changed", allocation=holding.allocation_id,
+                owner=holding.owner or "unknown", gpu=new.uuid,
+                memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
+                core_percent=f"{old.core_percent}->{new.core_percent}",
+                compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
+                pending="; ".join(pending(before, limits)) or "nothing",
+                cause=cause(self._rule(holding), holding.override),
+            )  # fmt: skip
+
+    def _known(self, allocation_id: str) -> Holding:
+        holding = self._state.book.holdings.get(allocation_id)
+        if holding is None:
+            raise UnknownAllocation(f"allocation {allocation_id} is not there (any more)")
+        return holding
+
+    def _override(self, holding: Holding, override: Override | None) -> LimitChange:
+        before = self.limits(holding)
+        new, _ = self._fitted(replace(holding, override=override))
+        self._state.commit([new])
+        self.write(new)
+        if new.raised != holding.raised:
+            self._state.announce()
+        after = self.limits(new)
+        owner = str(holding.owner) if holding.owner else ""
+        return LimitChange(owner, before, after, tuple(pending(before, after)))
+
+    def _fitted(self, holding: Holding) -> tuple[Holding, str | None]:
+        asked = self._asked(holding)
+        wanted = effective_limits(asked, self._rule(holding), holding.override, PLENTY)
+        return fit_raise(self._layout, self._state.book, holding, asked, wanted)
+
+    def _asked(self, holding: Holding) -> ContainerLimits:
+        uuids = holding.uuids
+        here = {g.gpu.uuid: g for g in self._layout.gpus if g.gpu.uuid in uuids}
+        shared = here.get(holding.uuid)
+        whole_bytes = {
+            uuid: gpu.gpu.memory_bytes
+            for uuid, gpu in here.items()
+            if fits_layout(gpu, [holding])
+            and all(holding.count(half, uuid) == gpu_units(gpu, half) for half in Half)
+        }
+        mode = shared.compute if shared else DEFAULT_COMPUTE
+        context_bytes = shared.gpu.context_bytes if shared else 0
+        return asked_limits(holding, mode, context_bytes, whole_bytes)
+
+    def _rule(self, holding: Holding) -> LimitRule | None:
+        return matching_rule(self.rules, holding.owner)

@@ -1,0 +1,161 @@
+"""When podresources is asked, and what is done about its answer.
+
+Never while an `Allocate` of ours is in flight: a listing may make the kubelet forget the units of
+that call (kubernetes#137534). A listing that an `Allocate` overtook is thrown away. It is asked
+outside the lock, since the kubelet may call us meanwhile.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from libvgpu.errors import VgpuError
+
+from . import tracking
+from .enforcement import Enforcement
+from .holdings import Holding
+from .kubelet_checkpoint import Witness
+from .log import LOGGER, event
+from .node_state import NodeState
+from .recorded import allocation_of
+from .slices import SliceStore
+
+_TRIES = 5
+_PAUSE_S = 0.02
+
+Lister = Callable[[], Sequence[tracking.Listed]]
+Pods = frozenset[tuple[str, str]]
+
+
+def pods_of(listing: Sequence[tracking.Listed]) -> Pods:
+    """Returns the namespaces and names of the pods of a listing."""
+    return frozenset((listed.owner.namespace, listed.owner.pod) for listed in listing)
+
+
+class Looks:
+    """podresources, seen through the book."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        store: SliceStore,
+        enforcement: Enforcement,
+        lister: Lister,
+        witness: Callable[[], Witness],
+        clock: Callable[[], float],
+    ) -> None:
+        """Makes it.
+
+        Args:
+            lister: lists podresources; raises VgpuError where it cannot.
+            witness: reads the kubelet's checkpoint.
+            clock: seconds since the epoch.
+        """
+        self._state, self._store, self._enforcement = state, store, enforcement
+        self._lister, self._witness, self._clock = lister, witness, clock
+        self._allocating = 0
+        self.allocations_done = 0
+
+    @contextmanager
+    def held_off(self) -> Iterator[None]:
+        """Nobody looks within this; it surrounds every `Allocate`."""
+        with self._state.lock:
+            self._allocating += 1
+        try:
+            yield
+        finally:
+            with self._state.lock:
+                self._allocating -= 1
+                self.allocations_done += 1
+
+    def look(self, offered: frozenset[str] = frozenset()) -> Sequence[tracking.Listed] | None:
+        """Lists podresources and acts on it; None where that could not or must not be done.
+
+        Args:
+            offered: units that the kubelet offers right now, so believes free.
+        """
+        with self._state.lock:
+            if self._allocating:
+                return None
+            done = self.allocations_done
+        try:
+            listing = self._lister()
+        except VgpuError as error:
+            LOGGER.debug("podresources: %s", error.message)
+            return None
+        with self._state.lock:
+            if self._allocating or self.allocations_done != done:
+                return None
+            self._act_on(listing, offered)
+            return listing
+
+    def look_patiently(self) -> Sequence[tracking.Listed] | None:
+        """Like `look`, but tries again when an `Allocate` of another pod came between."""
+        for _ in range(_TRIES):
+            with self._state.lock:
+                done = self.allocations_done
+            listing = self.look()
+            with self._state.lock:
+                overtaken = self._allocating > 0 or self.allocations_done != done
+            if listing is not None or not overtaken:
+                return listing
+            time.sleep(_PAUSE_S)
+        return None
+
+    def look_at_offer(self, offered: frozenset[str]) -> Sequence[tracking.Listed] | None:
+        """Looks within GetPreferredAllocation, twice where the first look leaves a doubt.
+
+        A holding that is not listed although its units are offered may be one whose answer the
+        kubelet has not recorded yet.
+        """
+        listing = self.look(offered)
+        with self._state.lock:
+            book = self._state.book
+            missing = [h for h in book.holdings.values() if h.missing_since]
+            doubtful = any(
+                book.holder(unit) is h for h in missing for unit in offered.intersection(h.units)
+            )
+        if not doubtful:
+            return listing
+        time.sleep(_PAUSE_S)
+        return self.look(offered) or listing
+
+    def _is_recorded(self, holding: Holding) -> bool:
+        """Returns whether the kubelet has a holding on record whose pod is still there.
+
+        Its checkpoint keeps pods that have ended until it is next written. Without the kubelet's
+        directories of pods, a pod is over when nothing else that it had is listed.
+        """
+        seen = self._witness()
+        recorded = [(entry.pod_uid, allocation_of(entry)) for entry in seen.entries]
+        uids = {uid for uid, allocation_id in recorded if allocation_id == holding.allocation_id}
+        if seen.pods is not None:
+            return not uids.isdisjoint(seen.pods)
+        others = {each for uid, each in recorded if uid in uids} - {holding.allocation_id}
+        held = (self._state.book.holdings.get(each or "") for each in others)
+        return bool(uids) and (
+            not others or any(h and h.owner and not h.missing_since for h in held)
+        )
+
+    def _act_on(self, listing: Sequence[tracking.Listed], offered: frozenset[str]) -> None:
+        found = tracking.examine(
+            self._state.book, listing, self._clock(), self._store.running, offered,
+            self._is_recorded,
+        )  # fmt: skip
+        try:
+            if found.ended or found.identified:
+                self._state.commit(found.changed, [h.allocation_id for h in found.ended])
+        except VgpuError as error:  # nothing is freed that the disk still holds
+            event(logging.ERROR, "what podresources shows cannot be saved", reason=error.message)
+            return
+        for holding in found.changed:  # when one was missed last need not survive us
+            self._state.book.put(holding)
+        for holding in found.ended:
+            self._store.remove(holding.allocation_id)
+            event(logging.INFO, "freed: its container has ended", gpu=" ".join(holding.uuids),
+                  allocation=holding.allocation_id, owner=holding.owner or "unknown",
+                  core=len(holding.core), memory=len(holding.memory))  # fmt: skip
+        self._enforcement.follow_rules(found.identified)
+        if found.ended:
+            self._state.announce()

@@ -1,0 +1,69 @@
+"""What the agent's threads share: the book, its copy on disk, and one lock.
+
+Every change goes to disk first and into the book afterwards, so what was answered to the kubelet
+survives a kill at any instruction, and a full disk leaves the book as it was.
+
+`revision` rises whenever what is advertised changes; the plugin servers follow it by
+`wait_for_change`.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from .checkpoint import Checkpoint, Loaded
+from .holdings import Book, Holding
+
+
+class NodeState:
+    """The book under its lock; take `lock` before anything but `wait_for_change` and `wake`."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Makes an empty state; `load` fills it."""
+        self.lock = threading.Lock()
+        self.book = Book()
+        self.revision = 0
+        self._changed = threading.Condition(self.lock)
+        self._checkpoint = checkpoint
+
+    def load(self) -> Loaded:
+        """Takes over what the disk says, and returns it.
+
+        No holding is open then: a kubelet whose plugin ended between two halves has failed the pod.
+        """
+        loaded = self._checkpoint.load()
+        self.book = Book.of(replace(holding, settled=True) for holding in loaded.holdings)
+        return loaded
+
+    def commit(self, put: Iterable[Holding] = (), drop: Iterable[str] = ()) -> None:
+        """Saves changes, then enters them.
+
+        Raises:
+            VgpuError: the disk does not take them; the book is as before.
+        """
+        changed, gone = list(put), list(drop)
+        if not changed and not gone:
+            return
+        self._checkpoint.record(changed, gone)
+        for allocation_id in gone:
+            self.book.drop(allocation_id)
+        for holding in changed:
+            self.book.put(holding)
+
+    def announce(self) -> None:
+        """Tells the plugin servers that what is advertised has changed."""
+        self.revision += 1
+        self._changed.notify_all()
+
+    def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
+        """Waits until what is advertised is newer than ``revision``, the time is over, or `wake`
+        is called and ``stopped`` holds; returns whether it is newer.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self.revision != revision or stopped(), timeout_s)
+            return self.revision != revision
+
+    def wake(self) -> None:
+        """Makes everyone in `wait_for_change` look whether to stop."""
+        with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,51 @@
+"""What an agent that starts takes over: its checkpoint, and from the kubelet's what that lacks."""
+
+import logging
+from functools import partial
+
+from libvgpu.errors import VgpuError
+
+from .completion import complete_start
+from .kubelet_checkpoint import Witness
+from .layout import Layout
+from .log import event
+from .node_state import NodeState
+from .recorded import allocation_of
+from .recovery import rebuild
+from .slices import SliceStore
+
+
+def take_over(state: NodeState, store: SliceStore, layout: Layout, seen: Witness) -> None:
+    """Fills the state, and removes the files of allocations that nobody has on record.
+
+    Args:
+        seen: what the kubelet's checkpoint says.
+
+    Raises:
+        VgpuError: our checkpoint is there and cannot be read.
+    """
+    loaded = state.load()
+    if loaded.problem:
+        event(logging.ERROR, loaded.problem)
+    if seen.problem:
+        level = logging.WARNING if loaded.problem else logging.INFO
+        event(level, "the kubelet is no witness", reason=seen.problem)
+    rebuilt = rebuild(
+        seen.entries, store.metas(), layout, partial(complete_start, layout), loaded.holdings
+    )
+    for problem in rebuilt.problems:
+        event(logging.WARNING, problem)
+    for holding in rebuilt.holdings:
+        event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=holding.uuid,
+              allocation=holding.allocation_id, owner=holding.owner or "unknown",
+              core=len(holding.core), memory=len(holding.memory))  # fmt: skip
+    try:
+        state.commit(rebuilt.holdings)
+    except VgpuError as error:  # what runs goes on; the next Allocate is refused in words
+        event(logging.ERROR, error.message)
+        for holding in rebuilt.holdings:
+            state.book.put(holding)
+    if loaded.trusted or seen.problem is None:
+        named = {allocation_of(entry) or "" for entry in seen.entries}
+        for gone in store.sweep(set(state.book.holdings) | named):
+            event(logging.INFO, "removed the files of an allocation that has ended", id=gone)

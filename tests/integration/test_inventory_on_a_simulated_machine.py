@@ -1,0 +1,75 @@
+"""The agent's inventory on the NVML of simulated machines, and where whole GPUs go on them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.topology import closeness
+from libvgpu.sim import Machine, parse_spec
+from support.sim_programs import run
+
+LIST_GPUS = """
+from dataclasses import asdict
+from deviceplugin.inventory import NvmlInventory
+from deviceplugin.topology import closest
+gpus = NvmlInventory().gpus()
+def places(count, *free):
+    among = [gpus[index] for index in free] or gpus
+    return [[gpu.uuid for gpu in gpus].index(uuid) for uuid in closest(among, count)]
+"""
+SWITCH, NODE, SYSTEM = (closeness(0, level) for level in (10, 40, 50))
+
+
+def said_on(spec: str, directory: Path, code: str) -> object:
+    machine = Machine.create(parse_spec(spec).profiles, directory / "machine")
+    return json.loads(run(machine, LIST_GPUS + code))
+
+
+TABLE = """
+say(table=[[gpu.closeness.get(other.uuid, 0) for other in gpus] for gpu in gpus],
+    minors=[gpu.minor for gpu in gpus], nodes=[gpu.numa_node for gpu in gpus])
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "links"),
+    [("h100*8", 18), ("h200-141g*8", 18), ("a100-80g*5", 12), ("h100*3", 9), ("a100-40g*4", 4)],
+)
+def test_gpus_with_nvlink_lie_equally_close(spec: str, links: int, tmp_path: Path) -> None:
+    said = said_on(spec, tmp_path, TABLE)
+
+    assert isinstance(said, dict)
+    count = len(said["table"])
+    near = closeness(links, None)
+    assert said["table"] == [[0 if a == b else near for b in range(count)] for a in range(count)]
+    assert said["minors"] == list(range(count))
+
+
+@pytest.mark.parametrize("spec", ["t4*6", "l40s*6"])
+def test_gpus_without_nvlink_lie_by_pairs_and_by_fours(spec: str, tmp_path: Path) -> None:
+    said = said_on(spec, tmp_path, TABLE)
+
+    assert isinstance(said, dict)
+    assert said["table"][0] == [0, SWITCH, NODE, NODE, SYSTEM, SYSTEM]
+    assert said["table"][5] == [SYSTEM, SYSTEM, SYSTEM, SYSTEM, SWITCH, 0]
+    assert said["nodes"] == [0, 0, 0, 0, 1, 1]
+
+
+def test_whole_gpus_go_where_they_are_close(tmp_path: Path) -> None:
+    said = said_on(
+        "l40s*8",
+        tmp_path,
+        "print(json.dumps([places(2), places(2, 1, 3, 4, 5, 7), places(4, 0, 1, 2, 4, 5, 6, 7), "
+        "places(1, 0, 1, 3)]))",
+    )
+
+    assert said == [[0, 1], [4, 5], [4, 5, 6, 7], [3]]
+
+
+def test_gpus_of_two_models_are_told_apart(tmp_path: Path) -> None:
+    said = said_on("t4*2,a100-80g*2", tmp_path, TABLE)
+
+    assert isinstance(said, dict)
+    assert said["table"][0] == [0, SWITCH, NODE, NODE]
+    assert said["table"][2] == [NODE, NODE, 0, closeness(12, None)]

@@ -1,0 +1,156 @@
+"""Which GPU a fraction is put on, and which GPUs a request of several gets."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from deviceplugin import allocation, completion, offer
+from deviceplugin.config import Placement
+from deviceplugin.gpus import Gpu
+from deviceplugin.holdings import Book, Holding, Owner
+from deviceplugin.layout import Layout, SharedGpu
+from deviceplugin.placement import Closest
+from deviceplugin.units import Half, gpu_of, unit_name
+from libvgpu.errors import AllocationRefused
+from libvgpu.limits import ComputeMode, Family
+
+GIB = 1 << 30
+NOW = 1000.0
+VGPU, MPS = Family.VGPU, Family.MPS
+OWNER = Owner("team", "pod", "main")
+
+
+def layout_of(
+    *memory_units: int, placement: Placement = Placement.BINPACK, family: Family = VGPU
+) -> Layout:
+    gpus = (
+        SharedGpu(Gpu(i, f"GPU-{i}", "test", n * GIB), family, GIB, ComputeMode.STRICT, placement)
+        for i, n in enumerate(memory_units)
+    )
+    return Layout("nvidia.com", tuple(gpus))
+
+
+def slice_on(gpu: int, core: int, memory: int, first: int = 0) -> Holding:
+    names = [
+        tuple(unit_name(f"GPU-{gpu}", half, n) for n in range(first, first + count))
+        for half, count in ((Half.CORE, core), (Half.MEMORY, memory))
+    ]
+    return Holding(f"on-{gpu}-{first}", VGPU, f"GPU-{gpu}", GIB, *names, settled=True, owner=OWNER)
+
+
+def chosen(
+    layout: Layout,
+    book: Book,
+    half: Half,
+    count: int,
+    other_count: int | None = None,
+    closest: Closest = allocation.first_by_index,
+) -> list[str]:
+    gone = offer.withdrawn(layout, book)
+    family = layout.gpus[0].family
+    available = [
+        unit
+        for unit, _ in offer.advertised(layout, family, half)
+        if unit not in gone and book.is_free(unit)
+    ]
+    return allocation.prefer(
+        layout, book, family, half, available, (), count, NOW, other_count, closest
+    )
+
+
+def gpus_of(units: Sequence[str]) -> set[str]:
+    return {gpu_of(unit) for unit in units}
+
+
+@pytest.mark.parametrize(
+    ("placement", "gpu"), [(Placement.BINPACK, "GPU-1"), (Placement.SPREAD, "GPU-2")]
+)
+def test_with_both_halves_known_the_fullest_or_the_emptiest_gpu_is_taken(
+    placement: Placement, gpu: str
+) -> None:
+    # GPU 0 is the fullest, but has no room for the memory.
+    layout = layout_of(16, 16, 16, placement=placement)
+    book = Book.of([slice_on(0, 60, 12), slice_on(1, 30, 4)])
+
+    for half, count, other in ((Half.CORE, 20, 8), (Half.MEMORY, 8, 20)):
+        assert gpus_of(chosen(layout, book, half, count, other)) == {gpu}
+
+
+def test_a_pair_that_no_gpu_holds_together_is_refused_at_its_first_half() -> None:
+    book = Book.of([slice_on(0, 60, 1), slice_on(1, 1, 12)])
+
+    with pytest.raises(AllocationRefused, match="GPU-0 has 40 and 15, GPU-1 has 99 and 4"):
+        chosen(layout_of(16, 16), book, Half.CORE, 50, 8)
+
+
+def test_with_one_half_known_the_most_of_the_other_stays_within_reach() -> None:
+    book = Book.of([slice_on(0, 10, 12)])
+
+    assert gpus_of(chosen(layout_of(16, 16), book, Half.CORE, 20)) == {"GPU-1"}
+
+
+@pytest.mark.parametrize(("half", "count"), [(Half.CORE, 200), (Half.MEMORY, 32)])
+def test_whole_gpus_are_free_ones_and_close_to_each_other(half: Half, count: int) -> None:
+    asked: list[tuple[Sequence[str], int]] = []
+
+    def closest(free: Sequence[str], wanted: int, required: Sequence[str]) -> Sequence[str]:
+        asked.append((free, wanted))
+        return free[-wanted:]
+
+    book = Book.of([slice_on(1, 1, 1)])
+    units = chosen(layout_of(16, 16, 16, 16), book, half, count, closest=closest)
+
+    assert asked == [(["GPU-0", "GPU-2", "GPU-3"], 2)]
+    assert gpus_of(units) == {"GPU-2", "GPU-3"}
+    assert len(set(units)) == count
+
+
+@pytest.mark.parametrize(
+    ("half", "count", "said"),
+    [
+        (Half.CORE, 150, "not a multiple of 100"),
+        (Half.CORE, 300, "whole GPUs, of which 2 of 3 are free"),
+        (Half.MEMORY, 24, "not all of several; a GPU has 16"),
+        (Half.CORE, 0, "is nothing; ask for 1 to 100"),
+    ],
+)
+def test_what_is_no_number_of_whole_free_gpus_is_refused(half: Half, count: int, said: str) -> None:
+    book = Book.of([slice_on(0, 1, 1)])
+
+    with pytest.raises(AllocationRefused, match=said):
+        chosen(layout_of(16, 16, 16), book, half, count)
+
+
+def test_the_mps_family_serves_parts_of_one_gpu() -> None:
+    layout = layout_of(16, 16, family=MPS)
+
+    with pytest.raises(AllocationRefused, match="family mps serves parts of one GPU"):
+        chosen(layout, Book(), Half.CORE, 200)
+
+
+def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> None:
+    layout, book = layout_of(16, 16, 16), Book()
+    units = chosen(layout, book, Half.CORE, 200)
+    alone = allocation.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")
+    book.put(alone)
+
+    # Asked for: all of theirs joins, less is refused.
+    with pytest.raises(AllocationRefused, match="ask for all 32 units"):
+        chosen(layout, book, Half.MEMORY, 8)
+    memory = chosen(layout, book, Half.MEMORY, 32)
+    both = allocation.allocate(layout, book, VGPU, Half.MEMORY, memory, NOW, "x")
+    assert (both.allocation_id, both.uuids, both.settled) == ("id", ("GPU-0", "GPU-1"), True)
+
+    # Not asked for: it is borrowed when the container starts, and withdrawn.
+    done = completion.complete_start(layout, book, alone)
+    book.put(done)
+    assert done.memory_bytes == 32 * GIB
+    assert offer.withdrawn(layout, book) == set(memory)
+
+
+def test_a_gpu_in_use_is_no_part_of_whole_gpus() -> None:
+    layout, book = layout_of(16, 16), Book.of([slice_on(1, 0, 2)])
+    units = [unit_name(f"GPU-{gpu}", Half.CORE, n) for gpu in (0, 1) for n in range(100)]
+
+    with pytest.raises(AllocationRefused, match="whole GPUs, but GPU GPU-1 carries team/pod/main"):
+        allocation.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")
