@@ -1,0 +1,70 @@
+"""What the config says about the forms of an answer: plain values, and the keys made of them.
+
+`flags` reads them from the config file, `answers` acts by them.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+DEFAULT_ANNOTATION_PREFIX = "cdi.k8s.io/"
+# An annotation's key: a DNS name, a slash, and a name that begins and ends with a letter or digit.
+_KEY = re.compile(
+    r"(?P<domain>[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)/"
+    r"(?P<name>[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)"
+)
+_DOMAIN_CHARACTERS, _NAME_CHARACTERS = 253, 63
+#: Stands for an allocation's id where a prefix is judged before there is one.
+_SAMPLE_ID = "0123456789abcdef"
+
+
+class ListStrategy(StrEnum):
+    """How the list of devices travels; the values are those of ``deviceListStrategy``."""
+
+    ENVVAR = "envvar"
+    VOLUME_MOUNTS = "volume-mounts"
+    CDI_ANNOTATIONS = "cdi-annotations"
+    CDI_CRI = "cdi-cri"
+
+
+class IdStrategy(StrEnum):
+    """What a device is called in the list; the values are those of ``deviceIDStrategy``."""
+
+    UUID = "uuid"
+    INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceForms:
+    """What the config says about the forms.
+
+    Attributes:
+        lists: each once, in the order of `ListStrategy`.
+        pass_device_specs: give device nodes too, so that who manages a container's devices (a
+            kubelet with static CPUs) knows those that NVIDIA's runtime would add unseen.
+        annotation_prefix: what the key of a CDI annotation begins with.
+        dev_root: the host's directory that has ``dev`` with the nodes.
+        container_driver_root: where the agent sees that directory, empty if nowhere else.
+    """
+
+    lists: tuple[ListStrategy, ...] = (ListStrategy.ENVVAR,)
+    ids: IdStrategy = IdStrategy.UUID
+    pass_device_specs: bool = False
+    annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
+    dev_root: str = "/"
+    container_driver_root: str = ""
+
+
+def annotation_key(prefix: str, allocation_id: str) -> str:
+    """Returns the key under which the CDI names of one allocation stand."""
+    return f"{prefix}vgpu_{allocation_id}"
+
+
+def is_annotation_prefix(prefix: str) -> bool:
+    """Returns whether the keys made with ``prefix`` are annotations that Kubernetes takes."""
+    key = _KEY.fullmatch(annotation_key(prefix, _SAMPLE_ID))
+    return (
+        key is not None
+        and len(key["domain"]) <= _DOMAIN_CHARACTERS
+        and len(key["name"]) <= _NAME_CHARACTERS
+    )
