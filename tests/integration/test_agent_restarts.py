@@ -1,6 +1,5 @@
 """What the agent survives and follows: restarts, failed pods, an edited config file."""
 
-import json
 import logging
 import socket
 import time
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from deviceplugin.journal import replay
 from deviceplugin.kubelet.standin import AdmissionFailed
 from libvgpu import allocations
 from libvgpu.errors import ConfigError
@@ -203,8 +203,8 @@ def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: Node) -> Non
 def test_the_checkpoint_names_every_holding_and_its_owner(node: Node) -> None:
     node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1})
 
-    def owners() -> list[str]:
-        stored = json.loads((node.state_dir / "checkpoint.json").read_text())
-        return [h["owner"] and h["owner"]["pod"] for h in stored["holdings"]]
+    def owners() -> list[str | None]:
+        found = replay((node.state_dir / "checkpoint.json").read_bytes())
+        return [h.owner and h.owner.pod for h in found.holdings]
 
     wait_until(lambda: owners() == ["a"])

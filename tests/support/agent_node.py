@@ -124,7 +124,9 @@ def wait_until_lost(kubelet: StandInKubelet, timeout_s: float = WAIT_S) -> None:
 
 
 @contextmanager
-def running_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def running_node(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Node] = Node, config: str = CONFIG
+) -> Iterator[Node]:
     """A registered node in a directory with a short name: a socket's path has 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
         base = Path(name)
@@ -139,13 +141,14 @@ def running_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
         (tools / "nvidia-cuda-mps-control").write_text(MPS_TOOL)
         (tools / "nvidia-cuda-mps-control").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-        node = Node(base)
+        node = make(base)
+        node.config.write_text(config)
         (node.run_dir / "mps" / MPS_GPU.uuid / "pipe").mkdir(parents=True)
         node.run_dir.chmod(0o700)
         node.kubelet.start()
         node.start_agent()
         try:
-            node.wait_registered()
+            node.wait_registered(RESOURCES if "mps" in config else RESOURCES[2:])
             yield node
         finally:
             node.stop_agent()

@@ -1,8 +1,10 @@
 """The agent's memory on disk, the container's files, and the config file being followed."""
 
 import itertools
+import json
 import subprocess
-from dataclasses import replace
+import threading
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -70,14 +72,71 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.Mo
     checkpoint = Checkpoint(tmp_path)
     checkpoint.save([HELD])
 
-    def full(descriptor: int) -> None:
+    def full(descriptor: int, data: bytes, offset: int) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(VgpuError, match="No space left"):
         checkpoint.save([HELD, LONE])
     monkeypatch.undo()
     assert checkpoint.load().holdings == (HELD,)
+
+
+def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) -> None:
+    rows = [{**asdict(h), "family": h.family.name, "of_a_newer_agent": [1]} for h in (HELD, LONE)]
+    del rows[1]["shim_build"], rows[1]["missing_since"]  # of an older one
+    path = tmp_path / "checkpoint.json"
+    path.write_text(json.dumps({"version": 1, "holdings": rows}))
+
+    assert Checkpoint(tmp_path).load().holdings == (HELD, LONE)
+    assert not path.read_bytes().startswith(b"{")
+    assert Checkpoint(tmp_path).load().holdings == (HELD, LONE)
+
+
+def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> None:
+    many = [replace(HELD, allocation_id=str(n)) for n in range(1000)]
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save(many)
+    before = checkpoint.path.stat()
+
+    checkpoint.put(LONE)
+
+    after = checkpoint.path.stat()
+    assert after.st_ino == before.st_ino
+    assert after.st_size - before.st_size < 1000
+    assert not checkpoint.compact(), "it was not due"
+
+
+def test_a_long_journal_is_made_short_while_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deviceplugin.checkpoint.COMPACT_SLACK_BYTES", 30_000)
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.put(HELD)
+    for n in range(200):
+        checkpoint.put(replace(LONE, changed_at=float(n)))
+    length = checkpoint.path.stat().st_size
+    stop = threading.Event()
+
+    def write() -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            checkpoint.put(replace(HELD, allocation_id="busy", changed_at=float(n)))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert checkpoint.compact()
+    finally:
+        stop.set()
+        writer.join()
+
+    last = Checkpoint(tmp_path).load().holdings
+    assert [h.allocation_id for h in last] == ["id", "id2", "busy"]
+    assert last == tuple(checkpoint._live.values())
+    assert checkpoint.path.stat().st_size < length
+    assert not checkpoint.compact()
 
 
 @pytest.mark.parametrize("family", Family)
@@ -114,6 +173,21 @@ def test_a_changed_limit_keeps_the_files_and_a_damaged_one_is_made_anew(
     assert region.read_limits(directory).limits == asked_limits(more, ComputeMode.STRICT)
 
 
+def test_files_of_a_build_without_rings_get_one_and_stay(store: SliceStore) -> None:
+    directory = store.directory(HELD.allocation_id)
+    limits = asked_limits(HELD, ComputeMode.STRICT)
+    store.put(HELD, limits)
+    (directory / "ring").unlink()
+    inodes = [(directory / name).stat().st_ino for name in ("limits", "usage")]
+
+    store.put(HELD, limits)
+
+    assert (directory / "ring").is_fifo()
+    assert [(directory / name).stat().st_ino for name in ("limits", "usage")] == inodes
+    store.remove(HELD.allocation_id)
+    assert not directory.exists()
+
+
 def test_an_old_build_of_the_shim_that_is_gone_stops_the_start(store: SliceStore) -> None:
     with pytest.raises(VgpuError, match="build ab12 of libvgpu"):
         store.put_back(HELD, asked_limits(HELD, ComputeMode.STRICT))
@@ -135,9 +209,14 @@ def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> N
         meta = allocations.AllocationMeta(allocation_id, "mps", source, 1.0)
         allocations.write_meta(directory, meta)
 
-    assert store.sweep({"known"}) == ["old"]
-    assert not store.directory("old").exists()
-    assert store.directory("mine").exists()
+    half_made = ("0123456789ab", "cafecafecafe", "run-7-0123abcd")  # the last by vgpuctl run
+    for allocation_id in half_made:
+        store.directory(allocation_id).mkdir()
+        (store.directory(allocation_id) / "lock").touch()
+
+    assert store.sweep({"known", "cafecafecafe"}) == ["0123456789ab", "old"]
+    left = {each.name for each in (store.run_dir / "allocations").iterdir()}
+    assert left == {"known", "mine", "cafecafecafe", "run-7-0123abcd"}
 
 
 def test_a_config_counts_once_it_is_whole_and_good(tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+"""Thousands of random steps of a kubelet against the running agent, and faults that they notice."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deviceplugin import allocation, enforcement, node_state, slices, taking_over, tracking
+from deviceplugin.checkpoint import Checkpoint
+from deviceplugin.holdings import Book, Holding
+from deviceplugin.kubelet.podresources import PodResources
+from deviceplugin.kubelet.standin import StandInKubelet
+from deviceplugin.recovery import Rebuilt
+from deviceplugin.service import SliceService
+from deviceplugin.slices import Answer
+from libvgpu.limits import ContainerLimits
+from support import IS_LONG
+from support.agent_node import Node, running_node
+from support.histories import History, Life
+
+CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
+SEEDS = range(2) if IS_LONG else range(1)
+STEPS = 500 if IS_LONG else 150
+#: Without halves whose container nobody can know; then a pair that fits is never refused.
+PAIRS = Life(STEPS, {"pair": 40, "several": 8, "init": 10, "too much": 5, "end": 35, "start": 25,
+                     "restart agent": 1, "restart kubelet": 1})  # fmt: skip
+
+
+class ForgetfulNode(Node):
+    """Its kubelet loses the units of a call when somebody lists meanwhile (kubernetes#137534)."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        self.kubelet = StandInKubelet(self.kubelet_dir, seed=1, forgets_in_flight=True)
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with running_node(monkeypatch, config=CONFIG) as node:
+        yield node
+
+
+@pytest.mark.timeout(600 if IS_LONG else 60)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("life", [PAIRS, Life(STEPS)], ids=["pairs", "everything"])
+def test_no_history_breaks_a_promise(node: Node, life: Life, seed: int) -> None:
+    history = History(node, seed, life)
+
+    history.run()
+
+    assert history.admitted > STEPS / 10
+    assert history.started > STEPS / 20
+
+
+def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
+    """A pod ends, and a monitoring agent lists podresources, in the midst of an `Allocate`."""
+    allocate = SliceService._allocate
+    resources = PodResources(history.node.kubelet_dir, "nvidia.com")
+
+    def within(*given: Any) -> Answer:
+        if history.ending is not None:
+            history.end_now()
+            resources.list()
+        return allocate(*given)
+
+    patch.setattr(SliceService, "_allocate", within)
+
+
+def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_node(monkeypatch, ForgetfulNode, CONFIG) as node:
+        history = History(node, 4, Life(STEPS, {"pair": 50, "several": 8, "end": 10, "start": 25}))
+        somebody_lists_within_each_call(monkeypatch, history)
+        history.ends_meanwhile = True
+        history.may_be_refused = True  # it offers units that are held, and asks nobody else
+        history.run()
+
+    assert history.admitted > STEPS / 10
+
+
+def splits_pairs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(allocation, "open_holding", lambda *_: None)
+
+
+def gives_held_units(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Book, "free", lambda self, units: set(units))
+    patch.setattr(allocation, "_check_given", lambda *_: None)
+
+
+def leaks(patch: pytest.MonkeyPatch) -> None:
+    nothing = tracking.Findings((), (), ())
+    examine = tracking.examine
+
+    def never_ends(*given: Any) -> tracking.Findings:
+        return replace(examine(*given), ended=nothing.ended)
+
+    patch.setattr(tracking, "examine", never_ends)
+
+
+def forgets_over_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoint, "load", lambda self: node_state.Loaded((), trusted=True))
+    patch.setattr(taking_over, "rebuild", lambda *_: Rebuilt((), (), frozenset()))
+
+
+def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
+    def too_much(holding: Holding, *more: Any) -> ContainerLimits:
+        asked = asked_limits(holding, *more)
+        (device, *rest) = asked.devices
+        return replace(asked, devices=(replace(device, core_percent=100), *rest))
+
+    asked_limits = enforcement.asked_limits
+    patch.setattr(enforcement, "asked_limits", too_much)
+
+
+def shares_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(slices.SliceStore, "directory", lambda self, _: self.run_dir / "allocations/one")
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (splits_pairs, "is split"),
+        (gives_held_units, "is (given to|split)"),
+        (leaks, "was refused with"),
+        (forgets_over_a_restart, "(is given to|has no record)"),
+        (writes_wrong_limits, "has 100 core"),
+        (shares_files, "share the files"),
+    ],
+)
+def test_a_planted_fault_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], said: str
+) -> None:
+    plant(monkeypatch)
+    often = Life(400, {**PAIRS.weights, "restart agent": 4})
+
+    with running_node(monkeypatch, ForgetfulNode, CONFIG) as node:
+        history = History(node, 5, often)
+        somebody_lists_within_each_call(monkeypatch, history)
+        history.ends_meanwhile = history.may_be_refused = plant is gives_held_units
+        with pytest.raises(AssertionError, match=f"seed 5: .*{said}"):
+            history.run()
