@@ -15,14 +15,19 @@ from .log import event
 
 
 class ConfigWatch:
-    """The last good config and how the last look at the file ended; used from one thread."""
+    """The last good config and why the present content is not it; changed by one thread."""
 
     def __init__(self, path: Path, config: AgentConfig) -> None:
         self.path = path
         self.config = config
-        self.good = True
+        self.problem: ConfigError | None = None
         self._taken: bytes | None = config.text.encode()
         self._seen: bytes | None = self._taken
+
+    @property
+    def good(self) -> bool:
+        """The file's present content is in force."""
+        return self.problem is None
 
     def look(self) -> AgentConfig | None:
         """Returns a new good config, None where there is nothing new.
@@ -51,11 +56,11 @@ class ConfigWatch:
 
     def reject(self, error: ConfigError) -> None:
         """Notes that the present content is not taken, and says why."""
-        self.good = False
+        self.problem = error
         event(logging.ERROR, "config rejected, the last good one stays", reason=error.message,
               hint=error.hint or "none")  # fmt: skip
 
     def take(self, config: AgentConfig) -> None:
         """Notes that ``config`` is in force."""
         self.config = config
-        self.good = True
+        self.problem = None

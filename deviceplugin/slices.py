@@ -1,46 +1,39 @@
 """What the host keeps for each container, and the answers that bring it there.
 
-Per allocation a private directory with `limits` and `usage` (libvgpu.region) and ``meta.json``
+Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.region) and ``meta.json``
 (libvgpu.allocations) under the run directory, which may be emptied by a reboot; per build of the
 shim a directory under the state directory, which survives. Both halves of a pair get answers made
 from the same holding, so their mounts are equal and their variables disjoint or equal: the kubelet
-may merge them in any order.
+may merge them in any order. How they name the GPUs is in `answers`.
 
 Synchronised by the agent's lock, apart from `running`, which only reads.
 """
 
 import os
+import re
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from libvgpu import allocations, artifacts, region
 from libvgpu.errors import RegionError, VgpuError
 from libvgpu.limits import ContainerLimits, Family
 
+from .answers import Answer, Mount, device_parts
+from .forms import DeviceForms
+from .gpus import UNKNOWN_INDEX, Gpu
 from .holdings import Holding
 from .limits import CONTAINER_PIPE_DIRECTORY, MIB
+from .spare_files import SpareFiles
 from .units import Half
+
+__all__ = ["Answer", "SliceStore", "container_shim_path", "pipe_directory"]
 
 CONTAINER_DIRECTORY = "/run/vgpu"
 PRELOAD_FILE = "/etc/ld.so.preload"
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One bind mount of an answer."""
-
-    container_path: str
-    host_path: str
-    read_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a container is started with for one half."""
-
-    envs: dict[str, str]
-    mounts: tuple[Mount, ...]
+#: What the agent calls its allocations; those of `vgpuctl run` begin with ``run-``.
+_AGENTS_ID = re.compile(r"[0-9a-f]{12}")
 
 
 def container_shim_path(build: str) -> str:
@@ -51,11 +44,26 @@ def container_shim_path(build: str) -> str:
 class SliceStore:
     """The files of all slices of this node."""
 
-    def __init__(self, run_dir: Path, state_dir: Path) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        state_dir: Path,
+        forms: DeviceForms | None = None,
+        gpus: Sequence[Gpu] = (),
+    ) -> None:
+        """Touches no file yet.
+
+        Args:
+            forms: how answers name the GPUs, for as long as the store lives.
+            gpus: those of the node; the indexes and device nodes of answers are from here.
+        """
         self.run_dir = run_dir
         self.state_dir = state_dir
+        self._forms = forms or DeviceForms()
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self.shim = artifacts.shim_path()
         self.build = artifacts.build_id(self.shim)
+        self.spare = SpareFiles(run_dir)
 
     def prepare(self) -> None:
         """Makes the directories and installs the present build of the shim.
@@ -67,6 +75,7 @@ class SliceStore:
             for directory in (self.run_dir, self.state_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.run_dir / "allocations").mkdir(mode=0o700, exist_ok=True)
+            self.spare.prepare()
             self._install()
         except OSError as error:
             raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
@@ -79,7 +88,8 @@ class SliceStore:
         """Makes the files of a holding where they are missing, and writes ``limits`` into them.
 
         Files that are whole keep their inode and change in place; a directory of which a part is
-        missing or damaged is made anew, which a container sees when it starts.
+        missing or damaged is made anew, which a container sees when it starts. A `ring` alone is
+        added to files of a build that made none: their processes stay, and the next start has it.
 
         Returns:
             What `limits` said before, None if it was made or said the same already.
@@ -101,12 +111,18 @@ class SliceStore:
                     before = None
                 else:
                     region.write_limits(directory, limits)
+                try:
+                    region.make_ring(directory)
+                except OSError as error:
+                    raise VgpuError(
+                        f"{directory / 'ring'} cannot be made: {error.strerror}"
+                    ) from None
         self.write_meta(holding)
         return before
 
-    def write_meta(self, holding: Holding) -> None:
+    def write_meta(self, holding: Holding, directory: Path | None = None) -> None:
         """Writes whose the allocation is beside its files, if that is new."""
-        directory = self.directory(holding.allocation_id)
+        directory = directory or self.directory(holding.allocation_id)
         owner = holding.owner
         meta = allocations.AllocationMeta(
             allocation_id=holding.allocation_id,
@@ -116,6 +132,7 @@ class SliceStore:
             namespace=owner.namespace if owner else "",
             pod=owner.pod if owner else "",
             container=owner.container if owner else "",
+            memory_unit_bytes=holding.memory_unit_bytes,
         )
         try:
             old = allocations.read_meta(directory)
@@ -135,7 +152,8 @@ class SliceStore:
         Raises:
             VgpuError: something is missing that cannot be made again.
         """
-        self.prepare()
+        if not self.directory(holding.allocation_id).parent.is_dir():
+            self.prepare()  # the run directory was emptied under us
         library = self._library_directory(holding.shim_build)
         if not (library / "libvgpu.so").is_file() or not (library / "ld.so.preload").is_file():
             raise VgpuError(
@@ -147,16 +165,29 @@ class SliceStore:
 
     def remove(self, allocation_id: str) -> None:
         """Removes the files of an allocation; running processes keep what they have open."""
-        allocations.remove(self.directory(allocation_id))
+        self.spare.discard(self.directory(allocation_id))
 
     def sweep(self, known: set[str]) -> list[str]:
-        """Removes directories of the kubelet's allocations that are not ``known``; returns them."""
+        """Removes directories of the kubelet's allocations that are not ``known``; returns them.
+
+        Also those that an agent which was killed left half made or half removed; never those of
+        processes that live.
+        """
         gone = []
-        for entry in allocations.list_allocations(self.run_dir):
-            if entry.meta.source == "kubelet" and entry.meta.allocation_id not in known:
-                allocations.remove(entry.directory)
-                gone.append(entry.meta.allocation_id)
+        for directory in sorted((self.run_dir / "allocations").iterdir()):
+            try:
+                ours = allocations.read_meta(directory).source == "kubelet"
+            except RegionError:
+                ours = _AGENTS_ID.fullmatch(directory.name) is not None
+            if ours and directory.name not in known and not self.running(directory.name):
+                self.spare.discard(directory)
+                gone.append(directory.name)
         return gone
+
+    def metas(self) -> dict[str, allocations.AllocationMeta]:
+        """Returns what the run directory says of the kubelet's allocations, by id."""
+        found = allocations.list_allocations(self.run_dir)
+        return {a.directory.name: a.meta for a in found if a.meta.source == "kubelet"}
 
     def running(self, allocation_id: str) -> bool:
         """Returns whether processes of an allocation are alive."""
@@ -167,16 +198,24 @@ class SliceStore:
         return any(process.alive for process in usage.processes)
 
     def answer(self, holding: Holding, half: Half, limits: ContainerLimits) -> Answer:
-        """Returns what the container is started with for ``half``."""
+        """Returns what the container is started with for ``half``.
+
+        Raises:
+            InventoryError: the GPU is to be named by an index that nobody knows.
+        """
         directory = self.directory(holding.allocation_id)
         library = self._library_directory(holding.shim_build)
         mounts = [
             Mount(f"{CONTAINER_DIRECTORY}/limits", str(directory / "limits"), True),
             Mount(f"{CONTAINER_DIRECTORY}/usage", str(directory / "usage"), False),
+            *(
+                Mount(f"{CONTAINER_DIRECTORY}/{ring.name}", str(ring), False)
+                for ring in (region.ring_path(directory, n) for n in range(len(limits.devices)))
+            ),
             Mount(container_shim_path(holding.shim_build), str(library / "libvgpu.so"), True),
             Mount(PRELOAD_FILE, str(library / "ld.so.preload"), True),
         ]
-        envs = {"NVIDIA_VISIBLE_DEVICES": holding.uuid}
+        envs: dict[str, str] = {}
         if holding.family is Family.MPS:
             (device,) = limits.devices
             pipe = pipe_directory(self.run_dir, holding.uuid)
@@ -188,12 +227,15 @@ class SliceStore:
                 # The container sees one GPU, so it is number 0 there.
                 mebibytes = device.mps_pinned_bytes // MIB
                 envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"
-        return Answer(envs, tuple(mounts))
+        gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in holding.uuids]
+        parts = device_parts(gpus, self._forms, holding.allocation_id, os.path.exists)
+        return Answer(envs, tuple(mounts)).joined(parts)
 
     def _make(self, directory: Path, holding: Holding, limits: ContainerLimits) -> None:
-        if directory.exists():
-            allocations.remove(directory)
-        region.create(directory, limits)
+        self.spare.discard(directory)
+        made = self.spare.make(limits)
+        self.write_meta(holding, made)
+        made.rename(directory)  # whole or not at all, whenever we are killed
 
     def _library_directory(self, build: str) -> Path:
         return self.state_dir / "lib" / build

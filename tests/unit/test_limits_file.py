@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from libvgpu._native import ffi, lib
 from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from libvgpu.region import create, read_limits, write_limits
+from libvgpu.region import create, has_ring, make_ring, read_limits, ring_path, write_limits
 
 GIB = 1 << 30
 ONE = ContainerLimits(
@@ -53,8 +53,74 @@ def test_files_have_the_modes_of_the_contract(tmp_path: Path) -> None:
 
     modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "slice").iterdir()}
 
-    assert modes == {"limits": 0o444, "usage": 0o666, "lock": 0o600}
+    assert modes == {"limits": 0o444, "usage": 0o666, "ring": 0o666, "lock": 0o600}
     assert (tmp_path / "slice").stat().st_mode & 0o777 == 0o700
+
+
+def test_each_device_has_a_ring_of_its_own(tmp_path: Path) -> None:
+    devices = tuple(dataclasses.replace(ONE.devices[0], uuid=f"GPU-{i}") for i in range(3))
+    create(tmp_path / "slice", dataclasses.replace(ONE, devices=devices))
+
+    rings = [ring_path(tmp_path / "slice", index) for index in range(3)]
+
+    assert [ring.name for ring in rings] == ["ring", "ring.1", "ring.2"]
+    assert all(ring.is_fifo() and ring.stat().st_mode & 0o777 == 0o666 for ring in rings)
+
+
+def test_an_older_slice_has_one_ring_for_all_its_devices(tmp_path: Path) -> None:
+    create(tmp_path / "slice", ONE)
+
+    assert ring_path(tmp_path / "slice", 1) == tmp_path / "slice/ring"
+
+
+def test_the_umask_narrows_no_file_and_the_ring_is_a_fifo(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        create(tmp_path / "slice", ONE)
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "slice/ring").is_fifo()
+    for name in ("usage", "ring"):
+        assert (tmp_path / "slice" / name).stat().st_mode & 0o777 == 0o666
+
+
+def test_a_slice_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, mode: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "mkfifo", full)
+
+    with pytest.raises(RegionError, match="No space left"):
+        create(tmp_path / "slice", ONE)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ring_is_added_to_an_older_slice_and_kept(tmp_path: Path) -> None:
+    directory = tmp_path / "slice"
+    create(directory, ONE)
+    (directory / "ring").unlink()
+    assert not has_ring(directory)
+    assert read_limits(directory).limits.allocation_id == ONE.allocation_id
+
+    make_ring(directory)
+    inode = (directory / "ring").stat().st_ino
+    make_ring(directory)
+
+    assert (directory / "ring").stat().st_ino == inode
+
+
+def test_what_is_no_fifo_is_no_ring(tmp_path: Path) -> None:
+    create(tmp_path / "slice", ONE)
+    (tmp_path / "slice/ring").unlink()
+    (tmp_path / "slice/ring").touch()
+
+    assert not has_ring(tmp_path / "slice")
+    with pytest.raises(FileExistsError):
+        make_ring(tmp_path / "slice")
 
 
 def test_a_change_keeps_the_inode_and_raises_the_generation(tmp_path: Path) -> None:
