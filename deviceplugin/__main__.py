@@ -10,11 +10,7 @@ import click
 from libvgpu.allocations import default_run_dir
 from libvgpu.errors import VgpuError
 
-from . import log
-from .agent import Settings, run
-from .inventory import NvmlInventory
-from .metrics import split_address
-from .stopping import stop_on_signals
+from . import footprint, log
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -26,7 +22,8 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 @click.option("--state-dir", envvar="VGPU_STATE_DIR", default="/var/lib/vgpu",
               show_default=True, type=_DIRECTORY)  # fmt: skip
 @click.option("--run-dir", envvar="VGPU_RUN_DIR", type=_DIRECTORY, help="[default: /run/vgpu]")
-@click.option("--metrics-address", default=":9446", show_default=True)
+@click.option("--metrics-address", default=":9446", show_default=True,
+              help="HOST:PORT of /metrics, /healthz and /readyz.")  # fmt: skip
 @click.option("--node-name", envvar="NODE_NAME", default=socket.gethostname)
 @click.option("--spawn-mps/--no-spawn-mps", default=True, show_default=True,
               help="Start the MPS daemons if nobody runs them.")  # fmt: skip
@@ -40,6 +37,14 @@ def main(
     spawn_mps: bool,
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
+    footprint.prepare()
+    # Late, so that they come after that.
+    from .agent import Settings, run
+    from .inventory import NvmlInventory
+    from .listeners import split_address
+    from .stopping import stop_on_signals
+
+    footprint.settle()
     log.set_up()
     stop = stop_on_signals()
     try:

@@ -1,41 +1,58 @@
 """Puts the node agent together and runs it.
 
 One loop, in the main thread, does everything that is not asked for by the kubelet: follows the
-config file, keeps the plugins registered, asks podresources, sees to the MPS daemons. The kubelet's
-calls come in the gRPC servers' threads and meet the loop in `SliceService`'s lock only.
+config file, keeps the plugins registered, asks podresources, sees to the MPS daemons and to the
+arbiters of GPUs shared in time. The kubelet's calls come in the gRPC servers' threads, scrapes,
+probes and `vgpuctl` in one more (`web`); they meet the loop in `SliceService`'s lock only.
 """
 
+import contextlib
 import fcntl
 import logging
+import os
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from libvgpu.arbiters import LOOK_EVERY_S
 from libvgpu.errors import ConfigError, VgpuError
 from libvgpu.limits import Family
 
+from . import topology
+from .answers import missing_nodes
+from .apiserver import ApiServer
+from .arbiters import NodeArbiters
 from .checkpoint import Checkpoint
 from .config import AgentConfig, load_config
+from .control import ControlApi
+from .events import NodeEvents
+from .gpus import Gpu
+from .http_message import pages
 from .inventory import Inventory
 from .kubelet.plugin import PluginServer
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
-from .layout import lay_out
-from .log import LOGGER, event
-from .metrics import MetricsServer, NodeCollector
+from .kubelet_checkpoint import KubeletCheckpoint
+from .layout import Layout, lay_out
+from .listeners import AGENT_SOCKET, tcp_listener, unix_listener
+from .log import event
+from .loop import run_duties
+from .metrics import Metrics, NodeCollector
 from .mps_keeper import MpsKeeper
 from .reload import ConfigWatch
 from .service import SliceService
 from .slices import SliceStore
+from .state import AgentState
 from .units import Half
+from .web import WebServer
 
 _CONFIG_EVERY_S = 0.2
 _KUBELET_EVERY_S = 0.5
 _PODS_EVERY_S = 1.0
+_COMPACT_EVERY_S = 5.0
 _MPS_EVERY_S = 2.0
+_SPARE_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,94 +85,110 @@ def run(settings: Settings, inventory: Inventory, stop: threading.Event) -> None
     gpus = inventory.gpus()
     layout = lay_out(config, gpus)
     _say_what_waits(config)
-    store = SliceStore(settings.run_dir, settings.state_dir)
+    _say_missing_nodes(config, layout)
+    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
-        mps = MpsKeeper(
-            settings.config.absolute(),
-            settings.run_dir,
-            tuple(g.gpu.uuid for g in layout.of_family(Family.MPS)),
-            settings.spawn_mps,
-        )
-        resources = PodResources(settings.kubelet_dir, config.resource_domain)
-        service = SliceService(
-            layout, config, store, Checkpoint(settings.state_dir), resources.list, mps.wait
-        )
-        watch = ConfigWatch(settings.config, config)
-        metrics = MetricsServer(
-            NodeCollector(service, store, lambda: (watch.good, watch.config.digest))
-        )
-        directory = settings.kubelet_dir / "device-plugins"
-        plugins = [
-            PluginServer(service, family, half, directory, metrics.observe_allocate)
-            for family in layout.families()
-            for half in Half
-        ]
-        metrics.prepare(plugin.resource for plugin in plugins)
-        registrar = Registrar(directory, plugins)
-
-        def follow_config() -> None:
-            new = watch.look()
-            if new is None:
-                return
-            try:
-                changed = lay_out(new, gpus) != layout
-            except ConfigError as error:
-                watch.reject(error)
-                return
-            service.apply_rules(new)
-            watch.take(new)
-            event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
-            if changed:
-                event(logging.WARNING, "changed sharing takes effect when the agent restarts")
-            _say_what_waits(new)
-
-        try:
-            address = metrics.start(settings.metrics_address)
-            event(logging.INFO, "agent started", node=settings.node_name, gpus=len(layout.gpus),
-                  resources=",".join(p.resource for p in plugins) or "none",
-                  metrics=address)  # fmt: skip
-            _loop(
-                [
-                    (_CONFIG_EVERY_S, follow_config),
-                    (_KUBELET_EVERY_S, registrar.look),
-                    (_PODS_EVERY_S, service.reconcile),
-                    (_MPS_EVERY_S, mps.look),
-                ],
-                stop,
-            )
-        finally:
-            registrar.stop()
-            metrics.stop()
-            resources.close()
+        with contextlib.ExitStack() as ends:
+            _run(settings, config, gpus, layout, store, ends, stop)
         event(logging.INFO, "agent stopped")
 
 
-def _loop(duties: list[tuple[float, Callable[[], object]]], stop: threading.Event) -> None:
-    """Does each duty every so many seconds; one that fails is logged and tried again.
+def _run(
+    settings: Settings,
+    config: AgentConfig,
+    gpus: tuple[Gpu, ...],
+    layout: Layout,
+    store: SliceStore,
+    ends: contextlib.ExitStack,
+    stop: threading.Event,
+) -> None:
+    events = NodeEvents(ApiServer.from_environment(os.environ), settings.node_name)
+    ends.callback(events.stop)
+    mps_gpus = tuple(g.gpu.uuid for g in layout.of_family(Family.MPS))
+    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, mps_gpus, settings.spawn_mps)
+    resources = PodResources(settings.kubelet_dir, config.resource_domain)
+    ends.callback(resources.close)
+    checkpoint = Checkpoint(settings.state_dir)
+    service = SliceService(
+        layout, config, store, checkpoint, resources.list, mps.wait,
+        witness=KubeletCheckpoint(settings.kubelet_dir, config.resource_domain).read,
+        closest=lambda uuids, count, required: topology.closest(
+            [gpu for gpu in gpus if gpu.uuid in uuids], count, required
+        ),
+    )  # fmt: skip
+    watch = ConfigWatch(settings.config, config)
+    metrics = Metrics(
+        NodeCollector(
+            service,
+            store,
+            lambda: (watch.good, watch.config.digest),
+            lambda: registrar.registrations(),
+        )
+    )
+    directory = settings.kubelet_dir / "device-plugins"
+    plugins = [
+        PluginServer(service, family, half, directory, metrics.observe_allocate)
+        for family in layout.families()
+        for half in Half
+    ]
+    metrics.prepare(plugin.resource for plugin in plugins)
+    registrar = Registrar(directory, plugins)
+    state = AgentState(watch, registrar.registrations, settings.node_name, store.build, mps_gpus)
+    web = WebServer()
+    ends.callback(web.stop)
+    listener = tcp_listener(settings.metrics_address)
+    web.listen(
+        listener,
+        pages({"/metrics": metrics.page, "/healthz": state.healthz, "/readyz": state.readyz}),
+    )
+    control = settings.run_dir / AGENT_SOCKET
+    ends.callback(control.unlink, missing_ok=True)
+    web.listen(
+        unix_listener(control),
+        ControlApi(service.set_override, service.clear_override, state.state),
+    )
+    web.start()
+    ends.callback(registrar.stop)
+    arbiters = NodeArbiters(settings.run_dir)
+    ends.callback(arbiters.stop)
 
-    The same failure of a duty is logged once, until it has succeeded.
-    """
-    due = [0.0] * len(duties)
-    said = [""] * len(duties)
-    while not stop.is_set():
-        now = time.monotonic()
-        for number, (period_s, duty) in enumerate(duties):
-            if now < due[number]:
-                continue
-            due[number] = now + period_s
-            try:
-                duty()
-                said[number] = ""
-            except Exception as error:  # the agent must outlive a fault in one of its duties
-                if str(error) == said[number]:
-                    continue
-                said[number] = str(error)
-                if isinstance(error, VgpuError):
-                    event(logging.ERROR, error.message, hint=error.hint or "none")
-                else:
-                    LOGGER.exception("a duty of the agent failed")
-        stop.wait(max(0.0, min(due) - time.monotonic()))
+    def follow_config() -> None:
+        new = watch.look()
+        if new is None:
+            return
+        try:
+            changed = lay_out(new, gpus) != layout
+        except ConfigError as error:
+            watch.reject(error)
+            return
+        service.apply_rules(new)
+        arbiters.look()  # new weights count from now, not from the next turn
+        watch.take(new)
+        event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
+        if changed:
+            event(logging.WARNING, "changed sharing takes effect when the agent restarts")
+        if new.forms != config.forms:
+            event(logging.WARNING, "changed forms of the answer (flags) take effect when the "
+                  "agent restarts")  # fmt: skip
+        _say_what_waits(new)
+
+    event(logging.INFO, "agent started", node=settings.node_name, gpus=len(layout.gpus),
+          resources=",".join(p.resource for p in plugins) or "none",
+          metrics="{}:{}".format(*listener.getsockname()[:2]))  # fmt: skip
+    run_duties(
+        [
+            (_CONFIG_EVERY_S, follow_config),
+            (LOOK_EVERY_S, arbiters.look),
+            (_KUBELET_EVERY_S, registrar.look),
+            (_PODS_EVERY_S, service.reconcile),
+            (_COMPACT_EVERY_S, checkpoint.compact),
+            (_MPS_EVERY_S, mps.look),
+            (_SPARE_EVERY_S, store.spare.fill),
+        ],
+        state.turned,
+        stop,
+    )
 
 
 def _say_what_waits(config: AgentConfig) -> None:
@@ -166,6 +199,14 @@ def _say_what_waits(config: AgentConfig) -> None:
         if rule.needs_labels:
             event(logging.WARNING, "a rule with podLabels never matches: the agent does not know "
                   "labels without the API server", rule=rule.path[2:])  # fmt: skip
+
+
+def _say_missing_nodes(config: AgentConfig, layout: Layout) -> None:
+    gpus = [shared.gpu for shared in layout.gpus]
+    missing = missing_nodes(gpus, config.forms, os.path.exists)
+    if missing:
+        event(logging.WARNING, "device nodes that flags.plugin.passDeviceSpecs asks for are not "
+              "there and are left out", nodes=", ".join(missing))  # fmt: skip
 
 
 def _only_agent(state_dir: Path) -> IO[bytes]:

@@ -4,28 +4,27 @@ Per container from its `limits` in force and its `usage` file (hostile: libvgpu.
 value; an unreadable file counts as zeros and shows in ``vgpu_container_usage_readable``); per GPU
 from the holdings; of the agent itself. Every GPU and container has its series from the beginning,
 at zero. GPU seconds carry ``estimated="true"`` where nothing forces them to be measured (family mps
-and containers without a cap).
+and containers without a cap); their launches and present share are estimates, too.
 """
 
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from libvgpu import region
-from libvgpu.errors import RegionError, UsageError
-from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, ContainerLimits, DeviceLimit
+from libvgpu.errors import RegionError
+from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit
+from libvgpu.usage import is_measured
 
+from .gpu_metrics import gpu_families
 from .holdings import Holding
-from .layout import Layout
+from .http_message import TEXT, Request, Response
 from .service import SliceService
 from .slices import SliceStore
-from .units import CORE_UNITS_PER_GPU
 
 _CONTAINER_LABELS = ("namespace", "pod", "container", "allocation", "gpu", "family")
-_GPU_LABELS = ("gpu", "index", "family")
 _ALLOCATE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 #: name, kind, help; filled by `_container_values` in this order.
@@ -35,29 +34,40 @@ _CONTAINER_METRICS = (
     ("vgpu_container_memory_peak_bytes", "gauge", "Most GPU memory that it ever held"),
     ("vgpu_container_core_limit_ratio", "gauge", "Part of the GPU's compute it may use"),
     ("vgpu_container_throttled_seconds_total", "counter", "Time its launches were held back"),
+    ("vgpu_container_launches_total", "counter", "Kernels and graphs that it launched"),
+    ("vgpu_container_windows_total", "counter", "Turns on a contended GPU in which it launched"),
+    ("vgpu_container_core_used_ratio", "gauge", "Part of the GPU's time that it had lately"),
+    ("vgpu_container_launch_delay_p99_seconds", "gauge",
+     "What 99 of 100 held launches waited at most, to within a factor of two"),
     ("vgpu_container_memory_refused_total", "counter", "Allocations that were refused"),
     ("vgpu_container_usage_readable", "gauge", "1 if its usage file is whole"),
-)
+)  # fmt: skip
 
 
 class NodeCollector:
     """Turns the service's state into metric families at every scrape."""
 
     def __init__(
-        self, service: SliceService, store: SliceStore, config: Callable[[], tuple[bool, str]]
+        self,
+        service: SliceService,
+        store: SliceStore,
+        config: Callable[[], tuple[bool, str]],
+        registrations: Callable[[], Mapping[str, float | None]],
     ) -> None:
         """Makes a collector.
 
         Args:
             config: returns whether the config file is good, and the digest of the one in force.
+            registrations: returns each resource with when it was registered, None where it is not.
         """
         self._service, self._store, self._config = service, store, config
+        self._registrations = registrations
 
     def collect(self) -> Iterable[Any]:
         """Yields every family."""
         holdings = self._service.holdings()
         yield from self._containers(holdings)
-        yield from _gpus(self._service.layout, holdings)
+        yield from gpu_families(self._service.layout, holdings)
         good, digest = self._config()
         yield GaugeMetricFamily(
             "vgpu_config_reload_success", "1 if the config file's present content is in force",
@@ -67,6 +77,12 @@ class NodeCollector:
             "vgpu_config_hash", "Hash of the config in force, as a number",
             value=int(digest[:12], 16),
         )  # fmt: skip
+        registered = GaugeMetricFamily(
+            "vgpu_resource_registered", "1 if the kubelet has the resource", labels=("resource",)
+        )
+        for resource, since in self._registrations().items():
+            registered.add_metric([resource], since is not None)
+        yield registered
 
     def _containers(self, holdings: list[tuple[Holding, ContainerLimits]]) -> Iterable[Any]:
         families: list[Any] = [
@@ -86,9 +102,7 @@ class NodeCollector:
                 values, gpu_seconds = _container_values(limit, usage, index)
                 for family, value in zip(families, values, strict=True):
                     family.add_metric(labels, value)
-                capped = limit.compute_mode is not ComputeMode.OFF
-                measured = capped and limit.core_percent < WHOLE_CORE_PERCENT
-                seconds.add_metric([*labels, "false" if measured else "true"], gpu_seconds)
+                seconds.add_metric([*labels, _estimated(limits, limit, usage, index)], gpu_seconds)
         yield from families
         yield seconds
 
@@ -105,6 +119,13 @@ def _labels(holding: Holding, limit: DeviceLimit) -> list[str]:
     return [*names, holding.allocation_id, limit.uuid, holding.family.name.lower()]
 
 
+def _estimated(
+    limits: ContainerLimits, limit: DeviceLimit, usage: region.ContainerUsage | None, index: int
+) -> str:
+    sampled = usage is not None and index < len(usage.devices) and usage.devices[index].is_estimated
+    return "true" if sampled or not is_measured(limits.family, limit) else "false"
+
+
 def _container_values(
     limit: DeviceLimit, usage: region.ContainerUsage | None, index: int
 ) -> tuple[tuple[float, ...], float]:
@@ -115,33 +136,18 @@ def _container_values(
         device.peak_bytes if device else 0,
         limit.core_percent / WHOLE_CORE_PERCENT,
         device.held_ns / 1e9 if device else 0,
+        device.launches if device else 0,
+        device.windows if device else 0,
+        device.share_percent / WHOLE_CORE_PERCENT if device else 0,
+        (device.delay_p99_ns or 0) / 1e9 if device else 0,
         device.refused_count if device else 0,
         1 if usage else 0,
     )
     return values, device.gpu_time_ns / 1e9 if device else 0
 
 
-def _gpus(layout: Layout, holdings: list[tuple[Holding, ContainerLimits]]) -> Iterable[Any]:
-    total = GaugeMetricFamily(
-        "vgpu_gpu_memory_total_bytes", "Memory of the GPU", labels=_GPU_LABELS
-    )
-    allocated = GaugeMetricFamily(
-        "vgpu_gpu_memory_allocated_bytes", "Memory that containers were given", labels=_GPU_LABELS
-    )
-    core = GaugeMetricFamily(
-        "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_GPU_LABELS
-    )
-    for shared in layout.gpus:
-        labels = [shared.gpu.uuid, str(shared.gpu.index), shared.family.name.lower()]
-        here = [holding for holding, _ in holdings if holding.uuid == shared.gpu.uuid]
-        total.add_metric(labels, shared.gpu.memory_bytes)
-        allocated.add_metric(labels, sum(h.memory_bytes for h in here))
-        core.add_metric(labels, sum(len(h.core) for h in here) / CORE_UNITS_PER_GPU)
-    yield from (total, allocated, core)
-
-
-class MetricsServer:
-    """``/metrics`` on an address of ours."""
+class Metrics:
+    """The page ``/metrics``."""
 
     def __init__(self, collector: NodeCollector) -> None:
         self._registry = CollectorRegistry()
@@ -150,8 +156,7 @@ class MetricsServer:
             "vgpu_allocate_duration_seconds", "How long Allocate took",
             labelnames=("resource",), buckets=_ALLOCATE_BUCKETS, registry=self._registry,
         )  # fmt: skip
-        self._server: Any = None
-        self._thread: threading.Thread | None = None
+        self._page = make_wsgi_app(self._registry)
 
     def observe_allocate(self, resource: str, seconds: float) -> None:
         """Counts one Allocate."""
@@ -162,39 +167,20 @@ class MetricsServer:
         for resource in resources:
             self._allocate.labels(resource)
 
-    def start(self, address: str) -> str:
-        """Serves on ``address`` and returns it with the port that was taken.
-
-        Raises:
-            UsageError: the address is not HOST:PORT or cannot be bound.
-        """
-        host, port = split_address(address)
-        try:
-            self._server, self._thread = start_http_server(port, host, self._registry)
-        except OSError as error:
-            raise UsageError(
-                f"metrics address {address!r} cannot be bound: {error.strerror}"
-            ) from None
-        return f"{host}:{self._server.server_port}"
-
-    def stop(self) -> None:
-        """Ends the server."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-            self._server = None
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Returns host and port of ``HOST:PORT``; no host means all, port 0 means any.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(
-            f"metrics address {address!r} is not HOST:PORT, for example :9446 or 127.0.0.1:0"
+    def page(self, request: Request) -> Response:
+        """Answers a scrape in the form it asks for."""
+        answered: list[tuple[str, list[tuple[str, str]]]] = []
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query,
+            "HTTP_ACCEPT": request.headers.get("accept", ""),
+            "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
+        }
+        body = b"".join(
+            self._page(environ, lambda status, headers: answered.append((status, headers)))
         )
-    return host.strip("[]") or "0.0.0.0", int(port)
+        ((status, headers),) = answered
+        kind = next((v for name, v in headers if name == "Content-Type"), TEXT)
+        rest = tuple((name, v) for name, v in headers if name != "Content-Type")
+        return Response(int(status.split()[0]), body, kind, rest)

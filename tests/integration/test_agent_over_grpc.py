@@ -46,6 +46,8 @@ def test_a_vgpu_pair_becomes_one_slice(node: Node) -> None:
     mounts = {m.container_path: m for m in options.mounts}
     assert mounts["/run/vgpu/limits"].read_only
     assert not mounts["/run/vgpu/usage"].read_only
+    assert not mounts["/run/vgpu/ring"].read_only
+    assert Path(mounts["/run/vgpu/ring"].host_path).is_fifo()
     preload = Path(mounts["/etc/ld.so.preload"].host_path).read_text().rstrip("\n")
     assert Path(mounts[preload].host_path).read_bytes() == artifacts.shim_path().read_bytes()
     view = region.read_limits(Path(mounts["/run/vgpu/limits"].host_path).parent).limits
@@ -123,14 +125,32 @@ def test_core_alone_gets_its_share_of_memory_and_the_rest_is_withdrawn(node: Nod
     wait_until(lambda: node.kubelet.allocatable()["nvidia.com/vgpu-memory"] == 32)
 
 
-@pytest.mark.parametrize("family", ["vgpu", "mps"])
-def test_memory_alone_is_refused_at_the_start(node: Node, family: str) -> None:
-    pod = node.admit("a", {f"{family}-memory": 2})
+def test_memory_alone_runs_on_what_others_leave_over(node: Node) -> None:
+    device = node.limit(node.admit("a", {"vgpu-memory": 2}))
 
-    with pytest.raises(
-        AdmissionFailed, match=f"{family}-memory: 2 without nvidia.com/{family}-core"
-    ):
-        node.kubelet.run_options(pod, "c0")
+    assert device.memory_limit_bytes == 2 * GIB
+    assert (device.core_percent, device.weight) == (1, 1)
+    assert device.compute_mode is ComputeMode.ELASTIC
+
+
+def test_memory_alone_is_refused_by_mps_at_the_start(node: Node) -> None:
+    pod = node.admit("a", {"mps-memory": 2})
+
+    with pytest.raises(AdmissionFailed, match="mps-memory: 2 without nvidia"):
+        node.limit(pod)
+
+
+def test_whole_gpus_come_with_all_their_memory(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 200})
+
+    options = node.kubelet.run_options(pod, "c0")
+
+    host = {m.container_path: Path(m.host_path) for m in options.mounts}
+    devices = region.read_limits(host["/run/vgpu/limits"].parent).limits.devices
+    assert [d.uuid for d in devices] == options.envs["NVIDIA_VISIBLE_DEVICES"].split(",")
+    assert {d.uuid for d in devices} == {VGPU_GPU.uuid, SPARE_GPU.uuid}
+    assert [(d.core_percent, d.memory_limit_bytes) for d in devices] == [(100, 16 * GIB)] * 2
+    assert host["/run/vgpu/ring.1"].is_fifo()
 
 
 def test_halves_of_two_containers_are_refused_at_the_start(node: Node) -> None:

@@ -1,0 +1,54 @@
+"""Metrics of each shared GPU: what it has, and what of it containers were given.
+
+Counted are the units that containers hold or use up, by the GPU in each unit's name.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+
+from libvgpu.limits import ContainerLimits
+
+from .holdings import Holding
+from .layout import Layout
+from .units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of
+
+_LABELS = ("gpu", "index", "family")
+
+
+def gpu_families(
+    layout: Layout, holdings: Sequence[tuple[Holding, ContainerLimits]]
+) -> Iterable[GaugeMetricFamily]:
+    """Returns the families, with a series for every GPU of the layout."""
+    total = GaugeMetricFamily("vgpu_gpu_memory_total_bytes", "Memory of the GPU", labels=_LABELS)
+    allocated = GaugeMetricFamily(
+        "vgpu_gpu_memory_allocated_bytes", "Memory that containers were given", labels=_LABELS
+    )
+    core = GaugeMetricFamily(
+        "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_LABELS
+    )
+    units, memory_bytes = _given(holding for holding, _ in holdings)
+    for shared in layout.gpus:
+        uuid = shared.gpu.uuid
+        labels = [uuid, str(shared.gpu.index), shared.family.name.lower()]
+        total.add_metric(labels, shared.gpu.memory_bytes)
+        allocated.add_metric(labels, memory_bytes[uuid])
+        core.add_metric(labels, units[uuid] / CORE_UNITS_PER_GPU)
+    return total, allocated, core
+
+
+def _given(
+    holdings: Iterable[Holding],
+) -> tuple[Counter[str], Counter[str]]:
+    """Returns the core units and the bytes given, by GPU."""
+    units: Counter[str] = Counter()
+    memory_bytes: Counter[str] = Counter()
+    # A unit counts once: an init container's is a later container's, too.
+    taken = {unit: holding.memory_unit_bytes for holding in holdings for unit in holding.units}
+    for unit, unit_bytes in taken.items():
+        if half_of(unit) is Half.CORE:
+            units[gpu_of(unit)] += 1
+        else:
+            memory_bytes[gpu_of(unit)] += unit_bytes
+    return units, memory_bytes

@@ -1,0 +1,47 @@
+"""The agent's one loop: duties that come round every so many seconds."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from libvgpu.errors import VgpuError
+
+from .log import LOGGER, event
+
+
+def run_duties(
+    duties: Sequence[tuple[float, Callable[[], object]]],
+    turned: Callable[[], None],
+    stop: threading.Event,
+) -> None:
+    """Does each duty every so many seconds; one that fails is logged and tried again.
+
+    The same failure of a duty is logged once, until it has succeeded.
+
+    Args:
+        duties: period in seconds, and what to do.
+        turned: called each time the loop comes round.
+        stop: ends it.
+    """
+    due = [0.0] * len(duties)
+    said = [""] * len(duties)
+    while not stop.is_set():
+        turned()
+        now = time.monotonic()
+        for number, (period_s, duty) in enumerate(duties):
+            if now < due[number]:
+                continue
+            due[number] = now + period_s
+            try:
+                duty()
+                said[number] = ""
+            except Exception as error:  # the agent must outlive a fault in one of its duties
+                if str(error) == said[number]:
+                    continue
+                said[number] = str(error)
+                if isinstance(error, VgpuError):
+                    event(logging.ERROR, error.message, hint=error.hint or "none")
+                else:
+                    LOGGER.exception("a duty of the agent failed")
+        stop.wait(max(0.0, min(due) - time.monotonic()))

@@ -1,0 +1,140 @@
+"""The agent's socket: what is well formed reaches the service, the rest is answered in words."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin.control import ControlApi
+from deviceplugin.http_message import Request
+from deviceplugin.overrides import LimitChange, Override
+from libvgpu.errors import AllocationRefused, UnknownAllocation
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+
+GIB = 1 << 30
+BEFORE = ContainerLimits("id-1", Family.VGPU, (DeviceLimit("GPU-0", 8 * GIB, core_percent=40),))
+AFTER = replace(
+    BEFORE, devices=(replace(BEFORE.devices[0], core_percent=20, memory_limit_bytes=4 * GIB),)
+)
+PATH = "/v1/allocations/id-1/override"
+
+
+class Service:
+    """Notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Override | None]] = []
+        self.problem: Exception | None = None
+
+    def set(self, allocation_id: str, override: Override | None) -> LimitChange:
+        self.asked.append((allocation_id, override))
+        if self.problem is not None:
+            raise self.problem
+        return LimitChange("a/b/c", BEFORE, AFTER)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def api(service: Service) -> ControlApi:
+    return ControlApi(
+        service.set, lambda allocation_id: service.set(allocation_id, None), lambda: {"version": 1}
+    )
+
+
+def post(api: ControlApi, body: object, path: str = PATH) -> tuple[int, dict[str, object]]:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = api(Request("POST", path, body=text))
+    return int(answer.status), json.loads(answer.body)
+
+
+def test_an_override_reaches_the_service_and_old_and_new_come_back(
+    api: ControlApi, service: Service
+) -> None:
+    status, answer = post(api, {"core_percent": 20, "memory_bytes": 4 * GIB, "compute": "strict"})
+
+    assert status == 200
+    assert service.asked == [("id-1", Override(20, 4 * GIB, "strict"))]
+    assert answer == {
+        "allocation": "id-1",
+        "owner": "a/b/c",
+        "devices": [
+            {
+                "gpu_uuid": "GPU-0",
+                "old": {"memory_bytes": 8 * GIB, "core_percent": 40, "compute": "strict"},
+                "new": {"memory_bytes": 4 * GIB, "core_percent": 20, "compute": "strict"},
+                "pending": [],
+            }
+        ],
+    }
+
+
+def test_delete_clears_and_get_tells_the_state(api: ControlApi, service: Service) -> None:
+    assert api(Request("DELETE", PATH)).status == 200
+    assert service.asked == [("id-1", None)]
+    assert json.loads(api(Request("GET", "/v1/state")).body) == {"version": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "truncated"),
+        (b"[1]", "Expected `object`"),
+        ({"core": 20}, "unknown field `core`"),
+        ({"core_percent": "20"}, "Expected `int | null`, got `str` - at `$.core_percent`"),
+        ({"core_percent": 0}, "Expected `int` >= 1 - at `$.core_percent`"),
+        ({"core_percent": 101}, "Expected `int` <= 100"),
+        ({"memory_bytes": 1 << 43}, "Expected `int` <="),
+        ({"memory_bytes": 1.5}, "got `float`"),
+        ({"compute": "fair"}, "Invalid enum value 'fair'"),
+        ({}, "it sets nothing; give core_percent, memory_bytes or compute"),
+    ],
+)
+def test_what_is_no_override_is_refused_before_the_service(
+    api: ControlApi, service: Service, body: object, said: str
+) -> None:
+    status, answer = post(api, body)
+
+    assert status == 400
+    assert said in str(answer["message"])
+    assert service.asked == []
+
+
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [(AllocationRefused("too much", "take less"), 409), (UnknownAllocation("who?"), 404)],
+)
+def test_a_refusal_comes_back_with_its_sentence(
+    api: ControlApi, service: Service, problem: AllocationRefused, status: int
+) -> None:
+    service.problem = problem
+
+    assert post(api, {"core_percent": 1}) == (
+        status,
+        {"message": problem.message, "hint": problem.hint},
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("POST", "/v1/allocations//override", 404),
+        ("POST", "/v1/allocations/../state/override", 404),
+        ("POST", f"/v1/allocations/{'x' * 65}/override", 404),
+        ("GET", PATH, 405),
+        ("PUT", PATH, 405),
+        ("POST", "/v1/state", 405),
+    ],
+)
+def test_other_paths_and_methods_are_answered_in_words(
+    api: ControlApi, service: Service, method: str, path: str, status: int
+) -> None:
+    answer = api(Request(method, path, body=b'{"core_percent": 1}'))
+
+    assert answer.status == status
+    assert json.loads(answer.body)["message"]
+    assert service.asked == []

@@ -1,0 +1,94 @@
+"""When the agent is healthy and ready, and what it says of its config."""
+
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.config import parse_config
+from deviceplugin.http_message import Request
+from deviceplugin.reload import ConfigWatch
+from deviceplugin.state import LOOP_LATE_S, AgentState
+from libvgpu.errors import ConfigError
+
+ASK = Request("GET", "/")
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch() -> ConfigWatch:
+    return ConfigWatch(Path("/etc/vgpu/config.yaml"), parse_config("version: v1\n"))
+
+
+@pytest.fixture
+def registered() -> dict[str, float | None]:
+    return {"nvidia.com/vgpu-core": 5.0, "nvidia.com/vgpu-memory": 6.0}
+
+
+@pytest.fixture
+def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock) -> AgentState:
+    return AgentState(watch, lambda: registered, "n1", "abc", ("GPU-0",), clock)
+
+
+def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> None:
+    clock.now_s += LOOP_LATE_S
+    assert state.healthz(ASK).status == 200
+
+    clock.now_s += 1
+    late = state.healthz(ASK)
+    assert late.status == 503
+    assert late.body == f"the loop has not turned for {LOOP_LATE_S + 1:.0f} s\n".encode()
+
+    state.turned()
+    assert state.healthz(ASK).status == 200
+
+
+def test_it_is_ready_once_every_resource_is_registered(
+    state: AgentState, registered: dict[str, float | None]
+) -> None:
+    assert state.readyz(ASK).status == 200
+
+    registered["nvidia.com/vgpu-memory"] = None
+
+    answer = state.readyz(ASK)
+    assert answer.status == 503
+    assert answer.body == b"not registered with the kubelet: nvidia.com/vgpu-memory\n"
+
+
+def test_a_rejected_config_shows_with_its_reason_and_keeps_it_ready(
+    state: AgentState, watch: ConfigWatch
+) -> None:
+    before = state.state()["config"]
+    watch.reject(ConfigError("line 2: no", "say yes"))
+
+    told = state.state()["config"]
+
+    assert (before["error"], before["hint"]) == (None, None)
+    assert told == before | {"error": "line 2: no", "hint": "say yes"}
+    assert told["path"] == "/etc/vgpu/config.yaml"
+    assert state.readyz(ASK).status == 200
+
+
+def test_the_state_names_resources_build_and_mps_gpus(
+    state: AgentState, registered: dict[str, float | None]
+) -> None:
+    registered["nvidia.com/vgpu-memory"] = None
+
+    told = state.state()
+
+    assert told["resources"] == [
+        {"name": "nvidia.com/vgpu-core", "registered_at": 5.0},
+        {"name": "nvidia.com/vgpu-memory", "registered_at": None},
+    ]
+    assert (told["agent"]["node"], told["shim_build"], told["mps_gpus"]) == ("n1", "abc", ["GPU-0"])
+    assert told["loop_problem"] is None

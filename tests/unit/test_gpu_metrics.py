@@ -1,0 +1,71 @@
+"""What a GPU's metrics count as given: units held, units a default uses up, and raises."""
+
+from deviceplugin.gpu_metrics import gpu_families
+from deviceplugin.gpus import Gpu
+from deviceplugin.holdings import Holding
+from deviceplugin.layout import Layout, SharedGpu
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+
+GIB = 1 << 30
+LAYOUT = Layout(
+    "nvidia.com",
+    tuple(
+        SharedGpu(Gpu(n, f"GPU-{n}", "test", 16 * GIB), Family.VGPU, GIB, ComputeMode.STRICT)
+        for n in range(2)
+    ),
+)
+
+
+def units(letter: str, numbers: range) -> tuple[str, ...]:
+    return tuple(f"GPU-0::{letter}{n}" for n in numbers)
+
+
+def given(*held: tuple[Holding, DeviceLimit]) -> dict[tuple[str, str], float]:
+    holdings = [
+        (holding, ContainerLimits(holding.allocation_id, holding.family, (limit,)))
+        for holding, limit in held
+    ]
+    return {
+        (sample.name, sample.labels["gpu"]): sample.value
+        for family in gpu_families(LAYOUT, holdings)
+        for sample in family.samples
+    }
+
+
+def slice_of(name: str, core: range, memory: range, **more: tuple[str, ...]) -> Holding:
+    given = {"core": units("c", core), "memory": units("m", memory), **more}
+    return Holding(name, Family.VGPU, "GPU-0", GIB, **given)
+
+
+def test_every_gpu_has_its_series_at_zero() -> None:
+    found = given()
+
+    for uuid in ("GPU-0", "GPU-1"):
+        assert found["vgpu_gpu_memory_total_bytes", uuid] == 16 * GIB
+        assert found["vgpu_gpu_memory_allocated_bytes", uuid] == 0
+        assert found["vgpu_gpu_core_allocated_ratio", uuid] == 0
+
+
+def test_units_defaults_and_raises_are_added_up_and_lowering_takes_nothing_off() -> None:
+    full = DeviceLimit("GPU-0", 11 * GIB, core_percent=45)
+    lowered = DeviceLimit("GPU-0", 1 * GIB, core_percent=5)
+    raised = (*units("c", range(40, 45)), *units("m", range(8, 11)))
+    found = given(
+        (slice_of("a", range(40), range(8), raised=raised), full),
+        (slice_of("b", range(50, 60), range(0), borrowed=units("m", range(14, 16))), lowered),
+    )
+
+    assert found["vgpu_gpu_memory_allocated_bytes", "GPU-0"] == (8 + 3 + 2) * GIB
+    assert found["vgpu_gpu_core_allocated_ratio", "GPU-0"] == 0.55
+    assert found["vgpu_gpu_memory_allocated_bytes", "GPU-1"] == 0
+
+
+def test_units_of_an_init_container_and_its_successor_count_once() -> None:
+    limit = DeviceLimit("GPU-0", 8 * GIB, core_percent=40)
+    found = given(
+        (slice_of("init", range(40), range(8)), limit),
+        (slice_of("main", range(10, 30), range(4)), limit),
+    )
+
+    assert found["vgpu_gpu_memory_allocated_bytes", "GPU-0"] == 8 * GIB
+    assert found["vgpu_gpu_core_allocated_ratio", "GPU-0"] == 0.4

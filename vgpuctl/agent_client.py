@@ -1,0 +1,143 @@
+"""Asking the node agent over its socket in the run directory (`deviceplugin.control`)."""
+
+import http.client
+import json
+import socket
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from deviceplugin.listeners import AGENT_SOCKET
+from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
+
+_TIMEOUT_S = 5.0
+_MOST_BYTES = 1 << 20
+
+
+class AgentUnreachable(VgpuError):  # noqa: N818 - it is the agent that is unreachable
+    """No agent answers.
+
+    Attributes:
+        denied: there is a socket, but this user may not open it.
+    """
+
+    def __init__(self, message: str, hint: str, denied: bool = False) -> None:
+        super().__init__(message, hint)
+        self.denied = denied
+
+
+class AgentOfReport(msgspec.Struct):
+    """The agent itself; ``started_at`` in seconds since the epoch."""
+
+    version: str
+    pid: int
+    node: str
+    started_at: float
+
+
+class ConfigOfReport(msgspec.Struct):
+    """Its config file; ``error`` says why the file's present content is not in force."""
+
+    path: str
+    digest: str
+    rules: int
+    error: str | None = None
+    hint: str | None = None
+
+
+class ResourceOfReport(msgspec.Struct):
+    """One resource; ``registered_at`` in seconds since the epoch, None while it is not."""
+
+    name: str
+    registered_at: float | None
+
+
+class AgentReport(msgspec.Struct):
+    """What ``/v1/state`` says; what a newer agent adds is left out."""
+
+    agent: AgentOfReport
+    config: ConfigOfReport
+    resources: list[ResourceOfReport]
+    shim_build: str
+    mps_gpus: list[str] = []
+    loop_problem: str | None = None
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.connect(str(self._path))
+
+
+def agent_report(run_dir: Path) -> AgentReport:
+    """Returns the state of the agent of a run directory.
+
+    Raises:
+        AgentUnreachable: there is none, or it does not answer.
+        VgpuError: its answer is of another form.
+    """
+    answer = _ask(run_dir, "GET", "/v1/state")
+    try:
+        return msgspec.convert(answer, AgentReport)
+    except msgspec.ValidationError as error:
+        raise VgpuError(
+            f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",
+            hint="use the vgpuctl of the agent's version",
+        ) from None
+
+
+def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
+    """Has the agent set values for an allocation; returns `deviceplugin.control.changed_limits`.
+
+    Raises:
+        AgentUnreachable: there is no agent, or it does not answer.
+        VgpuError: it refuses, with its own sentence.
+    """
+    return _ask(run_dir, "POST", f"/v1/allocations/{allocation_id}/override", values)
+
+
+def clear_override(run_dir: Path, allocation_id: str) -> Any:
+    """Has the agent take back what was set; like `set_override`."""
+    return _ask(run_dir, "DELETE", f"/v1/allocations/{allocation_id}/override")
+
+
+def _ask(run_dir: Path, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+    where = run_dir / AGENT_SOCKET
+    connection = _Connection(where)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        content = json.loads(answer.read(_MOST_BYTES))
+    except PermissionError:
+        raise AgentUnreachable(
+            f"{where} may not be opened by this user", "ask as the agent's user, root on a node",
+            denied=True,
+        ) from None  # fmt: skip
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise AgentUnreachable(
+            f"no node agent answers at {where}: {why}",
+            "start it (python -m deviceplugin), name its directory with --run-dir, or see "
+            "vgpuctl doctor",
+        ) from None
+    finally:
+        connection.close()
+    if answer.status == HTTPStatus.OK:
+        return content
+    problem = content if isinstance(content, dict) else {}
+    kind: type[VgpuError] = {
+        HTTPStatus.NOT_FOUND: UnknownAllocation,
+        HTTPStatus.BAD_REQUEST: UsageError,
+    }.get(HTTPStatus(answer.status), AllocationRefused)
+    message = problem.get("message") or f"the agent answers with status {answer.status}"
+    raise kind(str(message), problem.get("hint"))

@@ -1,0 +1,122 @@
+"""Checks of kubelet and node agent. Pure."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from libvgpu.errors import VgpuError
+
+from ..agent_client import AgentReport, AgentUnreachable
+from .finding import Finding, fail, ok, warn
+from .node_checks import AS_ROOT
+
+
+def kubelet_socket(check: str, path: Path, problem: OSError | None, is_node: bool) -> Finding:
+    """Checks one of the kubelet's sockets.
+
+    Args:
+        check: what it is called here.
+        problem: why it could not be connected to, None where it could.
+        is_node: there is a kubelet's directory on this machine.
+    """
+    if problem is None:
+        return ok(check, f"{path} answers")
+    if isinstance(problem, PermissionError):
+        return warn(check, f"{path} may not be opened by this user", AS_ROOT)
+    if not is_node:
+        return warn(
+            check,
+            f"{path} is not there: no kubelet on this machine",
+            "nothing for vgpuctl run; a kubelet elsewhere is named with --kubelet-dir",
+        )
+    return fail(
+        check,
+        f"{path} does not answer: {problem.strerror or problem}",
+        "start the kubelet (systemctl status kubelet), or name its directory with --kubelet-dir",
+    )
+
+
+def agent(report: AgentReport | VgpuError, now: float, is_node: bool) -> Finding:
+    """Checks that the agent answers and its loop turns.
+
+    Args:
+        report: its answer, or why there is none.
+        now: seconds since the epoch.
+        is_node: there is a kubelet's directory on this machine.
+    """
+    if isinstance(report, VgpuError):
+        mend = report.hint or "look into its log"
+        if isinstance(report, AgentUnreachable):
+            mend = "start it (python -m deviceplugin), or name its directory with --run-dir"
+        if isinstance(report, AgentUnreachable) and (report.denied or not is_node):
+            return warn(
+                "agent",
+                report.message,
+                AS_ROOT
+                if report.denied
+                else "nothing for vgpuctl run; on a node, start it: python -m deviceplugin",
+            )
+        return fail("agent", report.message, mend)
+    if report.loop_problem:
+        return fail("agent", report.loop_problem, "look into its log, then restart it")
+    hours = max(0.0, now - report.agent.started_at) / 3600
+    return ok(
+        "agent",
+        f"version {report.agent.version} of node {report.agent.node} answers "
+        f"(pid {report.agent.pid}, up {hours:.1f} h)",
+    )
+
+
+def config(report: AgentReport) -> Finding:
+    """Checks that the config file's present content is in force."""
+    told = report.config
+    if told.error is None:
+        return ok(
+            "config", f"{told.path} is in force ({told.digest[:12]}, {told.rules} limits rules)"
+        )
+    mend = f"{told.hint}; " if told.hint else ""
+    return fail(
+        "config",
+        f"{told.error}; the last good one stays in force ({told.digest[:12]})",
+        f"{mend}check it with: vgpuctl config validate {told.path}",
+    )
+
+
+def resources(report: AgentReport) -> Finding:
+    """Checks that the kubelet has every resource."""
+    missing = [r.name for r in report.resources if r.registered_at is None]
+    if missing:
+        return fail(
+            "resources",
+            f"not registered with the kubelet: {', '.join(missing)}",
+            "see that the kubelet runs and look for 'registration' in the agent's log",
+        )
+    if not report.resources:
+        return warn(
+            "resources",
+            "the config shares no GPU, so nothing is offered",
+            f"add an entry to sharing.fractional in {report.config.path}",
+        )
+    since = max(r.registered_at for r in report.resources if r.registered_at is not None)
+    moment = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(since))
+    names = ", ".join(r.name for r in report.resources)
+    return ok("resources", f"registered since {moment}: {names}")
+
+
+def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:
+    """Checks the MPS daemon of each GPU of family mps.
+
+    Args:
+        answers: GPU and why its daemon does not answer; empty where it does.
+    """
+    return [
+        fail(
+            "mps",
+            f"the MPS daemon of GPU {uuid} does not answer: {problem}",
+            "see that python -m deviceplugin.mps runs; its log is mps/runner.log in the run "
+            "directory",
+        )
+        if problem
+        else ok("mps", f"the MPS daemon of GPU {uuid} answers")
+        for uuid, problem in answers
+    ]

@@ -1,0 +1,143 @@
+"""Goes and gets what the checks judge; changes nothing on the node.
+
+Every look has a timeout or cannot block, and one that fails becomes a finding.
+"""
+
+import ctypes
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+
+from deviceplugin.inventory import NvmlInventory
+from deviceplugin.mps_control import READY_COMMAND, ask
+from libvgpu import artifacts, region
+from libvgpu.errors import InventoryError, MpsError, VgpuError
+
+from ..agent_client import AgentReport, agent_report
+from ..options import chosen_run_dir
+from . import agent_checks, node_checks
+from .finding import Finding
+
+AGENT_RUN_DIR = Path("/run/vgpu")
+_CONNECT_TIMEOUT_S = 2.0
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Finding]:
+    """Returns what every check found.
+
+    Args:
+        given: the run directory that was named, None for the default one; on a node that is the
+            agent's, also for an ordinary user, who has one of his own beside it.
+        state_dir: of the agent.
+        kubelet_dir: of the kubelet.
+    """
+    is_node = os.path.isdir(kubelet_dir)  # False, and no error, where it may not be seen
+    run_dir = AGENT_RUN_DIR if given is None and is_node else chosen_run_dir(given)
+    report = _report(run_dir)
+    found = [_driver(), _nvml()]
+    for check, path in (
+        ("kubelet", kubelet_dir / "device-plugins" / "kubelet.sock"),
+        ("podresources", kubelet_dir / "pod-resources" / "kubelet.sock"),
+    ):
+        found.append(agent_checks.kubelet_socket(check, path, connect_problem(path), is_node))
+    found.append(agent_checks.agent(report, time.time(), is_node))
+    if isinstance(report, AgentReport):
+        found += [agent_checks.config(report), agent_checks.resources(report)]
+    found += _run_directory(run_dir)
+    found.append(_shim(report, state_dir))
+    if isinstance(report, AgentReport):
+        found += agent_checks.mps_daemons([(u, _mps_problem(run_dir, u)) for u in report.mps_gpus])
+    return found
+
+
+def _driver() -> Finding:
+    simulated = "VGPU_SIM_MACHINE" in os.environ
+    version = ctypes.c_int()
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        status = library.cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError) as error:
+        return node_checks.driver(None, str(error), simulated)
+    if status != 0:
+        return node_checks.driver(None, f"cuDriverGetVersion answers {status}", simulated)
+    return node_checks.driver(version.value, "", simulated)
+
+
+def _nvml() -> Finding:
+    try:
+        return node_checks.nvml([gpu.name for gpu in NvmlInventory().gpus()], "")
+    except InventoryError as error:
+        return node_checks.nvml(None, error.message)
+
+
+def connect_problem(path: Path) -> OSError | None:
+    """Returns why a Unix socket cannot be connected to, None where it can."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_CONNECT_TIMEOUT_S)
+        try:
+            client.connect(str(path))
+        except OSError as error:
+            return error
+    return None
+
+
+def _report(run_dir: Path) -> AgentReport | VgpuError:
+    try:
+        return agent_report(run_dir)
+    except VgpuError as error:
+        return error
+
+
+def _run_directory(path: Path) -> list[Finding]:
+    try:
+        status, room = path.stat(), os.statvfs(path)
+    except OSError as error:
+        return [node_checks.no_run_directory(path, error)]
+    try:
+        mounts = _MOUNTS.read_text()
+    except OSError:
+        mounts = ""
+    seen = node_checks.RunDirectory(
+        path=path,
+        filesystem=node_checks.filesystem_of(status.st_dev, mounts),
+        mode=stat.S_IMODE(status.st_mode),
+        owner=status.st_uid,
+        free_bytes=room.f_bavail * room.f_frsize,
+        slice_bytes=region.slice_bytes(),
+    )
+    return node_checks.run_directory(seen, os.geteuid())
+
+
+def _shim(report: AgentReport | VgpuError, state_dir: Path) -> Finding:
+    has_agent = isinstance(report, AgentReport)
+    build: str | VgpuError
+    try:
+        # The agent's own, where it answers: its package may be another than ours.
+        build = (
+            report.shim_build
+            if isinstance(report, AgentReport)
+            else artifacts.build_id(artifacts.shim_path())
+        )
+    except VgpuError as error:
+        return node_checks.shim(error, None, state_dir, has_agent)
+    return node_checks.shim(build, _installed(state_dir / "lib" / build), state_dir, has_agent)
+
+
+def _installed(directory: Path) -> bool | None:
+    try:
+        return all((directory / name).stat().st_size for name in ("libvgpu.so", "ld.so.preload"))
+    except PermissionError:
+        return None
+    except OSError:
+        return False
+
+
+def _mps_problem(run_dir: Path, uuid: str) -> str:
+    try:
+        ask(run_dir, uuid, READY_COMMAND)
+    except MpsError as error:
+        return error.message
+    return ""

@@ -1,0 +1,37 @@
+"""What one check found."""
+
+from dataclasses import dataclass
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `vgpuctl doctor`.
+
+    Attributes:
+        check: its short name.
+        level: ``ok``, ``warn`` (works, or could not be seen) or ``fail``.
+        message: what was found, with the values.
+        mend: how to mend it; empty where it is well.
+    """
+
+    check: str
+    level: str
+    message: str
+    mend: str = ""
+
+
+def ok(check: str, message: str) -> Finding:
+    """Returns a good finding."""
+    return Finding(check, OK, message)
+
+
+def warn(check: str, message: str, mend: str) -> Finding:
+    """Returns one that does not make the node unhealthy."""
+    return Finding(check, WARN, message, mend)
+
+
+def fail(check: str, message: str, mend: str) -> Finding:
+    """Returns one that does."""
+    return Finding(check, FAIL, message, mend)
