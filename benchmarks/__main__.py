@@ -2,6 +2,7 @@
 
 Figures go to stdout, talk to stderr. Exit status 0 when every measurement was taken (those
 that need a tool which is not there are said to be missing), 1 when one failed, 2 for wrong usage.
+A bar that is missed is told, below the figure, and changes no status: it was measured.
 """
 
 import importlib
@@ -14,7 +15,8 @@ import click
 from libvgpu.errors import UsageError, VgpuError
 from vgpuctl.render import Column, Row, print_listing
 
-from .figure import Figure, Measurement, Options, to_json
+from .figure import Figure, Measurement, Options, describe_bar, is_missed, judge, to_json
+from .plot import require_plotting
 
 #: name -> module; imported when run or listed.
 FIGURES = {
@@ -22,8 +24,11 @@ FIGURES = {
     "memory-race": "benchmarks.memory_race",
     "crash": "benchmarks.crash",
     "simulator": "benchmarks.simulator",
+    "share": "benchmarks.share",
+    "share-contended": "benchmarks.share_contended",
+    "allocate": "benchmarks.allocate",
+    "reload": "benchmarks.reload",
 }
-DEFAULT_ROUNDS = 15
 
 
 def load_figure(name: str) -> Figure:
@@ -48,6 +53,10 @@ def _number(row: Row) -> str:
     return f"{value:g}  ({low:g} to {high:g})"
 
 
+def _bar(row: Row) -> str:
+    return f"{row['bar']} MISSED" if row["missed"] else str(row["bar"])
+
+
 _COLUMNS = (
     Column("CASE", lambda row: str(row["case"])),
     Column("WITH", lambda row: str(row["subject"])),
@@ -55,10 +64,12 @@ _COLUMNS = (
     Column("MEDIAN (QUARTILES)", _number),
     Column("UNIT", lambda row: str(row["unit"])),
 )
+_BAR = Column("BAR", _bar)
 
 
 def _row(measurement: Measurement) -> Row:
-    return {name: getattr(measurement, name) for name in Measurement.__slots__}
+    row = {name: getattr(measurement, name) for name in Measurement.__slots__}
+    return row | {"bar": describe_bar(measurement), "missed": is_missed(measurement)}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,7 +82,7 @@ def list_figures() -> None:
     """List the figures."""
     for name in FIGURES:
         figure = load_figure(name)
-        click.echo(f"{name:12} {figure.summary} [{figure.label}]")
+        click.echo(f"{name:15} {figure.summary} [{figure.label}]")
 
 
 @cli.command()
@@ -90,9 +101,7 @@ def list_figures() -> None:
 @click.option(
     "--rounds",
     type=click.IntRange(1, 1000),
-    default=DEFAULT_ROUNDS,
-    show_default=True,
-    help="How often each measurement is repeated.",
+    help="How often each measurement is repeated; the figure's own number without it.",
 )
 @click.option(
     "--seconds",
@@ -104,24 +113,38 @@ def list_figures() -> None:
     type=click.IntRange(min=1),
     help="How many of what a figure counts; its own number without it.",
 )
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw pictures (PNG) into this directory, where a figure has any. Needs matplotlib.",
+)
 def run(
     names: tuple[str, ...],
     json_file: Path | None,
     shim: Path | None,
-    rounds: int,
+    rounds: int | None,
     seconds: float | None,
     count: int | None,
+    plot: Path | None,
 ) -> int:
     """Measure figures by NAME."""
     figures = [load_figure(name) for name in names]
+    if plot is not None:
+        require_plotting()
     results = []
     for figure in figures:
         click.echo(f"{figure.name}: measuring ({figure.label})", err=True)
-        options = Options(shim.absolute() if shim else None, rounds, seconds, count)
+        options = Options(
+            shim.absolute() if shim else None, rounds or figure.rounds, seconds, count, plot
+        )
         measurements = figure.measure(options)
         results.append((figure, measurements))
         click.echo(f"{figure.name}: {figure.summary} [{figure.label}]")
-        print_listing([_row(m) for m in measurements], _COLUMNS, "table", "nothing measured")
+        rows = [_row(m) for m in measurements]
+        columns = (*_COLUMNS, _BAR) if any(row["bar"] for row in rows) else _COLUMNS
+        print_listing(rows, columns, "table", "nothing measured")
+        for sentence in judge(measurements):
+            click.echo(sentence)
     if json_file is not None:
         json_file.write_text(to_json(results))
     failed = any(m.value is None and not m.needs_tool for _, found in results for m in found)

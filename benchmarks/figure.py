@@ -25,12 +25,14 @@ class Options:
         rounds: how often each measurement is repeated, interleaved with the others.
         seconds: how long a figure that lasts is taken; None: its own length.
         count: how many of what a figure counts; None: its own number.
+        plot: the directory for pictures of what a figure can draw; None: none are drawn.
     """
 
     rival: Path | None
     rounds: int
     seconds: float | None = None
     count: int | None = None
+    plot: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Measurement:
         high: the upper quartile.
         note: why there is no value, or what to know about it.
         needs_tool: a tool that is not there would have measured it, so its lack is no failure.
+        least: the bar, where the value must not be smaller.
+        most: the bar, where the value must not be larger.
     """
 
     case: str
@@ -58,6 +62,8 @@ class Measurement:
     high: float | None = None
     note: str = ""
     needs_tool: bool = False
+    least: float | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +75,41 @@ class Figure:
         summary: one line for the list.
         label: where the numbers come from; shown wherever they are.
         measure: takes the measurements.
+        rounds: how often each measurement is repeated unless asked otherwise.
     """
 
     name: str
     summary: str
     label: str
     measure: Callable[[Options], Sequence[Measurement]]
+    rounds: int = 15
+
+
+def describe_bar(measurement: Measurement) -> str:
+    """Returns the bar of a measurement as a sign and a number, empty where it has none."""
+    if measurement.most is not None:
+        return f"≤ {measurement.most:g}"
+    return f"≥ {measurement.least:g}" if measurement.least is not None else ""
+
+
+def is_missed(measurement: Measurement) -> bool:
+    """Returns whether there is a bar that the value is beyond; no value is beyond every bar."""
+    if measurement.value is None:
+        return bool(describe_bar(measurement))
+    too_large = measurement.most is not None and measurement.value > measurement.most
+    return too_large or (measurement.least is not None and measurement.value < measurement.least)
+
+
+def judge(measurements: Sequence[Measurement]) -> list[str]:
+    """Returns a sentence for each bar that was missed."""
+    sentences = []
+    for each in measurements:
+        if is_missed(each):
+            value = "not measured" if each.value is None else f"{each.value:g} {each.unit}"
+            where = f"{each.case} with {each.subject}: {each.quantity}"
+            why = f" ({each.note})" if each.note else ""
+            sentences.append(f"missed: {where} is {value}, must be {describe_bar(each)}{why}")
+    return sentences
 
 
 def spread(case: str, subject: str, quantity: str, unit: str, samples: Sequence[float],

@@ -14,9 +14,8 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sim import Machine, find_profile
 
+from . import clients
 from .figure import Figure, Measurement, Options, spread
 from .nulldriver import DEVICE_UUID, build_client, build_driver
 
@@ -120,12 +120,18 @@ class Bench:
         """
         command = [str(self.client), case.word, way, str(case.calls), str(_BATCHES)]
         environment = self.environment(preload, case)
-        with ThreadPoolExecutor(case.processes) as runners:
-            runs = [
-                runners.submit(_run, command, environment, _RUN_TIMEOUT_SECONDS)
-                for _ in range(case.processes)
-            ]
-            times_ns = [float(line) for run in runs for line in run.result().split()]
+        if case.word == "context":
+            outputs = clients.run_at_once(
+                command, environment, _RUN_TIMEOUT_SECONDS, case.processes
+            )
+        else:
+            with ThreadPoolExecutor(case.processes) as runners:
+                runs = [
+                    runners.submit(clients.run, command, environment, _RUN_TIMEOUT_SECONDS)
+                    for _ in range(case.processes)
+                ]
+                outputs = [run.result() for run in runs]
+        times_ns = [float(line) for output in outputs for line in output.split()]
         waiting = max(1.0, case.processes / len(os.sched_getaffinity(0)))
         return statistics.median(times_ns) / (waiting if case.calls > 1 else 1.0)
 
@@ -136,25 +142,12 @@ class Bench:
             report = self.directory / "callgrind.out"
             command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={report}", "-q",
                        str(self.client), case.word, way, str(calls), "1"]  # fmt: skip
-            _run(command, self.environment(preload, case), _COUNT_TIMEOUT_SECONDS)
+            clients.run(command, self.environment(preload, case), _COUNT_TIMEOUT_SECONDS)
             found = _TOTAL.search(report.read_text())
             if found is None:
                 raise VgpuError(f"callgrind wrote no total into {report}")
             totals.append(int(found[1]))
         return (totals[1] - totals[0]) / (_MANY_CALLS - _FEW_CALLS)
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], timeout_seconds: int) -> str:
-    try:
-        result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=timeout_seconds
-        )
-    except subprocess.TimeoutExpired:
-        raise VgpuError(f"{command[0]} did not end within {timeout_seconds} s") from None
-    if result.returncode != 0:
-        words = " ".join(result.stderr.split()) or "nothing on stderr"
-        raise VgpuError(f"{Path(command[0]).name} ended with status {result.returncode}: {words}")
-    return result.stdout
 
 
 def _times(

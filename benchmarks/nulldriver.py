@@ -121,5 +121,5 @@ def build_client(name: str, driver: Path, *further: str) -> Path:
     """
     program = driver.parent / name
     sources = [str(_NATIVE / f"{source}.c") for source in (name, *further)]
-    _compile([*sources, str(driver), "-ldl", "-o", str(program)])
+    _compile([*sources, str(driver), "-ldl", "-pthread", "-o", str(program)])
     return program

@@ -4,7 +4,8 @@
  *
  *     CASE  launch | alloc | async       (one call, or one allocation with its free)
  *           context                      (cuInit and the first context, once: CALLS and BATCHES
- *                                         are not looked at)
+ *                                         are not looked at; begins when stdin ends, so that many
+ *                                         that have said "ready" can begin at one moment)
  *     WAY   elf | getproc                (linked, or resolved through cuGetProcAddress_v2 as
  *                                         cudart does)
  *
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define API_VERSION 12000 /* the first one where cuGetProcAddress_v2 exists */
 #define PIECE_BYTES ((size_t)1 << 20)
@@ -108,6 +110,16 @@ static void allocate_many_async(const volatile struct calls *calls, CUstream str
     }
 }
 
+static void await_begin(void)
+{
+    char byte;
+
+    puts("ready");
+    fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0)
+        ;
+}
+
 int main(int argc, char **argv)
 {
     CUdevice device;
@@ -125,6 +137,8 @@ int main(int argc, char **argv)
     long count = atol(argv[3]);
     long batches = atol(argv[4]);
 
+    if (strcmp(name, "context") == 0)
+        await_begin();
     uint64_t begun_ns = now_ns();
     require(cuInit(0), "cuInit");
     require(cuDeviceGet(&device, 0), "cuDeviceGet");

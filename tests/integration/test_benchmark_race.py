@@ -1,15 +1,13 @@
 """Racing and dying processes: no byte too much, none leaked, none refused that was there."""
 
-import os
-
 import pytest
 
 from benchmarks import crash, memory_race
 from benchmarks.figure import Measurement, Options
+from support import IS_LONG
 
-LONG = os.environ.get("VGPU_LONG") == "1"
-RACE_SECONDS = 60.0 if LONG else 3.5
-KILLS = 10_000 if LONG else 120
+RACE_SECONDS = 60.0 if IS_LONG else 3.5
+KILLS = 10_000 if IS_LONG else 120
 
 
 def _values(found: list[Measurement]) -> dict[str, float]:

@@ -1,0 +1,169 @@
+"""The real node agent, as a process, on a simulated machine, with a kubelet that takes the time.
+
+The run directory lies in /dev/shm where there is one, since on a node it is a tmpfs; the state
+directory lies on the disk of the temporary directory.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import libvgpu
+from deviceplugin.kubelet.standin.lean import LeanKubelet
+from libvgpu.errors import VgpuError
+from libvgpu.sim import Machine, Profile, find_profile
+
+MIB = 1 << 20
+#: 16 GPUs of 288 units: the largest machine that the simulator has, with memory cut finely.
+GPUS = 16
+UNIT_BYTES = 512 * MIB
+UNITS = 288
+CASE = f"{GPUS} GPUs x (100 core + {UNITS} memory units)"
+RESOURCES = ("nvidia.com/vgpu-core", "nvidia.com/vgpu-memory")
+CONFIG = f"""\
+version: v1
+sharing:
+  fractional:
+    - {{family: vgpu, memoryUnit: {UNIT_BYTES // MIB}Mi}}
+"""
+_PROFILE = "h200-141g"
+_ROOT = Path(libvgpu.__file__).resolve().parent.parent
+_SHARED_MEMORY = Path("/dev/shm")
+_READY_S = 60.0
+_END_S = 10.0
+_POLL_S = 0.05
+_LAST_LINES = 5
+_SEED = 12
+
+
+def profiles() -> list[Profile]:
+    """Returns the GPUs of the machine."""
+    return [replace(find_profile(_PROFILE), memory_bytes=UNITS * UNIT_BYTES)] * GPUS
+
+
+class AgentNode:
+    """A node; made by `open_node`.
+
+    Attributes:
+        machine: the simulated one.
+        kubelet: its kubelet, serving.
+        config: the agent's config file, as the agent was told of it.
+    """
+
+    def __init__(self, base: Path, run_dir: Path, config: Path, gpus: Sequence[Profile]) -> None:
+        self.base, self.run_dir, self.state_dir = base, run_dir, base / "state"
+        self.config = config
+        self.machine = Machine.create(gpus, base / "machine")
+        self.kubelet = LeanKubelet(base / "kubelet", _SEED)
+        self._log = base / "agent.log"
+        self._agent: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The agent's process number."""
+        assert self._agent is not None
+        return self._agent.pid
+
+    def start(self) -> None:
+        """Starts kubelet and agent, and waits until all units are offered.
+
+        Raises:
+            VgpuError: the agent ended, or does not get there.
+        """
+        self.kubelet.start()
+        environment = self.machine.environment()
+        path = [str(_ROOT), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        with open(self._log, "ab") as log:
+            self._agent = subprocess.Popen(
+                [sys.executable, "-m", "deviceplugin", f"--config={self.config}",
+                 f"--kubelet-dir={self.base / 'kubelet'}", f"--state-dir={self.state_dir}",
+                 f"--run-dir={self.run_dir}", "--metrics-address=127.0.0.1:0",
+                 "--node-name=bench"],
+                env=environment, stdout=log, stderr=log,
+            )  # fmt: skip
+        self.wait_registered()
+
+    def wait_registered(self) -> None:
+        """Waits until all resources are registered and have units.
+
+        Raises:
+            VgpuError: the agent ended, or does not get there.
+        """
+        self.kubelet.wait_for_resources(RESOURCES, _READY_S, self.check)
+
+    def check(self) -> None:
+        """Makes sure that the agent runs.
+
+        Raises:
+            VgpuError: it does not; with its last words.
+        """
+        assert self._agent is not None
+        status = self._agent.poll()
+        if status is not None:
+            words = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+            raise VgpuError(f"the agent ended with status {status}: {' | '.join(words)}")
+
+    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_s: float) -> None:
+        """Waits until something is so.
+
+        Raises:
+            VgpuError: it is not in time, or the agent ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            self.check()
+            if time.monotonic() > deadline:
+                raise VgpuError(f"after {timeout_s:g} s {what}")
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Ends the agent and the kubelet."""
+        if self._agent is not None:
+            self._agent.terminate()
+            try:
+                self._agent.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._agent.kill()
+                self._agent.wait()
+        self.kubelet.stop()
+
+
+def write_config(base: Path) -> Path:
+    """Writes the config file below ``base`` and returns its path."""
+    config = base / "config.yaml"
+    config.write_text(CONFIG)
+    return config
+
+
+@contextmanager
+def open_node(
+    gpus: Sequence[Profile], make_config: Callable[[Path], Path] = write_config
+) -> Iterator[AgentNode]:
+    """Makes a node and starts it; its directories go with it.
+
+    Args:
+        gpus: of the simulated machine.
+        make_config: writes the config file below a directory and returns what to tell the agent.
+
+    Raises:
+        VgpuError: the agent does not start.
+    """
+    runs = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+    with (
+        # Short: a Unix socket's path has room for 107 bytes.
+        tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base,
+        tempfile.TemporaryDirectory(prefix="vgpu-run-", dir=runs) as run_dir,
+    ):
+        node = AgentNode(Path(base), Path(run_dir), make_config(Path(base)), gpus)
+        try:
+            node.start()
+            yield node
+        finally:
+            node.stop()

@@ -1,0 +1,68 @@
+"""Runs the client programs of benchmarks: one, or many that begin at one moment."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from libvgpu.errors import VgpuError
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], timeout_seconds: int) -> str:
+    """Runs one client and returns what it printed.
+
+    Raises:
+        VgpuError: it failed, or did not end in time.
+    """
+    try:
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise VgpuError(f"{command[0]} did not end within {timeout_seconds} s") from None
+    _require_success(command, result.returncode, result.stderr)
+    return result.stdout
+
+
+def _require_success(command: Sequence[str], status: int, stderr: str) -> None:
+    if status != 0:
+        words = " ".join(stderr.split()) or "nothing on stderr"
+        raise VgpuError(f"{Path(command[0]).name} ended with status {status}: {words}")
+
+
+def run_at_once(
+    command: Sequence[str], environment: Mapping[str, str], timeout_seconds: int, processes: int
+) -> list[str]:
+    """Lets clients that are loaded and say so in a first line begin at one moment: stdin ends.
+
+    Were each let go as it is started, most would be done before the last is there. What a client
+    times by its own clock begins when it gets a CPU, whose turns the others are not charged for.
+
+    Returns: what each printed after its first line.
+
+    Raises:
+        VgpuError: one failed, or did not end in time.
+    """
+    held, release = os.pipe()
+    clients: list[subprocess.Popen[str]] = []
+    try:
+        with os.fdopen(release, "wb"):
+            for _ in range(processes):
+                clients.append(
+                    subprocess.Popen(command, env=environment, stdin=held, text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                )  # fmt: skip
+            for client in clients:
+                assert client.stdout is not None
+                client.stdout.readline()
+        outputs = [client.communicate(timeout=timeout_seconds) for client in clients]
+    except subprocess.TimeoutExpired:
+        raise VgpuError(f"{command[0]} did not end within {timeout_seconds} s") from None
+    finally:
+        os.close(held)
+        for client in clients:
+            client.kill()
+            client.wait()
+    for client, (_, words) in zip(clients, outputs, strict=True):
+        _require_success(command, client.returncode, words)
+    return [output for output, _ in outputs]

@@ -1,0 +1,248 @@
+/*
+ * A tenant of the figures `share` and `share-contended`: a program that launches without end, as
+ * deep into the driver's queue as the driver lets it.
+ *
+ * Arguments are word=value: form (kernel, cooperative, graph, memset), kernel_ns (of one kernel, or
+ * of one node of a graph), blocks (of a launch), sync (wait after every so many launches, 0:
+ * never), streams (used in turn; a wait is for all of them), nodes (of a graph), bytes (of a
+ * memset), seconds (its longest life, should nobody end it).
+ *
+ * It says "ready" once it could launch, and does what stdin says: "go" begins, "mark" forgets the
+ * delays so far, the end of stdin ends it. Then it prints "launched COUNT p99_ns NS", NS being what
+ * one launch in a hundred took the caller at least, waits for what it launched, and prints
+ * "completed COUNT". Without a "go" it ends at once.
+ *
+ * stdin is read by a thread of its own, so that the launching one calls nothing but the driver and
+ * the clock. What both touch are the two atomic flags.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "vgpu/cuda_api.h"
+
+#define MAX_STREAMS 64
+#define SECOND_NS 1000000000ull
+/* Delays are counted in eighths of powers of two: 12 % apart at most. */
+#define EIGHTHS 8
+#define BUCKETS (64 * EIGHTHS)
+#define MUST(call) \
+    do { \
+        int result_ = (call); \
+        if (result_ != CUDA_SUCCESS) { \
+            fprintf(stderr, "%s answered %d\n", #call, result_); \
+            exit(1); \
+        } \
+    } while (0)
+
+static const char ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
+                          ".visible .entry spin_ns(.param .u64 duration_ns)\n"
+                          "{\n"
+                          "    .reg .pred %p;\n"
+                          "    .reg .u64 %begin, %now, %wanted;\n"
+                          "    ld.param.u64 %wanted, [duration_ns];\n"
+                          "    mov.u64 %begin, %globaltimer;\n"
+                          "again:\n"
+                          "    mov.u64 %now, %globaltimer;\n"
+                          "    sub.u64 %now, %now, %begin;\n"
+                          "    setp.lt.u64 %p, %now, %wanted;\n"
+                          "    @%p bra again;\n"
+                          "    ret;\n"
+                          "}\n";
+
+enum form { FORM_KERNEL, FORM_COOPERATIVE, FORM_GRAPH, FORM_MEMSET };
+static const char *const form_words[] = {"kernel", "cooperative", "graph", "memset"};
+
+static struct {
+    enum form form;
+    unsigned long long kernel_ns;
+    unsigned blocks, sync, streams, nodes;
+    size_t bytes;
+    unsigned seconds;
+} options = {FORM_KERNEL, 1000000, 132, 0, 1, 20, 0, 600};
+
+static CUfunction spin;
+static CUgraphExec graph;
+static CUdeviceptr memory;
+static CUstream streams[MAX_STREAMS];
+static void *params[] = {&options.kernel_ns};
+static uint64_t delays[BUCKETS], delay_count;
+static atomic_bool stopping, marking;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+static void refuse(const char *argument)
+{
+    fprintf(stderr,
+            "argument '%s' is not form=kernel|cooperative|graph|memset, or one of kernel_ns, "
+            "blocks, sync, streams (1 to %d), nodes, bytes and seconds with a number\n",
+            argument, MAX_STREAMS);
+    exit(2);
+}
+
+static void read_option(const char *argument)
+{
+    const char *value = strchr(argument, '=');
+    if (value == NULL)
+        refuse(argument);
+    size_t length = (size_t)(value++ - argument);
+    char *end;
+    unsigned long long number = strtoull(value, &end, 10);
+    int is_number = *value != '\0' && *end == '\0';
+#define IS(word) (length == sizeof(word) - 1 && memcmp(argument, word, length) == 0)
+    if (IS("form")) {
+        for (unsigned form = 0; form < sizeof form_words / sizeof *form_words; form++)
+            if (strcmp(value, form_words[form]) == 0) {
+                options.form = (enum form)form;
+                return;
+            }
+        refuse(argument);
+    }
+    if (!is_number)
+        refuse(argument);
+    if (IS("kernel_ns"))
+        options.kernel_ns = number;
+    else if (IS("blocks"))
+        options.blocks = (unsigned)number;
+    else if (IS("sync"))
+        options.sync = (unsigned)number;
+    else if (IS("streams") && number >= 1 && number <= MAX_STREAMS)
+        options.streams = (unsigned)number;
+    else if (IS("nodes"))
+        options.nodes = (unsigned)number;
+    else if (IS("bytes"))
+        options.bytes = number;
+    else if (IS("seconds"))
+        options.seconds = (unsigned)number;
+    else
+        refuse(argument);
+#undef IS
+}
+
+static void launch(CUstream stream)
+{
+    switch (options.form) {
+    case FORM_KERNEL:
+        MUST(cuLaunchKernel(spin, options.blocks, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+        break;
+    case FORM_COOPERATIVE:
+        MUST(cuLaunchCooperativeKernel(spin, options.blocks, 1, 1, 1, 1, 1, 0, stream, params));
+        break;
+    case FORM_GRAPH:
+        MUST(cuGraphLaunch(graph, stream));
+        break;
+    case FORM_MEMSET:
+        MUST(cuMemsetD8Async(memory, 0, options.bytes, stream));
+        break;
+    }
+}
+
+static void prepare(void)
+{
+    CUcontext context;
+    CUmodule module;
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuModuleLoadData(&module, ptx));
+    MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
+    for (unsigned i = 0; i < options.streams; i++)
+        MUST(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    if (options.form == FORM_MEMSET)
+        MUST(cuMemAlloc_v2(&memory, options.bytes));
+    if (options.form == FORM_GRAPH) {
+        CUgraph recorded;
+        MUST(cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        for (unsigned i = 0; i < options.nodes; i++)
+            MUST(cuLaunchKernel(spin, options.blocks, 1, 1, 1, 1, 1, 0, streams[0], params, NULL));
+        MUST(cuStreamEndCapture(streams[0], &recorded));
+        MUST(cuGraphInstantiateWithFlags(&graph, recorded, 0));
+        MUST(cuGraphDestroy(recorded));
+    }
+}
+
+static void *read_orders(void *unused)
+{
+    char line[16];
+    (void)unused;
+    while (fgets(line, sizeof line, stdin) != NULL)
+        if (strcmp(line, "mark\n") == 0)
+            atomic_store(&marking, true);
+    atomic_store(&stopping, true);
+    return NULL;
+}
+
+static void count_delay(uint64_t delay_ns)
+{
+    if (atomic_load_explicit(&marking, memory_order_relaxed)) {
+        atomic_store(&marking, false);
+        memset(delays, 0, sizeof delays);
+        delay_count = 0;
+    }
+    unsigned power = 63 - (unsigned)__builtin_clzll(delay_ns | EIGHTHS);
+    delays[power * EIGHTHS + ((delay_ns >> (power - 3)) & (EIGHTHS - 1))]++;
+    delay_count++;
+}
+
+static uint64_t slowest_hundredth_ns(void)
+{
+    uint64_t beyond = 0;
+    for (unsigned bucket = BUCKETS; bucket-- > 0;) {
+        beyond += delays[bucket];
+        if (beyond * 100 >= delay_count && delays[bucket] != 0) {
+            unsigned power = bucket / EIGHTHS;
+            return (uint64_t)(EIGHTHS + bucket % EIGHTHS) << (power - 3);
+        }
+    }
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    for (int i = 1; i < count; i++)
+        read_option(arguments[i]);
+    if (options.form == FORM_MEMSET && options.bytes == 0)
+        refuse("bytes=0");
+    prepare();
+    printf("ready\n");
+    fflush(stdout);
+    char line[16];
+    if (fgets(line, sizeof line, stdin) == NULL || strcmp(line, "go\n") != 0)
+        return 0;
+    pthread_t reader;
+    if (pthread_create(&reader, NULL, read_orders, NULL) != 0) {
+        fprintf(stderr, "no thread can be started\n");
+        return 1;
+    }
+    uint64_t launched = 0, before = now_ns(), end = before + options.seconds * SECOND_NS;
+    while (!atomic_load_explicit(&stopping, memory_order_relaxed) && before < end) {
+        launch(streams[launched % options.streams]);
+        uint64_t after = now_ns();
+        count_delay(after - before);
+        launched++;
+        if (options.sync != 0 && launched % options.sync == 0) {
+            if (options.streams == 1)
+                MUST(cuStreamSynchronize(streams[0]));
+            else
+                MUST(cuCtxSynchronize());
+            after = now_ns();
+        }
+        before = after;
+    }
+    printf("launched %llu p99_ns %llu\n", (unsigned long long)launched,
+           (unsigned long long)slowest_hundredth_ns());
+    fflush(stdout);
+    MUST(cuCtxSynchronize());
+    printf("completed %llu\n", (unsigned long long)launched);
+    return 0;
+}

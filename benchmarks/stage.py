@@ -1,0 +1,266 @@
+"""Starts tenants of one simulated GPU together and watches them in the device's books.
+
+Each window has a fresh simulated machine. What a tenant had of the device is what the books say of
+its processes, never what the processes or the shim say of themselves.
+
+With our shim an arbiter serves the slices, as it does on a node, where this build has one.
+"""
+
+import importlib
+import importlib.util
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
+from libvgpu.errors import VgpuError
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create, read_limits, write_limits
+from libvgpu.sim import Machine, Profile, find_profile
+
+from .nulldriver import build_client
+from .tenants import Client, Look, Tenant, Window, shares
+
+_PROFILE = "h100-80g"
+_START_SECONDS = 60.0
+_END_SECONDS = 5.0
+_SAMPLE_SECONDS = 0.05
+_ARBITER_MODULE = "libvgpu.arbitration"
+NO_ARBITER = "no arbiter in this build"
+
+
+@dataclass
+class Running:
+    """Tenants whose processes are loaded and wait to be told to go; made by `Stage.open`.
+
+    Attributes:
+        machine: the simulated one of these tenants alone.
+        tenants: in the order of everything that is told per tenant.
+        directories: their slices.
+        log: what the processes write to stderr.
+        note: what is to be known about these numbers.
+        processes: of each tenant.
+        arbiter: the one that serves the slices, or None.
+    """
+
+    machine: Machine
+    tenants: tuple[Tenant, ...]
+    directories: tuple[Path, ...]
+    log: Path
+    note: str = ""
+    processes: list[list["subprocess.Popen[str]"]] = field(default_factory=list)
+    arbiter: Any = None
+
+    def go(self, index: int) -> None:
+        """Lets the processes of one tenant begin."""
+        self._tell(index, "go\n")
+
+    def change(self, index: int, core_percent: int) -> None:
+        """Changes the share of a running tenant."""
+        limits = read_limits(self.directories[index]).limits
+        (device,) = limits.devices
+        changed = replace(device, core_percent=core_percent, weight=core_percent)
+        write_limits(self.directories[index], replace(limits, devices=(changed,)))
+
+    def look(self) -> Look:
+        """Reads the books.
+
+        Raises:
+            VgpuError: a process has ended by itself.
+        """
+        for process in (process for group in self.processes for process in group):
+            if process.poll() is not None:
+                raise VgpuError(
+                    f"a client ended with status {process.returncode}: "
+                    f"{' '.join(self.log.read_text()[-500:].split()) or 'nothing on stderr'}"
+                )
+        books = self.machine.books()[0]
+        of = {client.pid: client for client in books.clients}
+        return Look(
+            books.clock_ns,
+            tuple(sum(of[p.pid].busy_ns for p in group) for group in self.processes),
+            tuple(sum(of[p.pid].launches for p in group) for group in self.processes),
+        )
+
+    def watch(self, warm_up_seconds: float, seconds: float, *, sampled: bool = False) -> Window:
+        """Lets all begin, and measures one window after a warm-up; then all are ended.
+
+        Args:
+            warm_up_seconds: before the window.
+            seconds: its length.
+            sampled: look every 50 ms, not only at both ends.
+
+        Raises:
+            VgpuError: a process has ended by itself.
+        """
+        for index in range(len(self.tenants)):
+            self.go(index)
+        time.sleep(warm_up_seconds)
+        for index in range(len(self.tenants)):
+            self._tell(index, "mark\n")
+        looks = [self.look()]
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _SAMPLE_SECONDS) if sampled else left)
+            looks.append(self.look())
+        return Window(shares(looks[0], looks[-1]), self._end(), tuple(looks))
+
+    def _tell(self, index: int, line: str) -> None:
+        for process in self.processes[index]:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(line)
+                process.stdin.flush()
+            except BrokenPipeError:
+                self.look()  # says why
+                raise
+
+    def _end(self) -> tuple[int | None, ...]:
+        """Ends everybody's launching; what is queued then is not waited for."""
+        for process in (process for group in self.processes for process in group):
+            assert process.stdin is not None
+            process.stdin.close()
+        give_up_at = time.monotonic() + _END_SECONDS
+        delays: list[int | None] = []
+        for group in self.processes:
+            lines = [_read_line(p, give_up_at - time.monotonic()).split() for p in group]
+            told = [int(words[3]) for words in lines if len(words) == 4]
+            delays.append(max(told) if len(told) == len(group) else None)
+        return tuple(delays)
+
+    def kill(self) -> None:
+        """Ends every process at once."""
+        for process in (process for group in self.processes for process in group):
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                try:
+                    pipe.close()
+                except BrokenPipeError:  # a word to one that had ended was still kept
+                    continue
+
+
+def _read_line(process: "subprocess.Popen[str]", timeout_seconds: float) -> str:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], max(0.0, timeout_seconds))
+    return process.stdout.readline() if readable else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What all windows of a run share: a directory and the client's program."""
+
+    directory: Path
+    program: Path
+    profile: Profile
+
+    @contextmanager
+    def open(self, tenants: Sequence[Tenant], preload: Path | None) -> Iterator[Running]:
+        """Starts the processes of some tenants, which then wait to be told to go.
+
+        Args:
+            tenants: at least one.
+            preload: the library under which they run; None: no slice holds them.
+
+        Raises:
+            VgpuError: a process does not start.
+        """
+        with tempfile.TemporaryDirectory(dir=self.directory) as name, ExitStack() as stack:
+            folder = Path(name)
+            machine = Machine.create([self.profile], folder / "machine")
+            running = Running(machine, tuple(tenants), (), folder / "log")
+            if preload is not None:
+                running.directories = tuple(
+                    self._make_slice(folder / f"slice{i}", machine, tenant, len(tenants))
+                    for i, tenant in enumerate(tenants)
+                )
+                if preload == shim_path():
+                    running.note = _serve(stack, running)
+            stack.callback(running.kill)
+            with running.log.open("ab") as log:
+                for index, tenant in enumerate(tenants):
+                    environment = self._environment(running, index, preload)
+                    command = [str(self.program), *tenant.client.arguments(self.profile)]
+                    running.processes.append([])
+                    for _ in range(tenant.processes):
+                        process = subprocess.Popen(
+                            command, env=environment, text=True, stderr=log,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        )  # fmt: skip
+                        running.processes[-1].append(process)
+            for process in (process for group in running.processes for process in group):
+                if _read_line(process, _START_SECONDS) != "ready\n":
+                    process.kill()
+                    process.wait()
+                    running.look()  # says why
+            yield running
+
+    def measure(
+        self, tenants: Sequence[Tenant], preload: Path | None, warm_up_seconds: float,
+        seconds: float, *, sampled: bool = False,
+    ) -> tuple[Window, str]:  # fmt: skip
+        """Measures one window; returns it, and what is to be known about it.
+
+        Raises:
+            VgpuError: a process fails.
+        """
+        with self.open(tenants, preload) as running:
+            return running.watch(warm_up_seconds, seconds, sampled=sampled), running.note
+
+    def alone(self, client: Client, warm_up_seconds: float, seconds: float) -> float:
+        """Returns the percentage of the device that one process takes alone, without any shim."""
+        window, _ = self.measure([Tenant(client)], None, warm_up_seconds, seconds)
+        return window.shares[0]
+
+    def _make_slice(self, directory: Path, machine: Machine, tenant: Tenant, count: int) -> Path:
+        device = machine.devices[0]
+        limit = DeviceLimit(
+            device.uuid, device.profile.memory_bytes // count,
+            context_bytes=device.profile.context_bytes, core_percent=tenant.core_percent,
+            compute_mode=tenant.mode, weight=tenant.core_percent,
+        )  # fmt: skip
+        create(directory, ContainerLimits("bench", Family.VGPU, (limit,)))
+        return directory
+
+    def _environment(self, running: Running, index: int, preload: Path | None) -> Mapping[str, str]:
+        # A rival is configured through its own variables, its cap through that of HAMi-core.
+        passed = {k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "GPU_"))}
+        environment = running.machine.environment({"PATH": os.defpath, **passed})
+        if preload is not None:
+            environment["LD_PRELOAD"] = str(preload)
+            environment["VGPU_DIR"] = str(running.directories[index])
+            if preload != shim_path():
+                environment["CUDA_DEVICE_SM_LIMIT"] = str(running.tenants[index].core_percent)
+        return environment
+
+
+def _serve(stack: ExitStack, running: Running) -> str:
+    """Starts an arbiter for all slices until ``stack`` ends; returns what to note."""
+    if importlib.util.find_spec(_ARBITER_MODULE) is None:
+        return NO_ARBITER
+    running.arbiter = stack.enter_context(importlib.import_module(_ARBITER_MODULE).Arbiter())
+    for directory, tenant in zip(running.directories, running.tenants, strict=True):
+        if tenant.mode is not ComputeMode.OFF:  # that one is not arbitrated
+            running.arbiter.add(directory, 0)
+    return ""
+
+
+@contextmanager
+def open_stage() -> Iterator[Stage]:
+    """Builds the client's program.
+
+    Raises:
+        VgpuError: there is no compiler, or it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="vgpu-share-") as name:
+        driver = Path(name, "libcuda.so.1")
+        driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
+        yield Stage(Path(name), build_client("share_client", driver), find_profile(_PROFILE))

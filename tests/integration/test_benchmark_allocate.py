@@ -1,0 +1,60 @@
+"""Short forms of the agent's figures: few containers, and bars that leave room for neighbours.
+
+What does not depend on the machine (what is left behind, the length of a list) has the figure's own
+bar. The figures themselves: ``python -m benchmarks run allocate reload``.
+"""
+
+import pytest
+
+from benchmarks import allocate, churn, reload
+from benchmarks.agent_node import RESOURCES
+from benchmarks.figure import Measurement, Options
+
+CONTAINERS = 40
+IDLE_SECONDS = 1.0
+CHANGES = 3
+#: For milliseconds and processor time: a core may be shared with somebody's test.
+SLACK = 5.0
+MOST_RESIDENT_MIB = 66.0
+#: A few containers do not fill what a thousand do.
+MOST_GROWTH_KIB = 4096.0
+
+pytestmark = pytest.mark.timing
+
+
+def values(found: list[Measurement]) -> dict[tuple[str, str], float]:
+    return {
+        (each.case.partition(",")[0], each.quantity): each.value
+        for each in found
+        if each.value is not None
+    }
+
+
+def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
+    found = allocate.measure(Options(None, 1, IDLE_SECONDS, CONTAINERS))
+
+    value = values(found)
+    for resource in RESOURCES:
+        assert 10 < value[f"list of {resource}", "message"] < allocate.MOST_LIST_KIB
+    for method, name, _, most in allocate.TIMES:
+        if most is not None:
+            assert 0 < value[method, name] <= most * SLACK, (method, name)
+    come_and_go = f"{CONTAINERS} containers come and go"
+    assert value[come_and_go, "descriptors more"] <= 0
+    assert value[come_and_go, "files more in the run directory"] == 0
+    assert value[come_and_go, "resident memory grown"] <= MOST_GROWTH_KIB
+    assert value[come_and_go, "state directory grown"] <= allocate.MOST_GROWTH_KIB
+    held = f"{churn.LIVE} slices held"
+    assert 20 < value[held, "resident memory"] <= MOST_RESIDENT_MIB
+    assert 0 < value[held, "processor, idle"] <= 0.5 * SLACK
+    assert value["kubelet restarted", "the same, worst of 1"] <= 2.0
+
+
+def test_a_changed_config_file_holds_in_a_running_process_within_a_second() -> None:
+    found = reload.measure(Options(None, CHANGES))
+
+    worst = [each for each in found if each.most is not None]
+    assert len(worst) == 3
+    for each in worst:
+        assert each.value is not None
+        assert 0 < each.value <= reload.MOST_MS, each.case
