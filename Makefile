@@ -50,8 +50,14 @@ build: $(READY)  ## rebuild the shim, the simulated driver and the cffi module i
 demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 	@$(BIN)/python -m vgpuctl demo
 
+# A test that ends its worker runs once more in the next one; after two, pytest-xdist would wait for
+# ever, so the run ends there.
 test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
-	@$(BIN)/python -m pytest
+	@failed=; \
+	$(BIN)/python -m pytest -m "not timing" -n logical --dist loadfile \
+	    --max-worker-restart 1 || failed=1; \
+	$(BIN)/python -m pytest -m timing || failed=1; \
+	test -z "$$failed"
 
 model: $(READY)  ## search every state of the ledger's model (some minutes, 2 GiB)
 	@mkdir -p build
@@ -77,7 +83,7 @@ check: export VGPU_LONG = 1
 check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
 
 bench: build  ## measure what README quotes
-	$(BIN)/python -m benchmarks run hooks
+	$(BIN)/python -m benchmarks run hooks allocate reload
 
 # A compiler of 100 MB, so only for who builds or checks the wheel.
 $(ZIG): pyproject.toml | $(READY)

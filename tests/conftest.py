@@ -15,7 +15,13 @@ from support import ROOT, Compile
 from support.simulated_driver import driver_version
 from support.slices import Slice, make_slice
 
-pytest_plugins = ["support.built", "support.leftovers", "support.quiet", "support.talker"]
+pytest_plugins = [
+    "support.built",
+    "support.leftovers",
+    "support.quiet",
+    "support.talker",
+    "support.watchdog",
+]
 
 COMPILE_SECONDS = 60
 

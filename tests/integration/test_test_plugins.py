@@ -1,4 +1,7 @@
-"""How this suite runs its tests: leftovers end and fail theirs, disturbed measurements repeat."""
+"""How this suite runs its tests.
+
+Leftovers end and fail theirs, disturbed measurements repeat, and no test stops the run.
+"""
 
 import subprocess
 import sys
@@ -19,7 +22,7 @@ def test_ends_its_own():
 SECOND_TIME_LUCKY = """
 import pytest
 from support import quiet
-quiet.MOST_FOREIGN_CORES = {most_cores}
+quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = {most_cores}
 quiet.PATIENCE_SECONDS = 0.0
 tries = []
 @pytest.mark.timing
@@ -30,14 +33,34 @@ def test_measures_nothing():
     tries.append(None)
     assert tries.count(None) == 2
 """
+DEAF = """
+import ctypes, pytest
+from support import watchdog
+watchdog.GRACE_SECONDS = 0.5
+def sleep_deaf_to_signals():
+    libc = ctypes.PyDLL(None)  # keeps the interpreter's lock, as a deadlock within C would
+    libc.sigfillset(mask := ctypes.create_string_buffer(128))
+    libc.pthread_sigmask(0, mask, None)
+    libc.sleep(60)
+@pytest.fixture
+def never_ends():
+    yield
+    sleep_deaf_to_signals()
+@pytest.mark.timeout(0.5)
+def test_hangs({fixture}):
+    {code}
+def test_after_it():
+    pass
+"""
 NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores
 
 
-def run_pytest(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, code: str, *more: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_given.py").write_text(code)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "support.leftovers",
-         "-p", "support.quiet", "--rootdir", str(folder), str(folder / "test_given.py")],
+         "-p", "support.quiet", "-p", "support.watchdog", *more,
+         "--rootdir", str(folder), str(folder / "test_given.py")],
         cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
@@ -73,3 +96,27 @@ def test_only_a_disturbed_measurement_is_made_again(
     assert outcome in done.stdout.splitlines()[-1]
     assert ("and was measured again" in done.stdout) == (most_cores == ALWAYS_DISTURBED)
     assert "FAILED test_given.py::test_measures_nothing" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("fixture", "code"),
+    [("", "sleep_deaf_to_signals()"), ("never_ends", "assert False")],
+    ids=["test", "teardown"],
+)
+def test_a_test_that_hangs_deaf_to_signals_is_ended_and_named(
+    tmp_path: Path, fixture: str, code: str
+) -> None:
+    code = DEAF.format(fixture=fixture, code=code)
+
+    done = run_pytest(tmp_path, code, "-n", "1", "--max-worker-restart", "1", "-o", "timeout=20")
+
+    assert done.returncode == 1
+    assert "sleep_deaf_to_signals" in done.stderr  # where it hung
+    assert "test_hangs failed: worker 'gw0' crashed while running" in done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_a_failure_is_said_before_the_run_ends(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "def test_a(): assert 1 == 2\ndef test_b(): pass\n")
+
+    assert done.stdout.index("test_a failed: ") < done.stdout.index("100%")

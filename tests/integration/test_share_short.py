@@ -1,0 +1,113 @@
+"""The figures of shares in short: the median of three windows, with bounds for a busy machine.
+
+They are loose, and still far below what a controller that counts launches or blocks is off by
+(test_benchmark_share.py has one). Everything is simulated.
+"""
+
+import shutil
+import statistics
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import share_contended, share_response
+from benchmarks.repeats import MS, US
+from benchmarks.share import CELLS, Cell
+from benchmarks.share_contended import Contest
+from benchmarks.stage import Stage, open_stage
+from benchmarks.tenants import Client, Tenant
+from libvgpu import artifacts
+from libvgpu.limits import ComputeMode
+
+WINDOWS = 3
+WARM_UP_SECONDS, WINDOW_SECONDS = 0.3, 0.5
+MOST_POINTS = 3.0
+MOST_SPLIT_POINTS = 4.0
+LEAST_TOTAL = 0.93
+MOST_RESPONSE_POINTS = 8.0
+LEAST_ALONE_PERCENT = 97.0
+
+
+def _is_short(cell: Cell) -> bool:
+    """Longer launches leave too much of themselves at the edges of so short a window."""
+    nodes = cell.client.nodes if cell.client.form == "graph" else 1
+    return nodes * cell.client.kernel_ns <= MS
+
+
+SHORT_CELLS = tuple(filter(_is_short, CELLS))
+#: 30/70, and all that are not of equal queued kernels or have a mode.
+SHORT_CONTESTS = tuple(
+    contest
+    for contest in share_contended.CONTESTS
+    if contest.title == "30/70, equal" or "equal" not in contest.title
+)
+
+pytestmark = pytest.mark.timing
+if not artifacts.SHIM_PATH.exists() or shutil.which("cc") is None:
+    pytest.skip("libvgpu.so is not built, or there is no C compiler", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with open_stage() as opened:
+        yield opened
+
+
+def _medians(stage: Stage, *tenants: Tenant) -> list[float]:
+    """Returns the share of each tenant, in percent of the device: the medians of the windows."""
+    found = []
+    for _ in range(WINDOWS):
+        window, _ = stage.measure(
+            tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS
+        )  # fmt: skip
+        found.append(window.shares)
+    return [statistics.median(shares) for shares in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("cell", SHORT_CELLS, ids=lambda cell: cell.title)
+def test_one_tenant_has_its_share(stage: Stage, cell: Cell) -> None:
+    tenant = Tenant(cell.client, cell.core_percent, processes=cell.processes)
+
+    (share,) = _medians(stage, tenant)
+
+    assert share == pytest.approx(cell.core_percent, abs=MOST_POINTS)
+
+
+def test_a_lowered_limit_holds_soon(stage: Stage) -> None:
+    tenants, change, expected = share_response.RESPONSES["limit changed from 80 to 20 %"]
+
+    found = [share_response.share_after(stage, artifacts.shim_path(), tenants, change)[0]
+             for _ in range(WINDOWS)]  # fmt: skip
+
+    assert statistics.median(found) == pytest.approx(expected, abs=MOST_RESPONSE_POINTS)
+
+
+@pytest.mark.parametrize("contest", SHORT_CONTESTS, ids=lambda contest: contest.title)
+def test_tenants_divide_the_device(stage: Stage, contest: Contest) -> None:
+    alone = {tenant.client: stage.alone(tenant.client, WARM_UP_SECONDS, WINDOW_SECONDS)
+             for tenant in contest.tenants}  # fmt: skip
+
+    found = _medians(stage, *contest.tenants)
+    whole = 100.0 if contest.rest else sum(found)
+    total = sum(share / alone[t.client] for share, t in zip(found, contest.tenants, strict=True))
+
+    expected = share_contended.expected_of(contest, alone)
+    assert [100 * share / whole for share in found] == pytest.approx(
+        expected, abs=MOST_SPLIT_POINTS
+    )
+    assert total >= min(LEAST_TOTAL, contest.least_total - 0.05)
+
+
+def test_a_neighbour_that_wakes_has_its_share_soon(stage: Stage) -> None:
+    tenants, change, expected = share_response.RESPONSES["neighbour of 50 % wakes"]
+
+    found = [share_response.share_after(stage, artifacts.shim_path(), tenants, change)[0]
+             for _ in range(WINDOWS)]  # fmt: skip
+
+    assert statistics.median(found) == pytest.approx(expected, abs=MOST_RESPONSE_POINTS)
+
+
+def test_an_elastic_tenant_alone_has_all(stage: Stage) -> None:
+    (share,) = _medians(stage, Tenant(Client(20 * US), 30, ComputeMode.ELASTIC))
+
+    assert share > LEAST_ALONE_PERCENT
