@@ -30,8 +30,13 @@ ONE_MS = Client(1 * MS)
 JOB = Client(100 * US, sync=100)
 
 
-def share_after(stage: Stage, preload: Path, tenants: Sequence[Tenant],
-                 change: str) -> tuple[float, str]:  # fmt: skip
+def share_after(
+    stage: Stage,
+    preload: Path,
+    tenants: Sequence[Tenant],
+    change: str,
+    warm_up_seconds: float = _RESPONSE_WARM_UP_SECONDS,
+) -> tuple[float, str]:
     """Returns a tenant's share soon after a change, and a note.
 
     Args:
@@ -40,10 +45,11 @@ def share_after(stage: Stage, preload: Path, tenants: Sequence[Tenant],
         tenants: the first one works before the change.
         change: ``limit``: its share is 20 % from now on, and is looked at; ``wake``: the second
             tenant begins, and is looked at.
+        warm_up_seconds: how long the first one works before.
     """
     with stage.open(tenants, preload) as running:
         running.go(0)
-        time.sleep(_RESPONSE_WARM_UP_SECONDS)
+        time.sleep(warm_up_seconds)
         if change == "limit":
             running.change(0, _LOWERED_PERCENT)
         else:

@@ -202,7 +202,7 @@ def test_the_demo_holds_for_an_ordinary_user(base) -> None:
     assert f"starting it as user {ORDINARY_USER}" in said
 
 
-@pytest.mark.parametrize("name", CHILDREN)
+@pytest.mark.parametrize("name", CHILDREN if IS_LONG else CHILDREN[:3])
 def test_a_killed_child_fails_the_demo_which_cleans_up(start, name) -> None:
     demo = start()
     pid = demo.wait_for_child(name)
@@ -216,6 +216,7 @@ def test_a_killed_child_fails_the_demo_which_cleans_up(start, name) -> None:
     assert_nothing_left(demo)
 
 
+@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 def test_a_killed_mps_control_daemon_leaves_nothing(start) -> None:
     demo = start()
     demo.wait_for_child("mps-half/inference")

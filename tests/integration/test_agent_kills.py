@@ -19,7 +19,7 @@ from support import IS_LONG, ROOT
 from support.agent_node import GIB, wait_until_lost
 from support.histories import CORE, MEMORY, MEMORY_UNITS, Asked, History, Life
 
-KILLS = 100 if IS_LONG else 8
+KILLS = 200 if IS_LONG else 6
 LONGEST_DELAY_S = 0.04  # an admission lasts 5 to 30 ms
 WAIT_S = 20.0
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
@@ -32,7 +32,7 @@ class KilledNode:
         self.base, self.run_dir = base, base / "r"
         profile = replace(PROFILES["t4"], memory_bytes=MEMORY_UNITS * GIB)
         self.machine = Machine.create([profile] * 3, base / "machine")
-        self.kubelet = StandInKubelet(base / "k", seed=3)
+        self.kubelet = StandInKubelet(base / "k", seed=3, makes_pod_directories=True)
         self.kubelet.start()
         (base / "config.yaml").write_text(CONFIG)
         self.agent: subprocess.Popen[bytes] | None = None
@@ -107,7 +107,7 @@ def node() -> Iterator[KilledNode]:
 def test_kills_at_random_instants_change_no_promise(node: KilledNode) -> None:
     weights = {"pair": 40, "several": 8, "init": 10, "end": 35, "start": 40}
 
-    history = UnderKills(node, 11, Life(6 * KILLS, weights))  # type: ignore[arg-type]
+    history = UnderKills(node, 11, Life(6 * KILLS, weights=weights))  # type: ignore[arg-type]
     history.run()
 
     assert history.kills == KILLS

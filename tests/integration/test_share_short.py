@@ -6,7 +6,7 @@ They are loose, and still far below what a controller that counts launches or bl
 
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -21,6 +21,7 @@ from libvgpu.limits import ComputeMode
 
 WINDOWS = 3
 WARM_UP_SECONDS, WINDOW_SECONDS = 0.3, 0.5
+RESPONSE_WARM_UP_SECONDS = 0.6
 MOST_POINTS = 3.0
 MOST_SPLIT_POINTS = 4.0
 LEAST_TOTAL = 0.93
@@ -64,6 +65,13 @@ def _medians(stage: Stage, *tenants: Tenant) -> list[float]:
     return [statistics.median(shares) for shares in zip(*found, strict=True)]
 
 
+def _share_after(stage: Stage, tenants: Sequence[Tenant], change: str) -> float:
+    share, _ = share_response.share_after(
+        stage, artifacts.shim_path(), tenants, change, RESPONSE_WARM_UP_SECONDS
+    )
+    return share
+
+
 @pytest.mark.parametrize("cell", SHORT_CELLS, ids=lambda cell: cell.title)
 def test_one_tenant_has_its_share(stage: Stage, cell: Cell) -> None:
     tenant = Tenant(cell.client, cell.core_percent, processes=cell.processes)
@@ -76,8 +84,7 @@ def test_one_tenant_has_its_share(stage: Stage, cell: Cell) -> None:
 def test_a_lowered_limit_holds_soon(stage: Stage) -> None:
     tenants, change, expected = share_response.RESPONSES["limit changed from 80 to 20 %"]
 
-    found = [share_response.share_after(stage, artifacts.shim_path(), tenants, change)[0]
-             for _ in range(WINDOWS)]  # fmt: skip
+    found = [_share_after(stage, tenants, change) for _ in range(WINDOWS)]
 
     assert statistics.median(found) == pytest.approx(expected, abs=MOST_RESPONSE_POINTS)
 
@@ -101,8 +108,7 @@ def test_tenants_divide_the_device(stage: Stage, contest: Contest) -> None:
 def test_a_neighbour_that_wakes_has_its_share_soon(stage: Stage) -> None:
     tenants, change, expected = share_response.RESPONSES["neighbour of 50 % wakes"]
 
-    found = [share_response.share_after(stage, artifacts.shim_path(), tenants, change)[0]
-             for _ in range(WINDOWS)]  # fmt: skip
+    found = [_share_after(stage, tenants, change) for _ in range(WINDOWS)]
 
     assert statistics.median(found) == pytest.approx(expected, abs=MOST_RESPONSE_POINTS)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support import IS_LONG
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -14,7 +15,7 @@ CAP_PERCENT = 50
 KERNELS = 5
 # Known kernels are leased ahead of their launch: none of those may count or hold in the capture.
 LAUNCHES_BEFORE = 100
-RUN_SECONDS = 2.5
+RUN_SECONDS = 2.5 if IS_LONG else 1.5
 
 CAPTURE = """
 import sys

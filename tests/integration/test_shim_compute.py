@@ -6,11 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support import IS_LONG
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 MS = 1_000_000
+RUN_SECONDS = 3.0 if IS_LONG else 1.5
 
 SPIN = """
 import sys
@@ -30,12 +32,12 @@ def test_the_share_is_the_cap(
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=core_percent)
 
-    (share,) = map(float, part.run(SPIN, str(kernel_ns), "3", mode))
+    (share,) = map(float, part.run(SPIN, str(kernel_ns), str(RUN_SECONDS), mode))
 
     assert share == pytest.approx(core_percent, abs=3)
     # the device agrees, and what the shim tells the host agrees with the device
     busy_ns = machine.books()[0].busy_ns
-    assert busy_ns / 1e9 == pytest.approx(3 * core_percent / 100, rel=0.1)
+    assert busy_ns / 1e9 == pytest.approx(RUN_SECONDS * core_percent / 100, rel=0.1)
 
 
 def test_uncapped_work_is_not_held(machine: Machine, slice_of: SliceOf) -> None:
@@ -94,7 +96,7 @@ def test_a_changed_share_holds_in_a_running_process(
 
 def test_two_processes_of_one_container_share_one_cap(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=40)
-    processes = [part.start(SPIN, str(500_000), "3", "queued") for _ in range(2)]
+    processes = [part.start(SPIN, str(500_000), str(RUN_SECONDS), "queued") for _ in range(2)]
 
     shares = [float(p.communicate(timeout=60)[0]) for p in processes]
 

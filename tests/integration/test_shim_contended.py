@@ -11,13 +11,14 @@ from libvgpu.arbitration import Arbiter
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support import IS_LONG
 from support.sim_programs import PRELUDE, busy
 from support.slices import Slice
 
 GIB = 1 << 30
 MS = 1_000_000
 SETTLE_SECONDS = 0.7
-WINDOW_SECONDS = 1.5
+WINDOW_SECONDS = 1.5 if IS_LONG else 1.0
 POINTS = 1.5
 STRICT, ELASTIC = ComputeMode.STRICT, ComputeMode.ELASTIC
 

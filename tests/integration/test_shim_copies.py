@@ -9,6 +9,7 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
+from support import IS_LONG
 from support.simulated_driver import driver_version
 from support.slices import Slice
 
@@ -16,7 +17,7 @@ SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 BATCHES_SINCE = 12080
 CAP_PERCENT = 30
-RUN_SECONDS = 2.0
+RUN_SECONDS = 2.0 if IS_LONG else 1.2
 KERNELS = 200
 CAPTURED = 4
 PARTS = 3

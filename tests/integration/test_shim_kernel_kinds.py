@@ -5,12 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support import IS_LONG
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 50
-RUN_SECONDS = 2.5
+RUN_SECONDS = 2.5 if IS_LONG else 1.5
 
 # Each kind is a grid of its own, launched twice before the next one has its turn.
 TURNS = """

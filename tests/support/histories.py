@@ -1,9 +1,10 @@
 """Random lives of a kubelet and an agent, and what must hold in each of them.
 
-`History` drives a stand-in kubelet and a running agent through one random life: pods of all shapes
-come, fail, start and go, both sides are restarted. After every step the kubelet's own record and
-the files of the slices are held against what was asked for. A breach is an AssertionError that
-names the seed, which replays the life up to the timing of threads.
+`History` drives a stand-in kubelet and a running agent through a random life of one or many
+histories: pods of all shapes come, fail, start and go, both sides are restarted, and at the end of
+each history all pods go at once. After every step the kubelet's own record and the files of the
+slices are held against what was asked for. A breach is an AssertionError that names the seed, which
+replays the life up to the timing of threads.
 """
 
 import random
@@ -33,9 +34,10 @@ Asked = dict[str, int]
 
 @dataclass
 class Life:
-    """What is in a history: how often each kind of step is taken."""
+    """What is in each history: how many steps, and how often each kind is taken."""
 
     steps: int = 200
+    histories: int = 1
     weights: dict[str, int] = field(
         default_factory=lambda: {
             "pair": 30, "several": 8, "init": 8, "lone core": 4, "lone memory": 4, "whole": 3,
@@ -60,14 +62,17 @@ class History:
 
     def run(self) -> None:
         """Lives it, and checks what it leaves."""
+        kinds, weights = zip(*self.life.weights.items(), strict=True)
+        history = 0
         try:
-            for _ in range(self.life.steps):
-                kinds, weights = zip(*self.life.weights.items(), strict=True)
-                self.step(self.chance.choices(kinds, weights)[0])
-                self.check()
-            self.end_all()
+            for history in range(self.life.histories):  # noqa: B007  # named where it fails
+                for _ in range(self.life.steps):
+                    self.step(self.chance.choices(kinds, weights)[0])
+                    self.check()
+                self.end_pods()
+            self.wait_all_freed()
         except AssertionError as error:
-            raise AssertionError(f"seed {self.seed}: {error}") from error
+            raise AssertionError(f"seed {self.seed}, history {history}: {error}") from error
 
     # ---- steps -------------------------------------------------------------------------------
 
@@ -171,11 +176,14 @@ class History:
         """A lone half may find its default gone; two lone ones may be taken for a pair."""
         assert len(asked) == 1 or "different containers" in said, said
 
-    def end_all(self) -> None:
-        """Ends every pod; nothing may stay with the agent."""
+    def end_pods(self) -> None:
+        """Ends every pod; the next history may begin before the agent has noticed."""
         for pod in self.pods:
             self.node.kubelet.finish(pod)
         self.pods = []
+
+    def wait_all_freed(self) -> None:
+        """Nothing of ended pods may stay with the agent."""
         deadline = time.monotonic() + FREED_WITHIN_S
         while left := list((self.node.run_dir / "allocations").iterdir()):
             assert time.monotonic() < deadline, f"{len(left)} allocations are never freed"

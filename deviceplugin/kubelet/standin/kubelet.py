@@ -47,6 +47,7 @@ class StandInKubelet:
         seed: int | None = None,
         affinity: Affinity = lambda pod, container: None,
         forgets_in_flight: bool = False,
+        makes_pod_directories: bool = False,
     ) -> None:
         """Makes a kubelet that is not serving yet.
 
@@ -56,11 +57,16 @@ class StandInKubelet:
             affinity: what the topology manager decided for a container.
             forgets_in_flight: when a pod has ended and somebody lists podresources, forget the
                 units of the admission that is under way, and offer them (kubernetes#137534).
+            makes_pod_directories: keep a directory for each pod from its admission to its end, as
+                a kubelet does for whoever can see its root directory.
         """
         self.plugin_directory = directory / "device-plugins"
         self.plugin_socket = self.plugin_directory / "kubelet.sock"
         self.podresources_socket = directory / "pod-resources" / "kubelet.sock"
         self.checkpoint = self.plugin_directory / checkpoint.NAME
+        self._pods = directory / "pods" if makes_pod_directories else None
+        if self._pods is not None:
+            self._pods.mkdir(parents=True)
         self._manager = DeviceManager(
             self.checkpoint, random.Random(seed), affinity, forgets_in_flight
         )
@@ -158,7 +164,10 @@ class StandInKubelet:
         Raises:
             AdmissionFailed: with the plugin's own sentence; the pod counts as failed.
         """
-        return self._manager.admit(manifest)
+        pod = self._manager.admit(manifest)
+        if self._pods is not None:
+            (self._pods / pod.uid).mkdir()
+        return pod
 
     def readmit(self, pod: AdmittedPod) -> None:
         """Admits a pod again, as a kubelet does with all of its pods when it was restarted.
@@ -185,6 +194,8 @@ class StandInKubelet:
     def finish(self, pod: AdmittedPod) -> None:
         """Marks a pod as ended; its units return at the next look."""
         self._manager.finish(pod)
+        if self._pods is not None:
+            (self._pods / pod.uid).rmdir()
 
     def lose_containers(self) -> None:
         """Notes that no container runs any more: the node was rebooted."""
