@@ -58,6 +58,7 @@ def main(
                 metrics_address=metrics_address,
                 node_name=node_name or os.uname().nodename,
                 spawn_mps=spawn_mps,
+                watch_health=True,
             ),
             NvmlInventory(),
             stop,

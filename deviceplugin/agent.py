@@ -28,6 +28,7 @@ from .config import AgentConfig, load_config
 from .control import ControlApi
 from .events import NodeEvents
 from .gpus import Gpu
+from .health_watch import HealthWatch
 from .http_message import pages
 from .inventory import Inventory
 from .kubelet.plugin import PluginServer
@@ -63,6 +64,7 @@ class Settings:
         metrics_address: HOST:PORT.
         node_name: for log lines.
         spawn_mps: whether to start the MPS daemons where nobody runs them.
+        watch_health: whether NVML knows the GPUs of the inventory and is asked how they are.
     """
 
     config: Path
@@ -72,6 +74,7 @@ class Settings:
     metrics_address: str
     node_name: str
     spawn_mps: bool = True
+    watch_health: bool = False
 
 
 def run(settings: Settings, inventory: Inventory, stop: threading.Event) -> None:
@@ -134,7 +137,14 @@ def _run(
     ]
     metrics.prepare(plugin.resource for plugin in plugins)
     registrar = Registrar(directory, plugins)
-    state = AgentState(watch, registrar.registrations, settings.node_name, store.build, mps_gpus)
+    state = AgentState(
+        watch,
+        registrar.registrations,
+        settings.node_name,
+        store.build,
+        mps_gpus,
+        unwell=service.unwell,
+    )
     web = WebServer()
     ends.callback(web.stop)
     listener = tcp_listener(settings.metrics_address)
@@ -150,6 +160,10 @@ def _run(
     )
     web.start()
     ends.callback(registrar.stop)
+    if settings.watch_health:
+        health = HealthWatch([shared.gpu.uuid for shared in layout.gpus], service.set_unwell)
+        ends.callback(health.stop)
+        health.start()
     arbiters = NodeArbiters(settings.run_dir)
     ends.callback(arbiters.stop)
 

@@ -4,7 +4,7 @@ Counted are the units that containers hold or use up, by the GPU in each unit's 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily
 
@@ -18,9 +18,15 @@ _LABELS = ("gpu", "index", "family")
 
 
 def gpu_families(
-    layout: Layout, holdings: Sequence[tuple[Holding, ContainerLimits]]
+    layout: Layout,
+    holdings: Sequence[tuple[Holding, ContainerLimits]],
+    unwell: Container[str] = (),
 ) -> Iterable[GaugeMetricFamily]:
-    """Returns the families, with a series for every GPU of the layout."""
+    """Returns the families, with a series for every GPU of the layout.
+
+    Args:
+        unwell: UUIDs of the GPUs that are not well.
+    """
     total = GaugeMetricFamily("vgpu_gpu_memory_total_bytes", "Memory of the GPU", labels=_LABELS)
     allocated = GaugeMetricFamily(
         "vgpu_gpu_memory_allocated_bytes", "Memory that containers were given", labels=_LABELS
@@ -28,6 +34,7 @@ def gpu_families(
     core = GaugeMetricFamily(
         "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_LABELS
     )
+    healthy = GaugeMetricFamily("vgpu_gpu_healthy", "1 if the GPU is well", labels=_LABELS)
     units, memory_bytes = _given(holding for holding, _ in holdings)
     for shared in layout.gpus:
         uuid = shared.gpu.uuid
@@ -35,7 +42,8 @@ def gpu_families(
         total.add_metric(labels, shared.gpu.memory_bytes)
         allocated.add_metric(labels, memory_bytes[uuid])
         core.add_metric(labels, units[uuid] / CORE_UNITS_PER_GPU)
-    return total, allocated, core
+        healthy.add_metric(labels, uuid not in unwell)
+    return total, allocated, core, healthy
 
 
 def _given(

@@ -7,6 +7,7 @@ What is nice to know (places, links) may be missing or not supported by this GPU
 of the bindings. Then it is unknown, which is never an error.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 from libvgpu.errors import InventoryError
 
 from .gpus import Gpu, Inventory
+from .log import event
 from .nvlinks import joining, read_links
 from .topology import UNKNOWN, closeness
 
@@ -28,7 +30,7 @@ class NvmlInventory:
     """The GPUs that NVML shows."""
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Returns them in the order of their indexes.
+        """Returns them in the order of their indexes, without those that fell off the bus.
 
         Raises:
             InventoryError: there is no NVML, or it fails.
@@ -44,10 +46,9 @@ class NvmlInventory:
                 "(vgpuctl sim run SPEC -- COMMAND)",
             ) from None
         try:
-            count = pynvml.nvmlDeviceGetCount()
-            handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-            gpus = [_describe(pynvml, index, handle) for index, handle in enumerate(handles)]
-            return _connected(pynvml, gpus, handles)
+            found = [_describe(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+            there = [each for each in found if each is not None]
+            return _connected(pynvml, [gpu for gpu, _ in there], [handle for _, handle in there])
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML fails while listing the GPUs: {error}") from None
         finally:
@@ -62,15 +63,23 @@ def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
         return None
 
 
-def _describe(pynvml: Any, index: int, handle: Any) -> Gpu:
-    return Gpu(
-        index=index,
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-        numa_node=_numa_node(pynvml, handle),
-        minor=_ask(pynvml, "nvmlDeviceGetMinorNumber", handle),
-    )
+def _describe(pynvml: Any, index: int) -> tuple[Gpu, Any] | None:
+    """Returns a GPU and its handle, None where it is lost: the others must not suffer from it."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        gpu = Gpu(
+            index=index,
+            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+            name=_text(pynvml.nvmlDeviceGetName(handle)),
+            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            numa_node=_numa_node(pynvml, handle),
+            minor=_ask(pynvml, "nvmlDeviceGetMinorNumber", handle),
+        )
+    except pynvml.NVMLError_GpuIsLost as error:
+        event(logging.WARNING, "GPU left out: it fell off the bus", index=index,
+              reason=str(error), hint="reset it, then restart the agent")  # fmt: skip
+        return None
+    return gpu, handle
 
 
 def _connected(pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[Gpu, ...]:

@@ -67,7 +67,7 @@ class NodeCollector:
         """Yields every family."""
         holdings = self._service.holdings()
         yield from self._containers(holdings)
-        yield from gpu_families(self._service.layout, holdings)
+        yield from gpu_families(self._service.layout, holdings, self._service.unwell())
         good, digest = self._config()
         yield GaugeMetricFamily(
             "vgpu_config_reload_success", "1 if the config file's present content is in force",

@@ -8,7 +8,7 @@ survives a kill at any instruction, and a full disk leaves the book as it was.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from .checkpoint import Checkpoint, Loaded
@@ -23,6 +23,7 @@ class NodeState:
         self.lock = threading.Lock()
         self.book = Book()
         self.revision = 0
+        self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         self._changed = threading.Condition(self.lock)
         self._checkpoint = checkpoint
 

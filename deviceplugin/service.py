@@ -12,7 +12,7 @@ over: it must not be joined. For that podresources is looked at in every `prefer
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -98,9 +98,13 @@ class SliceService:
     def units(self, family: Family, half: Half) -> tuple[int, list[Unit]]:
         """Returns the current revision and every unit of one resource."""
         with self.state.lock:
-            blocked = offer.withdrawn(self.layout, self.state.book)
+            blocked, unwell = offer.withdrawn(self.layout, self.state.book), self.state.unwell
             return self.state.revision, [
-                Unit(name, name not in blocked, shared.gpu.numa_node)
+                Unit(
+                    name,
+                    name not in blocked and shared.gpu.uuid not in unwell,
+                    shared.gpu.numa_node,
+                )
                 for name, shared in offer.advertised(self.layout, family, half)
             ]
 
@@ -221,6 +225,26 @@ class SliceService:
         return done
 
     # ---- what happens beside -----------------------------------------------------------------
+
+    def set_unwell(self, unwell: Mapping[str, str]) -> None:
+        """Offers no unit of these GPUs, held ones included, and those of all others again.
+
+        Args:
+            unwell: why each is not well, by UUID.
+        """
+        with self.state.lock:
+            before, self.state.unwell = self.state.unwell, unwell
+            if before.keys() != unwell.keys():
+                self.state.announce()
+        for gpu in sorted(unwell.keys() - before.keys()):
+            event(logging.ERROR, "GPU unwell: nothing of it is offered", gpu=gpu,
+                  reason=unwell[gpu])  # fmt: skip
+        for gpu in sorted(before.keys() - unwell.keys()):
+            event(logging.INFO, "GPU well again", gpu=gpu)
+
+    def unwell(self) -> Mapping[str, str]:
+        """Returns why each GPU that is not well is not, by UUID."""
+        return self.state.unwell
 
     def reconcile(self) -> None:
         """Asks podresources whose the holdings are and frees those that have ended."""

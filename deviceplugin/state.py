@@ -59,6 +59,7 @@ class AgentState:
         shim_build: str,
         mps_gpus: tuple[str, ...],
         clock: Callable[[], float] = time.monotonic,
+        unwell: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Counts as having turned just now.
 
@@ -67,9 +68,10 @@ class AgentState:
             shim_build: the build id that new containers get.
             mps_gpus: UUIDs of the GPUs of family mps.
             clock: seconds, from any start.
+            unwell: why each GPU that is not well is not, by UUID.
         """
         self._watch, self._registrations, self._clock = watch, registrations, clock
-        self._turned_at_s = clock()
+        self._turned_at_s, self._unwell = clock(), unwell
         self._fixed = {
             "version": API_VERSION,
             "agent": {
@@ -106,6 +108,7 @@ class AgentState:
                 "error": problem.message if problem else None,
                 "hint": problem.hint if problem else None,
             },
+            "unwell_gpus": dict(self._unwell()),
             "resources": [
                 {"name": name, "registered_at": since}
                 for name, since in self._registrations().items()

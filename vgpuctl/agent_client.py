@@ -64,6 +64,7 @@ class AgentReport(msgspec.Struct):
     shim_build: str
     mps_gpus: list[str] = []
     loop_problem: str | None = None
+    unwell_gpus: dict[str, str] = {}
 
 
 class _Connection(http.client.HTTPConnection):

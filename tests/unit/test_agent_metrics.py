@@ -19,7 +19,9 @@ UUID = "GPU-a"
 def collect(directory: Path, limits: ContainerLimits) -> CollectorRegistry:
     """Returns a registry with the series of one container whose slice is in ``directory``."""
     holding = Holding("a", limits.family, UUID, 1 << 30)
-    service = SimpleNamespace(holdings=lambda: [(holding, limits)], layout=SimpleNamespace(gpus=()))
+    service = SimpleNamespace(
+        holdings=lambda: [(holding, limits)], layout=SimpleNamespace(gpus=()), unwell=dict
+    )
     store = SimpleNamespace(directory=lambda _: directory)
     registry = CollectorRegistry()
     collector = NodeCollector(

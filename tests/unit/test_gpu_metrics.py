@@ -44,6 +44,13 @@ def test_every_gpu_has_its_series_at_zero() -> None:
         assert found["vgpu_gpu_memory_total_bytes", uuid] == 16 * GIB
         assert found["vgpu_gpu_memory_allocated_bytes", uuid] == 0
         assert found["vgpu_gpu_core_allocated_ratio", uuid] == 0
+        assert found["vgpu_gpu_healthy", uuid] == 1
+
+
+def test_a_gpu_that_is_unwell_shows() -> None:
+    (*_, healthy) = gpu_families(LAYOUT, [], {"GPU-1"})
+
+    assert [(s.labels["gpu"], s.value) for s in healthy.samples] == [("GPU-0", 1), ("GPU-1", 0)]
 
 
 def test_units_defaults_and_raises_are_added_up_and_lowering_takes_nothing_off() -> None:

@@ -27,6 +27,9 @@ class FakeNvml:
     class NVMLError(Exception):
         pass
 
+    class NVMLError_GpuIsLost(NVMLError):  # noqa: N801, N818
+        pass
+
     def __init__(
         self,
         ends: list[list[tuple[int, int] | None]],

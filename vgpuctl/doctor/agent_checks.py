@@ -103,6 +103,19 @@ def resources(report: AgentReport) -> Finding:
     return ok("resources", f"registered since {moment}: {names}")
 
 
+def gpus(report: AgentReport) -> list[Finding]:
+    """Tells of each GPU that the agent offers nothing of, since it is not well."""
+    return [
+        fail(
+            "gpu",
+            f"GPU {uuid} is not well, so nothing of it is offered: {why}",
+            "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
+            "reboot; it is offered again by itself",
+        )
+        for uuid, why in sorted(report.unwell_gpus.items())
+    ]
+
+
 def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:
     """Checks the MPS daemon of each GPU of family mps.
 

@@ -1,0 +1,49 @@
+"""Which GPUs are well, by what NVML says of them. Pure: moments come from the caller.
+
+A GPU is unwell while NVML does not answer for it or asks for a recovery, and for a while after a
+critical error (XID). Errors that a program makes for itself alone say nothing about the GPU, so
+they are ignored. Nothing is unwell for ever: a GPU that was reset or replugged is offered again
+without a restart of the agent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+#: Errors of programs, not of the GPU (NVIDIA's XID catalogue; its device plugin ignores the same):
+#: graphics engine exception, MMU fault, reset channel verification error, preemptive cleanup, video
+#: processor exception, and a channel that a policy ended.
+IGNORED_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+#: How long a critical error is believed of a GPU that answers all the while.
+XID_COUNTS_S = 60.0
+
+
+@dataclass
+class Verdicts:
+    """What is known of each GPU; used by one thread."""
+
+    _problems: dict[str, str] = field(default_factory=dict)
+    _xids: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def note_answer(self, uuid: str, problem: str) -> None:
+        """Notes how NVML answered for a GPU; an empty problem is none."""
+        if problem:
+            self._problems[uuid] = problem
+        elif self._problems.pop(uuid, None):
+            self._xids.pop(uuid, None)  # it went and came back: reset
+
+    def note_xid(self, uuid: str, xid: int, now_s: float) -> bool:
+        """Notes a critical error; returns whether it counts."""
+        if xid in IGNORED_XIDS:
+            return False
+        self._xids[uuid] = xid, now_s
+        return True
+
+    def unwell(self, now_s: float) -> Mapping[str, str]:
+        """Returns why each GPU that is not well is not, by UUID."""
+        found = {
+            uuid: f"XID {xid} was reported"
+            for uuid, (xid, at_s) in self._xids.items()
+            if now_s - at_s < XID_COUNTS_S
+        }
+        return MappingProxyType(found | self._problems)
