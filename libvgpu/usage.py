@@ -7,6 +7,7 @@ Synchronised by nothing: a reader sees each 8-byte value whole, and sums may be 
 
 import fcntl
 import os
+import stat
 import struct
 import time
 from collections.abc import Sequence
@@ -118,8 +119,10 @@ def read_usage(directory: Path) -> ContainerUsage:
     """
     path = directory / "usage"
     try:
-        # O_NOFOLLOW: the name is the host's, but nothing is lost by being strict.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # The name is the host's, but nothing is lost by being strict; a FIFO would wait for its
+        # first writer, without O_NONBLOCK.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags)
     except OSError as error:
         raise RegionError(f"{path} cannot be read: {error.strerror}") from error
     try:
@@ -162,13 +165,16 @@ def is_slot_held(descriptor: int, slot: int) -> bool:
 
 
 def _decode(path: Path, descriptor: int) -> ContainerUsage:
-    size = os.fstat(descriptor).st_size
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RegionError(f"{path} is no regular file")
+    size = status.st_size
     most = lib.usage_file_bytes(lib.VGPU_MAX_DEVICES)
     image = os.pread(descriptor, most, 0)
     copy = ffi.from_buffer("unsigned char[]", image)
     header = ffi.cast("struct vgpu_usage_header *", copy)
-    status = lib.usage_check_header(copy, min(size, len(image)))
-    if status != 0 or size != len(image):
+    problem = lib.usage_check_header(copy, min(size, len(image)))
+    if problem != 0 or size != len(image):
         raise RegionError(f"{path} is damaged or of another layout version ({size} bytes)")
     now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     windows = [

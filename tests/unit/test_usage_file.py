@@ -1,6 +1,7 @@
 """`usage` is hostile: garbage in it misleads at most about its own row, and never raises oddly."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,4 +67,14 @@ def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slice/usage").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(RegionError, match="cannot be read"):
+        read_usage(tmp_path / "slice")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["FIFO", "directory"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    create(tmp_path / "slice", LIMITS)
+    (tmp_path / "slice/usage").unlink()
+    make(tmp_path / "slice/usage")
+
+    with pytest.raises(RegionError, match="no regular file"):
         read_usage(tmp_path / "slice")
