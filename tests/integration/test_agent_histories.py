@@ -21,7 +21,7 @@ from support.agent_node import Node, running_node
 from support.histories import History, Life
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
-HISTORIES, STEPS = (1000, 15) if IS_LONG else (20, 12)
+HISTORIES, STEPS = 1000 if IS_LONG else 20, 12
 #: What nobody answers for is given up sooner here than on a node, so that a test ends soon.
 ENDED_AFTER_S, NEVER_SEEN_AFTER_S = 1.0, 3.0
 #: Without halves whose container nobody can know; then a pair that fits is never refused.
