@@ -177,6 +177,31 @@ def test_without_its_arbiter_a_tenant_keeps_to_its_own_cap(
     assert percent_in(machine, 1) == pytest.approx(40, abs=2)
 
 
+def test_an_arbiter_that_hangs_counts_as_dead(machine: Machine, tenant: Tenant) -> None:
+    part, grants = tenant(40, ComputeMode.ELASTIC)
+    grants.publish("free")
+    begin(part, MS)
+    time.sleep(SETTLE_SECONDS)
+    grants.publish("windows")
+    grants.hang()
+    time.sleep(SETTLE_SECONDS)
+
+    assert percent_in(machine, 1) == pytest.approx(40, abs=2)
+
+
+def test_a_window_that_was_missed_is_not_used(machine: Machine, tenant: Tenant) -> None:
+    part, grants = tenant(60, ComputeMode.ELASTIC)
+    grants.publish("free")
+    begin(part, MS)
+    time.sleep(SETTLE_SECONDS)
+    grants.publish("windows")
+    time.sleep(0.1)
+    end_ns = now_ns() - 10 * MS
+    grants.publish("windows", start_ns=end_ns - 10 * MS, end_ns=end_ns, is_new=True)
+
+    assert percent_in(machine, 0.2) == 0
+
+
 def test_each_device_of_a_slice_rings_its_own_arbiter(tmp_path: Path) -> None:
     two = Machine.create([PROFILES["h100-80g"]] * 2, tmp_path / "two", driver_version())
     limits = tuple(DeviceLimit(each.uuid, GIB, core_percent=50) for each in two.devices)

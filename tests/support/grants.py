@@ -75,12 +75,17 @@ class Grants:
         except BlockingIOError:
             return 0
 
+    def hang(self) -> None:
+        """As a stopped arbiter does: nothing is published any more, but the ring stays open."""
+        self.is_over.set()
+        self.beater.join()
+
     def die(self) -> None:
         """As a killed arbiter does: nothing is published any more, and nobody reads the ring."""
-        if not self.is_over.is_set():
-            self.is_over.set()
-            self.beater.join()
+        self.hang()
+        if self.ring >= 0:
             os.close(self.ring)
+            self.ring = -1
 
     def __enter__(self) -> Self:
         return self
