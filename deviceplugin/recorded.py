@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 from libvgpu.limits import Family
 
 from .kubelet_checkpoint import KubeletEntry
-from .slices import CONTAINER_DIRECTORY, container_shim_path
+from .shim_builds import CONTAINER_DIRECTORY
+from .slices import container_shim_path
 from .units import CORE_UNITS_PER_GPU, Half, gpu_of, resource_name, shown, unit_name, unit_number
 
 LIMITS_MOUNT = f"{CONTAINER_DIRECTORY}/limits"

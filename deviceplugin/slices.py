@@ -11,12 +11,11 @@ Synchronised by the agent's lock, apart from `running`, which only reads.
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from libvgpu import allocations, artifacts, region
+from libvgpu import allocations, region
 from libvgpu.errors import RegionError, VgpuError
 from libvgpu.limits import ContainerLimits, Family
 
@@ -25,20 +24,15 @@ from .forms import DeviceForms
 from .gpus import UNKNOWN_INDEX, Gpu
 from .holdings import Holding
 from .limits import CONTAINER_PIPE_DIRECTORY, MIB
+from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
 from .spare_files import SpareFiles
 from .units import Half
 
 __all__ = ["Answer", "SliceStore", "container_shim_path", "pipe_directory"]
 
-CONTAINER_DIRECTORY = "/run/vgpu"
 PRELOAD_FILE = "/etc/ld.so.preload"
 #: What the agent calls its allocations; those of `vgpuctl run` begin with ``run-``.
 _AGENTS_ID = re.compile(r"[0-9a-f]{12}")
-
-
-def container_shim_path(build: str) -> str:
-    """Returns where a build of the shim is in a container."""
-    return f"{CONTAINER_DIRECTORY}/lib/{build}/libvgpu.so"
 
 
 class SliceStore:
@@ -61,8 +55,7 @@ class SliceStore:
         self.state_dir = state_dir
         self._forms = forms or DeviceForms()
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
-        self.shim = artifacts.shim_path()
-        self.build = artifacts.build_id(self.shim)
+        self.builds = ShimBuilds(state_dir)
         self.spare = SpareFiles(run_dir)
 
     def prepare(self) -> None:
@@ -76,9 +69,14 @@ class SliceStore:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.run_dir / "allocations").mkdir(mode=0o700, exist_ok=True)
             self.spare.prepare()
-            self._install()
+            self.builds.install()
         except OSError as error:
             raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+
+    @property
+    def build(self) -> str:
+        """The build id of the shim that new containers get."""
+        return self.builds.present
 
     def directory(self, allocation_id: str) -> Path:
         """Returns where the files of an allocation are."""
@@ -154,11 +152,10 @@ class SliceStore:
         """
         if not self.directory(holding.allocation_id).parent.is_dir():
             self.prepare()  # the run directory was emptied under us
-        library = self._library_directory(holding.shim_build)
-        if not (library / "libvgpu.so").is_file() or not (library / "ld.so.preload").is_file():
+        if not self.builds.is_whole(holding.shim_build):
             raise VgpuError(
                 f"build {holding.shim_build} of libvgpu.so, which this container was admitted "
-                f"with, is missing in {library.parent}",
+                f"with, is missing in {self.state_dir / 'lib'}",
                 hint="delete the pod, so that it is admitted with the present build",
             )
         self.put(holding, limits)
@@ -204,7 +201,7 @@ class SliceStore:
             InventoryError: the GPU is to be named by an index that nobody knows.
         """
         directory = self.directory(holding.allocation_id)
-        library = self._library_directory(holding.shim_build)
+        library = self.builds.directory(holding.shim_build)
         mounts = [
             Mount(f"{CONTAINER_DIRECTORY}/limits", str(directory / "limits"), True),
             Mount(f"{CONTAINER_DIRECTORY}/usage", str(directory / "usage"), False),
@@ -237,37 +234,7 @@ class SliceStore:
         self.write_meta(holding, made)
         made.rename(directory)  # whole or not at all, whenever we are killed
 
-    def _library_directory(self, build: str) -> Path:
-        return self.state_dir / "lib" / build
-
-    def _install(self) -> None:
-        """Puts the present build under its id: a running process never sees a file replaced."""
-        library = self._library_directory(self.build)
-        # Reached by every user of a container, through bind mounts of the files themselves.
-        library.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _place(library / "libvgpu.so", self.shim.read_bytes(), 0o755)
-        text = container_shim_path(self.build) + "\n"
-        _place(library / "ld.so.preload", text.encode(), 0o644)
-
 
 def pipe_directory(run_dir: Path, uuid: str) -> Path:
     """Returns the host's path of the pipe directory of a GPU's MPS daemon."""
     return run_dir / "mps" / uuid / "pipe"
-
-
-def _place(path: Path, content: bytes, mode: int) -> None:
-    try:
-        if path.read_bytes() == content:
-            return
-    except OSError:
-        pass
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -49,3 +49,10 @@ def take_over(state: NodeState, store: SliceStore, layout: Layout, seen: Witness
         named = {allocation_of(entry) or "" for entry in seen.entries}
         for gone in store.sweep(set(state.book.holdings) | named):
             event(logging.INFO, "removed the files of an allocation that has ended", id=gone)
+    if seen.problem is None:
+        named = {holding.shim_build for holding in state.book.holdings.values()}
+        named.update(
+            store.builds.build_of(path) for entry in seen.entries for path in entry.mounts.values()
+        )
+        for build in store.builds.remove_others(named):
+            event(logging.INFO, "removed a build of libvgpu.so that no container has", build=build)

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from deviceplugin.checkpoint import Checkpoint
 from deviceplugin.holdings import Holding
 from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod, StandInKubelet
 from deviceplugin.kubelet_checkpoint import NAME
-from libvgpu import allocations, region
+from libvgpu import allocations, artifacts, region
 from libvgpu.limits import ContainerLimits, Family
 from support import IS_LONG
 from support.agent_node import GIB, RESOURCES, Node, running_node, wait_until, wait_until_lost
@@ -346,3 +347,29 @@ def test_units_that_a_forgetful_kubelet_offers_again_are_given_once(
             stop.set()
             meanwhile.join()
     assert admitted > 20
+
+
+def test_an_upgrade_keeps_the_old_build_until_its_last_container_has_ended(node: Node) -> None:
+    pod = node.admit("old", PAIR)
+    limit = node.limit(pod)
+    (old,) = (node.state_dir / "lib").iterdir()
+    node.stop_agent()
+    source = artifacts.SHIM_PATH.with_suffix(".c")
+    source.write_text("int something;\n")
+    subprocess.run(
+        ["cc", "-shared", "-Wl,--build-id=sha1", "-o", artifacts.SHIM_PATH, source],
+        check=True, timeout=30,
+    )  # fmt: skip
+
+    restart_agent(node)
+
+    assert len([*(node.state_dir / "lib").iterdir()]) == 2
+    assert node.limit(pod) == limit
+    mounts = node.kubelet.run_options(pod, "c0").mounts
+    assert all(Path(mount.host_path).exists() for mount in mounts)
+    node.kubelet.finish(pod)
+    node.kubelet.finish(node.admit("new", PAIR))  # the kubelet writes its checkpoint
+    wait_until(lambda: not [*(node.run_dir / "allocations").iterdir()], 15.0)
+    node.stop_agent()
+    restart_agent(node)
+    assert not old.exists()

@@ -1,0 +1,93 @@
+"""The builds of libvgpu.so in the state directory, each under its build id.
+
+A container names the build that it was admitted with for as long as it lives, restarts included. So
+a running process never sees a file replaced, an upgrade adds a build, and one that nobody names any
+more goes at the next start of the agent.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Set
+from pathlib import Path
+
+from libvgpu import artifacts
+
+CONTAINER_DIRECTORY = "/run/vgpu"
+_BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
+
+
+def container_shim_path(build: str) -> str:
+    """Returns where a build of the shim is in a container."""
+    return f"{CONTAINER_DIRECTORY}/lib/{build}/libvgpu.so"
+
+
+class ShimBuilds:
+    """Those below one state directory.
+
+    Attributes:
+        shim: the present build's file.
+        present: its build id.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._root = state_dir / "lib"
+        self.shim = artifacts.shim_path()
+        self.present = artifacts.build_id(self.shim)
+
+    def directory(self, build: str) -> Path:
+        """Returns where the files of a build are."""
+        return self._root / build
+
+    def is_whole(self, build: str) -> bool:
+        """Tells whether the files of a build are there."""
+        library = self.directory(build)
+        return (library / "libvgpu.so").is_file() and (library / "ld.so.preload").is_file()
+
+    def install(self) -> None:
+        """Puts the present build under its id.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        library = self.directory(self.present)
+        # Reached by every user of a container, through bind mounts of the files themselves.
+        library.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _place(library / "libvgpu.so", self.shim.read_bytes(), 0o755)
+        text = container_shim_path(self.present) + "\n"
+        _place(library / "ld.so.preload", text.encode(), 0o644)
+
+    def build_of(self, host_path: str) -> str:
+        """Returns the build that a path of ours lies in, empty if it lies in none."""
+        path = Path(host_path)
+        return path.parent.name if path.parent.parent == self._root else ""
+
+    def remove_others(self, named: Set[str]) -> list[str]:
+        """Removes every build but the present one and those that are named; returns them."""
+        gone = []
+        for library in sorted(self._root.iterdir()):
+            build = library.name
+            if build == self.present or build in named or not _BUILD_ID.fullmatch(build):
+                continue
+            shutil.rmtree(library, ignore_errors=True)
+            gone.append(build)
+        return gone
+
+
+def _place(path: Path, content: bytes, mode: int) -> None:
+    try:
+        if path.read_bytes() == content:
+            return
+    except OSError:
+        pass
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,51 @@
+"""The builds of the shim that a node keeps: the present one, and those that containers name."""
+
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.shim_builds import ShimBuilds, container_shim_path
+from libvgpu import artifacts
+
+OLD, NAMED = "0123456789abcdef", "fedcba9876543210"
+
+
+@pytest.fixture
+def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShimBuilds:
+    (tmp_path / "libvgpu.so").write_bytes(b"a build")
+    monkeypatch.setattr(artifacts, "SHIM_PATH", tmp_path / "libvgpu.so")
+    monkeypatch.setattr(artifacts, "build_id", lambda path: "aa55aa55aa55")
+    builds = ShimBuilds(tmp_path / "state")
+    builds.install()
+    for build in (OLD, NAMED):
+        builds.directory(build).mkdir()
+        for name in ("libvgpu.so", "ld.so.preload"):
+            (builds.directory(build) / name).write_text(build)
+    return builds
+
+
+def test_what_is_installed_is_whole_and_names_itself(builds: ShimBuilds) -> None:
+    preload = builds.directory(builds.present) / "ld.so.preload"
+
+    assert builds.is_whole(builds.present)
+    assert preload.read_text() == container_shim_path(builds.present) + "\n"
+    preload.unlink()
+    assert not builds.is_whole(builds.present)
+    assert not builds.is_whole("beef")
+
+
+def test_only_a_build_that_nobody_names_goes(builds: ShimBuilds) -> None:
+    path = str(builds.directory(NAMED) / "libvgpu.so")
+    (builds.directory(OLD).parent / "notes").mkdir()  # not ours
+
+    gone = builds.remove_others({builds.build_of(path)})
+
+    assert gone == [OLD]
+    assert not builds.directory(OLD).exists()
+    assert builds.is_whole(NAMED) and builds.is_whole(builds.present)
+    assert (builds.directory(OLD).parent / "notes").exists()
+
+
+@pytest.mark.parametrize("path", ["/run/vgpu/limits", "/", "/elsewhere/lib/abc/libvgpu.so"])
+def test_a_path_elsewhere_names_no_build(builds: ShimBuilds, path: str) -> None:
+    assert builds.build_of(path) == ""
