@@ -282,9 +282,10 @@ def test_an_agent_killed_while_pods_come_and_go_gives_nothing_twice(killable: Pr
     order = random.Random(11)
     live: list[AdmittedPod] = []
     asked: dict[str, tuple[int, int]] = {}
-    admitted = tried = 0
+    admitted = tried = killed = 0
     kills = 100 if IS_LONG else 4
-    for _ in range(kills):
+    while killed < kills or admitted <= 3 * kills:  # on a busy machine few fit between two kills
+        killed += 1
         killer = threading.Timer(order.uniform(0.02, 0.4), node.kill_agent)
         killer.start()
         while killer.is_alive():
@@ -308,7 +309,6 @@ def test_an_agent_killed_while_pods_come_and_go_gives_nothing_twice(killable: Pr
             limit = node.limit(pod)
             assert (limit.core_percent, limit.memory_limit_bytes // GIB) == asked[pod.uid]
             assert {u.partition("::")[0] for u in units(pod)} == {limit.uuid}, "a pair was split"
-    assert admitted > 3 * kills
     for pod in live:
         node.kubelet.finish(pod)
     wait_all_free(node)
