@@ -93,6 +93,15 @@ def _reason(fields: Mapping[str, Any]) -> str:
     return str(fields["reason"])
 
 
+def _gpu(fields: Mapping[str, Any]) -> str:
+    gpu, why = fields["gpu"], fields.get("reason")
+    return (
+        f"GPU {gpu} is not well, so nothing of it is offered: {why}"
+        if why
+        else f"GPU {gpu} is well again"
+    )
+
+
 def _change(fields: Mapping[str, Any]) -> str:
     old, _, new = str(fields["memory_bytes"]).partition("->")
     memory = f"{format_size(int(old))} to {format_size(int(new))}"
@@ -111,6 +120,8 @@ _TOLD: Mapping[str, tuple[str, bool, Callable[[Mapping[str, Any]], str | None], 
     "limits changed": ("SliceLimitsChanged", False, _change, True),
     "raise refused": ("SliceRaiseRefused", True, _reason, True),
     "config rejected, the last good one stays": ("ConfigRejected", True, _reason, False),
+    "GPU unwell: nothing of it is offered": ("GpuUnwell", True, _gpu, False),
+    "GPU well again": ("GpuWellAgain", False, _gpu, False),
 }
 
 

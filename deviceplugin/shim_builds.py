@@ -58,11 +58,6 @@ class ShimBuilds:
         text = container_shim_path(self.present) + "\n"
         _place(library / "ld.so.preload", text.encode(), 0o644)
 
-    def build_of(self, host_path: str) -> str:
-        """Returns the build that a path of ours lies in, empty if it lies in none."""
-        path = Path(host_path)
-        return path.parent.name if path.parent.parent == self._root else ""
-
     def remove_others(self, named: Set[str]) -> list[str]:
         """Removes every build but the present one and those that are named; returns them."""
         gone = []

@@ -10,7 +10,7 @@ from .kubelet_checkpoint import Witness
 from .layout import Layout
 from .log import event
 from .node_state import NodeState
-from .recorded import allocation_of
+from .recorded import allocation_of, build_of
 from .recovery import rebuild
 from .slices import SliceStore
 
@@ -51,8 +51,6 @@ def take_over(state: NodeState, store: SliceStore, layout: Layout, seen: Witness
             event(logging.INFO, "removed the files of an allocation that has ended", id=gone)
     if seen.problem is None:
         named = {holding.shim_build for holding in state.book.holdings.values()}
-        named.update(
-            store.builds.build_of(path) for entry in seen.entries for path in entry.mounts.values()
-        )
+        named.update(build_of(entry) for entry in seen.entries)
         for build in store.builds.remove_others(named):
             event(logging.INFO, "removed a build of libvgpu.so that no container has", build=build)

@@ -62,6 +62,17 @@ def test_a_changed_limit_is_told_of_the_pod_with_old_new_and_cause() -> None:
     assert same is not None and "held" not in same.text
 
 
+def test_a_gpu_that_is_unwell_is_told_of_the_node_and_that_it_is_well_again() -> None:
+    unwell = notice_of(
+        "GPU unwell: nothing of it is offered", {"gpu": "GPU-1", "reason": "XID 79"}, "n1"
+    )
+    well = notice_of("GPU well again", {"gpu": "GPU-1"}, "n1")
+
+    text = "GPU GPU-1 is not well, so nothing of it is offered: XID 79"
+    assert unwell == Notice("Node", "", "n1", "GpuUnwell", text, True)
+    assert well == Notice("Node", "", "n1", "GpuWellAgain", "GPU GPU-1 is well again", False)
+
+
 def test_other_lines_stay_in_the_log_and_text_is_bounded() -> None:
     assert notice_of("allocated", {"reason": "x"}, "n1") is None
     long = notice_of("refused", {"reason": "x" * 5000}, "n1")

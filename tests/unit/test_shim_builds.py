@@ -35,17 +35,11 @@ def test_what_is_installed_is_whole_and_names_itself(builds: ShimBuilds) -> None
 
 
 def test_only_a_build_that_nobody_names_goes(builds: ShimBuilds) -> None:
-    path = str(builds.directory(NAMED) / "libvgpu.so")
     (builds.directory(OLD).parent / "notes").mkdir()  # not ours
 
-    gone = builds.remove_others({builds.build_of(path)})
+    gone = builds.remove_others({NAMED, ""})
 
     assert gone == [OLD]
     assert not builds.directory(OLD).exists()
     assert builds.is_whole(NAMED) and builds.is_whole(builds.present)
     assert (builds.directory(OLD).parent / "notes").exists()
-
-
-@pytest.mark.parametrize("path", ["/run/vgpu/limits", "/", "/elsewhere/lib/abc/libvgpu.so"])
-def test_a_path_elsewhere_names_no_build(builds: ShimBuilds, path: str) -> None:
-    assert builds.build_of(path) == ""
