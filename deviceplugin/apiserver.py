@@ -4,9 +4,7 @@ Only the standard library: one TLS connection a call, which is rare. Token and C
 time, since the kubelet renews them in place.
 """
 
-import http.client
 import json
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +56,9 @@ class ApiServer:
         Raises:
             ApiUnreachable: there was no answer.
         """
+        import http.client  # late, as ssl is: 5 MiB that an agent outside a cluster does without
+        import ssl
+
         headers = {"Accept": _METADATA_ONLY if method == "GET" else "application/json",
                    "User-Agent": "vgpu-agent"}  # fmt: skip
         data = None if body is None else json.dumps(body).encode()

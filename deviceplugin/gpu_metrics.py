@@ -6,10 +6,9 @@ Counted are the units that containers hold or use up, by the GPU in each unit's 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
-from prometheus_client.core import GaugeMetricFamily
-
 from libvgpu.limits import ContainerLimits
 
+from .exposition import GaugeMetricFamily
 from .holdings import Holding
 from .layout import Layout
 from .units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of

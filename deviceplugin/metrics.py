@@ -8,19 +8,24 @@ and containers without a cap); their launches and present share are estimates, t
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from http import HTTPStatus
 
 from libvgpu import region
 from libvgpu.errors import RegionError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit
 from libvgpu.usage import is_measured
 
+from .exposition import (
+    CONTENT_TYPE,
+    CounterMetricFamily,
+    Family,
+    GaugeMetricFamily,
+    Histogram,
+    render,
+)
 from .gpu_metrics import gpu_families
 from .holdings import Holding
-from .http_message import TEXT, Request, Response
+from .http_message import Request, Response
 from .service import SliceService
 from .slices import SliceStore
 
@@ -63,7 +68,7 @@ class NodeCollector:
         self._service, self._store, self._config = service, store, config
         self._registrations = registrations
 
-    def collect(self) -> Iterable[Any]:
+    def collect(self) -> Iterable[Family]:
         """Yields every family."""
         holdings = self._service.holdings()
         yield from self._containers(holdings)
@@ -84,8 +89,8 @@ class NodeCollector:
             registered.add_metric([resource], since is not None)
         yield registered
 
-    def _containers(self, holdings: list[tuple[Holding, ContainerLimits]]) -> Iterable[Any]:
-        families: list[Any] = [
+    def _containers(self, holdings: list[tuple[Holding, ContainerLimits]]) -> Iterable[Family]:
+        families: list[Family] = [
             (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(
                 name, text, labels=_CONTAINER_LABELS
             )
@@ -150,37 +155,22 @@ class Metrics:
     """The page ``/metrics``."""
 
     def __init__(self, collector: NodeCollector) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(collector)
+        self._collector = collector
         self._allocate = Histogram(
             "vgpu_allocate_duration_seconds", "How long Allocate took",
-            labelnames=("resource",), buckets=_ALLOCATE_BUCKETS, registry=self._registry,
+            label="resource", buckets=_ALLOCATE_BUCKETS,
         )  # fmt: skip
-        self._page = make_wsgi_app(self._registry)
 
     def observe_allocate(self, resource: str, seconds: float) -> None:
         """Counts one Allocate."""
-        self._allocate.labels(resource).observe(seconds)
+        self._allocate.observe(resource, seconds)
 
     def prepare(self, resources: Iterable[str]) -> None:
         """Shows the series of these resources at zero."""
         for resource in resources:
-            self._allocate.labels(resource)
+            self._allocate.prepare(resource)
 
     def page(self, request: Request) -> Response:
-        """Answers a scrape in the form it asks for."""
-        answered: list[tuple[str, list[tuple[str, str]]]] = []
-        environ = {
-            "REQUEST_METHOD": "GET",
-            "PATH_INFO": request.path,
-            "QUERY_STRING": request.query,
-            "HTTP_ACCEPT": request.headers.get("accept", ""),
-            "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
-        }
-        body = b"".join(
-            self._page(environ, lambda status, headers: answered.append((status, headers)))
-        )
-        ((status, headers),) = answered
-        kind = next((v for name, v in headers if name == "Content-Type"), TEXT)
-        rest = tuple((name, v) for name, v in headers if name != "Content-Type")
-        return Response(int(status.split()[0]), body, kind, rest)
+        """Answers a scrape."""
+        body = render([*self._collector.collect(), self._allocate])
+        return Response(HTTPStatus.OK, body, CONTENT_TYPE)

@@ -8,7 +8,7 @@ others. A token bucket bounds what different ones may cost the API server.
 """
 
 import logging
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -149,7 +149,7 @@ class Aggregator:
             self.dropped += 1
             return None
         self._tokens -= 1
-        record = Record(notice, f"vgpu.{secrets.token_hex(8)}", now, now)
+        record = Record(notice, f"vgpu.{os.urandom(8).hex()}", now, now)
         self._open[notice] = record
         return record
 

@@ -87,6 +87,7 @@ class SliceService:
         self._closest = closest
         self._enforcement = Enforcement(layout, self.state, store, config.rules)
         self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
+        self._skipped = False
         self._asked: _Asked | None = None
         self._pods_at: dict[str, Pods] = {}  # when a holding that nobody listed was opened, by id
         take_over(self.state, store, layout, witness())
@@ -247,9 +248,16 @@ class SliceService:
         return self.state.unwell
 
     def reconcile(self) -> None:
-        """Asks podresources whose the holdings are and frees those that have ended."""
+        """Asks podresources whose the holdings are and frees those that have ended.
+
+        Called every second; while nobody is unknown or missing it asks at every other call, since
+        the listing of a full node is most of what an idle agent does.
+        """
         with self.state.lock:
-            if not self.state.book.holdings:
+            holdings = self.state.book.holdings.values()
+            is_calm = all(h.owner and h.settled and not h.missing_since for h in holdings)
+            self._skipped = is_calm and not self._skipped
+            if not holdings or self._skipped:
                 return
         self._looks.look()
 

@@ -90,6 +90,7 @@ class ArbiterSet:
         self._run_dir, self._make, self._hold = run_dir, make, hold
         self._uuids = None if uuids is None else frozenset(uuids)
         self._watch = TenantWatch(run_dir)
+        self._seen: dict[str, list[Tenant]] | None = None  # all that was to be done for it is
         self._held: dict[str, _Held] = {}
         self._said: dict[str, str] = {}  # GPUs without an arbiter of ours -> why
 
@@ -101,9 +102,12 @@ class ArbiterSet:
     def look(self) -> list[Change]:
         """Makes arbiters and their tenants what the slices are now; returns what is new."""
         changes: list[Change] = []
+        found = self._watch.look()
+        if found is self._seen:
+            return changes
         needed = {
             uuid: tenants
-            for uuid, tenants in self._watch.look().items()
+            for uuid, tenants in found.items()
             if self._uuids is None or uuid in self._uuids
             if len(tenants) > 1 or any(t.may_borrow for t in tenants)
         }
@@ -117,6 +121,8 @@ class ArbiterSet:
                 changes += self._take(uuid)
             if uuid in self._held:
                 changes += self._follow(uuid, self._held[uuid], tenants)
+        is_done = not self._said and not any(held.failed for held in self._held.values())
+        self._seen = found if is_done else None
         return changes
 
     def counters(self) -> dict[str, ArbiterCounters]:
@@ -127,6 +133,8 @@ class ArbiterSet:
         """Ends all arbiters and gives up their GPUs; a later `look` takes them again."""
         for uuid in list(self._held):
             self._drop(uuid)
+        self._watch.close()
+        self._seen = None
 
     def _take(self, uuid: str) -> list[Change]:
         try:

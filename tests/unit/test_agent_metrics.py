@@ -4,8 +4,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
+from deviceplugin.exposition import render
 from deviceplugin.holdings import Holding
 from deviceplugin.metrics import NodeCollector
 from libvgpu._native import ffi, lib
@@ -16,22 +17,28 @@ MS = 1_000_000
 UUID = "GPU-a"
 
 
-def collect(directory: Path, limits: ContainerLimits) -> CollectorRegistry:
-    """Returns a registry with the series of one container whose slice is in ``directory``."""
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def collect(directory: Path, limits: ContainerLimits) -> Series:
+    """Returns the series of one container whose slice is in ``directory``, as Prometheus reads."""
     holding = Holding("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
         holdings=lambda: [(holding, limits)], layout=SimpleNamespace(gpus=()), unwell=dict
     )
     store = SimpleNamespace(directory=lambda _: directory)
-    registry = CollectorRegistry()
     collector = NodeCollector(
         service,  # type: ignore[arg-type]
         store,  # type: ignore[arg-type]
         lambda: (True, "0" * 12),
         lambda: {"nvidia.com/vgpu-core": 1.0, "nvidia.com/vgpu-memory": None},
     )
-    registry.register(collector)
-    return registry
+    page = render(collector.collect()).decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
 
 
 def write_books(directory: Path, books: int) -> None:
@@ -63,12 +70,12 @@ def test_the_books_of_a_container_are_series(
     limits = ContainerLimits("a", family, (DeviceLimit(UUID, 1, core_percent=core_percent),))
     create(tmp_path / "slice", limits)
     write_books(tmp_path / "slice", books)
-    registry = collect(tmp_path / "slice", limits)
+    series = collect(tmp_path / "slice", limits)
     labels = {"namespace": "", "pod": "", "container": "", "allocation": "a", "gpu": UUID,
               "family": family.name.lower()}  # fmt: skip
 
     def value(name: str, **more: str) -> float | None:
-        return registry.get_sample_value(f"vgpu_container_{name}", {**labels, **more})
+        return series.get((f"vgpu_container_{name}", frozenset({**labels, **more}.items())))
 
     assert value("gpu_seconds_total", estimated=estimated) == 1.5
     assert value("throttled_seconds_total") == 0.25
@@ -83,8 +90,7 @@ def test_an_unreadable_usage_file_counts_as_zeros(tmp_path: Path) -> None:
     create(tmp_path / "slice", limits)
     (tmp_path / "slice/usage").write_bytes(b"damaged")
 
-    series = {s.name: s.value for m in collect(tmp_path / "slice", limits).collect()
-              for s in m.samples}  # fmt: skip
+    series = {name: v for (name, _), v in collect(tmp_path / "slice", limits).items()}
 
     assert series["vgpu_container_usage_readable"] == 0
     assert series["vgpu_container_launches_total"] == 0
@@ -93,10 +99,11 @@ def test_an_unreadable_usage_file_counts_as_zeros(tmp_path: Path) -> None:
 
 def test_every_resource_has_a_series_before_the_kubelet_has_it(tmp_path: Path) -> None:
     limits = ContainerLimits("a", Family.VGPU, (DeviceLimit(UUID, 1),))
-    registry = collect(tmp_path / "slice", limits)
+
+    series = collect(tmp_path / "slice", limits)
 
     def registered(resource: str) -> float | None:
-        return registry.get_sample_value("vgpu_resource_registered", {"resource": resource})
+        return series.get(("vgpu_resource_registered", frozenset({("resource", resource)})))
 
     assert registered("nvidia.com/vgpu-core") == 1
     assert registered("nvidia.com/vgpu-memory") == 0

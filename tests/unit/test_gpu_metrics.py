@@ -1,5 +1,11 @@
 """What a GPU's metrics count as given: units held, units a default uses up, and raises."""
 
+from collections.abc import Iterable
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from deviceplugin import exposition
 from deviceplugin.gpu_metrics import gpu_families
 from deviceplugin.gpus import Gpu
 from deviceplugin.holdings import Holding
@@ -20,6 +26,10 @@ def units(letter: str, numbers: range) -> tuple[str, ...]:
     return tuple(f"GPU-0::{letter}{n}" for n in numbers)
 
 
+def read(families: Iterable[exposition.Family]) -> Iterable[Metric]:
+    return text_string_to_metric_families(exposition.render(families).decode())
+
+
 def given(*held: tuple[Holding, DeviceLimit]) -> dict[tuple[str, str], float]:
     holdings = [
         (holding, ContainerLimits(holding.allocation_id, holding.family, (limit,)))
@@ -27,7 +37,7 @@ def given(*held: tuple[Holding, DeviceLimit]) -> dict[tuple[str, str], float]:
     ]
     return {
         (sample.name, sample.labels["gpu"]): sample.value
-        for family in gpu_families(LAYOUT, holdings)
+        for family in read(gpu_families(LAYOUT, holdings))
         for sample in family.samples
     }
 
@@ -48,7 +58,7 @@ def test_every_gpu_has_its_series_at_zero() -> None:
 
 
 def test_a_gpu_that_is_unwell_shows() -> None:
-    (*_, healthy) = gpu_families(LAYOUT, [], {"GPU-1"})
+    (*_, healthy) = read(gpu_families(LAYOUT, [], {"GPU-1"}))
 
     assert [(s.labels["gpu"], s.value) for s in healthy.samples] == [("GPU-0", 1), ("GPU-1", 0)]
 

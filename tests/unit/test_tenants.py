@@ -1,6 +1,8 @@
 """Which slices share a GPU is read from their own `limits`, and every change of it is seen."""
 
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from libvgpu import region
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from libvgpu.tenants import TenantWatch
+from libvgpu.tenants import Tenant, TenantWatch
 
 A, B = "GPU-a", "GPU-b"
 GIB = 1 << 30
@@ -116,3 +118,48 @@ def test_who_may_borrow(tmp_path: Path, percent: int, mode: ComputeMode, may_bor
     (tenant,) = TenantWatch(tmp_path).look()[A]
 
     assert tenant.may_borrow is may_borrow
+
+
+def settle(tmp_path: Path, watch: TenantWatch) -> dict[str, list[Tenant]]:
+    """Makes the directory look unchanged for long, and looks."""
+    long_ago_ns = time.time_ns() - 60 * 10**9
+    os.utime(tmp_path / "allocations", ns=(long_ago_ns, long_ago_ns))
+    return watch.look()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_while_nothing_changes_the_same_is_returned_and_everything_else_is_seen(
+    tmp_path: Path,
+) -> None:
+    watch, before = TenantWatch(tmp_path), descriptors()
+    first = make(tmp_path, "first", device(A, 30))
+    found = settle(tmp_path, watch)
+    assert watch.look() is found
+
+    off = device(A, 30, ComputeMode.OFF)
+    region.write_limits(first, ContainerLimits("first", Family.VGPU, (off,)))
+    assert watch.look() == {}
+    found = settle(tmp_path, watch)
+    assert watch.look() is found
+
+    second = make(tmp_path, "second", device(B, 30))
+    assert set(watch.look()) == {B}
+    settle(tmp_path, watch)
+    shutil.rmtree(second)
+    assert watch.look() == {}
+    watch.close()
+    assert descriptors() == before
+
+
+def test_what_is_not_whole_is_looked_at_again(tmp_path: Path) -> None:
+    watch = TenantWatch(tmp_path)
+    directory = make(tmp_path, "late", device(A, 30))
+    (directory / "ring").unlink()
+    assert settle(tmp_path, watch) == {}
+
+    region.make_ring(directory)
+    assert set(watch.look()) == {A}
+    watch.close()
