@@ -48,7 +48,7 @@ from .state import AgentState
 from .units import Half
 from .web import WebServer
 
-_CONFIG_EVERY_S = 0.2
+_CONFIG_EVERY_S = 0.25
 _KUBELET_EVERY_S = 0.5
 _PODS_EVERY_S = 1.0
 _COMPACT_EVERY_S = 5.0
