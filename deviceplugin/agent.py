@@ -41,6 +41,7 @@ from .log import event
 from .loop import run_duties
 from .metrics import Metrics, NodeCollector
 from .mps_keeper import MpsKeeper
+from .pod_labels import PodLabels
 from .reload import ConfigWatch
 from .service import SliceService
 from .slices import SliceStore
@@ -87,7 +88,6 @@ def run(settings: Settings, inventory: Inventory, stop: threading.Event) -> None
     config = load_config(settings.config)
     gpus = inventory.gpus()
     layout = lay_out(config, gpus)
-    _say_what_waits(config)
     _say_missing_nodes(config, layout)
     store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
     store.prepare()
@@ -106,8 +106,11 @@ def _run(
     ends: contextlib.ExitStack,
     stop: threading.Event,
 ) -> None:
-    events = NodeEvents(ApiServer.from_environment(os.environ), settings.node_name)
+    api = ApiServer.from_environment(os.environ)
+    events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
+    _say_what_waits(config, api is not None)
+    labels = PodLabels(api, settings.state_dir)
     mps_gpus = tuple(g.gpu.uuid for g in layout.of_family(Family.MPS))
     mps = MpsKeeper(settings.config.absolute(), settings.run_dir, mps_gpus, settings.spawn_mps)
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
@@ -119,7 +122,10 @@ def _run(
         closest=lambda uuids, count, required: topology.closest(
             [gpu for gpu in gpus if gpu.uuid in uuids], count, required
         ),
+        labels=labels.of,
     )  # fmt: skip
+    ends.callback(labels.stop)
+    labels.start(service.follow_labels)
     watch = ConfigWatch(settings.config, config)
     metrics = Metrics(
         NodeCollector(
@@ -185,7 +191,7 @@ def _run(
         if new.forms != config.forms:
             event(logging.WARNING, "changed forms of the answer (flags) take effect when the "
                   "agent restarts")  # fmt: skip
-        _say_what_waits(new)
+        _say_what_waits(new, api is not None)
 
     event(logging.INFO, "agent started", node=settings.node_name, gpus=len(layout.gpus),
           resources=",".join(p.resource for p in plugins) or "none",
@@ -196,6 +202,7 @@ def _run(
             (LOOK_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
             (_PODS_EVERY_S, service.reconcile),
+            (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
@@ -205,12 +212,12 @@ def _run(
     )
 
 
-def _say_what_waits(config: AgentConfig) -> None:
+def _say_what_waits(config: AgentConfig, has_api: bool) -> None:
     if config.not_served:
         event(logging.WARNING, "parsed and checked, but not served yet",
               keys=", ".join(config.not_served))  # fmt: skip
     for rule in config.rules:
-        if rule.needs_labels:
+        if rule.needs_labels and not has_api:
             event(logging.WARNING, "a rule with podLabels never matches: the agent does not know "
                   "labels without the API server", rule=rule.path[2:])  # fmt: skip
 

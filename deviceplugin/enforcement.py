@@ -5,7 +5,7 @@ under the agent's lock.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from libvgpu.errors import AllocationRefused, UnknownAllocation, VgpuError
@@ -45,6 +45,8 @@ class Enforcement:
         self._state = state
         self._store = store
         self.rules = rules
+        #: Tells the labels of an allocation's pod, None where nobody knows them.
+        self.labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None
 
     def limits(self, holding: Holding) -> ContainerLimits:
         """Returns what a holding may use now."""
@@ -156,4 +158,4 @@ class Enforcement:
         return asked_limits(holding, mode, context_bytes, whole_bytes)
 
     def _rule(self, holding: Holding) -> LimitRule | None:
-        return matching_rule(self.rules, holding.owner)
+        return matching_rule(self.rules, holding.owner, self.labels(holding.allocation_id))

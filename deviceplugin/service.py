@@ -23,7 +23,7 @@ from . import allocation, completion, offer, tracking
 from .checkpoint import Checkpoint
 from .config import AgentConfig
 from .enforcement import Enforcement
-from .holdings import Holding
+from .holdings import Holding, Owner
 from .kubelet_checkpoint import Witness
 from .layout import Layout
 from .log import event
@@ -69,6 +69,7 @@ class SliceService:
         clock: Callable[[], float] = time.time,
         witness: Callable[[], Witness] = lambda: Witness(()),
         closest: Closest = allocation.first_by_index,
+        labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
 
@@ -78,6 +79,7 @@ class SliceService:
             clock: seconds since the epoch.
             witness: reads the kubelet's checkpoint.
             closest: which of several GPUs lie close together.
+            labels: tells the labels of an allocation's pod, None where nobody knows them.
         """
         self.layout = layout
         self.state = NodeState(checkpoint)
@@ -86,6 +88,7 @@ class SliceService:
         self._clock = clock
         self._closest = closest
         self._enforcement = Enforcement(layout, self.state, store, config.rules)
+        self._enforcement.labels = labels
         self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
         self._skipped = False
         self._asked: _Asked | None = None
@@ -266,6 +269,19 @@ class SliceService:
         with self.state.lock:
             self._enforcement.rules = config.rules
             self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+
+    def follow_labels(self) -> None:
+        """Puts the rules into force anew, since labels of pods have changed."""
+        with self.state.lock:
+            self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+
+    def owners_for_labels(self) -> dict[str, Owner]:
+        """Returns whose each allocation is, by id; nothing while no rule asks for labels."""
+        with self.state.lock:
+            if not any(rule.needs_labels for rule in self._enforcement.rules):
+                return {}
+            holdings = self.state.book.holdings.values()
+            return {h.allocation_id: h.owner for h in holdings if h.owner is not None}
 
     def set_override(self, allocation_id: str, override: Override) -> LimitChange:
         """See `Enforcement.set_override`."""

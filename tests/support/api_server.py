@@ -30,6 +30,7 @@ class FakeApiServer:
         self.events: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
         self.pods: dict[tuple[str, str], str] = {}
+        self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.refuse_with = 0
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
@@ -81,7 +82,8 @@ class FakeApiServer:
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))
-            return (200, {"metadata": {"uid": uid}}) if uid else (404, None)
+            labels = self.labels.get((pod[1], pod[2]), {})
+            return (200, {"metadata": {"uid": uid, "labels": labels}}) if uid else (404, None)
         events = _EVENTS.fullmatch(path)
         if events is None:
             return 404, None
