@@ -95,6 +95,7 @@ func (r *Run) admit(spec *PodSpec, hook func(Call, int)) (*admission, error) {
 		}
 	}
 	made := &admission{run: &podRun{spec: spec, pod: pod}, before: r.healthy()}
+	r.amidst = map[string]bool{}
 	began := time.Now()
 	r.kubelet.pods.add(pod)
 	made.calls = r.tap.during(hook, func() {

@@ -10,7 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 )
 
-const coreUnitsPerGPU = 100
+const (
+	coreUnitsPerGPU = 100
+	leftOverPercent = 1 // of a container that asks for memory alone; reserved for nobody
+)
 
 func resourceName(family string, half Half) string {
 	return "nvidia.com/" + family + "-" + string(half)

@@ -122,7 +122,9 @@ func (r *Run) checkSums(live []*slot) {
 			continue
 		}
 		for uuid, device := range r.judgeLimits(s) {
-			percent[uuid] += device.Core
+			if s.spec.Core > 0 {
+				percent[uuid] += device.Core
+			}
 			bytes[uuid] += device.Memory
 		}
 	}

@@ -138,7 +138,7 @@ func (r *Run) roomFor(made *admission, failed *slot) *room {
 		}
 	}
 	free := &room{
-		gpus: r.book.gpus, healthy: healthy, held: holders(others),
+		gpus: r.book.gpus, healthy: healthy, held: holders(others), amidst: r.amidst,
 		borrowed: borrowed(others, r.book.gpus),
 		reusable: reusableBy(earlier), given: failed.units, asked: map[Half]bool{},
 		affinity: r.kubelet.affinity(made.run.pod, failed, r.book.gpus),

@@ -30,6 +30,7 @@ type Run struct {
 	step     int
 	lastEnd  time.Time                       // of a pod, by its end or its refusal
 	ended    map[string]time.Time            // units of those
+	amidst   map[string]bool                 // units of pods that ended within the present admission
 	admitted map[int]bool                    // pod numbers that were used
 	first    map[types.UID]map[string]Half   // see orderedProvider
 	families map[types.UID]map[string]string // of the same containers
@@ -125,7 +126,7 @@ func (r *Run) noteUnits(run *podRun) {
 	for _, s := range run.slots {
 		for _, half := range halves {
 			for _, unit := range s.units[half] {
-				r.ended[unit] = r.lastEnd
+				r.ended[unit], r.amidst[unit] = r.lastEnd, true
 			}
 		}
 	}

@@ -187,6 +187,14 @@ func (r *Run) judgeDevice(s *slot, gpu *GPU, device DeviceLimit) {
 		percent, bytes = min(percent, coreUnitsPerGPU), int64(gpu.Memory)*r.memoryUnit
 		atMost = bytes + r.memoryUnit - 1 // all of it, or what whole units of it are worth
 	}
+	if percent == 0 {
+		// Memory alone runs on what others leave over: the least share and weight there are.
+		percent = leftOverPercent
+		if device.Mode != elastic || device.Weight != 1 {
+			r.summary.violate(r.step, "limits", "%s asks for no core and has mode %d and weight %d, not "+
+				"elastic and 1", s, device.Mode, device.Weight)
+		}
+	}
 	if device.Core != percent || device.Memory < bytes || device.Memory > atMost {
 		r.summary.violate(r.step, "limits", "%s has core %d and %d bytes of memory on GPU %s, not core "+
 			"%d and %d bytes", s, device.Core, device.Memory, gpu.UUID, percent, bytes)
