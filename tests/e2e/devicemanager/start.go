@@ -53,6 +53,10 @@ func (r *Run) startOne(s *slot) bool {
 		r.judgeStartRefusal(s, err.Error())
 		return false
 	}
+	if s.tangled {
+		r.summary.violate(r.step, "started", "%s has files that are not its own, and may start", s)
+		return false
+	}
 	r.summary.count("started")
 	r.judgeOptions(s, options)
 	if s.phase != running {
