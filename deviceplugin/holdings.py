@@ -196,6 +196,9 @@ class Book:
     def has_passed_on(self, holding: Holding, ended: Container[str] = ()) -> bool:
         """Returns whether a later container has some of its units: it is an init container's.
 
+        The kubelet must have given them. An earlier one that asked for core alone borrows memory of
+        a later one, which does not run yet.
+
         Args:
             ended: allocation ids of holdings that do not count any more.
         """
@@ -204,7 +207,9 @@ class Book:
         for unit in self._shared.intersection(holding.units):
             ids = self._holders[unit]
             later = ids[ids.index(holding.allocation_id) + 1 :]
-            if any(each not in ended for each in later):
+            if any(
+                each not in ended and unit not in self.holdings[each].borrowed for each in later
+            ):
                 return True
         return False
 

@@ -9,13 +9,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 from libvgpu.errors import VgpuError
 
 from . import tracking
 from .enforcement import Enforcement
 from .holdings import Holding
-from .kubelet_checkpoint import Witness
+from .kubelet_checkpoint import KubeletEntry, Witness
 from .log import LOGGER, event
 from .node_state import NodeState
 from .recorded import allocation_of
@@ -25,12 +26,6 @@ _TRIES = 5
 _PAUSE_S = 0.02
 
 Lister = Callable[[], Sequence[tracking.Listed]]
-Pods = frozenset[tuple[str, str]]
-
-
-def pods_of(listing: Sequence[tracking.Listed]) -> Pods:
-    """Returns the namespaces and names of the pods of a listing."""
-    return frozenset((listed.owner.namespace, listed.owner.pod) for listed in listing)
 
 
 class Looks:
@@ -121,27 +116,42 @@ class Looks:
         time.sleep(_PAUSE_S)
         return self.look(offered) or listing
 
-    def _is_recorded(self, holding: Holding) -> bool:
-        """Returns whether the kubelet has a holding on record whose pod is still there.
+    def recorded(self) -> Sequence[KubeletEntry]:
+        """Returns what the kubelet's checkpoint says, nothing where it cannot be read."""
+        return self._witness().entries
+
+    def _recorder(self) -> Callable[[Holding], bool]:
+        """Returns what says whether the kubelet has a holding on record whose pod is still there.
 
         Its checkpoint keeps pods that have ended until it is next written. Without the kubelet's
-        directories of pods, a pod is over when nothing else that it had is listed.
+        directories of pods, nothing speaks for a holding that was listed before, and a pod of init
+        containers is over when nothing else that it had is listed.
         """
-        seen = self._witness()
-        recorded = [(entry.pod_uid, allocation_of(entry)) for entry in seen.entries]
-        uids = {uid for uid, allocation_id in recorded if allocation_id == holding.allocation_id}
-        if seen.pods is not None:
-            return not uids.isdisjoint(seen.pods)
-        others = {each for uid, each in recorded if uid in uids} - {holding.allocation_id}
-        held = (self._state.book.holdings.get(each or "") for each in others)
-        return bool(uids) and (
-            not others or any(h and h.owner and not h.missing_since for h in held)
-        )
+
+        @cache  # read once a listing, and only if somebody asks
+        def seen() -> tuple[frozenset[str] | None, list[tuple[str, str | None]]]:
+            witness = self._witness()
+            return witness.pods, [(each.pod_uid, allocation_of(each)) for each in witness.entries]
+
+        def is_recorded(holding: Holding) -> bool:
+            pods, recorded = seen()
+            uids = {uid for uid, each in recorded if each == holding.allocation_id}
+            if pods is not None:
+                return not uids.isdisjoint(pods)
+            if holding.owner is not None:
+                return False
+            others = {each for uid, each in recorded if uid in uids} - {holding.allocation_id}
+            held = (self._state.book.holdings.get(each or "") for each in others)
+            return bool(uids) and (
+                not others or any(h and h.owner and not h.missing_since for h in held)
+            )
+
+        return is_recorded
 
     def _act_on(self, listing: Sequence[tracking.Listed], offered: frozenset[str]) -> None:
         found = tracking.examine(
             self._state.book, listing, self._clock(), self._store.running, offered,
-            self._is_recorded,
+            self._recorder(),
         )  # fmt: skip
         try:
             if found.ended or found.identified:

@@ -116,6 +116,33 @@ def allocation_of(entry: KubeletEntry) -> str | None:
     return parent.name if fits else None
 
 
+def conflict(entries: Iterable[KubeletEntry], allocation_id: str) -> str | None:
+    """Returns in words why nothing may start with an allocation, None where something may.
+
+    podresources shows no plain init containers; the kubelet's checkpoint does.
+    """
+    containers: dict[tuple[str, str], set[str]] = {}
+    for entry in entries:
+        named = allocation_of(entry)
+        if named is not None:
+            containers.setdefault((entry.pod_uid, entry.container), set()).add(named)
+    mine = {whose: ids for whose, ids in containers.items() if allocation_id in ids}
+    for (pod_uid, container), ids in mine.items():
+        who = f"container {container} of pod {pod_uid}"
+        if len(ids) > 1:
+            return (
+                f"{who} has parts of the allocations {' and '.join(sorted(ids))}; a container "
+                "has one slice, so ask for both halves of one family in each container of the pod"
+            )
+        if len(mine) > 1:
+            names = " and ".join(sorted(name for _, name in mine))
+            return (
+                f"core and memory of allocation {allocation_id} went to different containers, "
+                f"{names} of pod {pod_uid}; each must ask for both halves, or one at a time"
+            )
+    return None
+
+
 def build_of(entry: KubeletEntry) -> str:
     """Returns the build of the library that an entry's answer mounts, empty where it is none."""
     for path in entry.mounts:

@@ -4,9 +4,7 @@ Order of an `Allocate`: decide (pure, `allocation`), make the container's files,
 enter the book, answer. Whatever fails leaves the book as it was; files of a holding that never
 reached the disk are swept at the next start.
 
-Which container asks is not said. Pods are admitted one by one, so a pod that podresources shows at
-the second half and did not show at the first has come since, and the first half's admission is
-over: it must not be joined. For that podresources is looked at in every `prefer`.
+Which container asks is not said; podresources is looked at in every `prefer` to know it (`asking`).
 """
 
 import logging
@@ -19,15 +17,16 @@ from dataclasses import dataclass, replace
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
 
-from . import allocation, completion, offer, tracking
+from . import allocation, completion, offer, recorded, tracking
+from .asking import WhoAsks
 from .checkpoint import Checkpoint
 from .config import AgentConfig
 from .enforcement import Enforcement
 from .holdings import Holding, Owner
-from .kubelet_checkpoint import Witness
+from .kubelet_checkpoint import KubeletEntry, Witness
 from .layout import Layout
 from .log import event
-from .looking import Lister, Looks, Pods, pods_of
+from .looking import Lister, Looks
 from .node_state import NodeState
 from .overrides import LimitChange, Override
 from .placement import Closest
@@ -43,16 +42,6 @@ class Unit:
     name: str
     healthy: bool
     numa_node: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The last GetPreferredAllocation, and which pods there were."""
-
-    family: Family
-    half: Half
-    pods: Pods
-    allocations_done: int
 
 
 class SliceService:
@@ -91,8 +80,7 @@ class SliceService:
         self._enforcement.labels = labels
         self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
         self._skipped = False
-        self._asked: _Asked | None = None
-        self._pods_at: dict[str, Pods] = {}  # when a holding that nobody listed was opened, by id
+        self._who = WhoAsks()
         take_over(self.state, store, layout, witness())
         with self.state.lock:
             self._enforcement.follow_rules(list(self.state.book.holdings.values()))
@@ -133,10 +121,11 @@ class SliceService:
         """Answers GetPreferredAllocation (see `allocation.prefer`)."""
         listing = self._looks.look_at_offer(frozenset(available).difference(must_include))
         with self.state.lock, self._settling_on_refusal(family, half):
-            kin = self._note_who_asks(family, half, listing)
+            book, now = self.state.book, self._clock()
+            kin = self._who.prefers(book, family, half, listing, now, self._looks.allocations_done)
             return allocation.prefer(
-                self.layout, self.state.book, family, half, available, must_include, count,
-                self._clock(), closest=self._closest, kin=kin,
+                self.layout, book, family, half, available, must_include, count, now,
+                closest=self._closest, kin=kin,
             )  # fmt: skip
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
@@ -168,7 +157,7 @@ class SliceService:
             raise AllocationRefused(
                 f"{resource_name(self.layout.resource_domain, family, half)}: {error.message}"
             ) from error
-        self._note_opening(holding, family, half)
+        self._who.opened(book, holding, family, half, self._looks.allocations_done)
         event(
             logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
             gpu=" ".join(holding.uuids), allocation=holding.allocation_id, whole=holding.whole,
@@ -181,9 +170,9 @@ class SliceService:
         Raises:
             VgpuError: in one sentence, why it must not start.
         """
-        listing = self._looks.look_patiently()
+        listing, entries = self._looks.look_patiently(), self._looks.recorded()
         try:
-            done = self._start(family, half, units, listing)
+            done = self._start(family, half, units, listing, entries)
             if family is Family.MPS:
                 self._wait_for_mps(done.uuid)
         except VgpuError as error:
@@ -199,6 +188,7 @@ class SliceService:
         half: Half,
         units: Sequence[str],
         listing: Sequence[tracking.Listed] | None,
+        entries: Sequence[KubeletEntry],
     ) -> Holding:
         wanted = frozenset(units)
         with self.state.lock:
@@ -212,13 +202,19 @@ class SliceService:
                     f"{resource_name(self.layout.resource_domain, family, half)}; "
                     "delete the pod, so that it is admitted anew"
                 )
-            return [self._let_start(holding, listing) for holding in holdings][-1]
+            return [self._let_start(holding, listing, entries) for holding in holdings][-1]
 
-    def _let_start(self, holding: Holding, listing: Sequence[tracking.Listed] | None) -> Holding:
+    def _let_start(
+        self,
+        holding: Holding,
+        listing: Sequence[tracking.Listed] | None,
+        entries: Sequence[KubeletEntry],
+    ) -> Holding:
+        problem = recorded.conflict(entries, holding.allocation_id)
         if listing is not None:
-            problem = tracking.conflict(self.state.book, holding, listing)
-            if problem is not None:
-                raise AllocationRefused(problem)
+            problem = tracking.conflict(self.state.book, holding, listing) or problem
+        if problem is not None:
+            raise AllocationRefused(problem)
         done = completion.complete_start(self.layout, self.state.book, holding)
         done = replace(done, started=True)
         self._store.put_back(done, self._enforcement.limits(done))
@@ -297,47 +293,6 @@ class SliceService:
         """Returns all holdings with their limits in force."""
         with self.state.lock:
             return [(h, self._enforcement.limits(h)) for h in self.state.book.holdings.values()]
-
-    # ---- who asks ----------------------------------------------------------------------------
-
-    def _note_who_asks(
-        self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None
-    ) -> list[Holding]:
-        """Remembers the pods there are, and ends an open holding whose admission is over.
-
-        Returns:
-            Holdings of plain init containers of the pod that asks: opened when there were the same
-            pods, and never listed.
-        """
-        self._asked = None
-        if listing is None:
-            return []
-        pods = pods_of(listing)
-        self._asked = _Asked(family, half, pods, self._looks.allocations_done)
-        partner = allocation.open_holding(self.state.book, family, half, self._clock())
-        if partner is not None:
-            mine = {*partner.core, *partner.memory}
-            its_own = pods_of([listed for listed in listing if mine & listed.units])
-            if pods - self._pods_at.get(partner.allocation_id, pods) - its_own:
-                self.state.book.put(replace(partner, settled=True))
-        holdings = self.state.book.holdings
-        self._pods_at = {
-            each: then
-            for each, then in self._pods_at.items()
-            if each in holdings and (holdings[each].owner is None or not holdings[each].settled)
-        }
-        then = self._pods_at.items()
-        return [holdings[h] for h, at in then if holdings[h].owner is None and not pods - at]
-
-    def _note_opening(self, holding: Holding, family: Family, half: Half) -> None:
-        """Remembers which pods there were when a holding was opened."""
-        asked, self._asked = self._asked, None
-        if (
-            asked is not None
-            and (asked.family, asked.half) == (family, half)
-            and asked.allocations_done == self._looks.allocations_done
-        ):
-            self._pods_at.setdefault(holding.allocation_id, asked.pods)
 
     @contextmanager
     def _settling_on_refusal(self, family: Family, half: Half) -> Iterator[None]:

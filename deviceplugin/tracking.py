@@ -7,7 +7,8 @@ of its units by the kubelet is a second witness: then two listings in a row are 
 first only spares an answer that the kubelet has not recorded yet.
 
 Plain init containers are never listed. One is known by a later container of its pod having some of
-its units, and lives as long as that one; else the kubelet's checkpoint speaks for it.
+its units, and lives as long as that one; else the kubelet's checkpoint speaks for it. So it does
+for a pod that is not listed: a kubelet that starts knows none until the API server has answered.
 """
 
 from collections.abc import Callable, Iterable
@@ -59,7 +60,7 @@ def examine(
         now: seconds since the epoch.
         running: whether an allocation has live processes.
         offered: units that the kubelet offers right now, so believes free.
-        recorded: whether the kubelet's checkpoint names a holding's units.
+        recorded: whether the kubelet's checkpoint names a holding whose pod is still there.
     """
     containers = list(listing)
     by_unit: dict[str, int] = {}
@@ -83,7 +84,10 @@ def examine(
                 if owner != holding.owner:
                     identified.append(new)
             continue
-        if not holding.owner and offered.isdisjoint(given) and recorded(holding):
+        whose = holding.owner and (holding.owner.namespace, holding.owner.pod)
+        if whose not in pods and offered.isdisjoint(given) and recorded(holding):
+            if holding.missing_since:  # looked at before its pod had a directory
+                changed.append(replace(holding, missing_since=0.0))
             continue
         missing.add(holding.allocation_id)
         since = holding.missing_since or now

@@ -1,6 +1,8 @@
 """The kubelet's own record of which container holds which units (podresources v1)."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -14,6 +16,10 @@ from .transport import dial, why
 
 #: A listing takes milliseconds; GetPreferredAllocation waits for it while a pod is admitted.
 _TIMEOUT_S = 1.0
+#: The kubelet answers 100 listings a second, whoever asks, and refuses the others in these words.
+#: A burst of pods asks for more, and without a listing their halves could not be told apart.
+_RATE_LIMITED = "rejected by rate limit"
+_PAUSE_S = 0.01
 
 
 class PodResources:
@@ -40,10 +46,7 @@ class PodResources:
         if not self.socket.exists():
             raise VgpuError(f"{self.socket} is not there")
         try:
-            # A kubelet that was restarted a moment ago is waited for, not given up on.
-            answer = self._stub.List(
-                pb.ListPodResourcesRequest(), timeout=_TIMEOUT_S, wait_for_ready=True
-            )
+            answer = self._patiently()
         except grpc.RpcError as error:
             raise VgpuError(f"{self.socket} does not answer: {why(error)}") from None
         return [
@@ -60,6 +63,20 @@ class PodResources:
             for pod in answer.pod_resources
             for container in pod.containers
         ]
+
+    def _patiently(self) -> Any:
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                # A kubelet that was restarted a moment ago is waited for, not given up on.
+                return self._stub.List(
+                    pb.ListPodResourcesRequest(), timeout=left, wait_for_ready=True
+                )
+            except grpc.RpcError as error:
+                if _RATE_LIMITED not in why(error) or left <= _PAUSE_S:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def close(self) -> None:
         """Closes the connection."""

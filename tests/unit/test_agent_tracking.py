@@ -58,6 +58,43 @@ def test_one_that_comes_back_is_as_before() -> None:
     assert back == replace(HELD, owner=OWNER)
 
 
+def test_one_that_the_kubelet_has_on_record_is_not_missing_any_more() -> None:
+    """A plain init container's, looked at before its pod had a directory with the kubelet."""
+    missing = replace(HELD, missing_since=NOW)
+
+    found = examine(
+        Book.of([missing]), [], NOW + 60, lambda _: False, recorded=lambda holding: True
+    )
+
+    assert found == Findings((HELD,), (), ())
+
+
+def test_an_init_container_that_borrows_of_a_later_one_ends_with_it() -> None:
+    app = replace(HELD, allocation_id="app", owner=OWNER, missing_since=NOW)
+    init = replace(HELD, memory=(), borrowed=HELD.memory, missing_since=NOW)
+    before = replace(init, borrowed=())
+    book = Book.of([before, app])
+    book.put(init)  # completed at its start, when the later one was admitted already
+
+    found = examine(book, [], NOW + 60, lambda _: False)
+
+    assert set(found.ended) == {app, init}
+
+
+def test_a_kubelet_that_knows_no_pod_yet_ends_none_that_it_has_on_record() -> None:
+    """It was restarted, and the API server is away: it lists nothing, for as long as that takes."""
+    known = replace(HELD, owner=OWNER, started=True, missing_since=NOW)
+
+    def ended(*listing: Listed, offered: frozenset[str] = frozenset()) -> tuple[Holding, ...]:
+        return examine(
+            Book.of([known]), listing, NOW + 60, lambda _: False, offered, lambda holding: True
+        ).ended
+
+    assert not ended()
+    assert ended(offered=UNITS) == (known,), "it has ended, and the record is an old one"
+    assert ended(Listed(OWNER, frozenset())) == (known,), "the kubelet knows the pod, without it"
+
+
 def test_a_pod_under_admission_is_waited_for() -> None:
     (missing,) = look(HELD, now=NOW).changed
 

@@ -10,7 +10,7 @@ from deviceplugin.gpus import Gpu
 from deviceplugin.holdings import Book, Holding, Owner
 from deviceplugin.kubelet_checkpoint import KubeletEntry
 from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.recorded import allocation_of, build_of
+from deviceplugin.recorded import allocation_of, build_of, conflict
 from deviceplugin.recovery import Rebuilt, rebuild
 from deviceplugin.units import Half, unit_name
 from libvgpu.allocations import AllocationMeta
@@ -289,3 +289,26 @@ def test_a_path_that_is_no_allocations_names_none(path: str) -> None:
 def test_the_build_is_told_by_the_library() -> None:
     assert build_of(entry(Half.CORE, (), build="00ff")) == "00ff"
     assert build_of(KubeletEntry("p", "c", "r", (), {"/run/vgpu/lib/x": "/y"})) == ""
+
+
+def test_a_record_of_whole_slices_is_no_conflict() -> None:
+    entries = [*pair("x1", G0, 0, 0), *pair("x2", G0, 10, 2, pod="p2")]
+
+    assert conflict(entries, "x1") is None
+    assert conflict(entries, "unknown") is None
+
+
+def test_init_containers_that_share_a_slice_are_told_from_the_record() -> None:
+    """podresources shows neither of them: the first asks for core alone, the second for a pair."""
+    lone, mixed, memory = (
+        entry(half, names(G0, half, number), allocation, container=container)
+        for half, number, allocation, container in (
+            (Half.CORE, 0, "x1", "init-0"),
+            (Half.CORE, 1, "x2", "init-1"),
+            (Half.MEMORY, 0, "x1", "init-1"),
+        )
+    )
+
+    assert "went to different containers, init-0 and init-1" in str(conflict([lone, memory], "x1"))
+    for allocation in ("x1", "x2"):
+        assert "parts of the allocations x1 and x2" in str(conflict([mixed, memory], allocation))

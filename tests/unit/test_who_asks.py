@@ -113,6 +113,41 @@ def test_a_pod_that_failed_between_its_halves_waits_for_nobody(kubelet: Kubelet)
     assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.holdings()]
 
 
+def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> None:
+    """podresources tells no UIDs; the pod that stands there lacks what the old one had."""
+    kubelet.ask("set-0", Half.CORE, 10)
+    kubelet.ask("set-0", Half.MEMORY, 1)
+    kubelet.ask("failed", Half.CORE, 30)
+    del kubelet.held["failed"], kubelet.held["set-0"]
+    kubelet.ask("set-0", Half.MEMORY, 8)
+    kubelet.ask("set-0", Half.CORE, 60)
+
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.holdings()]
+
+
+def test_a_pod_that_has_got_more_since_is_the_same(kubelet: Kubelet) -> None:
+    kubelet.ask("pod", Half.CORE, 10)
+    kubelet.ask("pod", Half.MEMORY, 1)
+
+    kubelet.ask("pod", Half.CORE, 60)
+    kubelet.ask("pod", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(10, 1), (60, 8)]
+
+
+def test_units_of_an_init_container_given_without_asking_wait_for_no_newer_pod(
+    kubelet: Kubelet,
+) -> None:
+    kubelet.ask("inits", Half.CORE, 60, shows=False)
+    first = kubelet.holdings()[0].core
+    kubelet.now += 0.005
+    kubelet.service.allocate(VGPU, Half.CORE, first[:40])  # to the next one, as it had them
+    kubelet.ask("pair", Half.MEMORY, 8)
+    kubelet.ask("pair", Half.CORE, 30)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(60, 0), (40, 0), (30, 8)]
+
+
 def test_the_halves_of_an_init_container_meet_though_nobody_shows_it(kubelet: Kubelet) -> None:
     kubelet.ask("other", Half.CORE, 30)
     kubelet.ask("other", Half.MEMORY, 3)

@@ -85,6 +85,11 @@ func (r *Run) admit(spec *PodSpec, hook func(Call, int)) (*admission, error) {
 		return nil, nil
 	}
 	r.admitted[spec.Number] = true
+	for _, s := range r.book.live() {
+		if s.pod.spec.Name == spec.Name {
+			r.end(s.pod.spec.Number) // no two pods of one name are there at once
+		}
+	}
 	pod := makePod(spec, "uid-"+strconv.Itoa(spec.Number))
 	r.first[pod.UID], r.families[pod.UID] = map[string]Half{}, map[string]string{}
 	for i := range spec.Containers {
@@ -94,7 +99,9 @@ func (r *Run) admit(spec *PodSpec, hook func(Call, int)) (*admission, error) {
 			r.families[pod.UID][container.Name] = container.Family
 		}
 	}
-	made := &admission{run: &podRun{spec: spec, pod: pod}, before: r.healthy()}
+	again := time.Since(r.halfDone[spec.Name]) < joinWindow
+	made := &admission{run: &podRun{spec: spec, pod: pod, again: again}, before: r.healthy()}
+	r.amidst = map[string]bool{}
 	began := time.Now()
 	r.kubelet.pods.add(pod)
 	made.calls = r.tap.during(hook, func() {

@@ -10,7 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 )
 
-const coreUnitsPerGPU = 100
+const (
+	coreUnitsPerGPU = 100
+	leftOverPercent = 1 // of a container that asks for memory alone; reserved for nobody
+)
 
 func resourceName(family string, half Half) string {
 	return "nvidia.com/" + family + "-" + string(half)
@@ -58,6 +61,11 @@ type slot struct {
 	phase phase
 	path  string // of its limits file, once it was told
 	inode uint64 // of it, once it runs
+
+	// tangled: its halves went to different slices, or one of another container to its own, where
+	// nobody could know better. It must never start.
+	tangled bool
+	told    []string // all limits files that it was told of: several only if it is tangled
 }
 
 func (s *slot) String() string {
@@ -83,12 +91,17 @@ type podRun struct {
 	spec    *PodSpec
 	pod     *v1.Pod
 	slots   []*slot
-	started int // containers that have been started
+	started int  // containers that have been started
+	again   bool // has the name of a pod that the kubelet failed between two halves just before
 }
 
-// isUndecidable says whether a pod mixes a container that asks for one half with others of its family:
-// the agent may then not know whose a half is, and may refuse the start.
+// isUndecidable says whether the agent may not know whose a half is, and must then refuse the start: a
+// pod that mixes a container that asks for one half with others of its family, or that comes under
+// the name of one of which a half was left.
 func (p *podRun) isUndecidable() bool {
+	if p.again {
+		return true
+	}
 	asking, lone := map[string]int{}, map[string]bool{}
 	for i := range p.spec.Containers {
 		spec := &p.spec.Containers[i]
@@ -231,4 +244,25 @@ func borrowed(slots []*slot, gpus map[string]*GPU) map[string]int {
 		}
 	}
 	return found
+}
+
+// defaults returns how many memory units of each GPU the agent must withhold: what running containers
+// use up that ask for core alone. Not in pods with plain init containers, which lend theirs.
+func defaults(slots []*slot, gpus map[string]*GPU) map[string]int {
+	var counted []*slot
+	for _, s := range slots {
+		if s.phase == running && !s.pod.hasInit() {
+			counted = append(counted, s)
+		}
+	}
+	return borrowed(counted, gpus)
+}
+
+func (p *podRun) hasInit() bool {
+	for _, s := range p.slots {
+		if s.spec.Kind == kindInit {
+			return true
+		}
+	}
+	return false
 }

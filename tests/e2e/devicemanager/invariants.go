@@ -73,6 +73,9 @@ func (r *Run) checkHealth(live []*slot) {
 		count[gpuOf(unit)]++
 	}
 	allowed := borrowed(live, r.book.gpus)
+	for uuid, units := range defaults(live, r.book.gpus) {
+		r.awaitWithheld(uuid, units, count[uuid])
+	}
 	r.lastUnit.Lock()
 	defer r.lastUnit.Unlock()
 	for uuid, ended := range r.endedAt {
@@ -92,11 +95,28 @@ func (r *Run) checkHealth(live []*slot) {
 	}
 }
 
+// awaitWithheld waits for the agent's list that says what the defaults of running containers use up.
+func (r *Run) awaitWithheld(uuid string, units, count int) {
+	for began := time.Now(); count < units; time.Sleep(pollEvery) {
+		if time.Since(began) > r.settle {
+			r.summary.violate(r.step, "offered", "%d memory units of GPU %s are unhealthy, and defaults of "+
+				"running containers use up %d", count, uuid, units)
+			return
+		}
+		count = 0
+		for _, unit := range r.unhealthy() {
+			if gpuOf(unit) == uuid {
+				count++
+			}
+		}
+	}
+}
+
 // checkFiles: every container that may run has limits of its own, and they stay the same file.
 func (r *Run) checkFiles(live []*slot) {
 	owner := map[string]*slot{}
 	for _, s := range live {
-		if s.path == "" || s.phase == done {
+		if s.path == "" || s.phase == done || s.tangled {
 			continue
 		}
 		status, err := os.Stat(s.path)
@@ -122,7 +142,9 @@ func (r *Run) checkSums(live []*slot) {
 			continue
 		}
 		for uuid, device := range r.judgeLimits(s) {
-			percent[uuid] += device.Core
+			if s.spec.Core > 0 {
+				percent[uuid] += device.Core
+			}
 			bytes[uuid] += device.Memory
 		}
 	}
@@ -140,8 +162,8 @@ func (r *Run) checkSums(live []*slot) {
 func (r *Run) checkOrphans(live []*slot) {
 	owned := map[string]bool{}
 	for _, s := range live {
-		if s.path != "" {
-			owned[filepath.Dir(s.path)] = true
+		for _, path := range s.told {
+			owned[filepath.Dir(path)] = true
 		}
 	}
 	left, err := r.agent.orphans(owned, r.settle)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	cadvisor "github.com/google/cadvisor/info/v1"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
@@ -81,6 +83,17 @@ func (k *Kubelet) start(running containermap.ContainerMap) error {
 func (k *Kubelet) stop() error {
 	k.server.Stop()
 	return k.manager.Stop()
+}
+
+// makeDirectory makes the pod's directory, as a kubelet does after it has admitted a pod. Whether it is
+// there tells the agent whether a pod lives of which podresources shows nothing.
+func (k *Kubelet) makeDirectory(uid types.UID) error {
+	return os.MkdirAll(filepath.Join(k.directory, "pods", string(uid)), 0o750)
+}
+
+// removeDirectory removes it, as a kubelet does when the pod has ended.
+func (k *Kubelet) removeDirectory(uid types.UID) {
+	_ = os.RemoveAll(filepath.Join(k.directory, "pods", string(uid)))
 }
 
 // admit runs the kubelet's admission of a pod that is active already.

@@ -15,9 +15,14 @@ type DeviceLimit struct {
 	UUID      string `json:"uuid"`
 	Core      int    `json:"core_percent"`
 	Memory    int64  `json:"memory_limit_bytes"`
+	Mode      int    `json:"compute_mode"` // libvgpu.limits.ComputeMode
+	Weight    int    `json:"weight"`
 	MPSThread int    `json:"mps_thread_percentage"`
 	MPSPinned int64  `json:"mps_pinned_bytes"`
 }
+
+// elastic is ComputeMode.ELASTIC: may use what nobody else wants.
+const elastic = 2
 
 // Limits is a whole limits file.
 type Limits struct {

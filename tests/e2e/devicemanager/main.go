@@ -109,7 +109,8 @@ func judge(o *options) (*Summary, error) {
 		tap: listen(), reader: reader, summary: newSummary(o.seed, o.policy),
 		agent:      &Agent{pidFile: o.pidFile, runDir: o.runDir, seen: map[string]time.Time{}},
 		memoryUnit: o.memoryUnit, settle: o.settle, patience: o.patience,
-		ended:    map[string]time.Time{},
+		ended: map[string]time.Time{}, amidst: map[string]bool{},
+		halfDone: map[string]time.Time{},
 		admitted: map[int]bool{}, first: map[types.UID]map[string]Half{},
 		families: map[types.UID]map[string]string{}, endedAt: map[string]map[time.Time]int{},
 	}

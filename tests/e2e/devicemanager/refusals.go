@@ -17,6 +17,9 @@ var broken = regexp.MustCompile(`Traceback|Exception|Error\(|failed: |[\n\t]|<[a
 // By then the agent must have noticed of itself that a container has ended.
 const unnoticed = 6 * time.Second
 
+// So long, and a little longer, the agent lets a half wait for the other one.
+const joinWindow = 6 * time.Second
+
 const shortestSentence, longestSentence = 20, 1500
 
 // said returns the status code and the words of the agent in an error of the kubelet's; "" where the
@@ -50,6 +53,10 @@ func (r *Run) judgeRefusal(made *admission, agentKilled bool) {
 		return
 	}
 	r.summary.refusal(sentence)
+	if made.run.isUndecidable() {
+		r.summary.count("refused where nobody could know whose a half was")
+		return
+	}
 	failed := r.failedSlot(made)
 	if failed == nil || len(made.calls) == 0 {
 		return
@@ -57,7 +64,8 @@ func (r *Run) judgeRefusal(made *admission, agentKilled bool) {
 	last := made.calls[len(made.calls)-1]
 	half := halfOf(last.Resource)
 	free := r.roomFor(made, failed)
-	if last.Kind == callPrefer {
+	// Units that the agent was asked about are those it preferred, unless NUMA nodes had a say.
+	if last.Kind == callPrefer || (free.asked[half] && free.affinity == nil) {
 		if place := free.place(failed.spec); place != "" {
 			r.wrong(made, "refused although it fits", "GPU %s has room for %s, and the agent "+
 				"says: %s", place, failed, sentence)
@@ -138,7 +146,7 @@ func (r *Run) roomFor(made *admission, failed *slot) *room {
 		}
 	}
 	free := &room{
-		gpus: r.book.gpus, healthy: healthy, held: holders(others),
+		gpus: r.book.gpus, healthy: healthy, held: holders(others), amidst: r.amidst,
 		borrowed: borrowed(others, r.book.gpus),
 		reusable: reusableBy(earlier), given: failed.units, asked: map[Half]bool{},
 		affinity: r.kubelet.affinity(made.run.pod, failed, r.book.gpus),

@@ -11,6 +11,7 @@ type room struct {
 	gpus     map[string]*GPU
 	healthy  map[string]bool    // units, before and after
 	held     map[string][]*slot // by other containers
+	amidst   map[string]bool    // freed within the admission
 	borrowed map[string]int     // memory units a GPU that defaults use up
 	reusable map[Half][]string  // of plain init containers of the same pod
 	given    map[Half][]string  // of the container itself
@@ -35,7 +36,8 @@ func (r *room) isFree(unit string, half Half) bool {
 func (r *room) free(gpu *GPU, half Half) int {
 	letter, count := map[Half]string{core: "::c", memory: "::m"}[half], 0
 	for unit := range r.healthy {
-		if strings.HasPrefix(unit, gpu.UUID+letter) && r.isFree(unit, half) {
+		// What was freed only now came too late for what the kubelet offered.
+		if strings.HasPrefix(unit, gpu.UUID+letter) && r.isFree(unit, half) && !r.amidst[unit] {
 			count++
 		}
 	}

@@ -30,6 +30,8 @@ type Run struct {
 	step     int
 	lastEnd  time.Time                       // of a pod, by its end or its refusal
 	ended    map[string]time.Time            // units of those
+	halfDone map[string]time.Time            // names of pods that the kubelet failed between two halves
+	amidst   map[string]bool                 // units of pods that ended within the present admission
 	admitted map[int]bool                    // pod numbers that were used
 	first    map[types.UID]map[string]Half   // see orderedProvider
 	families map[types.UID]map[string]string // of the same containers
@@ -50,9 +52,11 @@ func (r *Run) order(pod *v1.Pod, container string) v1.ResourceName {
 func (r *Run) play(steps []Step) error {
 	for i := range steps {
 		r.step = i
+		began := time.Now()
 		if err := r.do(&steps[i]); err != nil {
 			return fmt.Errorf("step %d (%s): %w", i, steps[i].Do, err)
 		}
+		r.summary.spend(steps[i].Do, time.Since(began))
 		r.check()
 		r.summary.Steps++
 		if r.summary.violated() {
@@ -104,6 +108,7 @@ func (r *Run) end(number int) {
 	r.noteEnded(run)
 	r.noteUnits(run)
 	r.kubelet.pods.end(run.pod.UID)
+	r.kubelet.removeDirectory(run.pod.UID)
 	r.summary.count("ended")
 }
 
@@ -125,7 +130,7 @@ func (r *Run) noteUnits(run *podRun) {
 	for _, s := range run.slots {
 		for _, half := range halves {
 			for _, unit := range s.units[half] {
-				r.ended[unit] = r.lastEnd
+				r.ended[unit], r.amidst[unit] = r.lastEnd, true
 			}
 		}
 	}

@@ -53,6 +53,10 @@ func (r *Run) startOne(s *slot) bool {
 		r.judgeStartRefusal(s, err.Error())
 		return false
 	}
+	if s.tangled {
+		r.summary.violate(r.step, "started", "%s has files that are not its own, and may start", s)
+		return false
+	}
 	r.summary.count("started")
 	r.judgeOptions(s, options)
 	if s.phase != running {
@@ -186,6 +190,14 @@ func (r *Run) judgeDevice(s *slot, gpu *GPU, device DeviceLimit) {
 	if s.spec.gpus() > 1 || s.spec.Core == coreUnitsPerGPU && s.spec.Memory == 0 {
 		percent, bytes = min(percent, coreUnitsPerGPU), int64(gpu.Memory)*r.memoryUnit
 		atMost = bytes + r.memoryUnit - 1 // all of it, or what whole units of it are worth
+	}
+	if percent == 0 {
+		// Memory alone runs on what others leave over: the least share and weight there are.
+		percent = leftOverPercent
+		if device.Mode != elastic || device.Weight != 1 {
+			r.summary.violate(r.step, "limits", "%s asks for no core and has mode %d and weight %d, not "+
+				"elastic and 1", s, device.Mode, device.Weight)
+		}
 	}
 	if device.Core != percent || device.Memory < bytes || device.Memory > atMost {
 		r.summary.violate(r.step, "limits", "%s has core %d and %d bytes of memory on GPU %s, not core "+

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"time"
 )
 
 // Violation is the first thing found wrong; the run ends there.
@@ -29,6 +30,7 @@ type Summary struct {
 	Refusals map[string]int    `json:"refusals"` // by sentence, names and numbers left out
 	Examples map[string]string `json:"examples"`
 	Slowest  map[string]int    `json:"slowest_ms"`
+	Spent    map[string]int64  `json:"spent_ms"`          // by kind of step
 	History  []Step            `json:"history,omitempty"` // after a violation
 
 	mutex sync.Mutex
@@ -37,7 +39,7 @@ type Summary struct {
 func newSummary(seed uint64, policy string) *Summary {
 	return &Summary{
 		Seed: seed, Policy: policy, Counts: map[string]int{}, Refusals: map[string]int{},
-		Examples: map[string]string{}, Slowest: map[string]int{},
+		Examples: map[string]string{}, Slowest: map[string]int{}, Spent: map[string]int64{},
 	}
 }
 
@@ -53,6 +55,12 @@ func (s *Summary) slowest(what string, milliseconds int64) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.Slowest[what] = max(s.Slowest[what], int(milliseconds))
+}
+
+func (s *Summary) spend(what string, time time.Duration) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.Spent[what] += time.Milliseconds()
 }
 
 var particular = regexp.MustCompile(

@@ -1,6 +1,11 @@
 package main
 
-import "strings"
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // judge looks at what came of an admission and enters it into the book, or ends the pod that failed.
 // It returns the pod if it was admitted.
@@ -16,6 +21,9 @@ func (r *Run) judge(made *admission, agentKilled bool) *podRun {
 	r.judgeRefusal(made, agentKilled)
 	r.noteUnits(made.run)
 	r.kubelet.pods.end(made.run.pod.UID)
+	if made.isHalfDone() {
+		r.noteHalfDone(made.run.spec)
+	}
 	return nil
 }
 
@@ -28,7 +36,11 @@ func (r *Run) judgeAdmitted(made *admission) {
 		r.judgeUnits(s, held)
 	}
 	r.judgeAnswers(run)
+	r.untangle(run)
 	r.book.enter(run)
+	if err := r.kubelet.makeDirectory(run.pod.UID); err != nil {
+		r.summary.violate(r.step, "files", "the pod's directory cannot be made: %v", err)
+	}
 	// How far the kubelet has forgotten units that it has given (kubernetes#137534).
 	counts := r.kubelet.countAllocated(run.pod)
 	for _, resource := range r.kubelet.resources {
@@ -74,7 +86,7 @@ func (r *Run) judgeUnits(s *slot, held map[string][]*slot) {
 		}
 	}
 	gpus := gpusOf(append(append([]string(nil), s.units[core]...), s.units[memory]...))
-	if s.spec.asks() && len(gpus) != s.spec.gpus() {
+	if s.spec.asks() && len(gpus) != s.spec.gpus() && !s.tangle() {
 		r.summary.violate(r.step, "pair split", "%s has core on %v and memory on %v",
 			s, gpusOf(s.units[core]), gpusOf(s.units[memory]))
 	}
@@ -98,7 +110,14 @@ func (r *Run) judgeAnswers(run *podRun) {
 			continue
 		}
 		hosts, conflicts := merged(told[s.spec.Name])
-		if len(conflicts) > 0 {
+		for _, resource := range sortedKeys(told[s.spec.Name]) {
+			for _, mount := range told[s.spec.Name][resource].Mounts {
+				if mount.ContainerPath == limitsPath {
+					s.told = append(s.told, mount.HostPath)
+				}
+			}
+		}
+		if len(conflicts) > 0 && !s.tangle() {
 			r.summary.violate(r.step, "conflict", "the answers for %s contradict each other: %s",
 				s, strings.Join(conflicts, "; "))
 		}
@@ -107,6 +126,62 @@ func (r *Run) judgeAnswers(run *podRun) {
 			r.summary.violate(r.step, "answer", "%s is told of no %s", s, limitsPath)
 		}
 	}
+}
+
+// tangle notes that a container was mixed up with another one, and says whether that may be.
+func (s *slot) tangle() bool {
+	s.tangled = s.pod.isUndecidable()
+	return s.tangled
+}
+
+// untangle looks which containers of a pod have limits in common that they must not have.
+func (r *Run) untangle(run *podRun) {
+	owner := map[string]*slot{}
+	for _, s := range run.slots {
+		for _, path := range s.told {
+			other := owner[path]
+			if other != nil && other != s && !s.mayShareWith(other) && s.tangle() {
+				other.tangled = true
+			}
+			owner[path] = s
+		}
+	}
+}
+
+// noteHalfDone remembers the names under which another pod may be taken for one that was there when
+// the half was given: podresources tells no UIDs, only names and units.
+func (r *Run) noteHalfDone(failed *PodSpec) {
+	now := time.Now()
+	r.halfDone[failed.Name] = now
+	for _, pod := range r.kubelet.pods.GetActivePods() {
+		if !r.isListedWithUnits(pod.UID) {
+			r.halfDone[pod.Name] = now
+		}
+	}
+}
+
+// isListedWithUnits says whether podresources shows units of a live pod: not of plain init containers.
+func (r *Run) isListedWithUnits(uid types.UID) bool {
+	for _, s := range r.book.live() {
+		if s.pod.pod.UID == uid && s.spec.asks() && s.spec.Kind != kindInit {
+			return true
+		}
+	}
+	return false
+}
+
+// isHalfDone says whether the kubelet failed the pod by itself while one half of a container was
+// given: the agent is told nothing of that.
+func (made *admission) isHalfDone() bool {
+	if code, _ := said(made.reason); code != "" {
+		return false
+	}
+	for _, s := range made.run.slots {
+		if (len(s.units[core]) > 0) != (len(s.units[memory]) > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // countOrder notes which half was asked for first, and what the kubelet decided without asking. The
