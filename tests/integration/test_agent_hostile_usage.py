@@ -13,7 +13,7 @@ import pytest
 
 from deviceplugin.kubelet.standin import AdmittedPod
 from libvgpu import region
-from support.agent_node import GIB, Node, running_node, wait_until
+from support.agent_node import GIB, Node, running_node, wait_until, wait_until_lost
 from support.agent_process import ProcessNode
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 1}
@@ -93,6 +93,7 @@ def test_a_harmed_usage_file_is_nobody_elses_problem(
     assert node.limit(honest) == limit
     assert node.limit(node.admit("next", PAIR)).memory_limit_bytes == GIB
     node.kill_agent()
+    wait_until_lost(node.kubelet)
     node.start_agent()
     node.wait_registered()
     assert node.limit(honest) == limit
