@@ -109,8 +109,8 @@ class WhoAsks:
     ) -> None:
         """Notes an `Allocate`, so which pods there were when its holding was opened.
 
-        The kubelet gives units of plain init containers without asking for a preference; whose
-        they were is of the same pod, and no other has been admitted since.
+        The kubelet gives units of a plain init container to the next one without asking for a
+        preference. That is in one admission, so no pod has come since.
         """
         asked, self._asked = self._asked, None
         if (
@@ -119,7 +119,10 @@ class WhoAsks:
             and asked.allocations_done == allocations_done
         ):
             self._pods_at.setdefault(holding.allocation_id, asked.pods)
-        for ancestor in book.holders(holding.of(half)[0]):
-            if ancestor.allocation_id in self._pods_at:
-                then = self._pods_at[ancestor.allocation_id]
+            return
+        units = holding.of(half)
+        for ancestor in book.holders(units[0]):
+            then = self._pods_at.get(ancestor.allocation_id)
+            recent = holding.changed_at - ancestor.changed_at <= allocation.JOIN_WINDOW_S
+            if then is not None and recent and set(units) <= set(ancestor.of(half)):
                 self._pods_at.setdefault(holding.allocation_id, then)

@@ -213,6 +213,11 @@ class Book:
                 return True
         return False
 
+    def sharing_with(self, holding: Holding) -> list[Holding]:
+        """Returns the other holders of its units: of the same pod (see `has_passed_on`)."""
+        ids = {each for u in self._shared.intersection(holding.units) for each in self._holders[u]}
+        return [self.holdings[each] for each in ids if each != holding.allocation_id]
+
     def on_gpu(self, uuid: str) -> list[Holding]:
         """The holdings on one GPU."""
         return [self.holdings[each] for each in self._on_gpu.get(uuid, ())]

@@ -98,13 +98,12 @@ class Looks:
             time.sleep(_PAUSE_S)
         return None
 
-    def look_at_offer(self, offered: frozenset[str]) -> Sequence[tracking.Listed] | None:
-        """Looks within GetPreferredAllocation, twice where the first look leaves a doubt.
+    def look_again(self, offered: frozenset[str]) -> Sequence[tracking.Listed] | None:
+        """Looks a second time within GetPreferredAllocation, where the first look left a doubt.
 
         A holding that is not listed although its units are offered may be one whose answer the
         kubelet has not recorded yet.
         """
-        listing = self.look(offered)
         with self._state.lock:
             book = self._state.book
             missing = [h for h in book.holdings.values() if h.missing_since]
@@ -112,9 +111,9 @@ class Looks:
                 book.holder(unit) is h for h in missing for unit in offered.intersection(h.units)
             )
         if not doubtful:
-            return listing
+            return None
         time.sleep(_PAUSE_S)
-        return self.look(offered) or listing
+        return self.look(offered)
 
     def recorded(self) -> Sequence[KubeletEntry]:
         """Returns what the kubelet's checkpoint says, nothing where it cannot be read."""

@@ -119,14 +119,24 @@ class SliceService:
         count: int,
     ) -> list[str]:
         """Answers GetPreferredAllocation (see `allocation.prefer`)."""
-        listing = self._looks.look_at_offer(frozenset(available).difference(must_include))
+        offered = frozenset(available).difference(must_include)
+        kin = self._know_who_asks(family, half, self._looks.look(offered))
+        again = self._looks.look_again(offered)
+        if again is not None:
+            kin = self._know_who_asks(family, half, again)
         with self.state.lock, self._settling_on_refusal(family, half):
-            book, now = self.state.book, self._clock()
-            kin = self._who.prefers(book, family, half, listing, now, self._looks.allocations_done)
             return allocation.prefer(
-                self.layout, book, family, half, available, must_include, count, now,
-                closest=self._closest, kin=kin,
+                self.layout, self.state.book, family, half, available, must_include, count,
+                self._clock(), closest=self._closest, kin=kin,
             )  # fmt: skip
+
+    def _know_who_asks(
+        self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None
+    ) -> list[Holding]:
+        with self.state.lock:
+            return self._who.prefers(
+                self.state.book, family, half, listing, self._clock(), self._looks.allocations_done
+            )
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         """Answers Allocate for one container (see `allocation.allocate`)."""

@@ -92,7 +92,12 @@ def examine(
         missing.add(holding.allocation_id)
         since = holding.missing_since or now
         lives_on = book.has_passed_on(holding, ended)
-        if not lives_on and _has_ended(holding, since, now, pods, running, offered):
+        # Containers with units in common are of one pod; what is offered of one ends them all, but
+        # for one that may have the units of a pod that failed and is being admitted itself.
+        others = book.sharing_with(holding) if holding.settled else []
+        kin = (unit for other in others for unit in (*other.core, *other.memory))
+        is_offered = not offered.isdisjoint((*given, *kin))
+        if not lives_on and _has_ended(holding, since, now, pods, running, is_offered):
             ended[holding.allocation_id] = holding
         elif not holding.missing_since:
             changed.append(replace(holding, missing_since=now))
@@ -105,9 +110,9 @@ def _has_ended(
     now: float,
     pods: set[tuple[str, str]],
     running: Callable[[str], bool],
-    offered: frozenset[str],
+    is_offered: bool,
 ) -> bool:
-    if not offered.isdisjoint(holding.core) or not offered.isdisjoint(holding.memory):
+    if is_offered:
         if not holding.missing_since and not holding.refused:
             return False
     elif holding.owner is None:

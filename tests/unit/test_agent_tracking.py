@@ -118,6 +118,21 @@ def test_a_half_whose_partner_was_refused_ends_with_the_next_offer() -> None:
     assert look(refused, offered=frozenset({"GPU-0::c0"})).ended == (refused,)
 
 
+def test_an_offer_of_an_init_containers_units_ends_its_whole_pod() -> None:
+    """The later container has the core units alone, since its pod failed; memory is offered."""
+    init = replace(HELD, missing_since=NOW)
+    half = replace(HELD, allocation_id="app", memory=(), missing_since=NOW)
+
+    def ended(offered: frozenset[str]) -> set[Holding]:
+        found = examine(Book.of([init, half]), [], NOW, lambda _: False, offered)
+        return set(found.ended)
+
+    assert ended(frozenset({"GPU-0::m0"})) == {init, half}
+    assert not ended(frozenset())
+    half = replace(half, settled=False)
+    assert not ended(frozenset({"GPU-0::m0"})), "it may be another's, who is being admitted"
+
+
 def test_units_that_the_kubelet_forgot_stay_with_a_running_container() -> None:
     """The kubelet lists the pod, without its units, and offers them to the next (k8s#137534)."""
     known = replace(HELD, owner=OWNER, started=True, missing_since=NOW)

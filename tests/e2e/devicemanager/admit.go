@@ -99,7 +99,7 @@ func (r *Run) admit(spec *PodSpec, hook func(Call, int)) (*admission, error) {
 			r.families[pod.UID][container.Name] = container.Family
 		}
 	}
-	again := time.Since(r.halfDone[spec.Name]) < joinWindow
+	again := time.Since(r.halfDone[spec.Name]) < joinWindow || time.Since(r.slowAt) < joinWindow
 	made := &admission{run: &podRun{spec: spec, pod: pod, again: again}, before: r.healthy()}
 	r.amidst = map[string]bool{}
 	began := time.Now()
@@ -110,6 +110,10 @@ func (r *Run) admit(spec *PodSpec, hook func(Call, int)) (*admission, error) {
 		}
 	})
 	r.summary.slowest("admission", time.Since(began).Milliseconds())
+	if wasSlow(began, made.calls) {
+		r.summary.count("admissions too slow to judge whose a half is")
+		r.slowAt, made.run.again = time.Now(), true
+	}
 	for i := range spec.Containers {
 		container := &spec.Containers[i]
 		made.run.slots = append(made.run.slots, &slot{
@@ -118,4 +122,17 @@ func (r *Run) admit(spec *PodSpec, hook func(Call, int)) (*admission, error) {
 		})
 	}
 	return made, nil
+}
+
+// wasSlow says whether a busy machine may have kept the agent from what it knows a pod by: its listing
+// of podresources ends after 1 s, and a half waits 5 s for the other one.
+func wasSlow(began time.Time, calls []Call) bool {
+	last := began
+	for _, call := range calls {
+		if call.at.Sub(last) > slowCall {
+			return true
+		}
+		last = call.at
+	}
+	return time.Since(last) > slowCall || time.Since(began) > slowAdmission
 }

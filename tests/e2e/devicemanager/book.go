@@ -92,12 +92,12 @@ type podRun struct {
 	pod     *v1.Pod
 	slots   []*slot
 	started int  // containers that have been started
-	again   bool // has the name of a pod that the kubelet failed between two halves just before
+	again   bool // may be taken for a pod that the kubelet failed between two halves just before
 }
 
 // isUndecidable says whether the agent may not know whose a half is, and must then refuse the start: a
-// pod that mixes a container that asks for one half with others of its family, or that comes under
-// the name of one of which a half was left.
+// pod that mixes a container that asks for one half with others of its family, one that comes under
+// the name of one of which a half was left, or one that was admitted too slowly.
 func (p *podRun) isUndecidable() bool {
 	if p.again {
 		return true

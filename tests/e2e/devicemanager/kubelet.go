@@ -22,7 +22,7 @@ import (
 
 const (
 	pollEvery       = 5 * time.Millisecond
-	registerTimeout = 30 * time.Second
+	registerTimeout = 60 * time.Second
 )
 
 // Kubelet is the part of a kubelet that allocates devices: its device manager, its topology manager,

@@ -52,7 +52,7 @@ func parse() *options {
 	flag.StringVar(&o.history, "history", "", "JSON file of a history to play instead")
 	flag.StringVar(&o.out, "out", "", "file for the JSON object, besides stdout")
 	flag.Int64Var(&o.memoryUnit, "memory-unit", 1<<30, "bytes of one memory unit")
-	flag.DurationVar(&o.settle, "settle", 25*time.Second, "by when what ended must be freed")
+	flag.DurationVar(&o.settle, "settle", 60*time.Second, "by when what ended must be freed")
 	flag.DurationVar(&o.patience, "patience", 0,
 		"let a refusal of what would fit pass for so long after a pod has ended")
 	flag.BoolVar(&o.wishes.Init, "init", false, "plain init containers, whose units are reused")

@@ -15,10 +15,13 @@ var agentSaid = regexp.MustCompile(`(?s)rpc error: code = (\w+) desc = (.*?)(?:,
 var broken = regexp.MustCompile(`Traceback|Exception|Error\(|failed: |[\n\t]|<[a-z_.]+ object`)
 
 // By then the agent must have noticed of itself that a container has ended.
-const unnoticed = 6 * time.Second
+const unnoticed = 15 * time.Second
 
 // So long, and a little longer, the agent lets a half wait for the other one.
 const joinWindow = 6 * time.Second
+
+// An admission as slow as this judges the machine and not the agent.
+const slowCall, slowAdmission = 800 * time.Millisecond, 4 * time.Second
 
 const shortestSentence, longestSentence = 20, 1500
 

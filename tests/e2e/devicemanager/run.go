@@ -31,6 +31,7 @@ type Run struct {
 	lastEnd  time.Time                       // of a pod, by its end or its refusal
 	ended    map[string]time.Time            // units of those
 	halfDone map[string]time.Time            // names of pods that the kubelet failed between two halves
+	slowAt   time.Time                       // when an admission was slow, see wasSlow
 	amidst   map[string]bool                 // units of pods that ended within the present admission
 	admitted map[int]bool                    // pod numbers that were used
 	first    map[types.UID]map[string]Half   // see orderedProvider

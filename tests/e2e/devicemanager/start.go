@@ -5,9 +5,12 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 )
+
+const retryEvery = 200 * time.Millisecond
 
 // start starts the containers of a pod in the kubelet's order, up to count of them in all; 0 starts
 // all. A plain init container has ended when the next one starts.
@@ -42,6 +45,14 @@ func (r *Run) startAgain(run *podRun, index int) {
 func (r *Run) startOne(s *slot) bool {
 	container := containerOf(s.pod.pod, s.spec.Name)
 	options, err := r.kubelet.manager.GetDeviceRunContainerOptions(s.pod.pod, container)
+	// A kubelet tries again and again. The agent may not have noticed yet that a container has ended
+	// whose memory the default needs.
+	for began := time.Now(); err != nil && s.spec.isLone() && !s.pod.isUndecidable() &&
+		!r.lacksDefault(s) && time.Since(began) < unnoticed; {
+		r.summary.count("starts tried again")
+		time.Sleep(retryEvery)
+		options, err = r.kubelet.manager.GetDeviceRunContainerOptions(s.pod.pod, container)
+	}
 	if !s.spec.asks() {
 		if err != nil {
 			r.summary.violate(r.step, "start", "%s asks for nothing of ours and is refused: %v", s, err)

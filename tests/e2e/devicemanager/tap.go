@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -15,6 +16,8 @@ type Call struct {
 	Resource  string   `json:"resource"`
 	Container string   `json:"container"`
 	Units     []string `json:"units,omitempty"` // of an allocate
+
+	at time.Time
 }
 
 const (
@@ -75,7 +78,7 @@ func (t *tap) Info(_ int, message string, pairs ...any) {
 	if !asks {
 		return
 	}
-	call := Call{Kind: kind}
+	call := Call{Kind: kind, at: time.Now()}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		switch pairs[i] {
 		case "resourceName":
