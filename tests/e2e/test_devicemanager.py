@@ -30,7 +30,7 @@ HISTORIES = {
     "pairs": (51, 500, ()),
     "init containers": (8, 400, ("--init",)),
     "NUMA": (18, 400, ("--policy", "single-numa-node", "--init")),
-    "halves alone": (43, 300, ("--lone",)),
+    "halves alone": (43, 250, ("--lone",)),
     "everything": (85, 300, ("--init", "--lone", "--whole", "--slow")),
 }
 
