@@ -25,6 +25,9 @@ class NodeState:
         self.revision = 0
         self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         self._changed = threading.Condition(self.lock)
+        #: Tells which units and GPUs are held back now; the service knows.
+        self.not_offered: Callable[[], object] = object
+        self._announced: object = None
         self._checkpoint = checkpoint
 
     def load(self) -> Loaded:
@@ -52,7 +55,15 @@ class NodeState:
             self.book.put(holding)
 
     def announce(self) -> None:
-        """Tells the plugin servers that what is advertised has changed."""
+        """Tells the plugin servers to look, if what is not offered has changed.
+
+        A pair that comes or goes changes nothing for the kubelet, and four lists of thousands of
+        units are most of what an agent can be busy with.
+        """
+        now = self.not_offered()
+        if now == self._announced:
+            return
+        self._announced = now
         self.revision += 1
         self._changed.notify_all()
 

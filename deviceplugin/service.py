@@ -79,6 +79,10 @@ class SliceService:
         self._enforcement = Enforcement(layout, self.state, store, config.rules)
         self._enforcement.labels = labels
         self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
+        self.state.not_offered = lambda: (
+            offer.withdrawn(layout, self.state.book),
+            frozenset(self.state.unwell),
+        )
         self._skipped = False
         self._who = WhoAsks()
         take_over(self.state, store, layout, witness())
@@ -244,8 +248,7 @@ class SliceService:
         """
         with self.state.lock:
             before, self.state.unwell = self.state.unwell, unwell
-            if before.keys() != unwell.keys():
-                self.state.announce()
+            self.state.announce()
         for gpu in sorted(unwell.keys() - before.keys()):
             event(logging.ERROR, "GPU unwell: nothing of it is offered", gpu=gpu,
                   reason=unwell[gpu])  # fmt: skip
