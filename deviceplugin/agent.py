@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from libvgpu.arbiters import LOOK_EVERY_S
 from libvgpu.errors import ConfigError, VgpuError
 from libvgpu.limits import Family
 
@@ -50,6 +49,8 @@ from .units import Half
 from .web import WebServer
 
 _CONFIG_EVERY_S = 0.25
+#: A container takes longer than this to begin its first work.
+_ARBITERS_EVERY_S = 0.5
 _KUBELET_EVERY_S = 0.5
 _PODS_EVERY_S = 1.0
 _COMPACT_EVERY_S = 5.0
@@ -199,7 +200,7 @@ def _run(
     run_duties(
         [
             (_CONFIG_EVERY_S, follow_config),
-            (LOOK_EVERY_S, arbiters.look),
+            (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),

@@ -142,8 +142,7 @@ def allocate(
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
     given = gpus_of(half, units, what)
     _check_given(layout, book, family, half, given, gpus, what)
-    ordered = tuple(sorted(units, key=lambda u: (list(given).index(u.rpartition("::")[0]),
-                                                 unit_number(u))))  # fmt: skip
+    ordered = tuple(unit for here in given.values() for unit in sorted(here, key=unit_number))
     partner = open_holding(book, family, half, now)
     if partner is None:
         again = book.holder(ordered[0])

@@ -151,6 +151,7 @@ class Enforcement:
             uuid: gpu.gpu.memory_bytes
             for uuid, gpu in here.items()
             if fits_layout(gpu, [holding])
+            and len(holding.units) >= sum(gpu_units(gpu, half) for half in Half)
             and all(holding.count(half, uuid) == gpu_units(gpu, half) for half in Half)
         }
         mode = shared.compute if shared else DEFAULT_COMPUTE

@@ -78,7 +78,11 @@ class Holding:
     @property
     def uuids(self) -> tuple[str, ...]:
         """Its GPUs in order, `uuid` first: several where whole GPUs were asked for."""
-        first = f"{self.uuid}::"  # almost always of all units; taking names apart costs more
+        first = f"{self.uuid}::"
+        parts = [each for each in (self.core, self.memory, self.borrowed, self.raised) if each]
+        # Units stand GPU by GPU, and almost always all are of one: then the ends tell.
+        if all(part[0].startswith(first) and part[-1].startswith(first) for part in parts):
+            return (self.uuid,)
         others = (gpu_of(unit) for unit in self.units if not unit.startswith(first))
         return tuple(dict.fromkeys((self.uuid, *others)))
 

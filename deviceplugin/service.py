@@ -83,7 +83,7 @@ class SliceService:
             offer.withdrawn(layout, self.state.book),
             frozenset(self.state.unwell),
         )
-        self._skipped = False
+        self._skipped = 0
         self._who = WhoAsks()
         take_over(self.state, store, layout, witness())
         with self.state.lock:
@@ -184,7 +184,7 @@ class SliceService:
         Raises:
             VgpuError: in one sentence, why it must not start.
         """
-        listing, entries = self._looks.look_patiently(), self._looks.recorded()
+        listing, entries = self._looks.look_patiently(units), self._looks.recorded()
         try:
             done = self._start(family, half, units, listing, entries)
             if family is Family.MPS:
@@ -262,13 +262,13 @@ class SliceService:
     def reconcile(self) -> None:
         """Asks podresources whose the holdings are and frees those that have ended.
 
-        Called every second; while nobody is unknown or missing it asks at every other call, since
+        Called every second; while nobody is unknown or missing it asks at every third call, since
         the listing of a full node is most of what an idle agent does.
         """
         with self.state.lock:
             holdings = self.state.book.holdings.values()
             is_calm = all(h.owner and h.settled and not h.missing_since for h in holdings)
-            self._skipped = is_calm and not self._skipped
+            self._skipped = (self._skipped + 1) % 3 if is_calm else 0
             if not holdings or self._skipped:
                 return
         self._looks.look()

@@ -96,27 +96,22 @@ class SliceStore:
             VgpuError: the files cannot be made.
         """
         directory = self.directory(holding.allocation_id)
-        before: ContainerLimits | None = None
         if not (directory / "usage").is_file() or not (directory / "lock").is_file():
             self._make(directory, holding, limits)
-        else:
-            try:
-                before = region.read_limits(directory).limits
-            except RegionError:
-                self._make(directory, holding, limits)
-            else:
-                if before == limits:
-                    before = None
-                else:
-                    region.write_limits(directory, limits)
-                try:
-                    region.make_ring(directory)
-                except OSError as error:
-                    raise VgpuError(
-                        f"{directory / 'ring'} cannot be made: {error.strerror}"
-                    ) from None
+            return None
+        try:
+            before = region.read_limits(directory).limits
+        except RegionError:
+            self._make(directory, holding, limits)
+            return None
+        if before != limits:
+            region.write_limits(directory, limits)
+        try:
+            region.make_ring(directory)
+        except OSError as error:
+            raise VgpuError(f"{directory / 'ring'} cannot be made: {error.strerror}") from None
         self.write_meta(holding)
-        return before
+        return before if before != limits else None
 
     def write_meta(self, holding: Holding, directory: Path | None = None) -> None:
         """Writes whose the allocation is beside its files, if that is new."""

@@ -3,8 +3,8 @@
 Pure. A listing names, per active container, the units the kubelet has on record. It may be behind
 (a kubelet that just started lists nothing) or forgetful (kubernetes#137534), so a holding is given
 up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An offer
-of its units by the kubelet is a second witness: then two listings in a row are enough, of which the
-first only spares an answer that the kubelet has not recorded yet.
+of its units by the kubelet is a second witness: then one listing is enough, and two in a row for a
+holding that was never listed, whose answer the kubelet may not have recorded yet.
 
 Plain init containers are never listed. One is known by a later container of its pod having some of
 its units, and lives as long as that one; else the kubelet's checkpoint speaks for it. So it does
@@ -113,7 +113,8 @@ def _has_ended(
     is_offered: bool,
 ) -> bool:
     if is_offered:
-        if not holding.missing_since and not holding.refused:
+        # One that nobody has listed yet may be an answer that the kubelet has not recorded yet.
+        if holding.owner is None and not holding.missing_since and not holding.refused:
             return False
     elif holding.owner is None:
         if now - max(holding.changed_at, missing_since) < NEVER_SEEN_AFTER_S:

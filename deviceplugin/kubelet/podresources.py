@@ -53,11 +53,12 @@ class PodResources:
             Listed(
                 Owner(pod.namespace, pod.name, container.name),
                 # The kubelet gives one entry per NUMA node; they are added up here.
-                frozenset(
-                    unit
-                    for devices in container.devices
-                    if devices.resource_name.startswith(self._prefix)
-                    for unit in devices.device_ids
+                frozenset().union(
+                    *(
+                        devices.device_ids
+                        for devices in container.devices
+                        if devices.resource_name.startswith(self._prefix)
+                    )
                 ),
             )
             for pod in answer.pod_resources

@@ -102,11 +102,16 @@ def test_a_pod_under_admission_is_waited_for() -> None:
     assert look(missing, now=NOW + NEVER_SEEN_AFTER_S).ended
 
 
-def test_an_offer_by_the_kubelet_ends_one_that_two_listings_miss() -> None:
+def test_an_offer_by_the_kubelet_ends_one_that_is_not_listed_any_more() -> None:
     known = replace(HELD, owner=OWNER)
+
+    assert look(known, offered=frozenset({"GPU-0::m0"})).ended == (known,)
+
+
+def test_an_offer_by_the_kubelet_ends_one_never_listed_that_two_listings_miss() -> None:
     offered = frozenset({"GPU-0::m0"})
 
-    first = look(known, offered=offered)
+    first = look(HELD, offered=offered)
     assert not first.ended, "the kubelet may not have recorded our answer yet"
 
     assert look(first.changed[0], offered=offered).ended == first.changed
