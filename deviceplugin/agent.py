@@ -48,14 +48,15 @@ from .state import AgentState
 from .units import Half
 from .web import WebServer
 
-_CONFIG_EVERY_S = 0.25
+# Multiples of one period, so that an idle agent wakes three times a second and no more.
+_CONFIG_EVERY_S = 0.35
 #: A container takes longer than this to begin its first work.
-_ARBITERS_EVERY_S = 0.5
-_KUBELET_EVERY_S = 0.5
+_ARBITERS_EVERY_S = 0.7
+_KUBELET_EVERY_S = 0.7
 _PODS_EVERY_S = 1.0
 _COMPACT_EVERY_S = 5.0
 _MPS_EVERY_S = 2.0
-_SPARE_EVERY_S = 0.5
+_SPARE_EVERY_S = 0.7
 
 
 @dataclass(frozen=True, slots=True)

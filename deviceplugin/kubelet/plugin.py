@@ -27,7 +27,7 @@ from .handlers import SERVICE, method_handlers
 from .transport import SERVER_OPTIONS
 
 #: The kubelet listens once and asks one thing at a time; a new one comes before the old has gone.
-_THREADS = 8
+_THREADS = 6
 #: A stream is woken when it has to end; should that ever be missed, it looks by itself.
 _LOOK_EVERY_S = 60.0
 _STOP_GRACE_S = 0.5
@@ -80,6 +80,10 @@ class PluginServer:
         self._stopping = threading.Event()
         self.socket.unlink(missing_ok=True)
         self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=self.socket.stem)
+        all_there = threading.Barrier(_THREADS + 1)  # made now, not one by one over the weeks
+        for _ in range(_THREADS):
+            self._pool.submit(all_there.wait)
+        all_there.wait()
         self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
         handlers = method_handlers(self, self._stopping)
         self._server.add_generic_rpc_handlers(
