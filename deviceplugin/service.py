@@ -262,13 +262,13 @@ class SliceService:
     def reconcile(self) -> None:
         """Asks podresources whose the holdings are and frees those that have ended.
 
-        Called every second; while nobody is unknown or missing it asks at every third call, since
+        Called every second; while nobody is unknown or missing it asks at every fourth call, since
         the listing of a full node is most of what an idle agent does.
         """
         with self.state.lock:
             holdings = self.state.book.holdings.values()
             is_calm = all(h.owner and h.settled and not h.missing_since for h in holdings)
-            self._skipped = (self._skipped + 1) % 3 if is_calm else 0
+            self._skipped = (self._skipped + 1) % 4 if is_calm else 0
             if not holdings or self._skipped:
                 return
         self._looks.look()
