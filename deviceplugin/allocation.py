@@ -21,7 +21,7 @@ Everything takes the book and the time as arguments and returns new values or ra
 `AllocationRefused`; the caller enters them into the book under its lock.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from libvgpu.errors import AllocationRefused
@@ -68,6 +68,7 @@ def prefer(
     other_count: int | None = None,
     closest: Closest = first_by_index,
     kin: Iterable[Holding] = (),
+    returned: Set[str] = frozenset(),
 ) -> list[str]:
     """Returns the ``count`` units the kubelet had best take.
 
@@ -79,6 +80,8 @@ def prefer(
         closest: which of several free GPUs lie close together.
         kin: of plain init containers of the same pod. What they have of the other half, and nobody
             was given since, the kubelet will give to this container, so it had best be there.
+        returned: units that were offered again a moment ago: unless it offers them, the kubelet may
+            not know yet.
 
     Raises:
         AllocationRefused: no single GPU, or no whole ones, can give them, with the numbers.
@@ -89,7 +92,8 @@ def prefer(
         most = max((gpu_units(g, half) for g in gpus.values()), default=0)
         raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
     had = list(gpus_of(half, must_include, what)) if must_include else []
-    room = rooms(gpus.values(), book, half, available, must_include, withdrawn(layout, book))
+    blocked = withdrawn(layout, book) | (returned - set(available))
+    room = rooms(gpus.values(), book, half, available, must_include, blocked)
     partner = open_holding(book, family, half, now)
     if partner is not None:
         _check_join(partner, half, count, gpus, what)

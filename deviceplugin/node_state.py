@@ -8,11 +8,14 @@ survives a kill at any instruction, and a full disk leaves the book as it was.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
 from .checkpoint import Checkpoint, Loaded
 from .holdings import Book, Holding
+
+_RETURNED_S = 0.5
 
 
 class NodeState:
@@ -25,9 +28,11 @@ class NodeState:
         self.revision = 0
         self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         self._changed = threading.Condition(self.lock)
-        #: Tells which units and GPUs are held back now; the service knows.
-        self.not_offered: Callable[[], object] = object
-        self._announced: object = None
+        #: Tells which units and which GPUs are held back now; the service knows.
+        self.not_offered: Callable[[], tuple[Set[str], Set[str]]] = lambda: (set(), set())
+        self._announced: tuple[Set[str], Set[str]] = set(), set()
+        self._returned: Set[str] = frozenset()
+        self._returned_at_s = 0.0
         self._checkpoint = checkpoint
 
     def load(self) -> Loaded:
@@ -63,9 +68,18 @@ class NodeState:
         now = self.not_offered()
         if now == self._announced:
             return
+        self._returned = (self.returned() | self._announced[0]) - now[0]
+        self._returned_at_s = time.monotonic()
         self._announced = now
         self.revision += 1
         self._changed.notify_all()
+
+    def returned(self) -> Set[str]:
+        """Returns the units that are offered again since so short a time that the kubelet may not
+        know: it takes the list apart while it admits the next pod.
+        """
+        is_new = time.monotonic() - self._returned_at_s < _RETURNED_S
+        return self._returned if is_new else frozenset()
 
     def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
         """Waits until what is advertised is newer than ``revision``, the time is over, or `wake`

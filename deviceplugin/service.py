@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
@@ -129,10 +130,17 @@ class SliceService:
         if again is not None:
             kin = self._know_who_asks(family, half, again)
         with self.state.lock, self._settling_on_refusal(family, half):
-            return allocation.prefer(
-                self.layout, self.state.book, family, half, available, must_include, count,
-                self._clock(), closest=self._closest, kin=kin,
+            choose = partial(
+                allocation.prefer, self.layout, self.state.book, family, half, available,
+                must_include, count, self._clock(), closest=self._closest, kin=kin,
             )  # fmt: skip
+            returned = self.state.returned()
+            try:
+                return choose(returned=returned)
+            except AllocationRefused:
+                if not returned:
+                    raise
+                return choose()  # the kubelet may know of them by the time it asks for the rest
 
     def _know_who_asks(
         self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None

@@ -286,3 +286,31 @@ def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
         allocation.allocate(layout, book, VGPU, Half.CORE, ["GPU-0::c5"], NOW, "new")
     book.drop("id")
     assert offer.withdrawn(layout, book) == set()
+
+
+def test_memory_that_came_back_a_moment_ago_is_not_counted_on_yet() -> None:
+    layout = layout_of(2)
+    all_core = [u for u, _ in offer.advertised(layout, VGPU, Half.CORE)]
+    back = frozenset(names("GPU-0", Half.MEMORY, range(16)))
+
+    def gpu(available: list[str], returned: frozenset[str]) -> str:
+        chosen = allocation.prefer(
+            layout, Book(), VGPU, Half.CORE, available, (), 90, NOW, returned=returned
+        )
+        return gpu_of(chosen[0])
+
+    assert gpu(all_core, frozenset()) == "GPU-0"
+    assert gpu(all_core, back) == "GPU-1"
+    on_first = [unit for unit in all_core if gpu_of(unit) == "GPU-0"]
+    assert gpu(on_first, back) == "GPU-0", "there is no other"
+
+
+def test_what_the_kubelet_offers_it_knows_to_be_back() -> None:
+    layout = layout_of(1)
+    memory = names("GPU-0", Half.MEMORY, range(16))
+
+    chosen = allocation.prefer(
+        layout, Book(), VGPU, Half.MEMORY, memory, (), 16, NOW, returned=frozenset(memory)
+    )
+
+    assert sorted(chosen) == sorted(memory)

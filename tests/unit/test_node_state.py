@@ -1,0 +1,46 @@
+"""What the agent's threads share: who is woken when, and what has just come back."""
+
+from pathlib import Path
+
+import pytest
+
+from deviceplugin import node_state
+from deviceplugin.checkpoint import Checkpoint
+from deviceplugin.node_state import NodeState
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> NodeState:
+    return NodeState(Checkpoint(tmp_path))
+
+
+def announce(state: NodeState, *units: str, gpus: frozenset[str] = frozenset()) -> int:
+    state.not_offered = lambda: (set(units), gpus)
+    with state.lock:
+        state.announce()
+    return state.revision
+
+
+def test_only_a_change_of_what_is_held_back_is_a_new_revision(state: NodeState) -> None:
+    first = announce(state, "a")
+    assert announce(state, "a") == first
+
+    assert announce(state, "a", "b") == first + 1
+    assert announce(state, "a", "b", gpus=frozenset({"GPU-0"})) == first + 2
+    assert announce(state, "a") == first + 3
+
+
+def test_what_is_offered_again_is_told_for_a_while(
+    state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(node_state.time, "monotonic", lambda: now)
+    announce(state, "a", "b", "c")
+    assert state.returned() == set()
+
+    announce(state, "c")
+    assert state.returned() == {"a", "b"}
+    announce(state, "b", "c")
+    assert state.returned() == {"a"}
+    now += 1.0
+    assert state.returned() == set()
