@@ -89,6 +89,7 @@ class SliceService:
         take_over(self.state, store, layout, witness())
         with self.state.lock:
             self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+            self.state.announce()  # what was taken over, before anybody has a list
 
     # ---- what is advertised ------------------------------------------------------------------
 
