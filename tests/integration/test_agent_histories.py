@@ -68,6 +68,7 @@ def test_no_history_breaks_a_promise(node: Node, life: Life) -> None:
 
     assert history.admitted > HISTORIES * STEPS / 10
     assert history.started > HISTORIES * STEPS / 20
+    assert history.unfounded <= history.admitted / 100
 
 
 def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
