@@ -162,28 +162,20 @@ def test_a_strict_tenant_keeps_to_its_cap_in_a_window_too(machine: Machine, tena
     assert grants.told().yielded_window == window
 
 
-@pytest.mark.parametrize("granted", ["windows", "free"])
+@pytest.mark.parametrize(
+    ("granted", "end"),
+    [("windows", Grants.die), ("free", Grants.die), ("windows", Grants.hang)],
+    ids=["windows", "free", "hangs"],
+)
 def test_without_its_arbiter_a_tenant_keeps_to_its_own_cap(
-    machine: Machine, tenant: Tenant, granted: str
+    machine: Machine, tenant: Tenant, granted: str, end: Callable[[Grants], None]
 ) -> None:
     part, grants = tenant(40, ComputeMode.ELASTIC)
     grants.publish("free")
     begin(part, MS)
     time.sleep(SETTLE_SECONDS)
     grants.publish(granted)
-    grants.die()
-    time.sleep(SETTLE_SECONDS)
-
-    assert percent_in(machine, 1) == pytest.approx(40, abs=2)
-
-
-def test_an_arbiter_that_hangs_counts_as_dead(machine: Machine, tenant: Tenant) -> None:
-    part, grants = tenant(40, ComputeMode.ELASTIC)
-    grants.publish("free")
-    begin(part, MS)
-    time.sleep(SETTLE_SECONDS)
-    grants.publish("windows")
-    grants.hang()
+    end(grants)
     time.sleep(SETTLE_SECONDS)
 
     assert percent_in(machine, 1) == pytest.approx(40, abs=2)
