@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,7 +33,7 @@ from .overrides import LimitChange, Override
 from .placement import Closest
 from .slices import Answer, SliceStore
 from .taking_over import take_over
-from .units import Half, resource_name
+from .units import Half, gpu_of, resource_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,16 @@ class SliceService:
                 must_include, count, self._clock(), closest=self._closest, kin=kin,
             )  # fmt: skip
             returned = self.state.returned()
-            try:
-                return choose(returned=returned)
-            except AllocationRefused:
-                if not returned:
-                    raise
-                return choose()  # the kubelet may know of them by the time it asks for the rest
+            hopeful = choose()
+            if not returned:
+                return hopeful
+            careful = None
+            with suppress(AllocationRefused):
+                careful = choose(returned=returned)
+            if careful is not None and set(map(gpu_of, careful)) == set(map(gpu_of, hopeful)):
+                return careful
+            self.state.wait_until_known()
+            return choose()
 
     def _know_who_asks(
         self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None
