@@ -91,6 +91,8 @@ class ProcessUsage:
         alive: whether it lives; for a piece: whether any process still holds it.
         shared: whether it is a piece of memory.
         devices: what it has of each GPU.
+        mps_thread_percentage: what MPS holds it to on its first GPU since it began; 0 not known.
+        mps_pinned_mib: the same for pinned memory.
     """
 
     slot: int
@@ -100,6 +102,8 @@ class ProcessUsage:
     alive: bool
     shared: bool
     devices: tuple[DeviceUsage, ...]
+    mps_thread_percentage: int = 0
+    mps_pinned_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,8 @@ def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> Proce
         alive=alive,
         shared=bool(row.shared_key[0] or row.shared_key[1]),
         devices=tuple(_device(copy, slot, index, each) for index, each in enumerate(windows)),
+        mps_thread_percentage=int(row.mps_thread_percentage),
+        mps_pinned_mib=int(row.mps_pinned_mib),
     )
 
 

@@ -19,6 +19,7 @@ from .render import Row, seconds
 from .requests import Gpu
 from .targets import readable_allocations
 
+MIB = 1 << 20
 RUNNING, IDLE, ABANDONED, DAMAGED = "running", "idle", "abandoned", "damaged"
 
 
@@ -123,6 +124,21 @@ def _is_used(usage: region.DeviceUsage) -> bool:
     return bool(usage.used_bytes or usage.launches or usage.refused_count or usage.peak_bytes)
 
 
+def _pending(
+    family: Family | None, limit: DeviceLimit | None, process: region.ProcessUsage | None
+) -> list[str]:
+    """Returns which limits of a client of MPS hold when it starts again: MPS fixes them at start.
+
+    It tells of a process's first GPU; less memory than it started with holds at once.
+    """
+    if family is not Family.MPS or limit is None or process is None:
+        return []
+    began, pinned_mib = process.mps_thread_percentage, process.mps_pinned_mib
+    core = began not in (0, limit.mps_thread_percentage)
+    memory = 0 < pinned_mib < limit.mps_pinned_bytes // MIB
+    return ["core"] * core + ["memory"] * memory
+
+
 def _compute_books(
     family: Family | None, limit: DeviceLimit | None, own: region.DeviceUsage | None
 ) -> Row:
@@ -177,6 +193,7 @@ def _row(
             enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
         ),
         "compute": limit.compute_mode.name.lower() if limit else None,
+        "pending": _pending(found.limits.family if found.limits else None, limit, process),
         **_compute_books(found.limits.family if found.limits else None, limit, own),
         "refused_count": own.refused_count if own else None,
         "last_refusal": (

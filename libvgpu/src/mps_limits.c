@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "limits_file.h"
 #include "log.h"
@@ -10,6 +11,13 @@
 #define MIB (1024u * 1024u)
 #define ENTRY_BYTES 32 /* ",63=17592186044415M" and its end */
 #define VALUE_BYTES (VGPU_MAX_DEVICES * ENTRY_BYTES)
+
+/* What MPS holds this process to; a forked child begins anew. Written in cuInit, read when the
+ * process claims its slot, which is later. */
+static struct {
+    pid_t pid;
+    uint32_t thread_percentage, pinned_mib;
+} began;
 
 static void set_variable(const char *name, const char *value)
 {
@@ -40,6 +48,17 @@ static void set_pinned(const void *limits, uint32_t device_count)
     set_variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", value);
 }
 
+/* MPS reads the variables once a process. */
+static void note(const struct vgpu_device_limit *first)
+{
+    if (began.pid == getpid())
+        return;
+    began.pid = getpid();
+    began.thread_percentage = first->mps_thread_percentage;
+    began.pinned_mib =
+        first->mps_pinned_bytes > 0 ? (uint32_t)whole_mib(first->mps_pinned_bytes) : 0;
+}
+
 void mps_limits_apply(const void *limits, uint32_t device_count, bool is_managed)
 {
     if (device_count == 0)
@@ -53,4 +72,13 @@ void mps_limits_apply(const void *limits, uint32_t device_count, bool is_managed
         set_variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", value);
     }
     set_pinned(limits, device_count);
+    note(first);
+}
+
+void mps_limits_tell(struct vgpu_usage_slot *slot)
+{
+    if (began.pid != getpid())
+        return;
+    slot->mps_thread_percentage = began.thread_percentage;
+    slot->mps_pinned_mib = began.pinned_mib;
 }

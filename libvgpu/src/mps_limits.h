@@ -10,7 +10,8 @@
  * process sees; a slice lists its devices in that order. A program that reorders them with
  * CUDA_VISIBLE_DEVICES mixes up MPS's limits and not ours: the ledger holds memory, too.
  *
- * No state. */
+ * What a process began with is written into its slot, so that the host can tell what waits for its
+ * next start. No other state. */
 #ifndef VGPU_MPS_LIMITS_H
 #define VGPU_MPS_LIMITS_H
 
@@ -23,5 +24,8 @@
  * was mounted by the host (not `is_managed`), a pipe directory that is set already stands: whoever
  * started the process knows where it lies. */
 void mps_limits_apply(const void *limits, uint32_t device_count, bool is_managed);
+
+/* Writes what this process began with into the slot that it has just claimed. */
+void mps_limits_tell(struct vgpu_usage_slot *slot);
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "mps_limits.h"
 #include "slice_files.h"
 #include "slot.h"
 #include "usage_file.h"
@@ -145,8 +146,10 @@ bool region_claim(void)
     int cancelling = guard_enter();
     if (!is_claimed) {
         result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
-        if (result == 0)
+        if (result == 0) {
+            mps_limits_tell(usage_slot(usage_map, own_slot.index));
             __atomic_store_n(&is_claimed, true, __ATOMIC_RELEASE);
+        }
     }
     guard_leave(cancelling);
     if (result != 0) /* said outside the guard: stderr may be slow */

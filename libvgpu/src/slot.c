@@ -118,6 +118,8 @@ static void occupy(uint32_t index, void *usage, const uint64_t key[2])
     prctl(PR_GET_NAME, row->command);
     row->shared_key[0] = key[0];
     row->shared_key[1] = key[1];
+    row->mps_thread_percentage = 0;
+    row->mps_pinned_mib = 0;
     uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
     while (hi_slot < index + 1 &&
            !__atomic_compare_exchange_n(&header->hi_slot, &hi_slot, index + 1, 0, __ATOMIC_ACQ_REL,

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from libvgpu.region import create
+from libvgpu.region import create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
 from support.mps_control import Control
 from support.sim_programs import PRELUDE
 from support.slices import CLIENT_SECONDS, Slice
+from support.talker import Talk
 
 MIB, GIB = 1 << 20, 1 << 30
 PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -126,6 +128,22 @@ def test_what_the_slice_does_not_say_stays(machine: Machine, tmp_path: Path) -> 
     said = run(part, INIT, **{PINNED: "0=5M", PIPE: "/own"})
 
     assert said["values"] == {PERCENT: "30", PINNED: "0=5M", PIPE: "/own"}
+
+
+def test_what_a_process_began_with_is_told_to_the_host(
+    part: Slice, control: Control, talk: Talk
+) -> None:
+    first = talk(part, **control.env()).holds(MIB)
+    limits = read_limits(part.directory).limits
+    raised = replace(limits.devices[0], mps_thread_percentage=60, mps_pinned_bytes=2 * GIB)
+    write_limits(part.directory, replace(limits, devices=(raised,)))
+    first.ask("init")  # a second cuInit changes nothing
+    talk(part, **control.env()).holds(MIB)
+
+    processes = read_usage(part.directory).processes
+
+    assert [(p.mps_thread_percentage, p.mps_pinned_mib) for p in processes] == [
+        (30, 1024), (60, 2048)]  # fmt: skip
 
 
 @pytest.mark.parametrize(

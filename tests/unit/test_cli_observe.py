@@ -310,6 +310,35 @@ def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
     assert "7 (shared)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("percent", "pinned_mib", "pending"),
+    [
+        (50, 1024, []),
+        (80, 1024, ["core"]),
+        (80, 512, ["core", "memory"]),
+        (50, 2048, []),  # less holds at once, by the shim
+        (0, 0, []),  # began before anybody wrote it down
+    ],
+)
+def test_what_waits_for_the_next_start_of_a_client_of_mps_is_pending(
+    tmp_path: Path, tenants: list[Tenant], capsys: pytest.CaptureFixture[str],
+    percent: int, pinned_mib: int, pending: list[str],
+) -> None:  # fmt: skip
+    limit = DeviceLimit(A, GIB, mps_thread_percentage=50, mps_pinned_bytes=GIB)
+    directory = _allocate(tmp_path, "pod-1", limit, family=Family.MPS)
+    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    row = lib.usage_slot(tenants[0].view, 0)
+    row.mps_thread_percentage, row.mps_pinned_mib = percent, pinned_mib
+
+    (shown,) = process_rows(read_slices(tmp_path))
+    assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+
+    assert shown["pending"] == pending
+    said = capsys.readouterr().out
+    assert ("50% pending" in said) == ("core" in pending)
+    assert ("1 GiB pending" in said) == ("memory" in pending)
+
+
 def test_json_keeps_the_documented_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from vgpuctl.commands import ps, status
 

@@ -9,12 +9,13 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
 named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
-launches, gpu_time_seconds, share_percent`` (of the GPU's time, lately; all null where no cap is
-held in time and nothing was sampled), ``estimated`` (true: these three come from samples, the table
-shows ``~``), ``held_seconds`` (launches were held back that long), ``delay_p99_seconds`` (99 of 100
-held launches waited no longer; to within a factor of two), ``windows`` (turns on a contended GPU in
-which there were launches), ``refused_count, last_refusal`` (null, or
-``asked_bytes, used_bytes, limit_bytes, kind, at``).
+pending`` (a list: those of ``core`` and ``memory`` that hold when the process starts again, as MPS
+has it; the table says so behind the value), ``launches, gpu_time_seconds, share_percent`` (of the
+GPU's time, lately; all null where no cap is held in time and nothing was sampled), ``estimated``
+(true: these three come from samples, the table shows ``~``), ``held_seconds`` (launches were held
+back that long), ``delay_p99_seconds`` (99 of 100 held launches waited no longer; to within a factor
+of two), ``windows`` (turns on a contended GPU in which there were launches), ``refused_count,
+last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 
 from pathlib import Path
@@ -40,12 +41,22 @@ def _who(row: Row) -> str:
     return text if len(text) <= _COMMAND_WIDTH else text[: _COMMAND_WIDTH - 1] + "…"
 
 
+def _pending(row: Row, name: str) -> str:
+    pending = row["pending"]
+    return " pending" if isinstance(pending, list) and name in pending else ""
+
+
+def _core(row: Row) -> str:
+    value = row["core_percent"]
+    return "-" if value is None else f"{value}%{_pending(row, 'core')}"
+
+
 def _memory(row: Row) -> str:
     used, limit = row["memory_used_bytes"], row["memory_limit_bytes"]
     if not isinstance(limit, int):
         return "-"
     shown = format_size(used) if isinstance(used, int) else "?"
-    return f"{shown} / {format_size(limit)}"
+    return f"{shown} / {format_size(limit)}{_pending(row, 'memory')}"
 
 
 def _text(key: str) -> Column:
@@ -89,8 +100,7 @@ _COLUMNS = (
     Column("GPU", lambda row: str(row["gpu_uuid"] or "-")[:_SHORT_UUID]),
     Column("PID", _pid, right=True),
     Column("MEMORY", _memory, right=True),
-    Column("CORE", lambda row: "-" if row["core_percent"] is None else f"{row['core_percent']}%",
-           right=True),
+    Column("CORE", _core, right=True),
     Column("NOW", _share, right=True),
     Column("GPU TIME", _gpu_time, right=True),
     _duration("HELD", "held_seconds"),

@@ -174,7 +174,9 @@ struct vgpu_usage_slot {
     /* 0: a process. Else a piece of memory that several processes may hold (slot.h): the slot is in
      * use as long as any of them lives; pid and command are its maker's. */
     uint64_t shared_key[2];
-    uint8_t reserved1[8];
+    /* What MPS holds this process to on its first device, since it called cuInit; 0: nothing. */
+    uint32_t mps_thread_percentage;
+    uint32_t mps_pinned_mib;
 };
 
 /* One per process and device. Only `bytes` and `count` are written by others than the owner. */
