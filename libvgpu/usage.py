@@ -10,7 +10,8 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,13 +112,53 @@ class ContainerUsage:
     processes: tuple[ProcessUsage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The little of a `usage` file that the watch beside the shim asks for, often.
+
+    Attributes:
+        used_bytes: of each device, without what processes held that are dead.
+        pids: of the processes that live, as they see themselves.
+    """
+
+    used_bytes: tuple[int, ...]
+    pids: frozenset[int]
+
+
 def read_usage(directory: Path) -> ContainerUsage:
     """Returns what the `usage` file in ``directory`` says.
 
     Raises:
         RegionError: the file is missing, damaged, or of another layout version.
     """
-    path = directory / "usage"
+    with _opened(directory / "usage") as descriptor:
+        return _decode(directory / "usage", descriptor)
+
+
+def read_ledger(directory: Path) -> Ledger:
+    """Returns who holds how much by the `usage` file in ``directory``; raises like `read_usage`."""
+    with _opened(directory / "usage") as descriptor:
+        copy, header = _image(directory / "usage", descriptor)
+        give_up_at = time.monotonic() + _PROBE_SECONDS
+        used = [
+            int(lib.usage_device(copy, index).total_low & lib.LEDGER_MAX_BYTES)
+            for index in range(header.device_capacity)
+        ]
+        pids = set()
+        for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT)):
+            row = lib.usage_slot(copy, slot)
+            if row.gen % 2 == 0:
+                continue
+            if time.monotonic() <= give_up_at and not is_slot_held(descriptor, slot):
+                for index in range(header.device_capacity):
+                    used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
+            elif not (row.shared_key[0] or row.shared_key[1]):
+                pids.add(int(row.pid))
+    return Ledger(tuple(max(0, each) for each in used), frozenset(pids))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
     try:
         # The name is the host's, but nothing is lost by being strict; a FIFO would wait for its
         # first writer, without O_NONBLOCK.
@@ -126,7 +167,7 @@ def read_usage(directory: Path) -> ContainerUsage:
     except OSError as error:
         raise RegionError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        return _decode(path, descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -164,7 +205,8 @@ def is_slot_held(descriptor: int, slot: int) -> bool:
     return bool(answer[0] != fcntl.F_UNLCK)
 
 
-def _decode(path: Path, descriptor: int) -> ContainerUsage:
+def _image(path: Path, descriptor: int) -> tuple[Any, Any]:
+    """Returns a checked copy of the file and its header."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise RegionError(f"{path} is no regular file")
@@ -176,6 +218,11 @@ def _decode(path: Path, descriptor: int) -> ContainerUsage:
     problem = lib.usage_check_header(copy, min(size, len(image)))
     if problem != 0 or size != len(image):
         raise RegionError(f"{path} is damaged or of another layout version ({size} bytes)")
+    return copy, header
+
+
+def _decode(path: Path, descriptor: int) -> ContainerUsage:
+    copy, header = _image(path, descriptor)
     now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     windows = [
         ffi.new("struct utilisation_window *", lib.utilisation_window(copy, index, now_ns))
