@@ -38,7 +38,7 @@ class Blindness:
         Args:
             is_possible: this process is in a PID namespace of its own.
         """
-        self._is_possible = is_possible
+        self.is_possible = is_possible
         self._doubts = 0
         self._next = 0
 
@@ -56,7 +56,7 @@ class Blindness:
             slices: the files of the allocations, one of which is asked at each look whether its
                 processes hold memory that NVML does not show.
         """
-        if known or not self._is_possible:
+        if known or not self.is_possible:
             self._doubts = 0
             return ""
         if listed or self._holds_unseen(slices):

@@ -7,6 +7,7 @@ keeps it open would keep the health watch from opening it anew after a GPU was l
 one has it open this costs next to nothing.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ class GpuReading:
 
     Attributes:
         memory_bytes: by pid as NVML knows it; None where NVML cannot say.
-        used_bytes: of the whole GPU; None where NVML cannot say.
+        used_bytes: of the whole GPU; None where NVML cannot say, or no process is there.
     """
 
     memory_bytes: Mapping[int, int | None]
@@ -57,16 +58,16 @@ def read_gpus(uuids: Iterable[str]) -> dict[str, GpuReading]:
 
 def _read(pynvml: Any, handle: Any) -> GpuReading:
     memory_bytes: dict[int, int | None] = {}
-    for name in _LISTS:
+    for name in _LISTS:  # those of MPS are not in the first one with every driver
         for process in _list(pynvml, name, handle):
             pid, used = int(process.pid), process.usedGpuMemory
             known = memory_bytes.get(pid)
             used = None if used is None else int(used)
             memory_bytes[pid] = used if known is None else max(known, used or 0)
-    try:
-        used_bytes: int | None = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-    except pynvml.NVMLError:
-        used_bytes = None
+    used_bytes: int | None = None
+    if memory_bytes:
+        with contextlib.suppress(pynvml.NVMLError):
+            used_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
     return GpuReading(memory_bytes, used_bytes)
 
 

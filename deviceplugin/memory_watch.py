@@ -1,7 +1,8 @@
 """The thread that watches what the shim cannot: memory and processes that NVML alone shows.
 
-Every `ACTIVE_S` (`IDLE_S` where no container has a slice) it compares, GPU by GPU, what NVML says
-of each process with the ledger of the allocation that the process belongs to (`belonging`):
+Every `IDLE_S` it asks NVML for the processes on each shared GPU. While there are any it does so
+every `ACTIVE_S`, and compares what they hold with the ledgers of the allocations that they belong
+to (`belonging`):
 
 * a container's steady excess (`unaccounted`) is charged: it goes into `limits`, and back to zero
   when it goes;
@@ -35,7 +36,7 @@ from .unaccounted import Steady
 from .watch_report import Findings, Ration, SeenProcess
 
 ACTIVE_S = 1.05
-IDLE_S = 2.1
+IDLE_S = 1.75  # with the window of `unaccounted`, a process is told of within 5 s all the same
 
 
 class MemoryWatch:
@@ -69,6 +70,8 @@ class MemoryWatch:
         self._blindness = Blindness(has_own_pid_namespace())
         self._most: dict[tuple[str, str], int] = {}
         self._ended = 0
+        self._dying: set[tuple[int, int]] = set()
+        self._is_charging = True  # as an earlier agent may have been
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
 
@@ -86,9 +89,10 @@ class MemoryWatch:
                 is_active = self.look()
             except Exception as error:  # whatever NVML's bindings raise, the next look may do
                 is_active = True
-                if not isinstance(error, VgpuError):
+                problem = error.message if isinstance(error, VgpuError) else repr(error)
+                if not isinstance(error, VgpuError) and problem != self.findings.problem:
                     LOGGER.exception("the processes on the GPUs could not be looked at")
-                self._say_problem(error.message if isinstance(error, VgpuError) else repr(error))
+                self._say_problem(problem)
             self._stop.wait(ACTIVE_S if is_active else IDLE_S)
 
     def look(self) -> bool:
@@ -98,12 +102,14 @@ class MemoryWatch:
             VgpuError: NVML does not answer, or limits cannot be written.
         """
         families = self._gpus()
-        watched = {each.holding.allocation_id: each for each in self._watched()}
-        if not families:
-            return False
-        readings = self._read(tuple(families))
+        readings = self._read(tuple(families)) if families else {}
         pids = {pid for reading in readings.values() for pid in reading.memory_bytes}
         pids.discard(os.getpid())
+        if not pids and not self._is_charging and not self._blindness.is_possible:
+            self._steady.keep(())
+            self._say_findings((), ())
+            return False  # what an idle node costs is what came so far
+        watched = {each.holding.allocation_id: each for each in self._watched()}
         found = self._belongings.of(pids, watched.keys())
         problem = self._blindness.judge(
             pids, found.keys(), [(each.directory, each.limits) for each in watched.values()]
@@ -112,7 +118,7 @@ class MemoryWatch:
             self._say_problem(problem)
             self._put({(a, d.uuid): 0 for a, w in watched.items() for d in w.limits.devices},
                       watched)  # fmt: skip
-            return bool(watched)
+            return False
         self._remember_slices(watched)
         look = MemoryLook(
             families, watched, found, self._steady, self._most, self._clock(),
@@ -121,7 +127,7 @@ class MemoryWatch:
         for uuid, reading in readings.items():
             look.examine(uuid, reading)
         self._finish(look)
-        return bool(watched or pids)
+        return bool(pids)
 
     def _remember_slices(self, watched: Mapping[str, Watched]) -> None:
         """Notes the most that each slice was: who was lowered may hold more for a while."""
@@ -139,19 +145,20 @@ class MemoryWatch:
         if self._stop.is_set():
             return
         self._put(look.charges, look.watched)
+        self._is_charging = any(
+            look.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
+            for allocation_id, each in look.watched.items()
+            for device in each.limits.devices
+        )
         for each in look.foreign:
             self._tell(each, "process of no allocation uses a GPU", look.now_s)
         for each in look.bypassing:
             self._tell(each, "process bypasses its slice", look.now_s)
             if self.policy is WatchPolicy.TERMINATE:
                 self._end(each, look)
+        self._dying.intersection_update({b.process.key for b in look.found.values()})
         self._ration.keep({each.key for each in (*look.foreign, *look.bypassing)}, look.now_s)
-        if self.findings.problem:
-            event(logging.INFO, "the watch sees the GPUs' processes again")
-        self.findings = Findings(
-            policy=self.policy, bypassing=tuple(look.bypassing), foreign=tuple(look.foreign),
-            ended=self._ended,
-        )  # fmt: skip
+        self._say_findings(look.bypassing, look.foreign)
 
     def _put(self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, Watched]) -> None:
         """Puts charges into force where they differ from those that are, and tells of it."""
@@ -186,6 +193,8 @@ class MemoryWatch:
         was = look.found[seen.pid]
         if not seen.memory_bytes or was.witness is not Witness.MOUNTS:
             return
+        if was.process.key in self._dying:
+            return  # it takes its time to give a GPU back
 
         def is_still() -> bool:
             now = self._belongings.look(seen.pid, look.watched.keys())
@@ -193,9 +202,20 @@ class MemoryWatch:
 
         if processes.end(seen.pid, is_still):
             self._ended += 1
+            self._dying.add(was.process.key)
             event(logging.WARNING, "process ended: it bypassed its slice",
                   allocation=seen.allocation_id, owner=seen.owner, gpu=seen.gpu, pid=seen.pid,
                   command=seen.command, bytes=seen.memory_bytes)  # fmt: skip
+
+    def _say_findings(
+        self, bypassing: Sequence[SeenProcess], foreign: Sequence[SeenProcess]
+    ) -> None:
+        if self.findings.problem:
+            event(logging.INFO, "the watch sees the GPUs' processes again")
+        self.findings = Findings(
+            policy=self.policy, bypassing=tuple(bypassing), foreign=tuple(foreign),
+            ended=self._ended,
+        )  # fmt: skip
 
     def _say_problem(self, problem: str) -> None:
         if problem != self.findings.problem:  # once, not at every look

@@ -138,7 +138,7 @@ def read_usage(directory: Path) -> ContainerUsage:
 def read_ledger(directory: Path) -> Ledger:
     """Returns who holds how much by the `usage` file in ``directory``; raises like `read_usage`."""
     with _opened(directory / "usage") as descriptor:
-        copy, header = _image(directory / "usage", descriptor)
+        copy, header = _beginning(directory / "usage", descriptor)
         give_up_at = time.monotonic() + _PROBE_SECONDS
         used = [
             int(lib.usage_device(copy, index).total_low & lib.LEDGER_MAX_BYTES)
@@ -219,6 +219,25 @@ def _image(path: Path, descriptor: int) -> tuple[Any, Any]:
     if problem != 0 or size != len(image):
         raise RegionError(f"{path} is damaged or of another layout version ({size} bytes)")
     return copy, header
+
+
+def _beginning(path: Path, descriptor: int) -> tuple[Any, Any]:
+    """Returns a checked copy up to the last slot that was ever used, and its header."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RegionError(f"{path} is no regular file")
+    head = os.pread(descriptor, ffi.sizeof("struct vgpu_usage_header"), 0)
+    checked = ffi.cast("struct vgpu_usage_header *", ffi.from_buffer("unsigned char[]", head))
+    whole = len(head) == ffi.sizeof("struct vgpu_usage_header")
+    if whole and lib.usage_check_header(checked, status.st_size) == 0:
+        slots = min(checked.hi_slot, lib.VGPU_SLOT_COUNT)
+        wanted = checked.slot_offset + slots * checked.slot_stride
+        # The header that was checked, whatever stands there by now.
+        image = head + os.pread(descriptor, wanted - len(head), len(head))
+        if len(image) == wanted:
+            copy = ffi.from_buffer("unsigned char[]", image)
+            return copy, ffi.cast("struct vgpu_usage_header *", copy)
+    raise RegionError(f"{path} is damaged or of another layout version ({status.st_size} bytes)")
 
 
 def _decode(path: Path, descriptor: int) -> ContainerUsage:

@@ -68,11 +68,10 @@ class Contained:
         target.touch()
         command = ["unshare", "-m", "sh", "-c", _CONTAINER, "sh",
                    str(self.directory / "limits"), str(target)]  # fmt: skip
-        slice_of_its_own = {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}
-        return self.node.start(
-            code, *arguments, command=command, env=slice_of_its_own if shim else {},
-            programs=self.programs,
-        )  # fmt: skip
+        env = {"VGPU_SIM_VISIBLE": self.limit().uuid}
+        if shim:
+            env |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}
+        return self.node.start(code, *arguments, command=command, env=env, programs=self.programs)
 
     def end(self) -> None:
         """Ends its programs."""
