@@ -134,7 +134,7 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
     assert known != bypassing
     assert alive(other) == [True]
-    assert node._strangers[0].poll() is None
+    assert node.strangers[0].poll() is None
     assert not any(f"pid={stranger}" in line for line in node.lines("process bypasses its slice"))
 
     node.config.write_text(CONFIG)
@@ -159,7 +159,7 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == held
     (finding,) = node.doctor()
     assert "belongs to no allocation" in finding["message"]
-    assert node._strangers[0].poll() is None
+    assert node.strangers[0].poll() is None
 
 
 def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:

@@ -58,20 +58,32 @@ class Contained:
     def allocation_id(self) -> str:
         return self.directory.name
 
+    @property
+    def devices(self) -> tuple[DeviceLimit, ...]:
+        return region.read_limits(self.directory).limits.devices
+
     def limit(self) -> DeviceLimit:
-        (device,) = region.read_limits(self.directory).limits.devices
+        (device,) = self.devices
         return device
 
     def start(self, code: str, *arguments: object, shim: bool = True) -> int:
         """Starts a program; returns its pid once it has said that it is ready."""
+        command = [sys.executable, "-c", PRELUDE + code, *map(str, arguments)]
+        return first_word(self.spawn(command, shim=shim))
+
+    def spawn(self, command: Sequence[str], *, shim: bool = True) -> subprocess.Popen[str]:
+        """Starts a command."""
         target = self.node.base / f"mounted-{self.allocation_id}"
         target.touch()
-        command = ["unshare", "-m", "sh", "-c", _CONTAINER, "sh",
-                   str(self.directory / "limits"), str(target)]  # fmt: skip
-        env = {"VGPU_SIM_VISIBLE": self.limit().uuid}
+        env = {"VGPU_SIM_VISIBLE": ",".join(device.uuid for device in self.devices)}
         if shim:
             env |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}
-        return self.node.start(code, *arguments, command=command, env=env, programs=self.programs)
+        inside = ["env", *(f"{key}={value}" for key, value in env.items()), *command]
+        self.programs.append(self.node.spawn([
+            "unshare", "-m", "sh", "-c", _CONTAINER, "sh", str(self.directory / "limits"),
+            str(target), *inside,
+        ]))  # fmt: skip
+        return self.programs[-1]
 
     def end(self) -> None:
         """Ends its programs."""
@@ -79,6 +91,15 @@ class Contained:
             program.kill()
             program.communicate()
         self.programs.clear()
+
+
+def first_word(program: subprocess.Popen[str]) -> int:
+    """Returns what a program says when it is ready."""
+    assert program.stdout and program.stderr
+    line = program.stdout.readline()
+    if not line:
+        raise AssertionError(program.stderr.read())
+    return int(json.loads(line)["ready"])
 
 
 class WatchedNode:
@@ -99,7 +120,7 @@ class WatchedNode:
         self.config.write_text(config)
         self._prefix = tuple(prefix)
         self._containers: list[Contained] = []
-        self._strangers: list[subprocess.Popen[str]] = []
+        self.strangers: list[subprocess.Popen[str]] = []
         self.kubelet = StandInKubelet(base / "k", seed=1)
         self.kubelet.start()
         self.start_agent()
@@ -129,27 +150,18 @@ class WatchedNode:
 
     def start_stranger(self, code: str, *arguments: object) -> int:
         """Starts a program in no container; returns its pid once it is ready."""
-        return self.start(code, *arguments, programs=self._strangers)
+        command = [sys.executable, "-c", PRELUDE + code, *map(str, arguments)]
+        self.strangers.append(self.spawn(command))
+        return first_word(self.strangers[-1])
 
-    def start(
-        self, code: str, *arguments: object, programs: list[subprocess.Popen[str]],
-        command: Sequence[str] = (), env: dict[str, str] | None = None,
-    ) -> int:  # fmt: skip
-        """Starts a program and waits for its first word."""
+    def spawn(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        """Starts a command on the machine, without the shim."""
         base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
         base["PYTHONPATH"] = f"{ROOT / 'tests'}:{ROOT}"
-        shim = [f"{key}={value}" for key, value in (env or {}).items()]
-        program = subprocess.Popen(
-            [*command, "env", *shim, sys.executable, "-c", PRELUDE + code, *map(str, arguments)],
-            env=self.machine.environment(base), text=True,
+        return subprocess.Popen(
+            command, env=self.machine.environment(base), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        programs.append(program)
-        assert program.stdout and program.stderr
-        line = program.stdout.readline()
-        if not line:
-            raise AssertionError(program.stderr.read())
-        return int(json.loads(line)["ready"])
 
     @property
     def log(self) -> str:
@@ -182,7 +194,7 @@ class WatchedNode:
     def close(self) -> None:
         for container in self._containers:
             container.end()
-        for program in self._strangers:
+        for program in self.strangers:
             program.kill()
             program.communicate()
         self.stop_agent()
