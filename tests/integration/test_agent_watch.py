@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
+from support import IS_LONG
 from support.agent_node import wait_until
 from support.watched_node import CONFIG, HOLD, TERMINATE, Contained, WatchedNode, can_contain
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 
+needs_time = pytest.mark.skipif(not IS_LONG, reason="long form: VGPU_LONG=1")
 GIB, MIB = 1 << 30, 1 << 20
 SEEN_WITHIN_S = 5.0
 #: Of that bar, on a machine that others load.
@@ -104,6 +106,7 @@ sys.stdin.read()
     assert node.doctor() == []
 
 
+@needs_time
 @pytest.mark.timing
 def test_a_bypassing_process_is_seen_within_the_bar(start: Start) -> None:
     node = start()
@@ -144,6 +147,7 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     assert alive(other) == [True, True]
 
 
+@needs_time
 def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> None:
     node = start(config=TERMINATE)
     uuid = node.machine.devices[0].uuid
@@ -162,6 +166,7 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     assert node.strangers[0].poll() is None
 
 
+@needs_time
 def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
     node = start()
     rogue = node.admit("rogue")
@@ -182,6 +187,7 @@ def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
     assert len(node.lines("limits changed")) == 1  # the rule; a charge is told of by its own line
 
 
+@needs_time
 def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start) -> None:
     own_pids = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     node = start(prefix=own_pids, config=TERMINATE)

@@ -124,6 +124,7 @@ class Load:
         assert not self.problems, self.problems[0]
 
 
+@pytest.mark.timeout(SECONDS + 120)
 def test_honest_load_raises_no_alarm(node: WatchedNode, fuzz: Path) -> None:
     everything = node.admit("everything", memory_gib=0, core=200)  # two whole GPUs
     sharing, busy = node.admit("sharing", 24, 20), node.admit("busy", 8, 20)
