@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from libvgpu.errors import RegionError
+from libvgpu.ledger_view import read_ledger
 from libvgpu.limits import ContainerLimits
-from libvgpu.usage import read_ledger
 
 _LOOKS = 5
 _MEND = "set hostPID: true in the agent's pod"

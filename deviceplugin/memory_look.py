@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libvgpu.errors import RegionError
+from libvgpu.ledger_view import Ledger, read_ledger
 from libvgpu.limits import ContainerLimits, Family
-from libvgpu.usage import Ledger, read_ledger
 
 from . import processes
 from .belonging import Belonging, Witness

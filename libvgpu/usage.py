@@ -26,7 +26,7 @@ KIND_NAMES = ("plain", "async", "managed", "context", "vmm", "array", "module", 
 _FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of x86-64 Linux
 # A tenant may put thousands of byte locks on its file, and the kernel looks through all of them at
 # each question. What cannot be asked in this time counts as alive.
-_PROBE_SECONDS = 0.02
+PROBE_SECONDS = 0.02
 _U63_MAX = (1 << 63) - 1
 
 
@@ -112,53 +112,23 @@ class ContainerUsage:
     processes: tuple[ProcessUsage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """The little of a `usage` file that the watch beside the shim asks for, often.
-
-    Attributes:
-        used_bytes: of each device, without what processes held that are dead.
-        pids: of the processes that live, as they see themselves.
-    """
-
-    used_bytes: tuple[int, ...]
-    pids: frozenset[int]
-
-
 def read_usage(directory: Path) -> ContainerUsage:
     """Returns what the `usage` file in ``directory`` says.
 
     Raises:
         RegionError: the file is missing, damaged, or of another layout version.
     """
-    with _opened(directory / "usage") as descriptor:
+    with opened(directory / "usage") as descriptor:
         return _decode(directory / "usage", descriptor)
 
 
-def read_ledger(directory: Path) -> Ledger:
-    """Returns who holds how much by the `usage` file in ``directory``; raises like `read_usage`."""
-    with _opened(directory / "usage") as descriptor:
-        copy, header = _beginning(directory / "usage", descriptor)
-        give_up_at = time.monotonic() + _PROBE_SECONDS
-        used = [
-            int(lib.usage_device(copy, index).total_low & lib.LEDGER_MAX_BYTES)
-            for index in range(header.device_capacity)
-        ]
-        pids = set()
-        for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT)):
-            row = lib.usage_slot(copy, slot)
-            if row.gen % 2 == 0:
-                continue
-            if time.monotonic() <= give_up_at and not is_slot_held(descriptor, slot):
-                for index in range(header.device_capacity):
-                    used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
-            elif not (row.shared_key[0] or row.shared_key[1]):
-                pids.add(int(row.pid))
-    return Ledger(tuple(max(0, each) for each in used), frozenset(pids))
-
-
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def opened(path: Path) -> Iterator[int]:
+    """Opens a tenant's file for reading, without ever waiting for it.
+
+    Raises:
+        RegionError: it cannot be opened.
+    """
     try:
         # The name is the host's, but nothing is lost by being strict; a FIFO would wait for its
         # first writer, without O_NONBLOCK.
@@ -205,8 +175,7 @@ def is_slot_held(descriptor: int, slot: int) -> bool:
     return bool(answer[0] != fcntl.F_UNLCK)
 
 
-def _image(path: Path, descriptor: int) -> tuple[Any, Any]:
-    """Returns a checked copy of the file and its header."""
+def _decode(path: Path, descriptor: int) -> ContainerUsage:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise RegionError(f"{path} is no regular file")
@@ -218,36 +187,12 @@ def _image(path: Path, descriptor: int) -> tuple[Any, Any]:
     problem = lib.usage_check_header(copy, min(size, len(image)))
     if problem != 0 or size != len(image):
         raise RegionError(f"{path} is damaged or of another layout version ({size} bytes)")
-    return copy, header
-
-
-def _beginning(path: Path, descriptor: int) -> tuple[Any, Any]:
-    """Returns a checked copy up to the last slot that was ever used, and its header."""
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise RegionError(f"{path} is no regular file")
-    head = os.pread(descriptor, ffi.sizeof("struct vgpu_usage_header"), 0)
-    checked = ffi.cast("struct vgpu_usage_header *", ffi.from_buffer("unsigned char[]", head))
-    whole = len(head) == ffi.sizeof("struct vgpu_usage_header")
-    if whole and lib.usage_check_header(checked, status.st_size) == 0:
-        slots = min(checked.hi_slot, lib.VGPU_SLOT_COUNT)
-        wanted = checked.slot_offset + slots * checked.slot_stride
-        # The header that was checked, whatever stands there by now.
-        image = head + os.pread(descriptor, wanted - len(head), len(head))
-        if len(image) == wanted:
-            copy = ffi.from_buffer("unsigned char[]", image)
-            return copy, ffi.cast("struct vgpu_usage_header *", copy)
-    raise RegionError(f"{path} is damaged or of another layout version ({status.st_size} bytes)")
-
-
-def _decode(path: Path, descriptor: int) -> ContainerUsage:
-    copy, header = _image(path, descriptor)
     now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     windows = [
         ffi.new("struct utilisation_window *", lib.utilisation_window(copy, index, now_ns))
         for index in range(header.device_capacity)
     ]
-    give_up_at = time.monotonic() + _PROBE_SECONDS
+    give_up_at = time.monotonic() + PROBE_SECONDS
     processes = tuple(
         _process(
             copy,

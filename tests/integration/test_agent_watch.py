@@ -1,5 +1,6 @@
 """What the shim cannot see, the agent does: memory past it, and who uses a GPU without a slice."""
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,16 @@ import pytest
 from libvgpu import region
 from support import IS_LONG
 from support.agent_node import wait_until
-from support.watched_node import CONFIG, HOLD, TERMINATE, Contained, WatchedNode, can_contain
+from support.sim_programs import PRELUDE
+from support.watched_node import (
+    CONFIG,
+    HOLD,
+    TERMINATE,
+    Contained,
+    WatchedNode,
+    can_contain,
+    first_word,
+)
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 
@@ -153,6 +163,12 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     uuid = node.machine.devices[0].uuid
 
     pid = node.start_stranger(HOLD, GIB)
+    run = ["vgpuctl", "run", "--run-dir", str(node.run_dir), "--memory", "2GiB", "--"]
+    program = node.spawn(
+        [sys.executable, "-m", *run, sys.executable, "-c", PRELUDE + HOLD, str(GIB)]
+    )
+    node.strangers.append(program)
+    of_a_run = first_word(program)
 
     wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")), PATIENCE_S)
     (line,) = node.lines("process of no allocation uses a GPU")
@@ -163,6 +179,9 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == held
     (finding,) = node.doctor()
     assert "belongs to no allocation" in finding["message"]
+    time.sleep(2.5)  # longer than the other one took
+    assert any(p.pid == of_a_run and p.memory_bytes for p in node.machine.books()[0].clients)
+    assert node.metric("vgpu_gpu_foreign_processes", gpu=uuid) == 1
     assert node.strangers[0].poll() is None
 
 

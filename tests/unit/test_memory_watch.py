@@ -128,7 +128,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("libvgpu.usage.is_slot_held", lambda descriptor, slot: True)
+    monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: True)
     world = World(tmp_path, monkeypatch)
     world.add()
     return world

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from libvgpu._native import ffi, lib
 from libvgpu.errors import RegionError
+from libvgpu.ledger_view import Ledger, read_ledger
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_usage
-from libvgpu.usage import Ledger, read_ledger
 
 LIMITS = ContainerLimits("alloc-1", Family.VGPU, (DeviceLimit("GPU-a", 1 << 30),))
 HEADER_BYTES = 256
@@ -102,6 +102,6 @@ def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
         row.gen, row.pid, row.shared_key[0] = gen, pid, is_shared
         lib.usage_slot_device(file, slot, 0).bytes = held
     path.write_bytes(image)
-    monkeypatch.setattr("libvgpu.usage.is_slot_held", lambda descriptor, slot: slot != 1)
+    monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: slot != 1)
 
     assert read_ledger(tmp_path / "slice") == Ledger((70,), frozenset({11}))
