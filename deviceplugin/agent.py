@@ -22,6 +22,7 @@ from . import topology
 from .answers import missing_nodes
 from .apiserver import ApiServer
 from .arbiters import NodeArbiters
+from .belonging import Belongings, RecordedPods
 from .checkpoint import Checkpoint
 from .config import AgentConfig, load_config
 from .control import ControlApi
@@ -39,6 +40,7 @@ from .layout import Layout, lay_out
 from .listeners import AGENT_SOCKET, tcp_listener, unix_listener
 from .log import event
 from .loop import run_duties
+from .memory_watch import MemoryWatch
 from .metrics import Metrics, NodeCollector
 from .mps_keeper import MpsKeeper
 from .pod_labels import PodLabels
@@ -69,7 +71,8 @@ class Settings:
         metrics_address: HOST:PORT.
         node_name: for log lines.
         spawn_mps: whether to start the MPS daemons where nobody runs them.
-        watch_health: whether NVML knows the GPUs of the inventory and is asked how they are.
+        watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
+            what runs on them.
     """
 
     config: Path
@@ -120,9 +123,10 @@ def _run(
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     checkpoint = Checkpoint(settings.state_dir)
+    witness = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain).read
     service = SliceService(
         layout, config, store, checkpoint, resources.list, mps.wait,
-        witness=KubeletCheckpoint(settings.kubelet_dir, config.resource_domain).read,
+        witness=witness,
         closest=lambda uuids, count, required: topology.closest(
             [gpu for gpu in gpus if gpu.uuid in uuids], count, required
         ),
@@ -131,12 +135,18 @@ def _run(
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
     watch = ConfigWatch(settings.config, config)
+    memory = MemoryWatch(
+        lambda: {shared.gpu.uuid: shared.family for shared in service.layout.gpus},
+        service.watched, service.set_unaccounted,
+        Belongings(settings.run_dir / "allocations", RecordedPods(witness).read), config.watch,
+    )  # fmt: skip
     metrics = Metrics(
         NodeCollector(
             service,
             store,
             lambda: (watch.good, watch.config.digest),
             lambda: registrar.registrations(),
+            lambda: memory.findings,
         )
     )
     directory = settings.kubelet_dir / "device-plugins"
@@ -154,6 +164,7 @@ def _run(
         store.build,
         mps_gpus,
         unwell=service.unwell,
+        watch_findings=lambda: memory.findings,
     )
     web = WebServer()
     ends.callback(web.stop)
@@ -174,6 +185,8 @@ def _run(
         health = HealthWatch([shared.gpu.uuid for shared in layout.gpus], service.set_unwell)
         ends.callback(health.stop)
         health.start()
+        ends.callback(memory.stop)
+        memory.start()
     arbiters = NodeArbiters(settings.run_dir)
     ends.callback(arbiters.stop)
 
@@ -187,6 +200,7 @@ def _run(
             watch.reject(error)
             return
         service.apply_rules(new)
+        memory.policy = new.watch
         arbiters.look()  # new weights count from now, not from the next turn
         watch.take(new)
         event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))

@@ -43,6 +43,13 @@ class Placement(StrEnum):
     SPREAD = "spread"
 
 
+class WatchPolicy(StrEnum):
+    """What is done about a process that bypasses its slice."""
+
+    REPORT = "report"
+    TERMINATE = "terminate"
+
+
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
@@ -101,6 +108,7 @@ class AgentConfig:
 
     Attributes:
         forms: how containers are told which GPUs are theirs.
+        watch: what is done about a process that bypasses its slice.
         not_served: what the file asks for and the agent does not do yet, in words.
         digest: hash of the text, to tell one version of the file from another.
     """
@@ -113,6 +121,7 @@ class AgentConfig:
     digest: str
     text: str
     places: Places
+    watch: WatchPolicy = WatchPolicy.REPORT
 
 
 def load_config(path: Path) -> AgentConfig:
@@ -146,6 +155,7 @@ def parse_config(text: str, name: str = "config") -> AgentConfig:
             f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",
         )
     sharing = file.sharing or schema.Sharing()
+    places.one_of("$.watch.unaccounted", file.watch.unaccounted, WatchPolicy)
     return AgentConfig(
         resource_domain=file.resource_domain,
         shares=_shares(sharing.fractional, places),
@@ -155,6 +165,7 @@ def parse_config(text: str, name: str = "config") -> AgentConfig:
         text=text,
         digest=hashlib.sha256(text.encode()).hexdigest(),
         places=places,
+        watch=WatchPolicy(file.watch.unaccounted),
     )
 
 

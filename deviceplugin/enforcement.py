@@ -22,6 +22,7 @@ from .limits import (
     matching_rule,
     pending,
     with_left_over,
+    with_unaccounted,
 )
 from .log import event
 from .node_state import NodeState
@@ -33,6 +34,8 @@ from .units import Half
 
 #: Of a GPU that the config does not share any more.
 DEFAULT_COMPUTE = ComputeMode.STRICT
+#: Of so many allocations that have ended, what they were charged with beside may be remembered.
+_MOST_ENDED = 64
 
 
 class Enforcement:
@@ -47,11 +50,41 @@ class Enforcement:
         self.rules = rules
         #: Tells the labels of an allocation's pod, None where nobody knows them.
         self.labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None
+        self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
 
     def limits(self, holding: Holding) -> ContainerLimits:
         """Returns what a holding may use now."""
         asked, rule = self._asked(holding), self._rule(holding)
-        return with_left_over(effective_limits(asked, rule, holding.override, room_of(holding)))
+        held = with_left_over(effective_limits(asked, rule, holding.override, room_of(holding)))
+        return with_unaccounted(held, self._beside(holding.allocation_id))
+
+    def asked(self, holding: Holding) -> ContainerLimits:
+        """Returns what a holding asked for, without rules and `vgpuctl set`."""
+        return self._asked(holding)
+
+    def set_unaccounted(self, charges: Mapping[str, Mapping[str, int]]) -> None:
+        """Charges allocations with what they have beside their ledgers; 0 takes it back.
+
+        Args:
+            charges: bytes by GPU, by allocation id; what is not named stays. Allocations that have
+                ended meanwhile are left out.
+        """
+        holdings = self._state.book.holdings
+        for allocation_id, charge in charges.items():
+            if allocation_id in holdings:
+                beside = {**self._beside(allocation_id), **charge}
+                self._unaccounted[allocation_id] = beside
+                self.write(holdings[allocation_id])
+
+    def _beside(self, allocation_id: str) -> Mapping[str, int]:
+        """Returns what an allocation is charged with; what an earlier agent charged still holds."""
+        if allocation_id not in self._unaccounted:
+            holdings = self._state.book.holdings
+            if len(self._unaccounted) > 2 * len(holdings) + _MOST_ENDED:
+                for ended in self._unaccounted.keys() - holdings.keys():
+                    del self._unaccounted[ended]
+            self._unaccounted[allocation_id] = self._store.unaccounted(allocation_id)
+        return self._unaccounted[allocation_id]
 
     def follow_rules(self, holdings: Sequence[Holding]) -> None:
         """Puts the rules into force in ``holdings``; what one gives up another may rise by."""
@@ -111,6 +144,8 @@ class Enforcement:
         if before is None:
             return
         for old, new in zip(before.devices, limits.devices, strict=True):
+            if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
+                continue  # the watch that measures it tells of it
             event(
                 logging.INFO, "limits changed", allocation=holding.allocation_id,
                 owner=holding.owner or "unknown", gpu=new.uuid,

@@ -12,7 +12,9 @@ from .exposition import GaugeMetricFamily
 from .holdings import Holding
 from .layout import Layout
 from .units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of
+from .watch_report import Findings
 
+NOTHING_FOUND = Findings()
 _LABELS = ("gpu", "index", "family")
 
 
@@ -20,11 +22,13 @@ def gpu_families(
     layout: Layout,
     holdings: Sequence[tuple[Holding, ContainerLimits]],
     unwell: Container[str] = (),
+    findings: Findings = NOTHING_FOUND,
 ) -> Iterable[GaugeMetricFamily]:
     """Returns the families, with a series for every GPU of the layout.
 
     Args:
         unwell: UUIDs of the GPUs that are not well.
+        findings: of the watch beside the shim.
     """
     total = GaugeMetricFamily("vgpu_gpu_memory_total_bytes", "Memory of the GPU", labels=_LABELS)
     allocated = GaugeMetricFamily(
@@ -34,6 +38,18 @@ def gpu_families(
         "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_LABELS
     )
     healthy = GaugeMetricFamily("vgpu_gpu_healthy", "1 if the GPU is well", labels=_LABELS)
+    beside = GaugeMetricFamily(
+        "vgpu_gpu_memory_unaccounted_bytes",
+        "Memory that processes hold steadily beside the ledgers of containers", labels=_LABELS,
+    )  # fmt: skip
+    foreign = GaugeMetricFamily(
+        "vgpu_gpu_foreign_processes", "Processes on the GPU that belong to no allocation",
+        labels=_LABELS,
+    )  # fmt: skip
+    charged = Counter[str]()
+    for _, limits in holdings:
+        charged.update({d.uuid: d.unaccounted_bytes for d in limits.devices})
+    foreign_counts, _ = findings.counts()
     units, memory_bytes = _given(holding for holding, _ in holdings)
     for shared in layout.gpus:
         uuid = shared.gpu.uuid
@@ -42,7 +58,9 @@ def gpu_families(
         allocated.add_metric(labels, memory_bytes[uuid])
         core.add_metric(labels, units[uuid] / CORE_UNITS_PER_GPU)
         healthy.add_metric(labels, uuid not in unwell)
-    return total, allocated, core, healthy
+        beside.add_metric(labels, charged[uuid] + findings.outside_bytes(uuid))
+        foreign.add_metric(labels, foreign_counts[uuid])
+    return total, allocated, core, beside, foreign, healthy
 
 
 def _given(

@@ -118,6 +118,16 @@ def with_left_over(limits: ContainerLimits) -> ContainerLimits:
     return replace(limits, devices=tuple(devices))
 
 
+def with_unaccounted(limits: ContainerLimits, beside: Mapping[str, int]) -> ContainerLimits:
+    """Returns limits that charge what was measured beside the ledger, in bytes by GPU."""
+    if not any(beside.values()):
+        return limits
+    devices = (
+        replace(device, unaccounted_bytes=beside.get(device.uuid, 0)) for device in limits.devices
+    )
+    return replace(limits, devices=tuple(devices))
+
+
 def effective_limits(
     asked: ContainerLimits,
     rule: LimitRule | None,

@@ -28,11 +28,12 @@ from .holdings import Holding
 from .http_message import Request, Response
 from .service import SliceService
 from .slices import SliceStore
+from .watch_report import Findings
 
 _CONTAINER_LABELS = ("namespace", "pod", "container", "allocation", "gpu", "family")
 _ALLOCATE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
-#: name, kind, help; filled by `_container_values` in this order.
+#: name, kind, help; filled by `_container_values` in this order, the last two by the watch.
 _CONTAINER_METRICS = (
     ("vgpu_container_memory_used_bytes", "gauge", "GPU memory that the container holds"),
     ("vgpu_container_memory_limit_bytes", "gauge", "GPU memory that the container may hold"),
@@ -46,6 +47,9 @@ _CONTAINER_METRICS = (
      "What 99 of 100 held launches waited at most, to within a factor of two"),
     ("vgpu_container_memory_refused_total", "counter", "Allocations that were refused"),
     ("vgpu_container_usage_readable", "gauge", "1 if its usage file is whole"),
+    ("vgpu_container_memory_unaccounted_bytes", "gauge",
+     "GPU memory that it holds steadily beside its ledger, charged to it"),
+    ("vgpu_container_bypassing_processes", "gauge", "Its processes that its ledger does not know"),
 )  # fmt: skip
 
 
@@ -58,21 +62,23 @@ class NodeCollector:
         store: SliceStore,
         config: Callable[[], tuple[bool, str]],
         registrations: Callable[[], Mapping[str, float | None]],
+        findings: Callable[[], Findings] = Findings,
     ) -> None:
         """Makes a collector.
 
         Args:
             config: returns whether the config file is good, and the digest of the one in force.
             registrations: returns each resource with when it was registered, None where it is not.
+            findings: returns what the watch beside the shim has found.
         """
         self._service, self._store, self._config = service, store, config
-        self._registrations = registrations
+        self._registrations, self._findings = registrations, findings
 
     def collect(self) -> Iterable[Family]:
         """Yields every family."""
-        holdings = self._service.holdings()
-        yield from self._containers(holdings)
-        yield from gpu_families(self._service.layout, holdings, self._service.unwell())
+        holdings, findings = self._service.holdings(), self._findings()
+        yield from self._containers(holdings, findings)
+        yield from gpu_families(self._service.layout, holdings, self._service.unwell(), findings)
         good, digest = self._config()
         yield GaugeMetricFamily(
             "vgpu_config_reload_success", "1 if the config file's present content is in force",
@@ -82,6 +88,14 @@ class NodeCollector:
             "vgpu_config_hash", "Hash of the config in force, as a number",
             value=int(digest[:12], 16),
         )  # fmt: skip
+        yield GaugeMetricFamily(
+            "vgpu_watch_working", "1 if the watch beside the shim sees the GPUs' processes",
+            value=float(not findings.problem),
+        )  # fmt: skip
+        yield CounterMetricFamily(
+            "vgpu_watch_ended_total", "Processes that were ended since they bypassed their slice",
+            value=findings.ended,
+        )  # fmt: skip
         registered = GaugeMetricFamily(
             "vgpu_resource_registered", "1 if the kubelet has the resource", labels=("resource",)
         )
@@ -89,7 +103,10 @@ class NodeCollector:
             registered.add_metric([resource], since is not None)
         yield registered
 
-    def _containers(self, holdings: list[tuple[Holding, ContainerLimits]]) -> Iterable[Family]:
+    def _containers(
+        self, holdings: list[tuple[Holding, ContainerLimits]], findings: Findings
+    ) -> Iterable[Family]:
+        _, bypassing = findings.counts()
         families: list[Family] = [
             (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(
                 name, text, labels=_CONTAINER_LABELS
@@ -105,7 +122,8 @@ class NodeCollector:
             for index, limit in enumerate(limits.devices):
                 labels = _labels(holding, limit)
                 values, gpu_seconds = _container_values(limit, usage, index)
-                for family, value in zip(families, values, strict=True):
+                more = limit.unaccounted_bytes, bypassing[holding.allocation_id, limit.uuid]
+                for family, value in zip(families, (*values, *more), strict=True):
                     family.add_metric(labels, value)
                 seconds.add_metric([*labels, _estimated(limits, limit, usage, index)], gpu_seconds)
         yield from families

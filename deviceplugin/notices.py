@@ -113,6 +113,36 @@ def _change(fields: Mapping[str, Any]) -> str:
     return text if waits == "nothing" else f"{text}; when its processes start again: {waits}"
 
 
+def _beside(fields: Mapping[str, Any]) -> str:
+    old, _, new = str(fields["bytes"]).partition("->")
+    return (
+        f"its processes hold {format_size(int(new))} of GPU {fields['gpu']} beside its ledger "
+        f"({format_size(int(old))} before); this is charged to its slice"
+    )
+
+
+def _beside_no_more(fields: Mapping[str, Any]) -> str:
+    return f"its processes hold nothing of GPU {fields['gpu']} beside its ledger any more"
+
+
+def _bypass(fields: Mapping[str, Any]) -> str:
+    return f"{_process(fields)} without the shim, beside its slice"
+
+
+def _ended(fields: Mapping[str, Any]) -> str:
+    return f"{_process(fields)} without the shim, beside its slice, and was ended"
+
+
+def _foreign(fields: Mapping[str, Any]) -> str:
+    return f"{_process(fields)}, and belongs to no container with a slice"
+
+
+def _process(fields: Mapping[str, Any]) -> str:
+    held = fields["bytes"]
+    size = "memory" if held == "unknown" else format_size(int(held))
+    return f"process {fields['pid']} ({fields['command']}) uses {size} of GPU {fields['gpu']}"
+
+
 #: message -> reason, whether it is a warning, its text, whether it is of a pod.
 _TOLD: Mapping[str, tuple[str, bool, Callable[[Mapping[str, Any]], str | None], bool]] = {
     "refused": ("SliceRefused", True, _refusal, False),
@@ -121,6 +151,12 @@ _TOLD: Mapping[str, tuple[str, bool, Callable[[Mapping[str, Any]], str | None], 
     "raise refused": ("SliceRaiseRefused", True, _reason, True),
     "config rejected, the last good one stays": ("ConfigRejected", True, _reason, False),
     "GPU unwell: nothing of it is offered": ("GpuUnwell", True, _gpu, False),
+    "memory beside the ledger": ("MemoryBesideSlice", True, _beside, True),
+    "memory beside the ledger is gone": ("MemoryBesideSliceGone", False, _beside_no_more, True),
+    "process bypasses its slice": ("SliceBypassed", True, _bypass, True),
+    "process ended: it bypassed its slice": ("BypassingProcessEnded", True, _ended, True),
+    "process of no allocation uses a GPU": ("ForeignGpuProcess", True, _foreign, False),
+    "the watch beside the shim sees nothing": ("WatchBlind", True, _reason, False),
     "GPU well again": ("GpuWellAgain", False, _gpu, False),
 }
 

@@ -100,6 +100,10 @@ class Rule(_Section):
     allow_raise: bool = False
 
 
+class Watch(_Section):
+    unaccounted: str = "report"
+
+
 class Imex(_Section):
     channel_ids: list[int] = msgspec.field(name="channelIDs", default_factory=list)
     required: bool = False
@@ -113,6 +117,7 @@ class ConfigFile(_Section):
     imex: Imex | None = None
     resource_domain: str = "nvidia.com"
     limits: list[Rule] = []
+    watch: Watch = msgspec.field(default_factory=Watch)
 
 
 def allowed_keys(path: list[str | int]) -> list[str]:

@@ -28,6 +28,7 @@ from .kubelet_checkpoint import KubeletEntry, Witness
 from .layout import Layout
 from .log import event
 from .looking import Lister, Looks
+from .memory_look import Charges, Watched
 from .node_state import NodeState
 from .overrides import LimitChange, Override
 from .placement import Closest
@@ -319,6 +320,22 @@ class SliceService:
         """Returns all holdings with their limits in force."""
         with self.state.lock:
             return [(h, self._enforcement.limits(h)) for h in self.state.book.holdings.values()]
+
+    def watched(self) -> list[Watched]:
+        """Returns all holdings with their files, what they asked for and their limits in force."""
+        with self.state.lock:
+            return [
+                Watched(
+                    h, self._store.directory(h.allocation_id), self._enforcement.asked(h),
+                    self._enforcement.limits(h),
+                )
+                for h in self.state.book.holdings.values()
+            ]  # fmt: skip
+
+    def set_unaccounted(self, charges: Charges) -> None:
+        """See `Enforcement.set_unaccounted`."""
+        with self.state.lock:
+            self._enforcement.set_unaccounted(charges)
 
     @contextmanager
     def _settling_on_refusal(self, family: Family, half: Half) -> Iterator[None]:

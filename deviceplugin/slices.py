@@ -181,6 +181,14 @@ class SliceStore:
         found = allocations.list_allocations(self.run_dir)
         return {a.directory.name: a.meta for a in found if a.meta.source == "kubelet"}
 
+    def unaccounted(self, allocation_id: str) -> dict[str, int]:
+        """Returns what the files of an allocation charge beside its ledger, in bytes by GPU."""
+        try:
+            limits = region.read_limits(self.directory(allocation_id)).limits
+        except RegionError:
+            return {}
+        return {d.uuid: d.unaccounted_bytes for d in limits.devices if d.unaccounted_bytes}
+
     def running(self, allocation_id: str) -> bool:
         """Returns whether processes of an allocation are alive."""
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .http_message import Request, Response, plain
 from .reload import ConfigWatch
+from .watch_report import Findings
 
 #: Longer than any call of a duty may take (registration and MPS have timeouts of seconds).
 LOOP_LATE_S = 30.0
@@ -60,6 +61,7 @@ class AgentState:
         mps_gpus: tuple[str, ...],
         clock: Callable[[], float] = time.monotonic,
         unwell: Callable[[], Mapping[str, str]] = dict,
+        watch_findings: Callable[[], Findings] = Findings,
     ) -> None:
         """Counts as having turned just now.
 
@@ -69,7 +71,9 @@ class AgentState:
             mps_gpus: UUIDs of the GPUs of family mps.
             clock: seconds, from any start.
             unwell: why each GPU that is not well is not, by UUID.
+            watch_findings: what the watch beside the shim has found.
         """
+        self._findings = watch_findings
         self._watch, self._registrations, self._clock = watch, registrations, clock
         self._turned_at_s, self._unwell = clock(), unwell
         self._fixed = {
@@ -109,6 +113,7 @@ class AgentState:
                 "hint": problem.hint if problem else None,
             },
             "unwell_gpus": dict(self._unwell()),
+            "watch": self._findings().shown(),
             "resources": [
                 {"name": name, "registered_at": since}
                 for name, since in self._registrations().items()

@@ -10,7 +10,8 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ KIND_NAMES = ("plain", "async", "managed", "context", "vmm", "array", "module", 
 _FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of x86-64 Linux
 # A tenant may put thousands of byte locks on its file, and the kernel looks through all of them at
 # each question. What cannot be asked in this time counts as alive.
-_PROBE_SECONDS = 0.02
+PROBE_SECONDS = 0.02
 _U63_MAX = (1 << 63) - 1
 
 
@@ -121,7 +122,17 @@ def read_usage(directory: Path) -> ContainerUsage:
     Raises:
         RegionError: the file is missing, damaged, or of another layout version.
     """
-    path = directory / "usage"
+    with opened(directory / "usage") as descriptor:
+        return _decode(directory / "usage", descriptor)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Opens a tenant's file for reading, without ever waiting for it.
+
+    Raises:
+        RegionError: it cannot be opened.
+    """
     try:
         # The name is the host's, but nothing is lost by being strict; a FIFO would wait for its
         # first writer, without O_NONBLOCK.
@@ -130,7 +141,7 @@ def read_usage(directory: Path) -> ContainerUsage:
     except OSError as error:
         raise RegionError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        return _decode(path, descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -185,7 +196,7 @@ def _decode(path: Path, descriptor: int) -> ContainerUsage:
         ffi.new("struct utilisation_window *", lib.utilisation_window(copy, index, now_ns))
         for index in range(header.device_capacity)
     ]
-    give_up_at = time.monotonic() + _PROBE_SECONDS
+    give_up_at = time.monotonic() + PROBE_SECONDS
     processes = tuple(
         _process(
             copy,

@@ -55,6 +55,28 @@ class ResourceOfReport(msgspec.Struct):
     registered_at: float | None
 
 
+class ProcessOfReport(msgspec.Struct):
+    """A process on a GPU; ``memory_bytes`` is None where NVML cannot say."""
+
+    gpu: str
+    pid: int
+    command: str
+    memory_bytes: int | None = None
+    allocation: str = ""
+    owner: str = ""
+
+
+class WatchOfReport(msgspec.Struct):
+    """What the watch beside the shim has found; the lists may be shorter than their counts."""
+
+    problem: str = ""
+    policy: str = ""
+    bypassing_count: int = 0
+    bypassing: list[ProcessOfReport] = []
+    foreign_count: int = 0
+    foreign: list[ProcessOfReport] = []
+
+
 class AgentReport(msgspec.Struct):
     """What ``/v1/state`` says; what a newer agent adds is left out."""
 
@@ -65,6 +87,7 @@ class AgentReport(msgspec.Struct):
     mps_gpus: list[str] = []
     loop_problem: str | None = None
     unwell_gpus: dict[str, str] = {}
+    watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
 
 
 class _Connection(http.client.HTTPConnection):

@@ -189,6 +189,7 @@ def _row(
         "memory_peak_bytes": own.peak_bytes if own else None,
         "container_memory_used_bytes": total.used_bytes if total else None,
         "memory_limit_bytes": limit.memory_limit_bytes if limit else None,
+        "memory_unaccounted_bytes": limit.unaccounted_bytes if limit else None,
         "core_percent": (
             enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
         ),

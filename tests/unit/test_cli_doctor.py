@@ -15,7 +15,9 @@ from vgpuctl.agent_client import (
     AgentReport,
     AgentUnreachable,
     ConfigOfReport,
+    ProcessOfReport,
     ResourceOfReport,
+    WatchOfReport,
 )
 from vgpuctl.doctor import agent_checks, node_checks
 from vgpuctl.doctor.examine import connect_problem
@@ -186,6 +188,26 @@ def test_resources_that_are_not_registered_fail_by_name() -> None:
     assert agent_checks.resources(report()).level == OK
     assert "since 1970-01-01 00:00:01Z" in agent_checks.resources(report()).message
     assert agent_checks.resources(nothing).level == WARN
+
+
+def test_what_uses_a_gpu_beside_the_shim_is_a_warning() -> None:
+    found = report()
+    assert agent_checks.watch(found) == []
+    found.watch = WatchOfReport(
+        problem="no pids", bypassing_count=3, foreign_count=1,
+        bypassing=[ProcessOfReport("GPU-0", 7, "x", 2 << 30, "a1", "ns/pod/c")],
+        foreign=[ProcessOfReport("GPU-0", 8, "y")],
+    )  # fmt: skip
+
+    findings = agent_checks.watch(found)
+
+    assert levels(findings) == [WARN] * 4
+    assert [finding.message for finding in findings] == [
+        "processes beside the shim are not seen: no pids",
+        "process 7 (x) uses 2 GiB of GPU GPU-0 without the shim, in ns/pod/c (allocation a1)",
+        "process 8 (y) uses memory of GPU GPU-0 and belongs to no allocation",
+        "2 more processes like these",
+    ]
 
 
 def test_each_mps_daemon_is_a_line() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config import AgentConfig, load_config, parse_config
+from deviceplugin.config import AgentConfig, WatchPolicy, load_config, parse_config
 from deviceplugin.inventory import Gpu
 from deviceplugin.layout import Layout, lay_out
 from libvgpu.errors import ConfigError
@@ -107,6 +107,21 @@ def test_uuid_and_all_name_gpus_too() -> None:
     assert [g.memory_units for g in everything.gpus] == [320, 320, 320]
 
 
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("", WatchPolicy.REPORT),
+        ("watch: {}\n", WatchPolicy.REPORT),
+        ("watch: {unaccounted: report}\n", WatchPolicy.REPORT),
+        ("watch: {unaccounted: terminate}\n", WatchPolicy.TERMINATE),
+    ],
+)
+def test_a_bypassing_process_is_reported_unless_the_file_says_more(
+    text: str, policy: WatchPolicy
+) -> None:
+    assert parse_config("version: v1\n" + text).watch is policy
+
+
 WRONG = {
     "no version": ("sharing: {}\n", "lacks the key 'version'"),
     "other version": ("version: v2\n", "line 1: version is 'v2', allowed is: v1"),
@@ -196,6 +211,14 @@ WRONG = {
     "rule match": (
         "version: v1\nlimits:\n- {match: {pod: x}, core: 3}\n",
         "unknown key 'pod' in limits[0].match; allowed are: namespace, container, podLabels",
+    ),
+    "watch policy": (
+        "version: v1\nwatch:\n  unaccounted: kill\n",
+        "line 3: watch.unaccounted is 'kill', allowed are: report, terminate",
+    ),
+    "watch key": (
+        "version: v1\nwatch: {policy: report}\n",
+        "unknown key 'policy' in watch; allowed are: unaccounted",
     ),
 }
 

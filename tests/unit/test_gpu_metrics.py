@@ -10,6 +10,7 @@ from deviceplugin.gpu_metrics import gpu_families
 from deviceplugin.gpus import Gpu
 from deviceplugin.holdings import Holding
 from deviceplugin.layout import Layout, SharedGpu
+from deviceplugin.watch_report import Findings, SeenProcess
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30
@@ -55,6 +56,8 @@ def test_every_gpu_has_its_series_at_zero() -> None:
         assert found["vgpu_gpu_memory_allocated_bytes", uuid] == 0
         assert found["vgpu_gpu_core_allocated_ratio", uuid] == 0
         assert found["vgpu_gpu_healthy", uuid] == 1
+        assert found["vgpu_gpu_memory_unaccounted_bytes", uuid] == 0
+        assert found["vgpu_gpu_foreign_processes", uuid] == 0
 
 
 def test_a_gpu_that_is_unwell_shows() -> None:
@@ -86,3 +89,22 @@ def test_units_of_an_init_container_and_its_successor_count_once() -> None:
 
     assert found["vgpu_gpu_memory_allocated_bytes", "GPU-0"] == 8 * GIB
     assert found["vgpu_gpu_core_allocated_ratio", "GPU-0"] == 0.4
+
+
+def test_what_is_charged_beside_ledgers_and_what_strangers_hold_are_added_up() -> None:
+    beside = DeviceLimit("GPU-0", 4 * GIB, unaccounted_bytes=GIB)
+    holdings = [
+        (slice_of(name, range(0), range(0)), ContainerLimits(name, Family.VGPU, (beside,)))
+        for name in "ab"
+    ]
+    foreign = SeenProcess("GPU-0", 7, 1, "x", 3 * GIB)
+
+    found = {
+        (sample.name, sample.labels["gpu"]): sample.value
+        for family in read(gpu_families(LAYOUT, holdings, (), Findings(foreign=(foreign,))))
+        for sample in family.samples
+    }
+
+    assert found["vgpu_gpu_memory_unaccounted_bytes", "GPU-0"] == 5 * GIB
+    assert found["vgpu_gpu_memory_unaccounted_bytes", "GPU-1"] == 0
+    assert found["vgpu_gpu_foreign_processes", "GPU-0"] == 1

@@ -62,6 +62,40 @@ def test_a_changed_limit_is_told_of_the_pod_with_old_new_and_cause() -> None:
     assert same is not None and "held" not in same.text
 
 
+def test_memory_beside_a_slice_is_told_of_its_pod() -> None:
+    fields = {"owner": "ns/pod/c", "gpu": "GPU-1"}
+
+    more = notice_of("memory beside the ledger", fields | {"bytes": f"0->{GIB}"}, "n1")
+    gone = notice_of("memory beside the ledger is gone", fields | {"bytes": f"{GIB}->0"}, "n1")
+
+    assert more == Notice(
+        "Pod", "ns", "pod", "MemoryBesideSlice",
+        "container c: its processes hold 1 GiB of GPU GPU-1 beside its ledger (0 B before); this "
+        "is charged to its slice",
+        True,
+    )  # fmt: skip
+    text = "container c: its processes hold nothing of GPU GPU-1 beside its ledger any more"
+    assert gone == Notice("Pod", "ns", "pod", "MemoryBesideSliceGone", text, False)
+
+
+def test_who_bypasses_is_told_of_its_pod_and_a_stranger_of_the_node() -> None:
+    process = {"gpu": "GPU-1", "pid": 7, "command": "x", "bytes": 2 * GIB}
+    mine = {"owner": "ns/pod/c", "allocation": "a", **process}
+
+    bypass = notice_of("process bypasses its slice", mine, "n1")
+    ended = notice_of("process ended: it bypassed its slice", mine, "n1")
+    foreign = notice_of("process of no allocation uses a GPU", process | {"bytes": "unknown"}, "n1")
+    blind = notice_of("the watch beside the shim sees nothing", {"reason": "no pids"}, "n1")
+
+    seen = "process 7 (x) uses 2 GiB of GPU GPU-1 without the shim, beside its slice"
+    assert bypass == Notice("Pod", "ns", "pod", "SliceBypassed", f"container c: {seen}", True)
+    text = f"container c: {seen}, and was ended"
+    assert ended == Notice("Pod", "ns", "pod", "BypassingProcessEnded", text, True)
+    text = "process 7 (x) uses memory of GPU GPU-1, and belongs to no container with a slice"
+    assert foreign == Notice("Node", "", "n1", "ForeignGpuProcess", text, True)
+    assert blind == Notice("Node", "", "n1", "WatchBlind", "no pids", True)
+
+
 def test_a_gpu_that_is_unwell_is_told_of_the_node_and_that_it_is_well_again() -> None:
     unwell = notice_of(
         "GPU unwell: nothing of it is offered", {"gpu": "GPU-1", "reason": "XID 79"}, "n1"

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libvgpu._native import lib
+from libvgpu._native import ffi, lib
 from libvgpu.errors import RegionError
+from libvgpu.ledger_view import Ledger, read_ledger
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_usage
 
@@ -50,6 +51,9 @@ def test_garbage_is_bounded_or_refused(
     for process in usage.processes:
         assert process.command.isprintable() or process.command == ""
         assert 0 <= process.devices[0].gpu_time_ns < 1 << 63
+    ledger = read_ledger(directory)
+    assert 0 <= ledger.used_bytes[0] <= lib.LEDGER_MAX_BYTES
+    assert len(ledger.pids) <= lib.VGPU_SLOT_COUNT
 
 
 @pytest.mark.parametrize("size", [0, 100, HEADER_BYTES, 10_000, 1 << 20])
@@ -59,6 +63,8 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
 
     with pytest.raises(RegionError, match="damaged"):
         read_usage(tmp_path / "slice")
+    with pytest.raises(RegionError, match="damaged"):
+        read_ledger(tmp_path / "slice")
 
 
 def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
@@ -78,3 +84,24 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path
 
     with pytest.raises(RegionError, match="no regular file"):
         read_usage(tmp_path / "slice")
+
+
+def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path / "slice", LIMITS)
+    path = tmp_path / "slice/usage"
+    image = bytearray(path.read_bytes())
+    file = ffi.from_buffer("unsigned char[]", image)
+    ffi.cast("struct vgpu_usage_header *", file).hi_slot = 5
+    lib.usage_device(file, 0).total_low = 100
+    for slot, (gen, pid, held, is_shared) in enumerate(
+        [(1, 11, 20, 0), (1, 12, 30, 0), (2, 13, 0, 0), (1, 11, 50, 1)]  # of 12 only its bytes live
+    ):
+        row = lib.usage_slot(file, slot)
+        row.gen, row.pid, row.shared_key[0] = gen, pid, is_shared
+        lib.usage_slot_device(file, slot, 0).bytes = held
+    path.write_bytes(image)
+    monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: slot != 1)
+
+    assert read_ledger(tmp_path / "slice") == Ledger((70,), frozenset({11}))

@@ -8,13 +8,15 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``damaged``), ``problem`` (what is damaged), ``gpu_uuid, pid`` (as the container counts),
 ``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
 named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
-where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes, core_percent, compute,
-pending`` (a list: those of ``core`` and ``memory`` that hold when the process starts again, as MPS
-has it; the table says so behind the value), ``launches, gpu_time_seconds, share_percent`` (of the
-GPU's time, lately; all null where no cap is held in time and nothing was sampled), ``estimated``
-(true: these three come from samples, the table shows ``~``), ``held_seconds`` (launches were held
-back that long), ``delay_p99_seconds`` (99 of 100 held launches waited no longer; to within a factor
-of two), ``windows`` (turns on a contended GPU in which there were launches), ``refused_count,
+where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes,
+memory_unaccounted_bytes`` (of the limit: what the agent measured beside the shim and charges),
+``core_percent, compute, pending`` (a list: those of ``core`` and ``memory`` that hold when the
+process starts again, as MPS has it; the table says so behind the value), ``launches,
+gpu_time_seconds, share_percent`` (of the GPU's time, lately; all null where no cap is held in time
+and nothing was sampled), ``estimated`` (true: these three come from samples, the table shows
+``~``), ``held_seconds`` (launches were held back that long), ``delay_p99_seconds`` (99 of 100 held
+launches waited no longer; to within a factor of two), ``windows`` (turns on a contended GPU in
+which there were launches), ``refused_count,
 last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from libvgpu.errors import VgpuError
+from libvgpu.sizes import format_size
 
-from ..agent_client import AgentReport, AgentUnreachable
+from ..agent_client import AgentReport, AgentUnreachable, ProcessOfReport
 from .finding import Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 
@@ -114,6 +115,38 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.unwell_gpus.items())
     ]
+
+
+def watch(report: AgentReport) -> list[Finding]:
+    """Tells of what uses GPUs beside the shim, as far as the agent can see it."""
+    seen = report.watch
+    found = []
+    if seen.problem:
+        found.append(warn(
+            "watch", f"processes beside the shim are not seen: {seen.problem}",
+            "the limits hold without it; it needs hostPID: true and NVML",
+        ))  # fmt: skip
+    for each in seen.bypassing:
+        found.append(warn(
+            "watch",
+            f"{_process(each)} without the shim, in {each.owner} (allocation {each.allocation})",
+            "see why its program avoids the shim, or have such processes ended "
+            "(watch: {unaccounted: terminate})",
+        ))  # fmt: skip
+    for each in seen.foreign:
+        found.append(warn(
+            "watch", f"{_process(each)} and belongs to no allocation",
+            "end it, or take the GPU out of sharing.fractional",
+        ))  # fmt: skip
+    left_out = seen.bypassing_count + seen.foreign_count - len(seen.bypassing) - len(seen.foreign)
+    if left_out > 0:
+        found.append(warn("watch", f"{left_out} more processes like these", "see the metrics"))
+    return found
+
+
+def _process(each: ProcessOfReport) -> str:
+    size = "memory" if each.memory_bytes is None else format_size(each.memory_bytes)
+    return f"process {each.pid} ({each.command}) uses {size} of GPU {each.gpu}"
 
 
 def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:

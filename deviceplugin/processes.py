@@ -1,0 +1,171 @@
+"""Processes as ``/proc`` shows them, told apart though their ids are used again.
+
+Read are only files that the kernel writes from its own books: nothing here touches a file system, a
+page or a name of the process, since a tenant may put something there that never answers (so no
+``cmdline``, no ``environ``, nothing below ``root`` or ``cwd``). Every read is bounded.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cgroups import PodCgroup, pod_cgroup
+
+PROC = Path("/proc")
+#: A tenant may have as many mounts and mappings as it likes; those that tell come early.
+MOST_BYTES = 1 << 20
+_NAMESPACE_PIDS = re.compile(r"^NSpid:\s*(.+)$", re.M)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_DELETED = "//deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that lives.
+
+    Attributes:
+        pid: on the host.
+        start_time_ticks: since the host's start; with the pid, its name for all time.
+        command: what it calls itself, printable.
+        inner_pid: as it sees itself, in its own PID namespace.
+        pod: the pod whose cgroup it is in.
+    """
+
+    pid: int
+    start_time_ticks: int
+    command: str
+    inner_pid: int
+    pod: PodCgroup | None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its name for all time."""
+        return self.pid, self.start_time_ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mount of a process.
+
+    Attributes:
+        device: major and minor number of its file system.
+        source: path within that file system of what is mounted.
+        target: path in the process's own tree.
+        deleted: the source is not there any more.
+    """
+
+    device: str
+    source: str
+    target: str
+    deleted: bool
+
+
+def start_time(pid: int, proc: Path = PROC) -> int | None:
+    """Returns when a process was started, None where it is gone or only waits to be reaped."""
+    found = _stat(pid, proc)
+    return found[1] if found else None
+
+
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
+    """Returns a process, None where it is gone or only waits to be reaped."""
+    found = _stat(pid, proc)
+    if found is None:
+        return None
+    cgroup, status = _read(proc / str(pid) / "cgroup"), _read(proc / str(pid) / "status")
+    if cgroup is None or status is None or start_time(pid, proc) != found[1]:
+        return None  # it ended meanwhile, and its pid may be another's
+    inner = _NAMESPACE_PIDS.search(status)
+    command = "".join(c if c.isprintable() else "?" for c in found[0])
+    return Process(
+        pid, found[1], command, int(inner[1].split()[-1]) if inner else pid, pod_cgroup(cgroup)
+    )
+
+
+def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[Mount]:
+    """Yields the mounts of a process, the oldest first; none where it is gone."""
+    for line in (_read(proc / str(pid) / "mountinfo") or "").splitlines():
+        fields = line.split(" ")
+        if len(fields) > 4:
+            source = _plain(fields[3])
+            deleted = source.endswith(_DELETED)
+            yield Mount(fields[2], source.removesuffix(_DELETED), _plain(fields[4]), deleted)
+
+
+def read_mapped_files(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:
+    """Yields inode and path of what a process has mapped."""
+    for line in (_read(proc / str(pid) / "maps") or "").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) == 6 and fields[5].startswith("/"):
+            yield int(fields[4]), fields[5]
+
+
+def program_name(pid: int, proc: Path = PROC) -> str:
+    """Returns the name of the file that a process runs, empty where nobody may know."""
+    try:
+        return os.path.basename(os.readlink(proc / str(pid) / "exe"))
+    except OSError:
+        return ""
+
+
+def end(pid: int, is_still: Callable[[], bool]) -> bool:
+    """Ends a process with SIGKILL if it is still the one that is meant; returns whether it did.
+
+    The handle is taken first: whatever happens to the pid afterwards, the signal reaches the
+    process that ``is_still`` was asked about, or none.
+
+    Args:
+        is_still: looks again whether the process with this pid is the one that is meant.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not is_still():
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:  # it ended by itself
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
+    text = _read(proc / str(pid) / "stat")
+    if text is None:
+        return None
+    # The name may hold blanks and brackets; the last bracket closes it.
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    if len(fields) < 20 or fields[0] in "ZXx":
+        return None
+    return head.partition("(")[2], int(fields[19])
+
+
+def _read(path: Path) -> str | None:
+    """Returns the beginning of a file, None where it is not there (any more)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    parts, room = [], MOST_BYTES
+    try:
+        while room > 0 and (part := os.read(descriptor, min(room, 1 << 16))):
+            parts.append(part)
+            room -= len(part)
+    except OSError:  # ESRCH: it ended while we read
+        return None
+    finally:
+        os.close(descriptor)
+    whole = b"".join(parts)
+    if room <= 0:
+        whole = whole[: whole.rfind(b"\n") + 1]  # the last line may be cut
+    return whole.decode("utf-8", "replace")
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,126 @@
+"""What the watch beside the shim has found, for log, metrics and ``/v1/state``.
+
+Each finding is told once, when it is new. A tenant may make new ones as fast as it starts
+processes, so of one subject (an allocation, or a GPU for processes of nobody) one is told in
+`PAUSE_S`, the next after that if it still stands. One subject's flood hides nothing of another.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+PAUSE_S = 10.0
+#: So many of each kind stand in ``/v1/state``.
+MOST_SHOWN = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """A process on a GPU; ``memory_bytes`` is None where NVML cannot say.
+
+    Attributes:
+        allocation_id: empty where it belongs to none.
+        owner: whose, as words.
+        has_slice: its container has a slice of this GPU.
+    """
+
+    gpu: str
+    pid: int
+    start_time_ticks: int
+    command: str
+    memory_bytes: int | None
+    allocation_id: str = ""
+    owner: str = ""
+    has_slice: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Its name for all time, on this GPU."""
+        return self.gpu, self.pid, self.start_time_ticks
+
+    @property
+    def subject(self) -> str:
+        """Whom it is told of."""
+        return self.allocation_id or self.gpu
+
+    def shown(self) -> dict[str, Any]:
+        """Returns it as ``/v1/state`` has it."""
+        return {
+            "gpu": self.gpu, "pid": self.pid, "command": self.command,
+            "memory_bytes": self.memory_bytes, "allocation": self.allocation_id,
+            "owner": self.owner,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What stands at present; replaced whole.
+
+    Attributes:
+        problem: why nothing can be seen, in words; empty where it can.
+        policy: what is done about a process that bypasses its slice.
+        bypassing: processes of a container that its ledger does not know.
+        foreign: processes that belong to no allocation.
+        ended: how many processes were ended since the agent started.
+    """
+
+    problem: str = ""
+    policy: str = "report"
+    bypassing: tuple[SeenProcess, ...] = ()
+    foreign: tuple[SeenProcess, ...] = ()
+    ended: int = 0
+
+    def outside_bytes(self, gpu: str) -> int:
+        """Returns what processes hold of a GPU of which they have no slice."""
+        return sum(
+            each.memory_bytes or 0
+            for each in (*self.foreign, *self.bypassing)
+            if each.gpu == gpu and not each.has_slice
+        )
+
+    def counts(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+        """Returns how many are foreign, by GPU, and bypass, by allocation and GPU."""
+        return (
+            Counter(each.gpu for each in self.foreign),
+            Counter((each.allocation_id, each.gpu) for each in self.bypassing),
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """Returns them as ``/v1/state`` has them."""
+        return {
+            "problem": self.problem,
+            "policy": self.policy,
+            "bypassing_count": len(self.bypassing),
+            "bypassing": [each.shown() for each in self.bypassing[:MOST_SHOWN]],
+            "foreign_count": len(self.foreign),
+            "foreign": [each.shown() for each in self.foreign[:MOST_SHOWN]],
+            "ended_count": self.ended,
+        }
+
+
+@dataclass(slots=True)
+class Ration:
+    """Says what is to be told now; used by one thread."""
+
+    _told: set[Hashable] = field(default_factory=set)
+    _last_s: dict[str, float] = field(default_factory=dict)
+
+    def may_tell(self, key: Hashable, subject: str, now_s: float) -> bool:
+        """Returns whether a finding that stands is to be told now.
+
+        Args:
+            key: of the finding.
+            subject: whom it is of.
+        """
+        if key in self._told or now_s - self._last_s.get(subject, -PAUSE_S) < PAUSE_S:
+            return False
+        self._told.add(key)
+        self._last_s[subject] = now_s
+        return True
+
+    def keep(self, keys: Collection[Hashable], now_s: float) -> None:
+        """Forgets findings that are over, and subjects whose pause is."""
+        self._told.intersection_update(keys)
+        for subject in [s for s, at_s in self._last_s.items() if now_s - at_s >= PAUSE_S]:
+            del self._last_s[subject]

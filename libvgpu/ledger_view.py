@@ -1,0 +1,71 @@
+"""Who holds how much by a container's ledger: the little of `usage` that is asked for often.
+
+Like `usage`, it never maps the file and bounds every value; it reads no further than slots were
+ever used.
+"""
+
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ._native import ffi, lib
+from .errors import RegionError
+from .usage import PROBE_SECONDS, is_slot_held, opened
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a container's processes hold.
+
+    Attributes:
+        used_bytes: of each device, without what processes held that are dead.
+        pids: of the processes that live, as they see themselves.
+    """
+
+    used_bytes: tuple[int, ...]
+    pids: frozenset[int]
+
+
+def read_ledger(directory: Path) -> Ledger:
+    """Returns who holds how much by the `usage` file in ``directory``; raises like
+    `usage.read_usage`."""
+    with opened(directory / "usage") as descriptor:
+        copy, header = _beginning(directory / "usage", descriptor)
+        give_up_at = time.monotonic() + PROBE_SECONDS
+        used = [
+            int(lib.usage_device(copy, index).total_low & lib.LEDGER_MAX_BYTES)
+            for index in range(header.device_capacity)
+        ]
+        pids = set()
+        for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT)):
+            row = lib.usage_slot(copy, slot)
+            if row.gen % 2 == 0:
+                continue
+            if time.monotonic() <= give_up_at and not is_slot_held(descriptor, slot):
+                for index in range(header.device_capacity):
+                    used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
+            elif not (row.shared_key[0] or row.shared_key[1]):
+                pids.add(int(row.pid))
+    return Ledger(tuple(max(0, each) for each in used), frozenset(pids))
+
+
+def _beginning(path: Path, descriptor: int) -> tuple[Any, Any]:
+    """Returns a checked copy up to the last slot that was ever used, and its header."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RegionError(f"{path} is no regular file")
+    head = os.pread(descriptor, ffi.sizeof("struct vgpu_usage_header"), 0)
+    checked = ffi.cast("struct vgpu_usage_header *", ffi.from_buffer("unsigned char[]", head))
+    whole = len(head) == ffi.sizeof("struct vgpu_usage_header")
+    if whole and lib.usage_check_header(checked, status.st_size) == 0:
+        slots = min(checked.hi_slot, lib.VGPU_SLOT_COUNT)
+        wanted = checked.slot_offset + slots * checked.slot_stride
+        # The header that was checked, whatever stands there by now.
+        image = head + os.pread(descriptor, wanted - len(head), len(head))
+        if len(image) == wanted:
+            copy = ffi.from_buffer("unsigned char[]", image)
+            return copy, ffi.cast("struct vgpu_usage_header *", copy)
+    raise RegionError(f"{path} is damaged or of another layout version ({status.st_size} bytes)")

@@ -1,0 +1,226 @@
+"""What the shim cannot see, the agent does: memory past it, and who uses a GPU without a slice."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from libvgpu import region
+from support import IS_LONG
+from support.agent_node import wait_until
+from support.sim_programs import PRELUDE
+from support.watched_node import (
+    CONFIG,
+    HOLD,
+    TERMINATE,
+    Contained,
+    WatchedNode,
+    can_contain,
+    first_word,
+)
+
+pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
+
+needs_time = pytest.mark.skipif(not IS_LONG, reason="long form: VGPU_LONG=1")
+GIB, MIB = 1 << 30, 1 << 20
+SEEN_WITHIN_S = 5.0
+#: Of that bar, on a machine that others load.
+PATIENCE_S = 20.0
+LIMIT_BYTES = 4 * GIB
+
+Start = Callable[..., WatchedNode]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Returns ``start(**options)``, which makes the node of the test."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
+        made: list[WatchedNode] = []
+
+        def make(**options: object) -> WatchedNode:
+            made.append(WatchedNode(Path(base), **options))  # type: ignore[arg-type]
+            return made[-1]
+
+        yield make
+        for node in made:
+            node.close()
+
+
+def nvml_bytes(node: WatchedNode, pid: int) -> int:
+    (device,) = node.machine.books()
+    return next(p.memory_bytes for p in device.clients if p.pid == pid)
+
+
+def alive(container: Contained) -> list[bool]:
+    return [program.poll() is None for program in container.programs]
+
+
+def quiet(node: WatchedNode, container: Contained) -> bool:
+    """Returns whether nothing was ever said of a container."""
+    told = node.lines("memory beside the ledger") + node.lines("process bypasses its slice")
+    return container.limit().unaccounted_bytes == 0 and not any(
+        container.allocation_id in line for line in told
+    )
+
+
+def test_memory_past_the_shim_is_seen_charged_and_given_back(start: Start) -> None:
+    node = start()
+    uuid = node.machine.devices[0].uuid
+    assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == 0
+    honest, rogue = node.admit("honest"), node.admit("rogue")
+    honest.start(HOLD, GIB)
+    rogue.start(HOLD, 512 * MIB)
+
+    pid = rogue.start(HOLD, GIB, shim=False)
+    wait_until(lambda: bool(node.lines("process bypasses its slice")), PATIENCE_S)
+    held = nvml_bytes(node, pid)
+    # Of the one that its ledger knows, what the driver may have beside it is not charged.
+    wait_until(lambda: 0 < held - rogue.limit().unaccounted_bytes < 200 * MIB, PATIENCE_S)
+
+    (line,) = node.lines("process bypasses its slice")
+    assert f"pid={pid}" in line
+    assert f"allocation={rogue.allocation_id}" in line
+    assert "owner=default/rogue/c" in line
+    charged = rogue.limit().unaccounted_bytes
+    assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == charged
+    of_rogue = {"allocation": rogue.allocation_id}
+    assert node.metric("vgpu_container_memory_unaccounted_bytes", **of_rogue) == charged
+    assert node.metric("vgpu_container_bypassing_processes", **of_rogue) == 1
+    (finding,) = node.doctor()
+    assert finding["level"] == "warn"
+    assert f"process {pid} " in finding["message"]
+    assert "default/rogue/c" in finding["message"]
+
+    refused = rogue.start(
+        """
+open_context()
+pieces, code = allocate_until_refused(64 << 20)
+say(ready=len(pieces) * (64 << 20))
+sys.stdin.read()
+"""
+    )
+    assert refused + 512 * MIB + charged <= LIMIT_BYTES
+    assert refused + 512 * MIB + charged > LIMIT_BYTES - GIB // 2
+
+    rogue.end()
+    wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
+    wait_until(
+        lambda: node.metric("vgpu_container_bypassing_processes", **of_rogue) == 0, PATIENCE_S
+    )
+    assert len(node.lines("memory beside the ledger is gone")) == 1
+    assert quiet(node, honest)
+    assert alive(honest) == [True]
+    assert node.doctor() == []
+
+
+@needs_time
+@pytest.mark.timing
+def test_a_bypassing_process_is_seen_within_the_bar(start: Start) -> None:
+    node = start()
+    rogue = node.admit("rogue")
+
+    rogue.start(HOLD, GIB, shim=False)
+
+    wait_until(lambda: bool(node.lines("process bypasses its slice")), SEEN_WITHIN_S)
+
+
+def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
+    node = start()
+    rogue, other = node.admit("rogue"), node.admit("other")
+    known = rogue.start(HOLD, GIB)
+    bypassing = rogue.start(HOLD, GIB, shim=False)
+    other.start(HOLD, GIB)
+    stranger = node.start_stranger(HOLD, 64 * MIB)
+    wait_until(lambda: bool(node.lines("process bypasses its slice")), PATIENCE_S)
+    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")), PATIENCE_S)
+    assert alive(rogue) == [True, True]  # reported, as long as the config says no more
+
+    node.config.write_text(TERMINATE)
+
+    wait_until(lambda: alive(rogue) == [True, False], PATIENCE_S)
+    (line,) = node.lines("process ended: it bypassed its slice")
+    assert f"pid={bypassing}" in line
+    wait_until(lambda: node.metric("vgpu_watch_ended_total") == 1, PATIENCE_S)
+    wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
+    assert known != bypassing
+    assert alive(other) == [True]
+    assert node.strangers[0].poll() is None
+    assert not any(f"pid={stranger}" in line for line in node.lines("process bypasses its slice"))
+
+    node.config.write_text(CONFIG)
+    wait_until(lambda: len(node.lines("config in force")) == 2, PATIENCE_S)
+    other.start(HOLD, GIB, shim=False)
+    wait_until(lambda: len(node.lines("process bypasses its slice")) == 2, PATIENCE_S)
+    assert alive(other) == [True, True]
+
+
+@needs_time
+def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> None:
+    node = start(config=TERMINATE)
+    uuid = node.machine.devices[0].uuid
+
+    pid = node.start_stranger(HOLD, GIB)
+    run = ["vgpuctl", "run", "--run-dir", str(node.run_dir), "--memory", "2GiB", "--"]
+    program = node.spawn(
+        [sys.executable, "-m", *run, sys.executable, "-c", PRELUDE + HOLD, str(GIB)]
+    )
+    node.strangers.append(program)
+    of_a_run = first_word(program)
+
+    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")), PATIENCE_S)
+    (line,) = node.lines("process of no allocation uses a GPU")
+    assert f"pid={pid}" in line
+    assert f"gpu={uuid}" in line
+    wait_until(lambda: node.metric("vgpu_gpu_foreign_processes", gpu=uuid) == 1, PATIENCE_S)
+    held = nvml_bytes(node, pid)
+    assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == held
+    (finding,) = node.doctor()
+    assert "belongs to no allocation" in finding["message"]
+    time.sleep(2.5)  # longer than the other one took
+    assert any(p.pid == of_a_run and p.memory_bytes for p in node.machine.books()[0].clients)
+    assert node.metric("vgpu_gpu_foreign_processes", gpu=uuid) == 1
+    assert node.strangers[0].poll() is None
+
+
+@needs_time
+def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
+    node = start()
+    rogue = node.admit("rogue")
+    rogue.start(HOLD, GIB, shim=False)
+    wait_until(lambda: rogue.limit().unaccounted_bytes > 0, PATIENCE_S)
+    charged = rogue.limit().unaccounted_bytes
+
+    node.config.write_text(CONFIG + "limits: [{match: {namespace: default}, memory: 3Gi}]\n")
+    wait_until(lambda: rogue.limit().memory_limit_bytes == 3 * GIB, PATIENCE_S)
+    assert rogue.limit().unaccounted_bytes == charged
+
+    node.stop_agent()
+    generation = region.read_limits(rogue.directory).generation
+    node.start_agent()
+    time.sleep(0.5)  # long enough to be taken back by mistake
+    assert rogue.limit().unaccounted_bytes == charged
+    assert region.read_limits(rogue.directory).generation == generation
+    assert len(node.lines("limits changed")) == 1  # the rule; a charge is told of by its own line
+
+
+@needs_time
+def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start) -> None:
+    own_pids = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    node = start(prefix=own_pids, config=TERMINATE)
+    rogue = node.admit("rogue")
+
+    rogue.start(HOLD, GIB, shim=False)
+
+    wait_until(lambda: bool(node.lines("the watch beside the shim sees nothing")), PATIENCE_S)
+    (line,) = node.lines("the watch beside the shim sees nothing")
+    assert "hostPID: true" in line
+    wait_until(lambda: node.metric("vgpu_watch_working") == 0, PATIENCE_S)
+    (finding,) = node.doctor()
+    assert "hostPID: true" in finding["message"]
+    assert rogue.limit().unaccounted_bytes == 0
+    assert alive(rogue) == [True]
+    assert not node.lines("process bypasses its slice")
+    assert not node.lines("process of no allocation uses a GPU")
