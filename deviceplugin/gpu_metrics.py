@@ -33,6 +33,9 @@ def gpu_families(
     core = GaugeMetricFamily(
         "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_LABELS
     )
+    drains = GaugeMetricFamily(
+        "vgpu_gpu_draining", "1 if its sharing changes when its slices have ended", labels=_LABELS
+    )
     healthy = GaugeMetricFamily("vgpu_gpu_healthy", "1 if the GPU is well", labels=_LABELS)
     units, memory_bytes = _given(holding for holding, _ in holdings)
     for shared in layout.gpus:
@@ -41,8 +44,9 @@ def gpu_families(
         total.add_metric(labels, shared.gpu.memory_bytes)
         allocated.add_metric(labels, memory_bytes[uuid])
         core.add_metric(labels, units[uuid] / CORE_UNITS_PER_GPU)
+        drains.add_metric(labels, shared.drains)
         healthy.add_metric(labels, uuid not in unwell)
-    return total, allocated, core, healthy
+    return total, allocated, core, drains, healthy
 
 
 def _given(

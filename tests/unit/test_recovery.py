@@ -153,7 +153,7 @@ def broken(name: str) -> list[KubeletEntry]:
             [core, replace(memory, units=names(G1, Half.MEMORY, 0))],
         "it has parts of several GPUs, GPU-0 and GPU-1":
             [replace(core, units=names(G0, Half.CORE, 0) + names(G1, Half.CORE, 0))],
-        "GPU GPU-9 is not shared on this node":
+        "GPU GPU-9 is not on this node":
             [replace(core, units=("GPU-9::c0",)), replace(memory, units=("GPU-9::m0",))],
         "it has units of both families":
             [core, replace(memory, resource="nvidia.com/mps-memory")],
@@ -173,7 +173,7 @@ def broken(name: str) -> list[KubeletEntry]:
 @pytest.mark.parametrize("sentence", [
     "its halves are on different GPUs, GPU-0 and GPU-1",
     "it has parts of several GPUs, GPU-0 and GPU-1",
-    "GPU GPU-9 is not shared on this node",
+    "GPU GPU-9 is not on this node",
     "it has units of both families",
     "it has core twice",
     "is no unit of core",

@@ -82,7 +82,7 @@ def plugins(directory: Path) -> list[Any]:
 def test_each_is_registered_once_and_again_with_a_new_kubelet(
     directory: Path, kubelet: FakeKubelet, plugins: list[Any]
 ) -> None:
-    registrar = Registrar(directory, plugins)
+    registrar = Registrar(directory, lambda: plugins)
 
     assert registrar.look()
     assert registrar.look()
@@ -107,7 +107,7 @@ def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     kubelet.refused = {"a/one", "a/two"}
-    registrar = Registrar(directory, plugins)
+    registrar = Registrar(directory, lambda: plugins)
 
     for _ in range(3):
         assert not registrar.look()
@@ -127,7 +127,7 @@ def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     (directory / "kubelet.sock").touch()
-    registrar = Registrar(directory, plugins)
+    registrar = Registrar(directory, lambda: plugins)
     done = threading.Event()
 
     threading.Thread(target=lambda: (registrar.look(), done.set()), daemon=True).start()
