@@ -200,6 +200,8 @@ class SliceService:
                 f"{resource_name(self.layout.resource_domain, family, half)}: {error.message}"
             ) from error
         self._who.opened(book, holding, family, half, self._looks.allocations_done)
+        if shared is not None and shared.drains:
+            self.state.announce()  # begun before it did, so these units may be withdrawn already
         event(
             logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
             gpu=" ".join(holding.uuids), allocation=holding.allocation_id, whole=holding.whole,
