@@ -21,7 +21,8 @@ from .config import Placement
 from .gpus import Gpu
 from .holdings import Book, Holding
 from .layout import Layout, SharedGpu
-from .offer import fits_layout
+from .offer import fits_layout, unit_names
+from .units import Half
 
 
 def in_force(wanted: Layout, gpus: Iterable[Gpu], book: Book) -> Layout:
@@ -92,6 +93,20 @@ def draining(layout: Layout, wanted: Layout, book: Book) -> Mapping[str, str]:
         for shared in layout.gpus
         if shared.drains
     }
+
+
+def newly_offered(before: Layout, after: Layout) -> set[str]:
+    """Returns the units that ``after`` offers and ``before`` did not, whoever holds some."""
+
+    def offered(layout: Layout) -> set[SharedGpu]:
+        return {
+            replace(shared, compute=ComputeMode.STRICT, placement=Placement.BINPACK)
+            for shared in layout.gpus
+            if not shared.drains
+        }
+
+    new = offered(after) - offered(before)
+    return {unit for shared in new for half in Half for unit in unit_names(shared, half)}
 
 
 def shared_as(shared: SharedGpu | None) -> str:

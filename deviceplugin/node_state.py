@@ -19,13 +19,11 @@ from dataclasses import replace
 from libvgpu.errors import VgpuError
 
 from .checkpoint import Checkpoint, Loaded
-from .draining import changes, draining, in_force
+from .draining import changes, draining, in_force, newly_offered
 from .gpus import Gpu
 from .holdings import Book, Holding
 from .layout import Layout
 from .log import event
-from .offer import unit_names
-from .units import Half
 
 _RETURNED_S = 0.5
 _NOTHING = Layout("", ())
@@ -114,7 +112,7 @@ class NodeState:
         now = (*self.not_offered(), self.layout)
         if now == self._announced:
             return
-        fresh = self._fresh(self._announced[2])
+        fresh = newly_offered(self._announced[2], self.layout)
         self._returned = (self.returned() | self._announced[0] | fresh) - now[0]
         self._returned_at_s = time.monotonic()
         self._announced = now
@@ -131,11 +129,6 @@ class NodeState:
             else:
                 event(logging.INFO, "sharing in force", gpu=change.uuid, now=change.now)
         self.layout = self.wanted if layout == self.wanted else layout
-
-    def _fresh(self, before: Layout) -> Set[str]:
-        """Returns the units of GPUs that have come to be shared as they are since ``before``."""
-        new = set(self.layout.gpus).difference(before.gpus)
-        return {unit for shared in new for half in Half for unit in unit_names(shared, half)}
 
     def returned(self) -> Set[str]:
         """Returns the units that are offered again since so short a time that the kubelet may not

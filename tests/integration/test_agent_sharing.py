@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin import agent, tracking
 from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod
 from deviceplugin.units import gpu_of
 from libvgpu import allocations, region
@@ -29,8 +30,16 @@ DRAINS = "GPU drains: its sharing changes when its slices have ended"
 VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
 
 
+@pytest.fixture(autouse=True)
+def gives_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "ENDED_AFTER_S", 0.5)
+    monkeypatch.setattr(agent, "_PODS_EVERY_S", 0.2)
+    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
+    monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
+
+
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch, gives_up_sooner: None) -> Iterator[Node]:
     with running_node(monkeypatch) as node:
         yield node
 
@@ -44,6 +53,12 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def shares(*entries: str, more: str = "") -> str:
     rows = "".join(f"  - {{{entry}}}\n" for entry in entries)
     return f"version: v1\nsharing:\n  fractional:\n{rows}{more}"
+
+
+def edit(node: Node, text: str) -> None:
+    new = node.config.with_name("new.yaml")
+    new.write_text(text)
+    new.rename(node.config)  # whole, as a ConfigMap volume does it
 
 
 def offered(node: Node) -> dict[str, int]:
@@ -75,7 +90,7 @@ def fields(log: pytest.LogCaptureFixture, message: str) -> list[dict[str, object
 
 
 def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFixture) -> None:
-    node.config.write_text(
+    edit(node,
         shares("family: mps, devices: [0, 1], memoryUnit: 2Gi",
                "family: vgpu, devices: [2], memoryUnit: 1Gi")
     )  # fmt: skip
@@ -99,7 +114,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     before = [held(pod) for pod in pods]
     inodes = [(directory(node, pod) / "limits").stat().st_ino for pod in pods]
 
-    node.config.write_text(shares("family: vgpu, devices: all, memoryUnit: 2Gi"))
+    edit(node, shares("family: vgpu, devices: all, memoryUnit: 2Gi"))
 
     mine = before[0][MPS_CORE] | before[1][MPS_CORE]
     wait_until(lambda: healthy(node, MPS_CORE, MPS_GPU.uuid) == mine)
@@ -140,7 +155,7 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
     mode = only_device(directory(node, pod)).compute_mode
     assert mode is ComputeMode.ELASTIC
     node.stop_agent()
-    node.config.write_text(shares("family: mps, devices: all, memoryUnit: 2Gi"))
+    edit(node, shares("family: mps, devices: all, memoryUnit: 2Gi"))
 
     for _ in range(2):
         log.clear()
@@ -163,7 +178,7 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
 def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: Node) -> None:
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
     wait_until(lambda: allocations.read_meta(directory(node, pod)).pod == "a")
-    node.config.write_text(
+    edit(node,
         shares("family: mps, devices: all, memoryUnit: 4Gi",
                more="limits:\n- {match: {container: c0}, memory: 6Gi}\n")
     )  # fmt: skip
@@ -187,7 +202,7 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
     with running_node(monkeypatch, config=VGPU_ONLY.format("[1]")) as node:
         assert there(node) == sockets[2:]
 
-        node.config.write_text(shares("family: mps, devices: [0], memoryUnit: 1Gi"))
+        edit(node, shares("family: mps, devices: [0], memoryUnit: 1Gi"))
         node.kubelet.wait_for_resources([MPS_CORE, MPS_MEMORY], WAIT_S)
         wait_until(lambda: there(node) == sockets[:2])
         wait_until(lambda: offered(node) == {MPS_CORE: 100, MPS_MEMORY: 16})
@@ -195,11 +210,11 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
             VGPU_CORE, VGPU_MEMORY,
         }  # fmt: skip
 
-        node.config.write_text("version: v1\n")
+        edit(node, "version: v1\n")
         wait_until(lambda: there(node) == [])
         wait_until(lambda: offered(node) == {})
 
-        node.config.write_text(VGPU_ONLY.format("[0, 2]"))
+        edit(node, VGPU_ONLY.format("[0, 2]"))
         wait_until(lambda: offered(node) == {VGPU_CORE: 200, VGPU_MEMORY: 32})
         assert there(node) == sockets[2:]
         node.limit(node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4}))
@@ -218,12 +233,12 @@ def test_a_bad_edit_of_the_sharing_changes_nothing(
         ),
         start=1,
     ):
-        node.config.write_text(bad)
+        edit(node, bad)
         wait_until(lambda n=number: len(fields(log, rejected)) == n)  # type: ignore[misc]
 
     assert offered(node) == before
     assert "GPU 7 does not exist" in str(fields(log, rejected)[0]["reason"])
-    node.config.write_text(CONFIG.replace("[1, 2]", "[1]"))
+    edit(node, CONFIG.replace("[1, 2]", "[1]"))
     wait_until(lambda: offered(node)[VGPU_CORE] == 100)
 
 
@@ -231,7 +246,7 @@ def test_compute_and_placement_reach_what_is_there_at_once(node: Node) -> None:
     pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 2})
     assert only_device(directory(node, pod)).compute_mode is ComputeMode.ELASTIC
 
-    node.config.write_text(CONFIG.replace("compute: elastic", "compute: strict, placement: spread"))
+    edit(node, CONFIG.replace("compute: elastic", "compute: strict, placement: spread"))
 
     wait_until(lambda: only_device(directory(node, pod)).compute_mode is ComputeMode.STRICT)
     other = node.admit("b", {"vgpu-core": 20, "vgpu-memory": 2})
@@ -241,8 +256,11 @@ def test_compute_and_placement_reach_what_is_there_at_once(node: Node) -> None:
 def test_another_domain_waits_for_a_restart_and_the_rest_does_not(
     node: Node, log: pytest.LogCaptureFixture
 ) -> None:
-    node.config.write_text(
-        CONFIG.replace("[1, 2]", "[1]").replace("sharing:", "resourceDomain: example.com\nsharing:")
+    edit(
+        node,
+        CONFIG.replace("[1, 2]", "[1]").replace(
+            "sharing:", "resourceDomain: example.com\nsharing:"
+        ),
     )
 
     wait_until(lambda: offered(node)[VGPU_CORE] == 100)
