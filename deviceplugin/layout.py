@@ -118,8 +118,9 @@ def absent_devices(
     if not absent:
         return frozenset(), None
     names = " and ".join(f"GPU {device}" for _, device in absent)
+    said = "do not exist and are" if len(absent) > 1 else "does not exist and is"
     problem = config.places.error(
-        absent[0][0], f"{names} does not exist and is left out; this node has: {_here(gpus)}"
+        absent[0][0], f"{names} {said} left out; this node has: {_here(gpus)}"
     )
     return frozenset(device for _, device in absent), problem
 

@@ -1,6 +1,7 @@
 """A config edit that changes how GPUs are shared, over real gRPC: the agent is not restarted."""
 
 import logging
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from support.agent_node import (
     running_node,
     wait_until,
 )
+from vgpuctl.__main__ import main
+from vgpuctl.agent_client import agent_report
+from vgpuctl.doctor import agent_checks
+from vgpuctl.doctor.finding import WARN
 
 MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
 DRAINS = "GPU drains: its sharing changes when its slices have ended"
@@ -89,6 +94,12 @@ def fields(log: pytest.LogCaptureFixture, message: str) -> list[dict[str, object
     return [r.__dict__["fields"] for r in log.records if r.getMessage() == message]
 
 
+def scrape(log: pytest.LogCaptureFixture, page: str = "metrics") -> str:
+    (started,) = fields(log, "agent started")
+    with urllib.request.urlopen(f"http://{started['metrics']}/{page}", timeout=WAIT_S) as answer:
+        return str(answer.read().decode())
+
+
 def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFixture) -> None:
     edit(node,
         shares("family: mps, devices: [0, 1], memoryUnit: 2Gi",
@@ -108,7 +119,7 @@ def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFi
 
 
 def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
-    node: Node, log: pytest.LogCaptureFixture
+    node: Node, log: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pods = [node.admit(f"p{n}", {"mps-core": 20, "mps-memory": 3}) for n in range(2)]
     before = [held(pod) for pod in pods]
@@ -127,6 +138,15 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     (drains,) = fields(log, DRAINS)
     assert (drains["gpu"], drains["slices"]) == (MPS_GPU.uuid, 2)
     assert drains["then"] == "vgpu strict by units of 2 GiB"
+    report = agent_report(node.run_dir)
+    assert report.draining_gpus == {
+        MPS_GPU.uuid: "mps by units of 1 GiB until 2 slices have ended, then vgpu strict by units "
+        "of 2 GiB"
+    }
+    assert report.mps_gpus == [MPS_GPU.uuid]
+    assert [f.level for f in agent_checks.gpus(report)] == [WARN]
+    assert main(["status", "--run-dir", str(node.run_dir)]) == 0
+    assert "mps (drains)" in capsys.readouterr().out
 
     for pod, units, inode in zip(pods, before, inodes, strict=True):  # a container restarts
         assert node.limit(pod).memory_limit_bytes == 3 * GIB
@@ -139,6 +159,8 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     node.kubelet.finish(pods[1])
     wait_until(lambda: offered(node) == {VGPU_CORE: 300, VGPU_MEMORY: 24})
 
+    assert agent_report(node.run_dir).draining_gpus == {}
+    assert agent_report(node.run_dir).mps_gpus == []
     told = fields(log, "sharing in force")
     assert told[-1]["gpu"] == MPS_GPU.uuid
     assert told[-1]["now"] == "vgpu strict by units of 2 GiB"
@@ -209,6 +231,13 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
         assert {f["resource"] for f in fields(log, "not offered any more")} == {
             VGPU_CORE, VGPU_MEMORY,
         }  # fmt: skip
+        page = scrape(log)
+        assert 'vgpu_allocate_duration_seconds_count{resource="nvidia.com/mps-core"} 0.0' in page
+        assert 'vgpu_resource_registered{resource="nvidia.com/mps-core"} 1.0' in page
+        assert 'vgpu_resource_registered{resource="nvidia.com/vgpu-core"}' not in page
+        assert scrape(log, "readyz") == "ok\n"
+        names = [each.name for each in agent_report(node.run_dir).resources]
+        assert names == [MPS_CORE, MPS_MEMORY]
 
         edit(node, "version: v1\n")
         wait_until(lambda: there(node) == [])
