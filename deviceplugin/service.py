@@ -26,7 +26,7 @@ from .enforcement import Enforcement
 from .gpus import Gpu
 from .holdings import Holding, Owner
 from .kubelet_checkpoint import KubeletEntry, Witness
-from .layout import Layout
+from .layout import MOST_UNITS_PER_RESOURCE, Layout
 from .log import event
 from .looking import Lister, Looks
 from .node_state import NodeState
@@ -111,13 +111,18 @@ class SliceService:
         """Returns the current revision and every unit of one resource."""
         with self.state.lock:
             blocked, unwell = offer.withdrawn(self.layout, self.state.book), self.state.unwell
+            units = offer.advertised(self.layout, family, half)
+            if len(units) > MOST_UNITS_PER_RESOURCE:  # small units of an earlier config beside ours
+                units = [
+                    (n, shared) for n, shared in units if not shared.drains or n not in blocked
+                ]
             return self.state.revision, [
                 Unit(
                     name,
                     name not in blocked and shared.gpu.uuid not in unwell,
                     shared.gpu.numa_node,
                 )
-                for name, shared in offer.advertised(self.layout, family, half)
+                for name, shared in units
             ]
 
     def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:

@@ -82,6 +82,21 @@ def test_after_a_reboot_nobody_knows_whose_it_is_and_the_unit_is_the_configs() -
     assert holding.memory_unit_bytes == GIB
 
 
+def test_slices_of_a_sharing_that_has_changed_meanwhile_are_taken_over_too() -> None:
+    gpus = [shared.gpu for shared in LAYOUT.gpus]
+    wanted = replace(LAYOUT, gpus=(replace(LAYOUT.gpus[0], family=Family.MPS),))
+    metas = {"x1": META, "x2": replace(META, allocation_id="x2", container="c0")}
+    entries = [*pair("x1", G0, 0, 0), *pair("x2", G1, 0, 0, "p2"), *pair("x3", G1, 50, 8, "p3")]
+
+    found = rebuild(entries, metas, wanted, lambda book, holding: holding, gpus=gpus)
+
+    assert [(h.allocation_id, h.family) for h in found.holdings] == [
+        ("x1", Family.VGPU), ("x2", Family.VGPU),
+    ]  # fmt: skip
+    (problem,) = found.problems
+    assert "GPU GPU-1 is not shared now, and nobody knows how large" in problem
+
+
 def test_the_unit_is_the_one_it_was_given_in() -> None:
     meta = replace(META, memory_unit_bytes=GIB // 2)
     entries = [

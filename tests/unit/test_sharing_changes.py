@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.checkpoint import Checkpoint
 from deviceplugin.config import parse_config
 from deviceplugin.gpus import Gpu
-from deviceplugin.layout import lay_out
+from deviceplugin.layout import MOST_UNITS_PER_RESOURCE, lay_out
 from deviceplugin.service import SliceService
 from deviceplugin.slices import SliceStore
 from deviceplugin.units import Half, gpu_of
@@ -83,6 +83,19 @@ def test_a_second_half_that_was_withdrawn_meanwhile_is_announced_as_held(agent: 
     assert set(agent.offers(Half.MEMORY)) == memory
     with pytest.raises(AllocationRefused, match="no GPU of this node is offered"):
         agent.take(Half.CORE, 10)
+
+
+def test_units_of_two_configs_never_make_a_list_that_no_kubelet_reads(agent: Agent) -> None:
+    agent.edit("{family: vgpu, devices: [0], memoryUnit: 1Mi}")
+    agent.take(Half.CORE, 10)
+    held = agent.take(Half.MEMORY, 40)
+    assert len(agent.service.units(Family.VGPU, Half.MEMORY)[1]) == 16384
+
+    agent.edit("{family: vgpu, devices: [1], memoryUnit: 1Mi}")
+
+    listed = {unit.name for unit in agent.service.units(Family.VGPU, Half.MEMORY)[1]}
+    assert len(listed) == 16384 + 40 <= MOST_UNITS_PER_RESOURCE
+    assert held <= listed
 
 
 @pytest.mark.parametrize("restarted", [False, True])
