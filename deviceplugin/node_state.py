@@ -45,6 +45,7 @@ class NodeState:
         self.book = Book()
         self.layout = self.wanted = wanted
         self._gpus = gpus
+        self.draining: Mapping[str, str] = {}  # what each GPU waits for; replaced whole
         self.revision = 0
         self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         self._changed = threading.Condition(self.lock)
@@ -80,11 +81,6 @@ class NodeState:
             event(logging.ERROR, error.message)
             for holding in noted:
                 self.book.put(holding)
-
-    def draining(self) -> Mapping[str, str]:
-        """Returns of each GPU that drains what it waits for, in words."""
-        with self.lock:
-            return draining(self.layout, self.wanted, self.book)
 
     def commit(self, put: Iterable[Holding] = (), drop: Iterable[str] = ()) -> None:
         """Saves changes, then enters them.
@@ -129,6 +125,7 @@ class NodeState:
             else:
                 event(logging.INFO, "sharing in force", gpu=change.uuid, now=change.now)
         self.layout = self.wanted if layout == self.wanted else layout
+        self.draining = draining(layout, self.wanted, self.book)
 
     def returned(self) -> Set[str]:
         """Returns the units that are offered again since so short a time that the kubelet may not

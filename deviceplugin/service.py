@@ -104,8 +104,8 @@ class SliceService:
         return self.state.layout
 
     def draining(self) -> Mapping[str, str]:
-        """See `NodeState.draining`."""
-        return self.state.draining()
+        """Returns what each GPU that drains waits for, in words, by UUID."""
+        return self.state.draining
 
     def units(self, family: Family, half: Half) -> tuple[int, list[Unit]]:
         """Returns the current revision and every unit of one resource."""

@@ -197,6 +197,24 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
     wait_until(lambda: offered(node) == {MPS_CORE: 300, MPS_MEMORY: 24})
 
 
+def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
+    node: Node, log: pytest.LogCaptureFixture
+) -> None:
+    pods = [node.admit(f"p{n}", {"vgpu-core": 40, "vgpu-memory": 2}) for n in range(2)]
+    uuids = {only_device(directory(node, pod)).uuid for pod in pods}
+    wait_until(lambda: {f["gpu"] for f in fields(log, "arbiter started")} == uuids)
+    stopped = "arbiter stopped: nobody has to share"
+
+    edit(node, shares("family: mps, devices: all, memoryUnit: 1Gi"))
+    wait_until(lambda: {f["gpu"] for f in fields(log, DRAINS)} == uuids)
+
+    wait_until(lambda: fields(log, "config in force") != [])  # the arbiters looked just before
+    assert fields(log, stopped) == []
+    for pod in pods:
+        node.kubelet.finish(pod)
+    wait_until(lambda: {f["gpu"] for f in fields(log, stopped)} == uuids)
+
+
 def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: Node) -> None:
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
     wait_until(lambda: allocations.read_meta(directory(node, pod)).pod == "a")
