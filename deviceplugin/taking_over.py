@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from libvgpu.errors import VgpuError
 
@@ -38,17 +39,18 @@ def take_over(state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: Wi
         return complete_start(in_force(state.wanted, gpus, book), book, holding)
 
     rebuilt = rebuild(seen.entries, store.metas(), state.wanted, complete, loaded.holdings, gpus)
+    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.holdings]
     for problem in rebuilt.problems:
         event(logging.WARNING, problem)
-    for holding in rebuilt.holdings:
+    for holding in taken:
         event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=holding.uuid,
               allocation=holding.allocation_id, owner=holding.owner or "unknown",
               core=len(holding.core), memory=len(holding.memory))  # fmt: skip
     try:
-        state.commit(rebuilt.holdings)
+        state.commit(taken)
     except VgpuError as error:  # what runs goes on; the next Allocate is refused in words
         event(logging.ERROR, error.message)
-        for holding in rebuilt.holdings:
+        for holding in taken:
             state.book.put(holding)
     if loaded.trusted or seen.problem is None:
         named = {allocation_of(entry) or "" for entry in seen.entries}

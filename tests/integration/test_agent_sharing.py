@@ -179,8 +179,10 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
     node.stop_agent()
     edit(node, shares("family: mps, devices: all, memoryUnit: 2Gi"))
 
-    for _ in range(2):
+    for has_lost_its_memory in (False, False, True):
         log.clear()
+        if has_lost_its_memory:
+            (node.state_dir / "checkpoint.json").unlink()
         node.start_agent()
         node.wait_registered()
         assert healthy(node, VGPU_CORE, uuid) == held(pod)[VGPU_CORE]
@@ -305,13 +307,15 @@ def test_another_domain_waits_for_a_restart_and_the_rest_does_not(
 ) -> None:
     edit(
         node,
-        CONFIG.replace("[1, 2]", "[1]").replace(
+        CONFIG.replace("[1, 2], memoryUnit: 1Gi", "[1, 2], memoryUnit: 2Gi").replace(
             "sharing:", "resourceDomain: example.com\nsharing:"
         ),
     )
 
-    wait_until(lambda: offered(node)[VGPU_CORE] == 100)
+    wait_until(lambda: offered(node)[VGPU_MEMORY] == 16)
 
+    with pytest.raises(AdmissionFailed, match=r"failed: nvidia\.com/vgpu-core: 101 is more than"):
+        node.admit("a", {"vgpu-core": 101})
     (said,) = [m for m in log.messages if "resourceDomain" in m]
     assert "when the agent restarts" in said
     assert set(offered(node)) == set(RESOURCES)
