@@ -154,8 +154,10 @@ def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: Node) -> No
 
 
 def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: Node) -> None:
+    node.stop_agent()
     node.edit(SHARED.format("[0]"))
-    wait_until(lambda: node.healthy_cores() == [100, 0], WAIT_S)
+    node.start_agent()
+    assert node.healthy_cores() == [100, 0]
     node.edit(SHARED.format("[0, 1]"))
     wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
 

@@ -177,7 +177,8 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
     mode = only_device(directory(node, pod)).compute_mode
     assert mode is ComputeMode.ELASTIC
     node.stop_agent()
-    edit(node, shares("family: mps, devices: all, memoryUnit: 2Gi"))
+    others = [gpu.index for gpu in (MPS_GPU, VGPU_GPU, SPARE_GPU) if gpu.uuid != uuid]
+    edit(node, shares(f"family: mps, devices: {others}, memoryUnit: 2Gi"))
 
     for has_lost_its_memory in (False, False, True):
         log.clear()
@@ -196,7 +197,7 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
     node.wait_registered()
     node.kubelet.finish(pod)
 
-    wait_until(lambda: offered(node) == {MPS_CORE: 300, MPS_MEMORY: 24})
+    wait_until(lambda: offered(node) == {MPS_CORE: 200, MPS_MEMORY: 16})
 
 
 def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
