@@ -8,6 +8,8 @@ READY  := $(VENV)/.ready
 ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 HEADERS := build/headers
+# Half the time of a test is waiting for another process.
+WORKERS := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
@@ -54,7 +56,7 @@ demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 # ever, so the run ends there.
 test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
 	@failed=; \
-	$(BIN)/python -m pytest -m "not timing" -n logical --dist loadfile \
+	$(BIN)/python -m pytest -m "not timing" -n $(WORKERS) --dist loadfile \
 	    --max-worker-restart 1 || failed=1; \
 	$(BIN)/python -m pytest -m timing || failed=1; \
 	test -z "$$failed"

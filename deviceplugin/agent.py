@@ -26,6 +26,7 @@ from .checkpoint import Checkpoint
 from .config import AgentConfig, load_config
 from .control import ControlApi
 from .events import NodeEvents
+from .footprint import Tidying
 from .gpus import Gpu
 from .health_watch import HealthWatch
 from .http_message import pages
@@ -55,6 +56,7 @@ _ARBITERS_EVERY_S = 0.7
 _KUBELET_EVERY_S = 0.7
 _PODS_EVERY_S = 1.0
 _COMPACT_EVERY_S = 5.0
+_TIDY_EVERY_S = 2.1
 _MPS_EVERY_S = 2.0
 _SPARE_EVERY_S = 0.7
 
@@ -227,6 +229,7 @@ def _run(
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
+            (_TIDY_EVERY_S, Tidying(lambda: service.state.ended).look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
         ],

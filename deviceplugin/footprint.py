@@ -1,4 +1,6 @@
-"""Keeps the agent's process small and its answers prompt. Called first thing, by `__main__` alone.
+"""Keeps the agent's process small and its answers prompt.
+
+`prepare` and `settle` are called first thing, by `__main__` alone; `Tidying` by the agent's loop.
 
 Measured with ``python -m benchmarks run allocate``; each line says what it is for.
 """
@@ -6,7 +8,7 @@ Measured with ``python -m benchmarks run allocate``; each line says what it is f
 import ctypes
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
@@ -39,6 +41,32 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+class Tidying:
+    """Gives memory of containers that have ended back to the system; an idle agent does nothing.
+
+    What was freed stays with Python's and the C library's allocators, a part for each container.
+    """
+
+    def __init__(self, ended: Callable[[], int]) -> None:
+        """Begins with what is there now.
+
+        Args:
+            ended: how many containers have ended in all.
+        """
+        self._ended, self._done = ended, ended()
+
+    def look(self) -> None:
+        """Tidies up if containers have ended since the last time."""
+        ended = self._ended()
+        if ended == self._done:
+            return
+        self._done = ended
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from .holdings import Book, Holding
 from .layout import Layout
 from .log import event
 
-_RETURNED_S = 0.5
+#: From the announcement on; a kubelet takes a list apart in milliseconds.
+_RETURNED_S = 0.3
 _NOTHING = Layout("", ())
 
 
@@ -47,6 +48,7 @@ class NodeState:
         self._gpus = gpus
         self.draining: Mapping[str, str] = {}  # what each GPU waits for; replaced whole
         self.revision = 0
+        self.ended = 0  # holdings dropped so far
         self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         self._changed = threading.Condition(self.lock)
         #: Tells which units and which GPUs are held back now; the service knows.
@@ -94,6 +96,7 @@ class NodeState:
         self._checkpoint.record(changed, gone)
         for allocation_id in gone:
             self.book.drop(allocation_id)
+        self.ended += len(gone)
         for holding in changed:
             self.book.put(holding)
 
@@ -133,6 +136,12 @@ class NodeState:
         """
         is_new = time.monotonic() - self._returned_at_s < _RETURNED_S
         return self._returned if is_new else frozenset()
+
+    def wait_until_known(self) -> None:
+        """Waits, without the lock, until the kubelet knows what was returned: a moment, for an
+        answer that hangs on it.
+        """
+        self._changed.wait_for(lambda: not self.returned(), _RETURNED_S)
 
     def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
         """Waits until what is advertised is newer than ``revision``, the time is over, or `wake`

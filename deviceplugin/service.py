@@ -10,10 +10,9 @@ Which container asks is not said; podresources is looked at in every `prefer` to
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
@@ -34,7 +33,7 @@ from .overrides import LimitChange, Override
 from .placement import Closest
 from .slices import Answer, SliceStore
 from .taking_over import take_over
-from .units import Half, resource_name
+from .units import Half, gpu_of, resource_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +149,24 @@ class SliceService:
         if again is not None:
             kin = self._know_who_asks(family, half, again)
         with self.state.lock, self._settling_on_refusal(family, half):
-            choose = partial(
-                allocation.prefer, self.layout, self.state.book, family, half, available,
-                must_include, count, self._clock(), closest=self._closest, kin=kin,
-            )  # fmt: skip
+
+            def choose(returned: Set[str] = frozenset()) -> list[str]:
+                return allocation.prefer(
+                    self.layout, self.state.book, family, half, available, must_include, count,
+                    self._clock(), closest=self._closest, kin=kin, returned=returned,
+                )  # fmt: skip
+
             returned = self.state.returned()
-            try:
-                return choose(returned=returned)
-            except AllocationRefused:
-                if not returned:
-                    raise
-                return choose()  # the kubelet may know of them by the time it asks for the rest
+            hopeful = choose()
+            if not returned:
+                return hopeful
+            careful = None
+            with suppress(AllocationRefused):
+                careful = choose(returned)
+            if careful is not None and set(map(gpu_of, careful)) == set(map(gpu_of, hopeful)):
+                return careful
+            self.state.wait_until_known()
+            return choose()
 
     def _know_who_asks(
         self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None

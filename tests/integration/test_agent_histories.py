@@ -22,8 +22,6 @@ from support.histories import History, Life
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 HISTORIES, STEPS = 1000 if IS_LONG else 20, 12
-#: What nobody answers for is given up sooner here than on a node, so that a test ends soon.
-ENDED_AFTER_S, NEVER_SEEN_AFTER_S = 1.0, 3.0
 #: Without halves whose container nobody can know; then a pair that fits is never refused.
 PAIRS = Life(STEPS, HISTORIES, {"pair": 40, "several": 8, "init": 10, "too much": 5, "end": 35,
                                 "start": 25, "restart agent": 1, "restart kubelet": 1})  # fmt: skip
@@ -47,12 +45,6 @@ class ForgetfulNode(RealisticNode):
     forgets = True
 
 
-@pytest.fixture(autouse=True)
-def gives_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "ENDED_AFTER_S", ENDED_AFTER_S)
-    monkeypatch.setattr(tracking, "NEVER_SEEN_AFTER_S", NEVER_SEEN_AFTER_S)
-
-
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     with running_node(monkeypatch, RealisticNode, CONFIG) as node:
@@ -68,7 +60,6 @@ def test_no_history_breaks_a_promise(node: Node, life: Life) -> None:
 
     assert history.admitted > HISTORIES * STEPS / 10
     assert history.started > HISTORIES * STEPS / 20
-    assert history.unfounded <= history.admitted / 100
 
 
 def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import tracking
 from deviceplugin.checkpoint import Checkpoint
 from deviceplugin.holdings import Holding
 from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod, StandInKubelet
@@ -26,13 +25,9 @@ from support.fake_plugin import listed
 PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
 ALL_FREE = {"mps-core": 100, "mps-memory": 16, "vgpu-core": 200, "vgpu-memory": 32}
 
-#: These tests wait for it often.
-ENDED_AFTER_S = 1.0
-
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    monkeypatch.setattr(tracking, "ENDED_AFTER_S", ENDED_AFTER_S)
     with running_node(monkeypatch) as node:
         yield node
 

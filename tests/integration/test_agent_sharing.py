@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent, tracking
+from deviceplugin import agent
 from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod
 from deviceplugin.units import gpu_of
 from libvgpu import allocations, region
@@ -36,15 +36,13 @@ VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: 
 
 
 @pytest.fixture(autouse=True)
-def gives_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "ENDED_AFTER_S", 0.5)
-    monkeypatch.setattr(agent, "_PODS_EVERY_S", 0.2)
-    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
+def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
+    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, gives_up_sooner: None) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch, looks_more_often: None) -> Iterator[Node]:
     with running_node(monkeypatch) as node:
         yield node
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deviceplugin import agent, node_state, offer, tracking
+from deviceplugin import agent, node_state, offer
 from deviceplugin.holdings import Book
 from deviceplugin.kubelet.standin import StandInKubelet
 from deviceplugin.layout import Layout
@@ -35,11 +35,8 @@ class RealisticNode(Node):
 @pytest.fixture(autouse=True)
 def goes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """A life is minutes of a node in seconds, and so is what the agent does now and then."""
-    monkeypatch.setattr(tracking, "ENDED_AFTER_S", 0.5)
-    monkeypatch.setattr(tracking, "NEVER_SEEN_AFTER_S", 3.0)
     monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.03)
     monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.1)
-    monkeypatch.setattr(agent, "_PODS_EVERY_S", 0.1)
 
 
 @pytest.fixture

@@ -257,6 +257,18 @@ static void ask_streams(void)
     }
 }
 
+/* Under a limit of nothing a context that has ended does not come back, and in that one no array
+ * can be destroyed. */
+static bool is_destroyed(CUarray array)
+{
+    for (int i = 0; i < GPUS; i++) {
+        SAY(cuCtxSetCurrent(fuzz.primary[i]));
+        if (SAY(cuArrayDestroy(array)) != CUDA_ERROR_INVALID_CONTEXT)
+            return true;
+    }
+    return false;
+}
+
 void array_rest(void)
 {
     for (int i = 0; i < GPUS; i++) {
@@ -266,8 +278,8 @@ void array_rest(void)
         ask_streams();
     }
     for (size_t i = 0; is_mixed && i < COUNT(sparse); i++) {
-        if (sparse[i] != NULL)
-            SAY(cuArrayDestroy(sparse[i]));
+        if (sparse[i] != NULL && !is_destroyed(sparse[i]))
+            return; /* no context is there: at another rest */
         sparse[i] = NULL;
     }
     if (is_mixed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent
+from deviceplugin import agent, tracking
 from deviceplugin.gpus import Gpu
 from deviceplugin.kubelet.standin import (
     AdmittedPod,
@@ -123,11 +123,24 @@ def wait_until_lost(kubelet: StandInKubelet, timeout_s: float = WAIT_S) -> None:
     wait_until(lambda: not any(kubelet.allocatable().values()), timeout_s)
 
 
+def hurry(put: Callable[[object, str, float], None] = setattr) -> None:
+    """Makes the agent of this process look for ended containers more often, and give up sooner what
+    nobody answers for, so that a test that waits for it ends soon.
+
+    Args:
+        put: sets an attribute.
+    """
+    put(agent, "_PODS_EVERY_S", 0.25)
+    put(tracking, "ENDED_AFTER_S", 1.0)
+    put(tracking, "NEVER_SEEN_AFTER_S", 3.0)
+
+
 @contextmanager
 def running_node(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Node] = Node, config: str = CONFIG
 ) -> Iterator[Node]:
     """A registered node in a directory with a short name: a socket's path has 107 bytes."""
+    hurry(monkeypatch.setattr)
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
         base = Path(name)
         source = base / "shim.c"

@@ -13,7 +13,7 @@ from pathlib import Path
 from deviceplugin import agent, log
 from libvgpu import artifacts
 from support import ROOT
-from support.agent_node import WAIT_S, GivenGpus, Node, wait_until_lost
+from support.agent_node import WAIT_S, GivenGpus, Node, hurry, wait_until_lost
 
 
 class ProcessNode(Node):
@@ -50,6 +50,7 @@ class ProcessNode(Node):
 def main() -> None:
     """Runs the agent until SIGTERM."""
     log.set_up()
+    hurry()
     shim, config, kubelet_dir, state_dir, run_dir = map(Path, sys.argv[1:])
     artifacts.SHIM_PATH = shim
     stop = threading.Event()

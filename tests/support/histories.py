@@ -19,6 +19,7 @@ from deviceplugin.kubelet.standin import (
     ContainerManifest,
     PodManifest,
 )
+from deviceplugin.kubelet.standin.records import AdmittedContainer
 from deviceplugin.units import Half, gpu_of, half_of
 from libvgpu import region
 
@@ -54,7 +55,8 @@ class History:
         self.chance = random.Random(seed)
         self.pods: list[AdmittedPod] = []
         self.made = 0
-        self.admitted = self.refused = self.started = self.unfounded = 0
+        self.admitted = self.refused = self.started = 0
+        self.defaults: dict[str, dict[str, int]] = {}  # memory units by GPU, by pod that started
         self.may_be_refused = False  # pairs that fit, too
         self.ends_meanwhile = False  # a pod ends in the midst of another's admission
         self.ending: AdmittedPod | None = None
@@ -148,18 +150,13 @@ class History:
     def check_refusal(
         self, said: str, init: list[Asked], asked: list[Asked], free: dict[str, tuple[int, int]]
     ) -> None:
-        """A pair that one GPU can hold is never refused, and seldom where lone halves come and go.
-
-        What their defaults use up is known to agent and kubelet at different moments.
-        """
+        """A pair that one GPU can hold is never refused."""
         assert "node agent failed" not in said, said
         if self.may_be_refused or init or len(asked) > 1 or set(asked[0]) != {CORE, MEMORY}:
             return
         fits = any(core >= asked[0][CORE] and memory >= asked[0][MEMORY]
                    for core, memory in free.values())  # fmt: skip
-        self.unfounded += fits
-        has_lone = bool(self.life.weights.get("lone core"))
-        assert has_lone or not fits, f"{asked} was refused with {free} free: {said}"
+        assert not fits, f"{asked} was refused with {free} free: {said}"
 
     def start(self, pod: AdmittedPod) -> None:
         for container in pod.containers:
@@ -171,11 +168,22 @@ class History:
                 self.check_no_start(str(error), container.manifest.limits)
                 continue
             self.started += 1
+            self.note_default(pod, container)
             assert options.conflicts == (), options.conflicts
             host = {m.container_path: m.host_path for m in options.mounts}
             self.check_limits(container.manifest.limits, Path(host["/run/vgpu/limits"]).parent)
             for path in host.values():
                 assert Path(path).exists(), f"{path} is not there"
+
+    def note_default(self, pod: AdmittedPod, container: AdmittedContainer) -> None:
+        """Notes the memory that comes with core alone."""
+        if MEMORY in container.manifest.limits:
+            return
+        units = container.devices[CORE]
+        for uuid in {gpu_of(unit) for unit in units}:
+            core = sum(gpu_of(unit) == uuid for unit in units)
+            share = max(1, MEMORY_UNITS * core // 100)
+            self.defaults.setdefault(pod.manifest.name, {})[uuid] = share
 
     def check_no_start(self, said: str, asked: Mapping[str, int]) -> None:
         """A lone half may find its default gone; two lone ones may be taken for a pair."""
@@ -197,7 +205,10 @@ class History:
     # ---- what must hold ----------------------------------------------------------------------
 
     def free(self) -> dict[str, tuple[int, int]]:
-        """Returns core and memory units that the kubelet could give, by GPU."""
+        """Returns core and memory units that the kubelet could give, by GPU.
+
+        What the default of a container uses up may not have reached the kubelet yet.
+        """
         held = {unit for pod in self.pods for c in pod.containers
                 for units in c.devices.values() for unit in units}  # fmt: skip
         found: dict[str, tuple[int, int]] = {}
@@ -207,7 +218,17 @@ class History:
                     core, memory = found.get(gpu_of(unit), (0, 0))
                     is_core = half_of(unit) is Half.CORE
                     found[gpu_of(unit)] = (core + is_core, memory + (not is_core))
-        return found
+        return {
+            uuid: (core, min(memory, MEMORY_UNITS - self.used_up(uuid)))
+            for uuid, (core, memory) in found.items()
+        }
+
+    def used_up(self, uuid: str) -> int:
+        """Returns the memory units of a GPU that pods were given or use up by default."""
+        names = {pod.manifest.name for pod in self.pods}
+        by_default = sum(n.get(uuid, 0) for name, n in self.defaults.items() if name in names)
+        given = {u for pod in self.pods for c in pod.containers for u in c.devices.get(MEMORY, ())}
+        return by_default + sum(gpu_of(unit) == uuid for unit in given)
 
     def check(self) -> None:
         """Holds the kubelet's record against the promises."""

@@ -44,3 +44,16 @@ def test_what_is_offered_again_is_told_for_a_while(
     assert state.returned() == {"a"}
     now += 1.0
     assert state.returned() == set()
+
+
+def test_who_must_know_waits_until_the_kubelet_does(
+    state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_state, "_RETURNED_S", 0.05)
+    announce(state, "a")
+    announce(state)
+
+    with state.lock:
+        assert state.returned() == {"a"}
+        state.wait_until_known()
+        assert state.returned() == set()
