@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -36,7 +36,7 @@ from .kubelet.plugin import PluginServer
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
 from .kubelet_checkpoint import KubeletCheckpoint
-from .layout import Layout, lay_out
+from .layout import Layout, absent_devices, lay_out
 from .listeners import AGENT_SOCKET, tcp_listener, unix_listener
 from .log import event
 from .loop import run_duties
@@ -94,7 +94,9 @@ def run(settings: Settings, inventory: Inventory, stop: threading.Event) -> None
     """
     config = load_config(settings.config)
     gpus = inventory.gpus()
-    layout = lay_out(config, gpus)
+    # A GPU that is lost must not keep the others from being served, so its entry is left out here.
+    absent, _ = absent_devices(config, gpus)
+    layout = lay_out(config, gpus, absent)
     _say_missing_nodes(config, layout)
     store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
     store.prepare()
@@ -131,6 +133,7 @@ def _run(
             [gpu for gpu in gpus if gpu.uuid in uuids], count, required
         ),
         labels=labels.of,
+        gpus=gpus,
     )  # fmt: skip
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
@@ -140,6 +143,9 @@ def _run(
         service.watched, service.set_unaccounted,
         Belongings(settings.run_dir / "allocations", RecordedPods(witness).read), config.watch,
     )  # fmt: skip
+    absent, left_out = absent_devices(config, gpus)
+    if left_out is not None:
+        watch.take(config, left_out)
     metrics = Metrics(
         NodeCollector(
             service,
@@ -150,21 +156,30 @@ def _run(
         )
     )
     directory = settings.kubelet_dir / "device-plugins"
-    plugins = [
-        PluginServer(service, family, half, directory, metrics.observe_allocate)
-        for family in layout.families()
-        for half in Half
-    ]
-    metrics.prepare(plugin.resource for plugin in plugins)
+    servers = {
+        family: [
+            PluginServer(service, family, half, directory, metrics.observe_allocate)
+            for half in Half
+        ]
+        for family in Family
+    }
+
+    def plugins() -> list[PluginServer]:
+        """Returns the servers of the families that have a GPU now."""
+        found = [server for family in service.layout.families() for server in servers[family]]
+        metrics.prepare(server.resource for server in found)
+        return found
+
     registrar = Registrar(directory, plugins)
     state = AgentState(
         watch,
         registrar.registrations,
         settings.node_name,
         store.build,
-        mps_gpus,
+        lambda: [shared.gpu.uuid for shared in service.layout.of_family(Family.MPS)],
         unwell=service.unwell,
         watch_findings=lambda: memory.findings,
+        draining=service.draining,
     )
     web = WebServer()
     ends.callback(web.stop)
@@ -181,8 +196,8 @@ def _run(
     )
     web.start()
     ends.callback(registrar.stop)
+    health = HealthWatch(_uuids(service.layout), service.set_unwell)
     if settings.watch_health:
-        health = HealthWatch([shared.gpu.uuid for shared in layout.gpus], service.set_unwell)
         ends.callback(health.stop)
         health.start()
         ends.callback(memory.stop)
@@ -195,30 +210,36 @@ def _run(
         if new is None:
             return
         try:
-            changed = lay_out(new, gpus) != layout
+            # What was not there when the agent started may be named again, and nothing else.
+            wanted = lay_out(new, gpus, absent)
         except ConfigError as error:
             watch.reject(error)
             return
-        service.apply_rules(new)
         memory.policy = new.watch
+        try:
+            service.follow_config(new, replace(wanted, resource_domain=config.resource_domain))
+        finally:
+            watch.take(new, absent_devices(new, gpus)[1])
         arbiters.look()  # new weights count from now, not from the next turn
-        watch.take(new)
+        _say_missing_nodes(config, service.layout)
         event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
-        if changed:
-            event(logging.WARNING, "changed sharing takes effect when the agent restarts")
+        if new.resource_domain != config.resource_domain:
+            event(logging.WARNING, "a changed resourceDomain takes effect when the agent restarts, "
+                  "which needs a node without slices", domain=new.resource_domain)  # fmt: skip
         if new.forms != config.forms:
             event(logging.WARNING, "changed forms of the answer (flags) take effect when the "
                   "agent restarts")  # fmt: skip
         _say_what_waits(new, api is not None)
 
     event(logging.INFO, "agent started", node=settings.node_name, gpus=len(layout.gpus),
-          resources=",".join(p.resource for p in plugins) or "none",
+          resources=",".join(p.resource for p in plugins()) or "none",
           metrics="{}:{}".format(*listener.getsockname()[:2]))  # fmt: skip
     run_duties(
         [
             (_CONFIG_EVERY_S, follow_config),
             (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
+            (_KUBELET_EVERY_S, lambda: health.follow(_uuids(service.layout))),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
@@ -229,6 +250,10 @@ def _run(
         state.turned,
         stop,
     )
+
+
+def _uuids(layout: Layout) -> list[str]:
+    return [shared.gpu.uuid for shared in layout.gpus]
 
 
 def _say_what_waits(config: AgentConfig, has_api: bool) -> None:

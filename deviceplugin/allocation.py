@@ -21,7 +21,7 @@ Everything takes the book and the time as arguments and returns new values or ra
 `AllocationRefused`; the caller enters them into the book under its lock.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 from dataclasses import replace
 
 from libvgpu.errors import AllocationRefused
@@ -29,7 +29,7 @@ from libvgpu.limits import Family
 
 from .holdings import Book, Holding
 from .layout import Layout, SharedGpu
-from .offer import fits_layout, gpu_units, rooms, withdrawn
+from .offer import gpu_units, rooms, withdrawn
 from .placement import Closest, one_gpu, whole_gpus
 from .units import CORE_UNITS_PER_GPU, Half, gpus_of, resource_name, shown, unit_number
 
@@ -88,13 +88,16 @@ def prefer(
     """
     what = f"{resource_name(layout.resource_domain, family, half)}: {count}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
+    most = max((gpu_units(g, half) for g in gpus.values() if not g.drains), default=0)
     if count < 1:
-        most = max((gpu_units(g, half) for g in gpus.values()), default=0)
         raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
     had = list(gpus_of(half, must_include, what)) if must_include else []
-    blocked = withdrawn(layout, book) | (returned - set(available))
-    room = rooms(gpus.values(), book, half, available, must_include, blocked)
     partner = open_holding(book, family, half, now)
+    joined = partner.uuids if partner is not None else ()
+    blocked = withdrawn(layout, book, joined) | (returned - set(available))
+    # One that drains counts where the container is already; its units may be of another size.
+    usable = [g for u, g in gpus.items() if not g.drains or u in joined or u in had]
+    room = rooms(usable, book, half, available, must_include, blocked)
     if partner is not None:
         _check_join(partner, half, count, gpus, what)
         here = {uuid: room[uuid] for uuid in partner.uuids}
@@ -106,7 +109,11 @@ def prefer(
                 "the two halves of a slice are never split over GPUs"
             )
         chosen: tuple[str, ...] = tuple(here)
-    elif count > max((gpu_units(g, half) for g in gpus.values()), default=0):
+    elif not had and all(g.drains for g in gpus.values()):
+        raise AllocationRefused(
+            f"{what} cannot be given: no GPU of this node is offered for it (any more)"
+        )
+    elif count > most and not any(g.drains for u, g in gpus.items() if u in had):
         _refuse_whole_in_mps(family, what)
         chosen = whole_gpus(room, half, count, had, closest, what)
     else:
@@ -114,7 +121,7 @@ def prefer(
             room = {uuid: r for uuid, r in room.items() if uuid in had}
         if len(had) > 1:
             raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
-        placement = next(g.placement for g in gpus.values())
+        placement = next(g.placement for g in usable)
         left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
         near = {u: r for u, r in room.items() if u in left and r.count >= count}
         chosen = (one_gpu(near or room, count, other_count, placement, what),)
@@ -145,9 +152,10 @@ def allocate(
     what = f"{resource_name(layout.resource_domain, family, half)}: {len(units)}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
     given = gpus_of(half, units, what)
-    _check_given(layout, book, family, half, given, gpus, what)
-    ordered = tuple(unit for here in given.values() for unit in sorted(here, key=unit_number))
     partner = open_holding(book, family, half, now)
+    joined = partner.uuids if partner is not None else ()
+    _check_given(book, family, half, given, gpus, joined, what)
+    ordered = tuple(unit for here in given.values() for unit in sorted(here, key=unit_number))
     if partner is None:
         again = book.holder(ordered[0])
         if again is not None and not again.settled and set(again.of(half)) == set(ordered):
@@ -180,15 +188,19 @@ def settle_before(book: Book, family: Family, half: Half, units: Iterable[str]) 
 
 
 def _check_given(
-    layout: Layout,
     book: Book,
     family: Family,
     half: Half,
     given: dict[str, list[str]],
     gpus: dict[str, SharedGpu],
+    joined: Container[str],
     what: str,
 ) -> None:
-    """Refuses units that are not offered, are somebody else's, or are spread over GPUs."""
+    """Refuses units that are not offered, are somebody else's, or are spread over GPUs.
+
+    Args:
+        joined: GPUs of which the container has the other half.
+    """
     for uuid, units in given.items():
         if uuid not in gpus or max(map(unit_number, units)) >= gpu_units(gpus[uuid], half):
             raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
@@ -196,9 +208,11 @@ def _check_given(
             for holder in book.holders(unit):
                 if holder.owner is not None or unit in holder.borrowed:
                     raise AllocationRefused(f"{what}: unit {unit} is held by {holder.described()}")
-        if not fits_layout(gpus[uuid], book.on_gpu(uuid)):
+        # The other half of a container, and what an init container passes on, is nothing new there.
+        if gpus[uuid].drains and uuid not in joined and any(map(book.is_free, units)):
             raise AllocationRefused(
-                f"{what}: GPU {uuid} still carries slices of the sharing it had before"
+                f"{what}: GPU {uuid} still carries slices of the sharing it had before, and "
+                "nothing of it is given until they have ended"
             )
     if len(given) == 1:
         return

@@ -58,7 +58,7 @@ def _taken(holding: Holding, half: Half) -> tuple[str, ...]:
 
 
 def _free(layout: Layout, book: Book, holding: Holding, half: Half) -> list[str]:
-    shared = next((g for g in layout.gpus if g.gpu.uuid == holding.uuid), None)
+    shared = layout.find(holding.uuid)
     if shared is None or not fits_layout(shared, [holding]):
         return []  # the GPU is shared in another way by now
     return [unit for unit in unit_names(shared, half) if book.is_free(unit)]

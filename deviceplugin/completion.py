@@ -39,7 +39,7 @@ def complete_start(layout: Layout, book: Book, holding: Holding) -> Holding:
     what = f"{core}: {len(holding.core)} without {memory}"
     borrowed: list[str] = []
     for uuid in holding.uuids:
-        shared = next((g for g in layout.gpus if g.gpu.uuid == uuid), None)
+        shared = layout.find(uuid)
         if shared is None or not fits_layout(shared, [holding]):
             raise AllocationRefused(f"GPU {uuid} of {core} is not shared in this way any more")
         borrowed += _share_of_memory(shared, book, holding, what)

@@ -14,7 +14,6 @@ from libvgpu.limits import ComputeMode, ContainerLimits
 from .borrowing import fit_raise, reach_of, room_of
 from .config import LimitRule
 from .holdings import Holding
-from .layout import Layout
 from .limits import (
     PLENTY,
     asked_limits,
@@ -32,7 +31,7 @@ from .raising import cause, no_room, not_permitted
 from .slices import SliceStore
 from .units import Half
 
-#: Of a GPU that the config does not share any more.
+#: Of a GPU that is not there any more, where nobody noted how it was shared.
 DEFAULT_COMPUTE = ComputeMode.STRICT
 #: Of so many allocations that have ended, what they were charged with beside may be remembered.
 _MOST_ENDED = 64
@@ -41,10 +40,7 @@ _MOST_ENDED = 64
 class Enforcement:
     """What every holding may use, and its way into the files."""
 
-    def __init__(
-        self, layout: Layout, state: NodeState, store: SliceStore, rules: Sequence[LimitRule]
-    ) -> None:
-        self._layout = layout
+    def __init__(self, state: NodeState, store: SliceStore, rules: Sequence[LimitRule]) -> None:
         self._state = state
         self._store = store
         self.rules = rules
@@ -122,7 +118,7 @@ class Enforcement:
         asked, rule = self._asked(holding), self._rule(holding)
         who = holding.described()
         wanted = effective_limits(asked, LimitRule(allow_raise=True), override, PLENTY)
-        room = reach_of(self._layout, self._state.book, holding)
+        room = reach_of(self._state.layout, self._state.book, holding)
         problem = not_permitted(asked, rule, override, who) or no_room(asked, wanted, room, who)
         if problem is not None:
             raise AllocationRefused(problem)
@@ -176,11 +172,11 @@ class Enforcement:
     def _fitted(self, holding: Holding) -> tuple[Holding, str | None]:
         asked = self._asked(holding)
         wanted = effective_limits(asked, self._rule(holding), holding.override, PLENTY)
-        return fit_raise(self._layout, self._state.book, holding, asked, wanted)
+        return fit_raise(self._state.layout, self._state.book, holding, asked, wanted)
 
     def _asked(self, holding: Holding) -> ContainerLimits:
         uuids = holding.uuids
-        here = {g.gpu.uuid: g for g in self._layout.gpus if g.gpu.uuid in uuids}
+        here = {g.gpu.uuid: g for g in self._state.layout.gpus if g.gpu.uuid in uuids}
         shared = here.get(holding.uuid)
         whole_bytes = {
             uuid: gpu.gpu.memory_bytes
@@ -189,7 +185,8 @@ class Enforcement:
             and len(holding.units) >= sum(gpu_units(gpu, half) for half in Half)
             and all(holding.count(half, uuid) == gpu_units(gpu, half) for half in Half)
         }
-        mode = shared.compute if shared else DEFAULT_COMPUTE
+        mode = shared.compute if shared else holding.compute
+        mode = DEFAULT_COMPUTE if mode is None else mode
         context_bytes = shared.gpu.context_bytes if shared else 0
         return asked_limits(holding, mode, context_bytes, whole_bytes)
 

@@ -37,6 +37,9 @@ def gpu_families(
     core = GaugeMetricFamily(
         "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_LABELS
     )
+    drains = GaugeMetricFamily(
+        "vgpu_gpu_draining", "1 if its sharing changes when its slices have ended", labels=_LABELS
+    )
     healthy = GaugeMetricFamily("vgpu_gpu_healthy", "1 if the GPU is well", labels=_LABELS)
     beside = GaugeMetricFamily(
         "vgpu_gpu_memory_unaccounted_bytes",
@@ -57,10 +60,11 @@ def gpu_families(
         total.add_metric(labels, shared.gpu.memory_bytes)
         allocated.add_metric(labels, memory_bytes[uuid])
         core.add_metric(labels, units[uuid] / CORE_UNITS_PER_GPU)
+        drains.add_metric(labels, shared.drains)
         healthy.add_metric(labels, uuid not in unwell)
         beside.add_metric(labels, charged[uuid] + findings.outside_bytes(uuid))
         foreign.add_metric(labels, foreign_counts[uuid])
-    return total, allocated, core, beside, foreign, healthy
+    return total, allocated, core, drains, beside, foreign, healthy
 
 
 def _given(

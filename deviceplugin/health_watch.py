@@ -38,23 +38,35 @@ class HealthWatch:
         self._verdicts = Verdicts()
         self._told: Mapping[str, str] = {}
         self._stop = threading.Event()
+        self._changed = threading.Event()  # others are to be followed, or none any more
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
 
     def start(self) -> None:
-        """Begins; without GPUs there is nothing to follow."""
-        if self._uuids:
-            self._thread.start()
+        """Begins; without GPUs there is nothing to ask NVML for."""
+        self._thread.start()
+
+    def follow(self, uuids: Sequence[str]) -> None:
+        """Follows other GPUs, from the next question on."""
+        if tuple(uuids) != self._uuids:
+            self._uuids = tuple(uuids)
+            self._changed.set()
 
     def stop(self) -> None:
         """Tells nobody anything any more; the thread ends by itself within `_WAIT_MS`."""
         self._stop.set()
+        self._changed.set()
 
     def _run(self) -> None:
         import pynvml  # late: tools that never ask for GPUs start faster
 
         while not self._stop.is_set():
+            self._changed.clear()
+            if not self._uuids:
+                self._say()
+                self._changed.wait()
+                continue
             try:
-                self._follow(pynvml)
+                self._follow(pynvml, self._uuids)
             except Exception as error:  # whatever NVML's bindings raise, health is asked for again
                 if not isinstance(error, pynvml.NVMLError):
                     LOGGER.exception("the health of the GPUs could not be asked for")
@@ -63,12 +75,14 @@ class HealthWatch:
                 self._say()
             self._stop.wait(min(_PAUSE_S, self._poll_s))
 
-    def _follow(self, pynvml: Any) -> None:
-        """Asks and listens until something is wrong with a GPU, or to the end."""
+    def _follow(self, pynvml: Any, uuids: Sequence[str]) -> None:
+        """Asks and listens until something is wrong with a GPU, others are to be followed, or to
+        the end.
+        """
         pynvml.nvmlInit()
         try:
             handles = {}
-            for uuid in self._uuids:
+            for uuid in uuids:
                 problem, handle = self._find(pynvml, uuid)
                 self._verdicts.note_answer(uuid, problem)
                 if handle is not None:
@@ -101,6 +115,8 @@ class HealthWatch:
                 self._stop.wait(_PAUSE_S)
                 asked_s = 0.0  # which GPU it is, the question tells
             self._say()
+            if self._changed.is_set():
+                return
             if time.monotonic() - asked_s < self._poll_s:
                 continue
             asked_s = time.monotonic()
@@ -127,7 +143,8 @@ class HealthWatch:
             self._verdicts.note_xid(each, int(event.eventData), time.monotonic())
 
     def _say(self) -> None:
-        unwell = self._verdicts.unwell(time.monotonic())
+        found = self._verdicts.unwell(time.monotonic())
+        unwell = {uuid: why for uuid, why in found.items() if uuid in self._uuids}
         if unwell == self._told or self._stop.is_set():
             return
         try:

@@ -9,7 +9,7 @@ or the container starts.
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from libvgpu.limits import Family
+from libvgpu.limits import ComputeMode, Family
 
 from .overrides import Override
 from .units import Half, gpu_of, half_of, unit_name
@@ -46,6 +46,8 @@ class Holding:
         owner: None until podresources told.
         shim_build: build id of the library its answers mount.
         raised: units of both halves that a raise above its request uses up; withdrawn, too.
+        compute: how the config last held compute on its GPU; that stays while the GPU drains. None
+            where nobody noted it.
         override: what `vgpuctl set` says of it, None where nothing.
     """
 
@@ -65,6 +67,7 @@ class Holding:
     shim_build: str = ""
     raised: tuple[str, ...] = ()
     override: Override | None = None
+    compute: ComputeMode | None = None
 
     def of(self, half: Half) -> tuple[str, ...]:
         """The units of one half that the kubelet gave."""

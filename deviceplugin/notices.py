@@ -102,6 +102,17 @@ def _gpu(fields: Mapping[str, Any]) -> str:
     )
 
 
+def _drains(fields: Mapping[str, Any]) -> str:
+    return (
+        f"GPU {fields['gpu']} is {fields['now']} until {fields['slices']} slices have ended, then "
+        f"{fields['then']}"
+    )
+
+
+def _shared(fields: Mapping[str, Any]) -> str:
+    return f"GPU {fields['gpu']} is {fields['now']}"
+
+
 def _change(fields: Mapping[str, Any]) -> str:
     old, _, new = str(fields["memory_bytes"]).partition("->")
     memory = f"{format_size(int(old))} to {format_size(int(new))}"
@@ -150,6 +161,14 @@ _TOLD: Mapping[str, tuple[str, bool, Callable[[Mapping[str, Any]], str | None], 
     "limits changed": ("SliceLimitsChanged", False, _change, True),
     "raise refused": ("SliceRaiseRefused", True, _reason, True),
     "config rejected, the last good one stays": ("ConfigRejected", True, _reason, False),
+    "a part of the config is left out": ("ConfigLeftOut", True, _reason, False),
+    "GPU drains: its sharing changes when its slices have ended": (
+        "GpuDrains",
+        False,
+        _drains,
+        False,
+    ),
+    "sharing in force": ("GpuSharing", False, _shared, False),
     "GPU unwell: nothing of it is offered": ("GpuUnwell", True, _gpu, False),
     "memory beside the ledger": ("MemoryBesideSlice", True, _beside, True),
     "memory beside the ledger is gone": ("MemoryBesideSliceGone", False, _beside_no_more, True),

@@ -1,6 +1,6 @@
 """What the node offers to the kubelet, and what of it is free: pure views of layout and book."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,15 +38,18 @@ def advertised(layout: Layout, family: Family, half: Half) -> list[tuple[str, Sh
     ]
 
 
-def withdrawn(layout: Layout, book: Book) -> set[str]:
+def withdrawn(layout: Layout, book: Book, joined: Container[str] = ()) -> set[str]:
     """Returns the units to report Unhealthy although their GPU is well.
 
     Those that a default, a whole GPU or a raised limit uses up, and the free ones of a GPU that
-    still carries slices of another family or unit than the config now gives it.
+    drains.
+
+    Args:
+        joined: GPUs of a container that has one half there already: it may have the other, too.
     """
     units = book.withdrawn()
     for shared in layout.gpus:
-        if fits_layout(shared, book.on_gpu(shared.gpu.uuid)):
+        if not shared.drains or shared.gpu.uuid in joined:
             continue
         for half in Half:
             units.update(unit for unit in unit_names(shared, half) if book.is_free(unit))
@@ -54,7 +57,7 @@ def withdrawn(layout: Layout, book: Book) -> set[str]:
 
 
 def fits_layout(shared: SharedGpu, holdings: Iterable[Holding]) -> bool:
-    """Returns whether slices are of the family and the unit that the config gives their GPU."""
+    """Returns whether slices are of the family and the unit that their GPU is shared by."""
     return all(
         h.family is shared.family and h.memory_unit_bytes == shared.memory_unit_bytes
         for h in holdings

@@ -5,21 +5,22 @@ directory, where it was not emptied by a reboot, adds whose it is, since when, a
 memory unit was; else the unit is the one of the present config.
 
 What disagrees is told in words and left out, never guessed: halves on different GPUs, GPUs that are
-not shared, units that two pods have. Units that containers of *one* pod have in common are those of
+not there, units that two pods have. Units that containers of *one* pod have in common are those of
 its init containers, which the kubelet gives to the next ones. What our own checkpoint names is
 never contradicted: the kubelet's file has pods that ended until it is written again. For the same
 reason a holding may be made anew whose pod has ended; the ordinary tracking frees it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from libvgpu.allocations import AllocationMeta
 from libvgpu.errors import AllocationRefused
 
+from .gpus import Gpu
 from .holdings import Book, Holding, Owner
 from .kubelet_checkpoint import KubeletEntry
-from .layout import Layout, SharedGpu
+from .layout import Layout
 from .recorded import LIMITS_MOUNT, RecordDisagrees, Recorded, by_allocation
 from .units import CORE_UNITS_PER_GPU, Half, gpu_of, shown, unit_name, unit_number
 
@@ -48,15 +49,20 @@ def rebuild(
     layout: Layout,
     complete: Complete,
     known: Iterable[Holding] = (),
+    gpus: Sequence[Gpu] | None = None,
 ) -> Rebuilt:
     """Returns the holdings that the kubelet has on record and ``known`` lacks.
 
     Args:
         entries: of the kubelet's checkpoint.
         metas: what the run directory says, by allocation id.
+        layout: what the config wants; the slices may be of another sharing.
         complete: gives a lone half its default.
         known: what our own checkpoint names.
+        gpus: those of the node; those of ``layout`` where nobody says.
     """
+    if gpus is None:
+        gpus = [shared.gpu for shared in layout.gpus]
     book = Book.of(known)
     found, strays = by_allocation(entries, layout.resource_domain)
     pods_of = _pods_by_unit(found, book)
@@ -72,7 +78,7 @@ def rebuild(
             continue
         try:
             _check_sharing(one, pods_of)
-            made.append(_holding(one, metas.get(allocation_id), layout))
+            made.append(_holding(one, metas.get(allocation_id), layout, gpus))
         except RecordDisagrees as why:
             problems.append(f"{one.described()} is left out: {why}")
             left_out |= one.all_units
@@ -112,10 +118,12 @@ def _check_sharing(one: Recorded, pods_of: Mapping[str, set[str]]) -> None:
         )
 
 
-def _holding(one: Recorded, meta: AllocationMeta | None, layout: Layout) -> Holding:
+def _holding(
+    one: Recorded, meta: AllocationMeta | None, layout: Layout, of_node: Sequence[Gpu]
+) -> Holding:
     units = one.units()
-    gpus = _gpus(units, layout)
-    order = [shared.gpu.uuid for shared in gpus]
+    gpus = _gpus(units, of_node)
+    order = [gpu.uuid for gpu in gpus]
     owner = None
     if meta is not None and meta.pod and meta.container in one.containers:
         owner = Owner(meta.namespace, meta.pod, meta.container)
@@ -129,7 +137,7 @@ def _holding(one: Recorded, meta: AllocationMeta | None, layout: Layout) -> Hold
         allocation_id=one.allocation_id,
         family=one.family(),
         uuid=order[0],
-        memory_unit_bytes=_memory_unit(one, units.get(Half.MEMORY, ()), gpus, meta),
+        memory_unit_bytes=_memory_unit(one, units.get(Half.MEMORY, ()), gpus, meta, layout),
         core=ordered(Half.CORE),
         memory=ordered(Half.MEMORY),
         settled=True,
@@ -139,14 +147,14 @@ def _holding(one: Recorded, meta: AllocationMeta | None, layout: Layout) -> Hold
     )
 
 
-def _gpus(units: Mapping[Half, tuple[str, ...]], layout: Layout) -> list[SharedGpu]:
+def _gpus(units: Mapping[Half, tuple[str, ...]], of_node: Sequence[Gpu]) -> list[Gpu]:
     """Returns the GPUs of an allocation: one, or several that it has whole."""
     sets = [{gpu_of(unit) for unit in given} for given in units.values()]
     uuids = set().union(*sets)
-    gpus = [shared for shared in layout.gpus if shared.gpu.uuid in uuids]
-    unknown = uuids - {shared.gpu.uuid for shared in gpus}
+    gpus = [gpu for gpu in of_node if gpu.uuid in uuids]
+    unknown = uuids - {gpu.uuid for gpu in gpus}
     if unknown:
-        raise RecordDisagrees(f"GPU {shown(unknown)} is not shared on this node")
+        raise RecordDisagrees(f"GPU {shown(unknown)} is not on this node")
     if any(each != uuids for each in sets):
         raise RecordDisagrees(f"its halves are on different GPUs, {' and '.join(sorted(uuids))}")
     if len(uuids) > 1:
@@ -157,20 +165,23 @@ def _gpus(units: Mapping[Half, tuple[str, ...]], layout: Layout) -> list[SharedG
 
 
 def _memory_unit(
-    one: Recorded, units: tuple[str, ...], gpus: list[SharedGpu], meta: AllocationMeta | None
+    one: Recorded,
+    units: tuple[str, ...],
+    gpus: list[Gpu],
+    meta: AllocationMeta | None,
+    layout: Layout,
 ) -> int:
     """Returns the bytes of a memory unit: as the run directory says, else as the config does."""
-    said = meta.memory_unit_bytes if meta is not None else 0
-    for shared in gpus:
-        if not said and shared.family is not one.family():
+    size = meta.memory_unit_bytes if meta is not None else 0
+    for gpu in gpus:
+        shared = layout.find(gpu.uuid)
+        if not size and (shared is None or shared.family is not one.family()):
+            now = f"of family {shared.family.name.lower()}" if shared else "not shared"
             raise RecordDisagrees(
-                f"GPU {shared.gpu.uuid} is of family {shared.family.name.lower()} now, and nobody "
-                "knows how large a memory unit was"
+                f"GPU {gpu.uuid} is {now} now, and nobody knows how large a memory unit was"
             )
-        size = said or shared.memory_unit_bytes
-        most = max((unit_number(u) for u in units if gpu_of(u) == shared.gpu.uuid), default=0)
-        if (most + 1) * size > shared.gpu.memory_bytes:
-            raise RecordDisagrees(
-                f"GPU {shared.gpu.uuid} has no memory unit {most} of {size} bytes"
-            )
-    return said or gpus[0].memory_unit_bytes
+        size = size or (shared.memory_unit_bytes if shared else 0)
+        most = max((unit_number(u) for u in units if gpu_of(u) == gpu.uuid), default=0)
+        if (most + 1) * size > gpu.memory_bytes:
+            raise RecordDisagrees(f"GPU {gpu.uuid} has no memory unit {most} of {size} bytes")
+    return size

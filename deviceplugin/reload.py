@@ -21,6 +21,7 @@ class ConfigWatch:
         self.path = path
         self.config = config
         self.problem: ConfigError | None = None
+        self.in_part = False  # the present content is in force, but for what `problem` names
         self._taken: bytes | None = config.text.encode()
         self._seen: bytes | None = self._taken
 
@@ -56,11 +57,18 @@ class ConfigWatch:
 
     def reject(self, error: ConfigError) -> None:
         """Notes that the present content is not taken, and says why."""
-        self.problem = error
+        self.problem, self.in_part = error, False
         event(logging.ERROR, "config rejected, the last good one stays", reason=error.message,
               hint=error.hint or "none")  # fmt: skip
 
-    def take(self, config: AgentConfig) -> None:
-        """Notes that ``config`` is in force."""
+    def take(self, config: AgentConfig, left_out: ConfigError | None = None) -> None:
+        """Notes that ``config`` is in force.
+
+        Args:
+            left_out: what of it is not, and why.
+        """
         self.config = config
-        self.problem = None
+        self.problem, self.in_part = left_out, left_out is not None
+        if left_out is not None:
+            event(logging.ERROR, "a part of the config is left out", reason=left_out.message,
+                  hint=left_out.hint or "none")  # fmt: skip

@@ -10,10 +10,9 @@ Which container asks is not said; podresources is looked at in every `prefer` to
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
@@ -23,9 +22,10 @@ from .asking import WhoAsks
 from .checkpoint import Checkpoint
 from .config import AgentConfig
 from .enforcement import Enforcement
+from .gpus import Gpu
 from .holdings import Holding, Owner
 from .kubelet_checkpoint import KubeletEntry, Witness
-from .layout import Layout
+from .layout import MOST_UNITS_PER_RESOURCE, Layout
 from .log import event
 from .looking import Lister, Looks
 from .memory_look import Charges, Watched
@@ -61,50 +61,68 @@ class SliceService:
         witness: Callable[[], Witness] = lambda: Witness(()),
         closest: Closest = allocation.first_by_index,
         labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None,
+        gpus: tuple[Gpu, ...] | None = None,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
 
         Args:
+            layout: what the config wants; `layout` is what of it is in force.
             lister: lists podresources; raises VgpuError where it cannot.
             wait_for_mps: returns once a GPU's MPS daemon answers; raises VgpuError if it does not.
             clock: seconds since the epoch.
             witness: reads the kubelet's checkpoint.
             closest: which of several GPUs lie close together.
             labels: tells the labels of an allocation's pod, None where nobody knows them.
+            gpus: all of the node; those of ``layout`` where nobody says.
         """
-        self.layout = layout
-        self.state = NodeState(checkpoint)
+        gpus = tuple(shared.gpu for shared in layout.gpus) if gpus is None else gpus
+        self.state = NodeState(checkpoint, layout, gpus)
         self._store = store
         self._wait_for_mps = wait_for_mps
         self._clock = clock
         self._closest = closest
-        self._enforcement = Enforcement(layout, self.state, store, config.rules)
+        self._enforcement = Enforcement(self.state, store, config.rules)
         self._enforcement.labels = labels
         self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
         self.state.not_offered = lambda: (
-            offer.withdrawn(layout, self.state.book),
+            offer.withdrawn(self.layout, self.state.book),
             frozenset(self.state.unwell),
         )
         self._skipped = 0
         self._who = WhoAsks()
-        take_over(self.state, store, layout, witness())
+        take_over(self.state, store, gpus, witness())
         with self.state.lock:
+            self.state.share(layout)
             self._enforcement.follow_rules(list(self.state.book.holdings.values()))
             self.state.announce()  # what was taken over, before anybody has a list
 
     # ---- what is advertised ------------------------------------------------------------------
 
+    @property
+    def layout(self) -> Layout:
+        """How the GPUs are shared now; replaced whole when config or slices change it."""
+        return self.state.layout
+
+    def draining(self) -> Mapping[str, str]:
+        """Returns what each GPU that drains waits for, in words, by UUID."""
+        return self.state.draining
+
     def units(self, family: Family, half: Half) -> tuple[int, list[Unit]]:
         """Returns the current revision and every unit of one resource."""
         with self.state.lock:
             blocked, unwell = offer.withdrawn(self.layout, self.state.book), self.state.unwell
+            units = offer.advertised(self.layout, family, half)
+            if len(units) > MOST_UNITS_PER_RESOURCE:  # small units of an earlier config beside ours
+                units = [
+                    (n, shared) for n, shared in units if not shared.drains or n not in blocked
+                ]
             return self.state.revision, [
                 Unit(
                     name,
                     name not in blocked and shared.gpu.uuid not in unwell,
                     shared.gpu.numa_node,
                 )
-                for name, shared in offer.advertised(self.layout, family, half)
+                for name, shared in units
             ]
 
     def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
@@ -132,17 +150,20 @@ class SliceService:
         if again is not None:
             kin = self._know_who_asks(family, half, again)
         with self.state.lock, self._settling_on_refusal(family, half):
-            choose = partial(
-                allocation.prefer, self.layout, self.state.book, family, half, available,
-                must_include, count, self._clock(), closest=self._closest, kin=kin,
-            )  # fmt: skip
+
+            def choose(returned: Set[str] = frozenset()) -> list[str]:
+                return allocation.prefer(
+                    self.layout, self.state.book, family, half, available, must_include, count,
+                    self._clock(), closest=self._closest, kin=kin, returned=returned,
+                )  # fmt: skip
+
             returned = self.state.returned()
             hopeful = choose()
             if not returned:
                 return hopeful
             careful = None
             with suppress(AllocationRefused):
-                careful = choose(returned=returned)
+                careful = choose(returned)
             if careful is not None and set(map(gpu_of, careful)) == set(map(gpu_of, hopeful)):
                 return careful
             self.state.wait_until_known()
@@ -170,7 +191,12 @@ class SliceService:
         for settled in allocation.settle_before(book, family, half, units):
             book.put(settled)
         holding = allocation.allocate(self.layout, book, family, half, units, self._clock(), new_id)
-        holding = replace(holding, shim_build=holding.shim_build or self._store.build)
+        shared = self.layout.find(holding.uuid)
+        holding = replace(
+            holding,
+            shim_build=holding.shim_build or self._store.build,
+            compute=shared.compute if shared else None,
+        )
         limits = self._enforcement.limits(holding)
         before = book.holdings.get(holding.allocation_id)
         try:
@@ -186,6 +212,8 @@ class SliceService:
                 f"{resource_name(self.layout.resource_domain, family, half)}: {error.message}"
             ) from error
         self._who.opened(book, holding, family, half, self._looks.allocations_done)
+        if shared is not None and shared.drains:
+            self.state.announce()  # begun before it did, so these units may be withdrawn already
         event(
             logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
             gpu=" ".join(holding.uuids), allocation=holding.allocation_id, whole=holding.whole,
@@ -267,7 +295,8 @@ class SliceService:
             event(logging.ERROR, "GPU unwell: nothing of it is offered", gpu=gpu,
                   reason=unwell[gpu])  # fmt: skip
         for gpu in sorted(before.keys() - unwell.keys()):
-            event(logging.INFO, "GPU well again", gpu=gpu)
+            if self.layout.find(gpu) is not None:  # else nobody asks any more
+                event(logging.INFO, "GPU well again", gpu=gpu)
 
     def unwell(self) -> Mapping[str, str]:
         """Returns why each GPU that is not well is not, by UUID."""
@@ -287,11 +316,20 @@ class SliceService:
                 return
         self._looks.look()
 
-    def apply_rules(self, config: AgentConfig) -> None:
-        """Puts the ``limits`` of a new config into force in all containers."""
+    def follow_config(self, config: AgentConfig, wanted: Layout) -> None:
+        """Puts a new config into force: its ``limits`` in all containers, its sharing as slices
+        allow.
+
+        Args:
+            wanted: what its sharing means for the GPUs of this node.
+        """
         with self.state.lock:
             self._enforcement.rules = config.rules
-            self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+            self.state.share(wanted)
+            try:
+                self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+            finally:
+                self.state.announce()
 
     def follow_labels(self) -> None:
         """Puts the rules into force anew, since labels of pods have changed."""

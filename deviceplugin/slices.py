@@ -17,7 +17,7 @@ from pathlib import Path
 
 from libvgpu import allocations, region
 from libvgpu.errors import RegionError, VgpuError
-from libvgpu.limits import ContainerLimits, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .answers import Answer, Mount, device_parts
 from .forms import DeviceForms
@@ -196,6 +196,13 @@ class SliceStore:
         except RegionError:
             return False
         return any(process.alive for process in usage.processes)
+
+    def compute(self, allocation_id: str) -> ComputeMode | None:
+        """Returns how compute is held by an allocation's files, None where they do not say."""
+        try:
+            return region.read_limits(self.directory(allocation_id)).limits.devices[0].compute_mode
+        except (RegionError, IndexError):
+            return None
 
     def answer(self, holding: Holding, half: Half, limits: ContainerLimits) -> Answer:
         """Returns what the container is started with for ``half``.

@@ -7,7 +7,7 @@ API server. Values come from the agent's parts, read without a lock; each is rep
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -58,24 +58,27 @@ class AgentState:
         registrations: Callable[[], Registrations],
         node_name: str,
         shim_build: str,
-        mps_gpus: tuple[str, ...],
+        mps_gpus: Callable[[], Sequence[str]],
         clock: Callable[[], float] = time.monotonic,
         unwell: Callable[[], Mapping[str, str]] = dict,
         watch_findings: Callable[[], Findings] = Findings,
+        draining: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Counts as having turned just now.
 
         Args:
             registrations: each resource with when it was registered (epoch).
             shim_build: the build id that new containers get.
-            mps_gpus: UUIDs of the GPUs of family mps.
+            mps_gpus: UUIDs of the GPUs of family mps now.
             clock: seconds, from any start.
             unwell: why each GPU that is not well is not, by UUID.
             watch_findings: what the watch beside the shim has found.
+            draining: what each GPU that drains waits for, by UUID.
         """
         self._findings = watch_findings
         self._watch, self._registrations, self._clock = watch, registrations, clock
         self._turned_at_s, self._unwell = clock(), unwell
+        self._mps_gpus, self._draining = mps_gpus, draining
         self._fixed = {
             "version": API_VERSION,
             "agent": {
@@ -85,7 +88,6 @@ class AgentState:
                 "started_at": time.time(),
             },
             "shim_build": shim_build,
-            "mps_gpus": list(mps_gpus),
         }
 
     def turned(self) -> None:
@@ -111,9 +113,12 @@ class AgentState:
                 "rules": len(config.rules),
                 "error": problem.message if problem else None,
                 "hint": problem.hint if problem else None,
+                "in_part": self._watch.in_part,
             },
+            "mps_gpus": list(self._mps_gpus()),
             "unwell_gpus": dict(self._unwell()),
             "watch": self._findings().shown(),
+            "draining_gpus": dict(self._draining()),
             "resources": [
                 {"name": name, "registered_at": since}
                 for name, since in self._registrations().items()

@@ -1,13 +1,16 @@
 """What an agent that starts takes over: its checkpoint, and from the kubelet's what that lacks."""
 
 import logging
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 
 from libvgpu.errors import VgpuError
 
 from .completion import complete_start
+from .draining import in_force
+from .gpus import Gpu
+from .holdings import Book, Holding
 from .kubelet_checkpoint import Witness
-from .layout import Layout
 from .log import event
 from .node_state import NodeState
 from .recorded import allocation_of, build_of
@@ -15,10 +18,11 @@ from .recovery import rebuild
 from .slices import SliceStore
 
 
-def take_over(state: NodeState, store: SliceStore, layout: Layout, seen: Witness) -> None:
+def take_over(state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: Witness) -> None:
     """Fills the state, and removes the files of allocations that nobody has on record.
 
     Args:
+        gpus: those of the node, shared or not.
         seen: what the kubelet's checkpoint says.
 
     Raises:
@@ -30,20 +34,23 @@ def take_over(state: NodeState, store: SliceStore, layout: Layout, seen: Witness
     if seen.problem:
         level = logging.WARNING if loaded.problem else logging.INFO
         event(level, "the kubelet is no witness", reason=seen.problem)
-    rebuilt = rebuild(
-        seen.entries, store.metas(), layout, partial(complete_start, layout), loaded.holdings
-    )
+
+    def complete(book: Book, holding: Holding) -> Holding:
+        return complete_start(in_force(state.wanted, gpus, book), book, holding)
+
+    rebuilt = rebuild(seen.entries, store.metas(), state.wanted, complete, loaded.holdings, gpus)
+    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.holdings]
     for problem in rebuilt.problems:
         event(logging.WARNING, problem)
-    for holding in rebuilt.holdings:
+    for holding in taken:
         event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=holding.uuid,
               allocation=holding.allocation_id, owner=holding.owner or "unknown",
               core=len(holding.core), memory=len(holding.memory))  # fmt: skip
     try:
-        state.commit(rebuilt.holdings)
+        state.commit(taken)
     except VgpuError as error:  # what runs goes on; the next Allocate is refused in words
         event(logging.ERROR, error.message)
-        for holding in rebuilt.holdings:
+        for holding in taken:
             state.book.put(holding)
     if loaded.trusted or seen.problem is None:
         named = {allocation_of(entry) or "" for entry in seen.entries}

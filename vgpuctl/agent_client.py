@@ -39,13 +39,19 @@ class AgentOfReport(msgspec.Struct):
 
 
 class ConfigOfReport(msgspec.Struct):
-    """Its config file; ``error`` says why the file's present content is not in force."""
+    """Its config file.
+
+    Attributes:
+        error: why the file's present content, or a part of it, is not in force.
+        in_part: the rest of the present content is.
+    """
 
     path: str
     digest: str
     rules: int
     error: str | None = None
     hint: str | None = None
+    in_part: bool = False
 
 
 class ResourceOfReport(msgspec.Struct):
@@ -88,6 +94,7 @@ class AgentReport(msgspec.Struct):
     loop_problem: str | None = None
     unwell_gpus: dict[str, str] = {}
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
+    draining_gpus: dict[str, str] = {}
 
 
 class _Connection(http.client.HTTPConnection):

@@ -7,12 +7,15 @@ a plugin for which something differs is served and registered again. The kubelet
 from inside Register, so serving comes first. A plugin that the kubelet refuses does not keep the
 others from it; a kubelet that does not answer is left alone until the next look.
 
+Which plugins there are is asked at every look. One that is not there any more ends: the kubelet
+sees its socket close, counts its units as gone, and forgets the resource minutes later.
+
 Used from one thread, apart from `registrations`.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -35,15 +38,15 @@ Identity = tuple[int, int]  # inode and time of change of kubelet.sock
 class Registrar:
     """The plugin servers of this node and their registration."""
 
-    def __init__(self, directory: Path, plugins: Sequence[PluginServer]) -> None:
+    def __init__(self, directory: Path, plugins: Callable[[], Sequence[PluginServer]]) -> None:
         """Makes a registrar that has served nothing yet.
 
         Args:
             directory: the kubelet's device-plugins directory.
-            plugins: one per resource.
+            plugins: returns those to be served now, one per resource.
         """
         self._socket = directory / "kubelet.sock"
-        self._plugins = plugins
+        self._wanted, self._plugins = plugins, tuple(plugins())
         self._serving: set[str] = set()
         self._registered: dict[str, Identity] = {}
         self._since: dict[str, float] = {}
@@ -52,6 +55,7 @@ class Registrar:
 
     def look(self) -> bool:
         """Serves and registers where that is needed; returns whether all are registered."""
+        self._follow()
         kubelet = self._identity()
         if kubelet is None and not self._serving and not self._waiting:
             event(logging.WARNING, "waiting for the kubelet", socket=self._socket)
@@ -93,6 +97,17 @@ class Registrar:
         for plugin in self._plugins:
             plugin.stop()
         self._serving.clear()
+
+    def _follow(self) -> None:
+        """Ends the plugins that are not wanted any more."""
+        before, self._plugins = self._plugins, tuple(self._wanted())
+        for plugin in before:
+            if plugin not in self._plugins:
+                plugin.stop()
+                self._serving.discard(plugin.resource)
+                self._registered.pop(plugin.resource, None)
+                self._problems.pop(plugin.resource, None)
+                event(logging.INFO, "not offered any more", resource=plugin.resource)
 
     def _identity(self) -> Identity | None:
         try:

@@ -19,6 +19,7 @@ from support.nvml_programs import XID, lose, raise_event
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
+SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
 WAIT_S = 20.0
 A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 
@@ -44,6 +45,11 @@ class Node:
             )  # fmt: skip
         self.kubelet.wait_for_resources([CORE, MEMORY], WAIT_S)
 
+    def edit(self, text: str) -> None:
+        new = self.base / "new.yaml"
+        new.write_text(text)
+        new.rename(self.base / "config.yaml")
+
     def stop_agent(self) -> None:
         assert self.agent is not None
         self.agent.terminate()
@@ -54,7 +60,7 @@ class Node:
         return (self.base / "log").read_text()
 
     def metrics(self) -> str:
-        address = self.log.partition("metrics=")[2].split()[0]
+        address = self.log.rpartition("metrics=")[2].split()[0]
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as page:
             return str(page.read(), "utf-8")
 
@@ -126,6 +132,37 @@ def test_an_agent_starts_without_a_gpu_that_is_lost(node: Node) -> None:
 
     assert node.healthy_cores() == [0, 100]
     assert "GPU left out: it fell off the bus" in node.log
+
+
+def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: Node) -> None:
+    node.stop_agent()
+    lose(node.machine, 0)
+    node.edit(SHARED.format("[0, 1]"))
+
+    node.start_agent()
+
+    assert node.healthy_cores() == [0, 100]
+    assert "vgpu_config_reload_success 0.0" in node.metrics()
+    told = node.doctor()
+    assert "GPU 0 does not exist and is left out" in told
+    assert "the rest of it is in force" in told
+    node.edit(SHARED.format("[0, 1, 2]"))
+    wait_until(lambda: "GPU 2 does not exist; this node has" in node.doctor(), WAIT_S)
+    node.edit(SHARED.format("[0, 1]") + "limits: [{core: 50}]\n")
+    wait_until(lambda: "rules=1" in node.log, WAIT_S)  # as at the start, it goes on without it
+    assert node.healthy_cores() == [0, 100]
+
+
+def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: Node) -> None:
+    node.stop_agent()
+    node.edit(SHARED.format("[0]"))
+    node.start_agent()
+    assert node.healthy_cores() == [100, 0]
+    node.edit(SHARED.format("[0, 1]"))
+    wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
+
+    inject(node, f"{node.base / 'machine'}/1", "lost")
+    wait_until(lambda: node.healthy_cores() == [100, 0], WAIT_S)
 
 
 def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(node: Node) -> None:

@@ -183,11 +183,11 @@ def test_a_second_agent_and_a_wrong_config_do_not_start(node: Node) -> None:
     assert "another agent is running" in str(second.failure)
 
     node.stop_agent()
-    node.config.write_text(CONFIG.replace("[1, 2]", "[1, 7]"))
+    node.config.write_text(CONFIG.replace("[1, 2]", "[0, 1]"))
     node.start_agent()
     node._thread.join(WAIT_S)  # type: ignore[union-attr]
     assert isinstance(node.failure, ConfigError)
-    assert "GPU 7 does not exist" in str(node.failure)
+    assert "GPU 0 is already shared" in str(node.failure)
 
 
 def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: Node) -> None:

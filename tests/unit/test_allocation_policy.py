@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin import allocation, completion, offer
+from deviceplugin.draining import in_force
 from deviceplugin.holdings import Book, Holding, Owner
 from deviceplugin.inventory import Gpu
 from deviceplugin.layout import Layout, SharedGpu
@@ -275,7 +276,9 @@ def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
     book = Book()
     held = Holding("id", Family.MPS, "GPU-0", GIB, core=("GPU-0::c0",), settled=True)
     book.put(held)
-    layout = layout_of(2)
+    wanted = layout_of(2)
+    gpus = [shared.gpu for shared in wanted.gpus]
+    layout = in_force(wanted, gpus, book)
 
     gone = offer.withdrawn(layout, book)
 
@@ -283,9 +286,11 @@ def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
     assert "GPU-0::c0" not in gone, "a held unit must never be withdrawn"
     assert not [u for u in gone if gpu_of(u) == "GPU-1"]
     with pytest.raises(AllocationRefused, match="still carries slices"):
+        allocation.allocate(layout, book, Family.MPS, Half.CORE, ["GPU-0::c5"], NOW, "new")
+    with pytest.raises(AllocationRefused, match="not offered"):
         allocation.allocate(layout, book, VGPU, Half.CORE, ["GPU-0::c5"], NOW, "new")
     book.drop("id")
-    assert offer.withdrawn(layout, book) == set()
+    assert offer.withdrawn(in_force(wanted, gpus, book), book) == set()
 
 
 def test_memory_that_came_back_a_moment_ago_is_not_counted_on_yet() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from deviceplugin.config import AgentConfig, WatchPolicy, load_config, parse_config
 from deviceplugin.inventory import Gpu
-from deviceplugin.layout import Layout, lay_out
+from deviceplugin.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 
@@ -232,6 +232,18 @@ def test_a_wrong_file_is_refused_in_one_sentence(text: str, said: str) -> None:
     assert caught.value.message.startswith("config.yaml")
     assert "\n" not in caught.value.message
     assert caught.value.exit_status == 2
+
+
+def test_devices_that_are_not_there_are_left_out_where_that_is_allowed() -> None:
+    config = parse_config(fractional("{family: vgpu, devices: [1, 7, GPU-x]}"), "config.yaml")
+    absent, problem = absent_devices(config, GPUS)
+
+    assert absent == {7, "GPU-x"}
+    assert problem is not None
+    assert "GPU 7 and GPU GPU-x do not exist" in problem.message
+    assert [g.gpu.index for g in lay_out(config, GPUS, absent).gpus] == [1]
+    with pytest.raises(ConfigError, match="GPU GPU-x does not exist"):
+        lay_out(config, GPUS, {7})
 
 
 def test_a_near_miss_is_hinted_at() -> None:

@@ -1,6 +1,7 @@
 """What a GPU's metrics count as given: units held, units a default uses up, and raises."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -64,6 +65,14 @@ def test_a_gpu_that_is_unwell_shows() -> None:
     (*_, healthy) = read(gpu_families(LAYOUT, [], {"GPU-1"}))
 
     assert [(s.labels["gpu"], s.value) for s in healthy.samples] == [("GPU-0", 1), ("GPU-1", 0)]
+
+
+def test_a_gpu_that_drains_shows() -> None:
+    waits = replace(LAYOUT, gpus=(LAYOUT.gpus[0], replace(LAYOUT.gpus[1], drains=True)))
+    found = {family.name: family for family in read(gpu_families(waits, []))}
+
+    samples = found["vgpu_gpu_draining"].samples
+    assert [(s.labels["gpu"], s.value) for s in samples] == [("GPU-0", 0), ("GPU-1", 1)]
 
 
 def test_units_defaults_and_raises_are_added_up_and_lowering_takes_nothing_off() -> None:

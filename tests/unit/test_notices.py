@@ -107,6 +107,18 @@ def test_a_gpu_that_is_unwell_is_told_of_the_node_and_that_it_is_well_again() ->
     assert well == Notice("Node", "", "n1", "GpuWellAgain", "GPU GPU-1 is well again", False)
 
 
+def test_a_gpu_that_drains_is_told_of_the_node_and_what_it_becomes() -> None:
+    fields = {"gpu": "GPU-0", "slices": 2, "now": "mps by units of 1 GiB", "then": "not shared"}
+    drains = notice_of("GPU drains: its sharing changes when its slices have ended", fields, "n1")
+    shared = notice_of("sharing in force", {"gpu": "GPU-0", "now": "not shared"}, "n1")
+    left_out = notice_of("a part of the config is left out", {"reason": "GPU 7 …"}, "n1")
+
+    text = "GPU GPU-0 is mps by units of 1 GiB until 2 slices have ended, then not shared"
+    assert drains == Notice("Node", "", "n1", "GpuDrains", text, False)
+    assert shared == Notice("Node", "", "n1", "GpuSharing", "GPU GPU-0 is not shared", False)
+    assert left_out == Notice("Node", "", "n1", "ConfigLeftOut", "GPU 7 …", True)
+
+
 def test_other_lines_stay_in_the_log_and_text_is_bounded() -> None:
     assert notice_of("allocated", {"reason": "x"}, "n1") is None
     long = notice_of("refused", {"reason": "x" * 5000}, "n1")

@@ -82,6 +82,21 @@ def test_after_a_reboot_nobody_knows_whose_it_is_and_the_unit_is_the_configs() -
     assert holding.memory_unit_bytes == GIB
 
 
+def test_slices_of_a_sharing_that_has_changed_meanwhile_are_taken_over_too() -> None:
+    gpus = [shared.gpu for shared in LAYOUT.gpus]
+    wanted = replace(LAYOUT, gpus=(replace(LAYOUT.gpus[0], family=Family.MPS),))
+    metas = {"x1": META, "x2": replace(META, allocation_id="x2", container="c0")}
+    entries = [*pair("x1", G0, 0, 0), *pair("x2", G1, 0, 0, "p2"), *pair("x3", G1, 50, 8, "p3")]
+
+    found = rebuild(entries, metas, wanted, lambda book, holding: holding, gpus=gpus)
+
+    assert [(h.allocation_id, h.family) for h in found.holdings] == [
+        ("x1", Family.VGPU), ("x2", Family.VGPU),
+    ]  # fmt: skip
+    (problem,) = found.problems
+    assert "GPU GPU-1 is not shared now, and nobody knows how large" in problem
+
+
 def test_the_unit_is_the_one_it_was_given_in() -> None:
     meta = replace(META, memory_unit_bytes=GIB // 2)
     entries = [
@@ -153,7 +168,7 @@ def broken(name: str) -> list[KubeletEntry]:
             [core, replace(memory, units=names(G1, Half.MEMORY, 0))],
         "it has parts of several GPUs, GPU-0 and GPU-1":
             [replace(core, units=names(G0, Half.CORE, 0) + names(G1, Half.CORE, 0))],
-        "GPU GPU-9 is not shared on this node":
+        "GPU GPU-9 is not on this node":
             [replace(core, units=("GPU-9::c0",)), replace(memory, units=("GPU-9::m0",))],
         "it has units of both families":
             [core, replace(memory, resource="nvidia.com/mps-memory")],
@@ -173,7 +188,7 @@ def broken(name: str) -> list[KubeletEntry]:
 @pytest.mark.parametrize("sentence", [
     "its halves are on different GPUs, GPU-0 and GPU-1",
     "it has parts of several GPUs, GPU-0 and GPU-1",
-    "GPU GPU-9 is not shared on this node",
+    "GPU GPU-9 is not on this node",
     "it has units of both families",
     "it has core twice",
     "is no unit of core",

@@ -82,7 +82,7 @@ def plugins(directory: Path) -> list[Any]:
 def test_each_is_registered_once_and_again_with_a_new_kubelet(
     directory: Path, kubelet: FakeKubelet, plugins: list[Any]
 ) -> None:
-    registrar = Registrar(directory, plugins)
+    registrar = Registrar(directory, lambda: plugins)
 
     assert registrar.look()
     assert registrar.look()
@@ -99,6 +99,25 @@ def test_each_is_registered_once_and_again_with_a_new_kubelet(
     assert all(plugin.socket.exists() for plugin in plugins)
 
 
+def test_those_that_are_not_wanted_any_more_end_and_new_ones_are_registered(
+    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
+) -> None:
+    wanted = plugins[:2]
+    registrar = Registrar(directory, lambda: wanted)
+    assert registrar.look()
+
+    wanted = plugins[1:]
+    assert registrar.look()
+    assert [plugin.socket.exists() for plugin in plugins] == [False, True, True]
+    assert kubelet.asked == ["a/one", "a/two", "a/three"]
+    assert set(registrar.registrations()) == {"a/two", "a/three"}
+
+    wanted = plugins
+    assert registrar.look()
+    assert kubelet.asked[3:] == ["a/one"], "the others were not disturbed"
+    assert all(registrar.registrations().values())
+
+
 def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
     directory: Path,
     kubelet: FakeKubelet,
@@ -107,7 +126,7 @@ def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     kubelet.refused = {"a/one", "a/two"}
-    registrar = Registrar(directory, plugins)
+    registrar = Registrar(directory, lambda: plugins)
 
     for _ in range(3):
         assert not registrar.look()
@@ -127,7 +146,7 @@ def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     (directory / "kubelet.sock").touch()
-    registrar = Registrar(directory, plugins)
+    registrar = Registrar(directory, lambda: plugins)
     done = threading.Event()
 
     threading.Thread(target=lambda: (registrar.look(), done.set()), daemon=True).start()

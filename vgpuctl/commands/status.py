@@ -6,7 +6,9 @@ slice still names. ``-o json`` gives a list of objects with these keys (null: no
 ``index, uuid, product, source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
 ``family`` (of its slices; empty without any), ``memory_total_bytes``, ``memory_allocated_bytes``
 (the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``core_allocated_percent``
-(of the slices' shares; one of 100 is not capped), ``containers`` (how many slices).
+(of the slices' shares; one of 100 is not capped), ``containers`` (how many slices), ``drains``
+(what the GPU waits for before it is shared as the config says; empty where it waits for nothing,
+null where no agent tells).
 """
 
 import os
@@ -14,10 +16,11 @@ from pathlib import Path
 
 import click
 
-from libvgpu.errors import InventoryError
+from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.sizes import format_size
 
 from .. import gpus as gpu_sources
+from ..agent_client import agent_report
 from ..observe import SeenGpu, gpu_rows, read_slices
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, print_listing
@@ -42,6 +45,14 @@ def _seen_gpus() -> tuple[list[SeenGpu], str]:
     return seen, problem
 
 
+def _draining(run_dir: Path) -> dict[str, str] | None:
+    """Returns what each GPU that drains waits for, None where no agent tells."""
+    try:
+        return agent_report(run_dir).draining_gpus
+    except VgpuError:
+        return None
+
+
 def _size(row: Row, key: str) -> str:
     value = row[key]
     return format_size(value) if isinstance(value, int) else "-"
@@ -52,7 +63,7 @@ _COLUMNS = (
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
     Column("SOURCE", lambda row: str(row["source"])),
-    Column("FAMILY", lambda row: str(row["family"]) or "-"),
+    Column("FAMILY", lambda row: (str(row["family"]) or "-") + (" (drains)" * bool(row["drains"]))),
     Column("ALLOCATED", lambda row: _size(row, "memory_allocated_bytes"), right=True),
     Column("USED", lambda row: _size(row, "memory_used_bytes"), right=True),
     Column("MEMORY", lambda row: _size(row, "memory_total_bytes"), right=True),
@@ -69,8 +80,12 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
     seen, problem = _seen_gpus()
     if problem:
         click.echo(f"vgpuctl: {problem}", err=True)
+    chosen = chosen_run_dir(run_dir)
+    draining = _draining(chosen)
+    rows = gpu_rows(seen, read_slices(chosen))
+    told = [None if draining is None else draining.get(str(row["uuid"]), "") for row in rows]
     print_listing(
-        gpu_rows(seen, read_slices(chosen_run_dir(run_dir))),
+        [{**row, "drains": drains} for row, drains in zip(rows, told, strict=True)],
         _COLUMNS,
         output,
         "no GPUs and no slices",

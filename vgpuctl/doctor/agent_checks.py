@@ -76,9 +76,10 @@ def config(report: AgentReport) -> Finding:
             "config", f"{told.path} is in force ({told.digest[:12]}, {told.rules} limits rules)"
         )
     mend = f"{told.hint}; " if told.hint else ""
+    holds = "the rest of it is" if told.in_part else "the last good one stays"
     return fail(
         "config",
-        f"{told.error}; the last good one stays in force ({told.digest[:12]})",
+        f"{told.error}; {holds} in force ({told.digest[:12]})",
         f"{mend}check it with: vgpuctl config validate {told.path}",
     )
 
@@ -105,8 +106,16 @@ def resources(report: AgentReport) -> Finding:
 
 
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of, since it is not well."""
-    return [
+    """Tells of each GPU that the agent offers nothing of: it is not well, or it drains."""
+    drains = [
+        warn(
+            "gpu",
+            f"GPU {uuid} drains, so nothing of it is offered: {why}",
+            "nothing, or end the pods that hold slices of it (vgpuctl ps names them)",
+        )
+        for uuid, why in sorted(report.draining_gpus.items())
+    ]
+    return drains + [
         fail(
             "gpu",
             f"GPU {uuid} is not well, so nothing of it is offered: {why}",

@@ -80,8 +80,14 @@ def choose(
 def _aligned(plugin: Plugin, free: Set[str], nodes: Set[int] | None) -> set[str]:
     if nodes is None:
         return set()
-    return {unit for unit in free if nodes & set(plugin.devices[unit].numa_nodes)}
+    return {unit for unit in free if nodes & set(_nodes(plugin, unit))}
 
 
 def _placed(plugin: Plugin, free: Set[str]) -> set[str]:
-    return {unit for unit in free if plugin.devices[unit].numa_nodes}
+    return {unit for unit in free if _nodes(plugin, unit)}
+
+
+def _nodes(plugin: Plugin, unit: str) -> tuple[int, ...]:
+    """Returns the NUMA nodes of a unit; a list that came meanwhile may lack it."""
+    device = plugin.devices.get(unit)
+    return device.numa_nodes if device else ()
