@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 from libvgpu.errors import ConfigError, VgpuError
-from libvgpu.limits import Family
 
 from . import topology
 from .answers import missing_nodes
@@ -55,7 +54,7 @@ _ARBITERS_EVERY_S = 0.7
 _KUBELET_EVERY_S = 0.7
 _PODS_EVERY_S = 1.0
 _COMPACT_EVERY_S = 5.0
-_MPS_EVERY_S = 2.0
+_MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
 
 
@@ -113,8 +112,7 @@ def _run(
     ends.callback(events.stop)
     _say_what_waits(config, api is not None)
     labels = PodLabels(api, settings.state_dir)
-    mps_gpus = tuple(g.gpu.uuid for g in layout.of_family(Family.MPS))
-    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, mps_gpus, settings.spawn_mps)
+    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, settings.spawn_mps)
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     checkpoint = Checkpoint(settings.state_dir)
@@ -126,6 +124,7 @@ def _run(
         ),
         labels=labels.of,
     )  # fmt: skip
+    mps.wanted_gpus, mps.owners_on = service.mps_gpus, service.owners_on
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
     watch = ConfigWatch(settings.config, config)
@@ -135,6 +134,7 @@ def _run(
             store,
             lambda: (watch.good, watch.config.digest),
             lambda: registrar.registrations(),
+            mps.states,
         )
     )
     directory = settings.kubelet_dir / "device-plugins"
@@ -150,7 +150,7 @@ def _run(
         registrar.registrations,
         settings.node_name,
         store.build,
-        mps_gpus,
+        lambda: tuple(service.mps_gpus()),
         unwell=service.unwell,
     )
     web = WebServer()

@@ -26,6 +26,8 @@ from .exposition import (
 from .gpu_metrics import gpu_families
 from .holdings import Holding
 from .http_message import Request, Response
+from .mps_files import GpuMps
+from .mps_metrics import mps_families
 from .service import SliceService
 from .slices import SliceStore
 
@@ -58,21 +60,25 @@ class NodeCollector:
         store: SliceStore,
         config: Callable[[], tuple[bool, str]],
         registrations: Callable[[], Mapping[str, float | None]],
+        mps: Callable[[], Mapping[str, GpuMps]] = dict,
     ) -> None:
         """Makes a collector.
 
         Args:
             config: returns whether the config file is good, and the digest of the one in force.
             registrations: returns each resource with when it was registered, None where it is not.
+            mps: returns how MPS is on each GPU that is under it.
         """
         self._service, self._store, self._config = service, store, config
         self._registrations = registrations
+        self._mps = mps
 
     def collect(self) -> Iterable[Family]:
         """Yields every family."""
         holdings = self._service.holdings()
         yield from self._containers(holdings)
         yield from gpu_families(self._service.layout, holdings, self._service.unwell())
+        yield from mps_families(self._mps())
         good, digest = self._config()
         yield GaugeMetricFamily(
             "vgpu_config_reload_success", "1 if the config file's present content is in force",

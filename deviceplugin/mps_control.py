@@ -1,14 +1,17 @@
 """Talking to the MPS control daemon of a GPU through its pipe directory.
 
-Nothing here starts or owns a daemon (`deviceplugin.mps` does): whoever answers in
-``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU.
+Nothing here starts or owns a daemon (`mps_daemon` does): whoever answers in
+``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU. Root in a container reaches that
+directory: it may have put anything there. So an answer is text that may be wrong, it may not come,
+and a link is not followed, which might lead to another GPU's daemon.
 """
 
 import os
 import shutil
+import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from libvgpu.errors import MpsError
@@ -19,6 +22,7 @@ TOOL = "nvidia-cuda-mps-control"
 READY_COMMAND = "get_default_active_thread_percentage"
 _ASK_TIMEOUT_S = 5.0
 _POLL_S = 0.1
+_SAID_MOST = 200
 
 
 def tool_path() -> str:
@@ -39,27 +43,33 @@ def tool_path() -> str:
 def daemon_environment(run_dir: Path, uuid: str) -> dict[str, str]:
     """Returns the environment that points the control tool at one GPU's daemon."""
     pipe = pipe_directory(run_dir, uuid)
+    own = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_MPS_")}
     return {
-        **os.environ,
+        **own,
         "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
         "CUDA_MPS_LOG_DIRECTORY": str(pipe.parent / "log"),
         "CUDA_VISIBLE_DEVICES": uuid,
     }
 
 
-def ask(run_dir: Path, uuid: str, command: str, timeout_s: float = _ASK_TIMEOUT_S) -> str:
-    """Sends one command to a GPU's daemon and returns what it answers.
+def ask(
+    run_dir: Path, uuid: str, commands: str | Sequence[str], timeout_s: float = _ASK_TIMEOUT_S
+) -> str:
+    """Sends one command or several to a GPU's daemon and returns what it answers.
 
     Raises:
         MpsError: there is no daemon, or it does not answer in time.
     """
+    lines = [commands] if isinstance(commands, str) else commands
+    _check_no_link(pipe_directory(run_dir, uuid) / "control")
     try:
         result = subprocess.run(
             [tool_path()],
-            input=command + "\n",
+            input="".join(f"{line}\n" for line in lines),
             env=daemon_environment(run_dir, uuid),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=timeout_s,
             check=False,
         )
@@ -70,9 +80,21 @@ def ask(run_dir: Path, uuid: str, command: str, timeout_s: float = _ASK_TIMEOUT_
     except OSError as error:
         raise MpsError(f"{TOOL} cannot be run: {error.strerror}") from None
     if result.returncode != 0:
-        said = " ".join((result.stderr or result.stdout).split())[:200]
+        said = " ".join((result.stderr or result.stdout).split())[:_SAID_MOST]
         raise MpsError(f"the MPS daemon of GPU {uuid} does not answer: {said or 'no reason given'}")
     return result.stdout.strip()
+
+
+def _check_no_link(path: Path) -> None:
+    try:
+        is_link = stat.S_ISLNK(path.lstat().st_mode)
+    except OSError:
+        return  # the tool says in its own words that nobody is there
+    if is_link:
+        raise MpsError(
+            f"{path} is a link, which no MPS daemon makes: a container has tampered with the pipe "
+            "directory"
+        )
 
 
 def is_ready(run_dir: Path, uuid: str) -> bool:

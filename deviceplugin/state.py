@@ -57,7 +57,7 @@ class AgentState:
         registrations: Callable[[], Registrations],
         node_name: str,
         shim_build: str,
-        mps_gpus: tuple[str, ...],
+        mps_gpus: Callable[[], tuple[str, ...]],
         clock: Callable[[], float] = time.monotonic,
         unwell: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
@@ -66,7 +66,7 @@ class AgentState:
         Args:
             registrations: each resource with when it was registered (epoch).
             shim_build: the build id that new containers get.
-            mps_gpus: UUIDs of the GPUs of family mps.
+            mps_gpus: tells the UUIDs of the GPUs that are to be under MPS now.
             clock: seconds, from any start.
             unwell: why each GPU that is not well is not, by UUID.
         """
@@ -81,8 +81,8 @@ class AgentState:
                 "started_at": time.time(),
             },
             "shim_build": shim_build,
-            "mps_gpus": list(mps_gpus),
         }
+        self._mps_gpus = mps_gpus
 
     def turned(self) -> None:
         """Notes that the loop came round."""
@@ -108,6 +108,7 @@ class AgentState:
                 "error": problem.message if problem else None,
                 "hint": problem.hint if problem else None,
             },
+            "mps_gpus": list(self._mps_gpus()),
             "unwell_gpus": dict(self._unwell()),
             "resources": [
                 {"name": name, "registered_at": since}

@@ -37,7 +37,7 @@ def registered() -> dict[str, float | None]:
 
 @pytest.fixture
 def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock) -> AgentState:
-    return AgentState(watch, lambda: registered, "n1", "abc", ("GPU-0",), clock)
+    return AgentState(watch, lambda: registered, "n1", "abc", lambda: ("GPU-0",), clock)
 
 
 def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> None:
