@@ -160,14 +160,15 @@ def run(
     Raises:
         VgpuError: bad config where that is asked, no tool, or another runner.
     """
+    first = _first(config, run_dir, inventory)
     lock = _locked(run_dir)
     try:
         try:
             tool_path()
-            runner = Runner(run_dir, boards, _first(config, run_dir, inventory), look_every_s)
-        except VgpuError as error:
+        except MpsError as error:
             _note_problem(run_dir, error)
             raise
+        runner = Runner(run_dir, boards, first, look_every_s)
         try:
             while not stop.wait(_LOOK_EVERY_S):
                 if not _is_ours(lock, run_dir):
@@ -209,7 +210,8 @@ def _note_problem(run_dir: Path, error: VgpuError) -> None:
 def _locked(run_dir: Path) -> IO[bytes]:
     path = lock_path(run_dir)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         file = open(path, "ab")  # noqa: SIM115 — the caller closes it
     except OSError as error:
         raise MpsError(f"{path} cannot be opened: {error.strerror}") from None

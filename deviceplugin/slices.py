@@ -4,9 +4,8 @@ Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.regio
 (libvgpu.allocations) under the run directory, which may be emptied by a reboot; per build of the
 shim a directory under the state directory, which survives. Both halves of a pair get answers made
 from the same holding, so their mounts and their variables are disjoint or equal: the kubelet may
-merge them in any order. What makes a client of MPS comes with core, or with the half that is
-second: by then it is known whether the container has its GPU bare. How they name the GPUs is in
-`answers`.
+merge them in any order. What makes a client of MPS is left out where memory comes first: only core
+tells whether the container has its GPU bare. How they name the GPUs is in `answers`.
 
 Synchronised by the agent's lock, apart from `running`, which only reads.
 """
@@ -215,12 +214,12 @@ class SliceStore:
         # Memory alone does not say yet whether it is a client of MPS or has the GPU bare.
         if holding.family is Family.MPS and holding.core and not is_bare(holding):
             (device,) = limits.devices
+            pipe = pipe_directory(self.run_dir, holding.uuid)
+            mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
+            # Where a client and the server share memory.
+            mounts.append(Mount(SHARED_MEMORY, SHARED_MEMORY, False))
+            envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
             if half is Half.CORE:
-                pipe = pipe_directory(self.run_dir, holding.uuid)
-                mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
-                # Where a client and the server share memory.
-                mounts.append(Mount(SHARED_MEMORY, SHARED_MEMORY, False))
-                envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
                 envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
             if holding.memory:
                 # The container sees one GPU, so it is number 0 there.
