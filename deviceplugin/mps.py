@@ -7,7 +7,7 @@ while there is none, the config does. Each GPU has a thread (`mps_worker`); the 
 the file, and writes down how they are (`mps_files`), under one lock.
 
 Told to end, it ends the daemons and puts the compute modes back. Killed, it leaves them running,
-and the next runner adopts them.
+and the next runner adopts them, unless they are tied to it.
 """
 
 import fcntl
@@ -51,14 +51,17 @@ _JOIN_TIMEOUT_S = 25.0
 class Runner:
     """The workers of all GPUs; `follow` from one thread, reports from any."""
 
-    def __init__(self, run_dir: Path, boards: Boards, first: Wanted, look_every_s: float) -> None:
+    def __init__(
+        self, run_dir: Path, boards: Boards, first: Wanted, look_every_s: float, tied: bool
+    ) -> None:
         """Starts nothing.
 
         Args:
             first: what holds until the agent says something.
             look_every_s: see `GpuWorker`.
+            tied: see `GpuWorker`.
         """
-        self._look_every_s = look_every_s
+        self._look_every_s, self._tied = look_every_s, tied
         self._run_dir, self._boards = run_dir, boards
         self._wanted = first
         self._lock = threading.Lock()
@@ -114,7 +117,7 @@ class Runner:
 
     def _add(self, uuid: str, before: GpuMps | None) -> None:
         worker = GpuWorker(self._run_dir, uuid, self._boards, self._report, before,
-                           self._look_every_s)  # fmt: skip
+                           self._look_every_s, self._tied)  # fmt: skip
         self._workers[uuid] = worker
         worker.wish(uuid in self._wanted.gpus, self._wanted.gpus.get(uuid, False))
         worker.start()
@@ -150,12 +153,14 @@ def run(
     boards: Boards,
     stop: threading.Event,
     look_every_s: float = LOOK_EVERY_S,
+    tied: bool = False,
 ) -> None:
     """Runs the daemons until ``stop`` is set.
 
     Args:
         config: asked for the GPUs while the agent has not said which.
         look_every_s: how often settings are looked at, and what failed is tried again.
+        tied: the daemons end with this process, however that ends.
 
     Raises:
         VgpuError: bad config where that is asked, no tool, or another runner.
@@ -168,7 +173,7 @@ def run(
         except MpsError as error:
             _note_problem(run_dir, error)
             raise
-        runner = Runner(run_dir, boards, first, look_every_s)
+        runner = Runner(run_dir, boards, first, look_every_s, tied)
         try:
             while not stop.wait(_LOOK_EVERY_S):
                 if not _is_ours(lock, run_dir):
@@ -237,8 +242,13 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
 @click.option("--look-every", "look_every_s", default=LOOK_EVERY_S, show_default=True,
               type=click.FloatRange(min=0.1, max=3600), metavar="SECONDS",
               help="How often settings are looked at, and what failed is tried again.")  # fmt: skip
+@click.option(
+    "--tied",
+    is_flag=True,
+    help="The daemons end with this process even if it is killed: to try things out.",
+)
 @click.option("--detach", is_flag=True, help="Go into the background, as no child of the caller.")
-def main(config: Path, run_dir: Path | None, look_every_s: float, detach: bool) -> None:
+def main(config: Path, run_dir: Path | None, look_every_s: float, tied: bool, detach: bool) -> None:
     """Runs until SIGTERM or SIGINT."""
     log.set_up()
     if detach:
@@ -248,7 +258,7 @@ def main(config: Path, run_dir: Path | None, look_every_s: float, detach: bool) 
     stop = stop_on_signals()
     try:
         directory = run_dir or default_run_dir()
-        run(config, directory, NvmlInventory(), NvmlBoards(), stop, look_every_s)
+        run(config, directory, NvmlInventory(), NvmlBoards(), stop, look_every_s, tied)
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""
         click.echo(f"deviceplugin.mps: {error.message}{hint}", err=True)

@@ -9,13 +9,13 @@ and a link is not followed, which might lead to another GPU's daemon.
 import os
 import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from libvgpu.errors import MpsError
 
+from .processes import ask_tool
 from .slices import pipe_directory
 
 TOOL = "nvidia-cuda-mps-control"
@@ -23,6 +23,7 @@ READY_COMMAND = "get_default_active_thread_percentage"
 _ASK_TIMEOUT_S = 5.0
 _POLL_S = 0.1
 _SAID_MOST = 200
+_ANSWER_MOST = 64 << 10
 
 
 def tool_path() -> str:
@@ -62,27 +63,26 @@ def ask(
     """
     lines = [commands] if isinstance(commands, str) else commands
     _check_no_link(pipe_directory(run_dir, uuid) / "control")
+    text = "".join(f"{line}\n" for line in lines)
     try:
-        result = subprocess.run(
-            [tool_path()],
-            input="".join(f"{line}\n" for line in lines),
-            env=daemon_environment(run_dir, uuid),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
+        status, answer, problem = ask_tool(
+            [tool_path()], text, daemon_environment(run_dir, uuid), timeout_s, _ANSWER_MOST
         )
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         raise MpsError(
             f"the MPS daemon of GPU {uuid} did not answer in {timeout_s:.0f} s"
         ) from None
+    except OverflowError:
+        raise MpsError(
+            f"the MPS daemon of GPU {uuid} answered with more than {_ANSWER_MOST} bytes, which no "
+            "MPS daemon does"
+        ) from None
     except OSError as error:
         raise MpsError(f"{TOOL} cannot be run: {error.strerror}") from None
-    if result.returncode != 0:
-        said = " ".join((result.stderr or result.stdout).split())[:_SAID_MOST]
+    if status != 0:
+        said = " ".join((problem or answer).split())[:_SAID_MOST]
         raise MpsError(f"the MPS daemon of GPU {uuid} does not answer: {said or 'no reason given'}")
-    return result.stdout.strip()
+    return answer
 
 
 def _check_no_link(path: Path) -> None:

@@ -1,8 +1,8 @@
 """One GPU's MPS control daemon with its server: started, adopted, asked, put right, ended.
 
-The daemon is detached from the runner, so it outlives one that is killed; the next runner knows it
-by a variable in its environment, which no container can forge. It serves clients of all users, and
-its server is started at once: what is in its way (another daemon, a process on the GPU) shows
+The daemon is detached from the runner unless they are tied, so it outlives one that is killed; the
+next runner knows it by a variable in its environment, which no container can forge. It serves
+clients of all users, and its server is started at once: what is in its way (another daemon) shows
 before a container starts, and not in it. Used by one thread.
 """
 
@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from libvgpu.errors import MpsError
@@ -20,6 +21,14 @@ from .mps_control import READY_COMMAND, TOOL, ask, daemon_environment, tool_path
 from .processes import Watched, has_variable, parent_of
 from .slices import pipe_directory
 
+# Becomes the daemon once the kernel has promised to end it with its parent. A program of its own,
+# since between fork and exec of a process with threads nothing may be done.
+_TIED = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 _MARK = "VGPU_MPS_PIPE"
 _PID_FILE = f"{TOOL}.pid"
 _QUIT_S = 3
@@ -32,12 +41,14 @@ _MIB = 1 << 20
 class Daemon:
     """The control daemon of one GPU, whoever of our runners started it."""
 
-    def __init__(self, run_dir: Path, uuid: str, memory_bytes: int) -> None:
+    def __init__(self, run_dir: Path, uuid: str, memory_bytes: int, tied: bool = False) -> None:
         """Starts nothing.
 
         Args:
             memory_bytes: of the GPU; what a client may pin where nothing says less.
+            tied: what is started ends with this process, however that ends.
         """
+        self._tied = tied
         self.uuid = uuid
         self._run_dir, self._memory_mib = run_dir, memory_bytes // _MIB
         self._pipe = pipe_directory(run_dir, uuid)
@@ -65,18 +76,48 @@ class Daemon:
             process.close()
         return False
 
-    def start(self) -> None:
-        """Starts a new one; it is not ready yet.
+    def prepare(self) -> None:
+        """Makes the directories; removes what a dead daemon left in the pipe directory.
+
+        The directory itself stays: containers have it mounted.
 
         Raises:
-            MpsError: there is no tool, or somebody else's daemon is in the pipe directory.
+            MpsError: somebody else's daemon answers there, or it cannot be cleared.
         """
-        tool = tool_path()
-        self._clear_pipe()
+        try:
+            for directory in (self._pipe, self._pipe.parent / "log"):
+                directory.mkdir(parents=True, exist_ok=True)
+                directory.chmod(0o755)  # clients of any user come in through a bind mount
+            left = list(os.scandir(self._pipe))
+            if left and self._stranger():
+                raise MpsError(
+                    f"an MPS daemon that this runner did not start answers in {self._pipe}",
+                    hint=f"end it: echo quit | CUDA_MPS_PIPE_DIRECTORY={self._pipe} {TOOL}",
+                )
+            for entry in left:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+        except OSError as error:
+            raise MpsError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+        if left:
+            event(logging.WARNING, "removed what a dead MPS daemon left in its pipe directory",
+                  gpu=self.uuid, files=len(left))  # fmt: skip
+
+    def start(self) -> None:
+        """Starts a new one where `prepare` found nothing in the way; it is not ready yet.
+
+        Raises:
+            MpsError: there is no tool, or it cannot be run.
+        """
+        command = [tool_path(), "-f", "-multiuser-server"]
+        if self._tied:
+            command = [sys.executable, "-c", _TIED, str(os.getpid()), *command]
         try:
             with open(self._pipe.parent / "log" / "stderr.log", "ab") as output:
                 child = subprocess.Popen(
-                    [tool, "-f", "-multiuser-server"],
+                    command,
                     env={**daemon_environment(self._run_dir, self.uuid), _MARK: str(self._pipe)},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -223,32 +264,6 @@ class Daemon:
                 return int(file.read(16))
         except (OSError, ValueError):
             return 0
-
-    def _clear_pipe(self) -> None:
-        """Makes the directories; removes what a dead daemon left in the pipe directory.
-
-        The directory itself stays: containers have it mounted.
-        """
-        try:
-            for directory in (self._pipe, self._pipe.parent / "log"):
-                directory.mkdir(parents=True, exist_ok=True)
-                directory.chmod(0o755)  # clients of any user come in through a bind mount
-            left = list(os.scandir(self._pipe))
-            if left and self._stranger():
-                raise MpsError(
-                    f"an MPS daemon that this runner did not start answers in {self._pipe}",
-                    hint=f"end it: echo quit | CUDA_MPS_PIPE_DIRECTORY={self._pipe} {TOOL}",
-                )
-            for entry in left:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
-        except OSError as error:
-            raise MpsError(f"{error.filename} cannot be prepared: {error.strerror}") from None
-        if left:
-            event(logging.WARNING, "removed what a dead MPS daemon left in its pipe directory",
-                  gpu=self.uuid, files=len(left))  # fmt: skip
 
     def _stranger(self) -> bool:
         try:

@@ -49,6 +49,7 @@ class GpuWorker:
         report: Report,
         before: GpuMps | None,
         look_every_s: float = LOOK_EVERY_S,
+        tied: bool = False,
     ) -> None:
         """Starts nothing.
 
@@ -56,7 +57,9 @@ class GpuWorker:
             report: told how the GPU is after every change; None: as if we had never been.
             before: what an earlier runner left.
             look_every_s: how often settings are looked at, and what failed is tried again.
+            tied: daemons end with this process, however that ends.
         """
+        self._tied = tied
         self.uuid, self._look_every_s = uuid, look_every_s
         self._run_dir, self._boards, self._report = run_dir, boards, report
         self._left_pid = before.daemon if before else 0
@@ -148,9 +151,11 @@ class GpuWorker:
         problem = self._boards.problem(self.uuid)
         if problem is not None:
             raise MpsError(problem)
-        daemon = Daemon(self._run_dir, self.uuid, self._boards.memory_bytes(self.uuid))
+        daemon = Daemon(self._run_dir, self.uuid, self._boards.memory_bytes(self.uuid), self._tied)
         adopted = daemon.adopt(self._left_pid)
         self._left_pid = 0
+        if not adopted:
+            daemon.prepare()
         if self._now.found_mode is None:
             self._check_free()
             # Written down first: a runner that is killed after the change knows what was there.
@@ -207,6 +212,7 @@ class GpuWorker:
         daemon.forget(end_server=True)
         self._daemon = None
         time.sleep(_RESTART_PAUSE_S)  # one that always ends must not keep the node busy
+        daemon.prepare()
         daemon.start()
         self._daemon = daemon
         self._bring_up(daemon)

@@ -108,6 +108,17 @@ def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNo
     assert node.mode(0) == DEFAULT_MODE  # as the first one found it
 
 
+def test_tied_daemons_end_with_their_runner(node: MpsNode) -> None:
+    node.want(0)
+    runner = node.start_runner("--tied")
+    gpu = node.wait_phase()
+
+    runner.kill()
+
+    wait_until(lambda: not psutil.pid_exists(gpu.daemon), "the daemon ends")
+    wait_until(lambda: not psutil.pid_exists(gpu.server), "its server without clients ends")
+
+
 def test_compute_modes_are_put_back_after_runner_and_daemons_were_killed(node: MpsNode) -> None:
     runner = node.start_runner()
     gpus = [node.wait_phase(0), node.wait_phase(1)]
@@ -195,7 +206,7 @@ def test_clients_of_several_users_have_unequal_shares(node: MpsNode) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be other users")
     node.run_dir.mkdir()  # 0700 on a node; containers come in through a bind mount
-    open_to_others(node.run_dir)
+    open_to_others(node.base)
     open_to_others(node.program.parent)
     node.want(0)
     node.start_runner()
