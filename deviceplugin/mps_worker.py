@@ -27,7 +27,8 @@ _READY_TIMEOUT_S = 20.0
 _READY_POLL_S = 0.1
 #: How often settings are looked at, and what failed is tried again.
 LOOK_EVERY_S = 4.9
-_RESTART_PAUSE_S = 1.0
+#: The first restart comes at once; who ends again within `_CALM_S` waits, each time twice as long.
+_PAUSE_FIRST_S, _PAUSE_MOST_S, _CALM_S = 1.0, 30.0, 120.0
 #: A daemon that does not answer so often is not healthy; one that is busy may miss one question.
 _SILENT_MOST = 2
 
@@ -69,6 +70,8 @@ class GpuWorker:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._said = ""
         self._silent = 0
+        self._pause_s = 0.0
+        self._ended_at_s = -_CALM_S
         self._thread = threading.Thread(target=self._run, name=f"mps-{uuid}", daemon=True)
 
     def start(self) -> None:
@@ -206,23 +209,37 @@ class GpuWorker:
         event(logging.INFO, "MPS daemon ready", gpu=self.uuid, server=daemon.server.pid)
 
     def _restart(self, daemon: Daemon, why: str) -> None:
-        event(logging.ERROR, "MPS ended by itself, starting it again", gpu=self.uuid, reason=why)
-        self._say(replace(self._now, phase=STARTING, daemon=0, server=0, reason=why,
-                          restarts=self._now.restarts + 1))  # fmt: skip
+        self._note_end(why)
         daemon.forget(end_server=True)
         self._daemon = None
-        time.sleep(_RESTART_PAUSE_S)  # one that always ends must not keep the node busy
+        self._pause()
         daemon.prepare()
         daemon.start()
         self._daemon = daemon
         self._bring_up(daemon)
 
     def _revive_server(self, daemon: Daemon) -> None:
-        why = "its server ended, and its clients lost their work"
-        event(logging.ERROR, "MPS ended by itself, starting it again", gpu=self.uuid, reason=why)
+        self._note_end("its server ended, and its clients lost their work")
+        self._pause()
+        self._bring_up(daemon)
+
+    def _note_end(self, why: str) -> None:
+        if time.monotonic() - self._ended_at_s > _CALM_S:
+            self._pause_s = 0.0
+        self._ended_at_s = time.monotonic()
+        event(logging.ERROR, "MPS ended by itself, starting it again", gpu=self.uuid, reason=why,
+              pause_s=f"{self._pause_s:.0f}")  # fmt: skip
         self._say(replace(self._now, phase=STARTING, server=0, reason=why,
                           restarts=self._now.restarts + 1))  # fmt: skip
-        self._bring_up(daemon)
+
+    def _pause(self) -> None:
+        """Waits before a restart, each time longer: a container may end MPS again and again."""
+        deadline = time.monotonic() + self._pause_s
+        self._pause_s = min(_PAUSE_MOST_S, self._pause_s * 2 or _PAUSE_FIRST_S)
+        while time.monotonic() < deadline:
+            if self._over or not self._wanted:
+                raise _Unwanted
+            time.sleep(_READY_POLL_S)
 
     def _look_at_settings(self, daemon: Daemon) -> None:
         try:

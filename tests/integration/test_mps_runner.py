@@ -152,6 +152,13 @@ def test_a_server_that_dies_is_replaced_and_counted(node: MpsNode) -> None:
     wait_until(lambda: steady.ask()[1] == RPC_FAILURE, "the client knows")
     assert node.client().works()
 
+    os.kill(after.server, signal.SIGKILL)
+
+    wait_until(lambda: node.gpu().restarts == 2, "it is noticed", timeout_s=5.0)
+    node.wait_phase()
+    assert [line.rpartition("pause_s=")[2] for line in node.said().splitlines() if
+            "ended by itself" in line] == ["0", "1"]  # fmt: skip
+
 
 @LONG
 def test_a_daemon_that_dies_is_replaced(node: MpsNode) -> None:
