@@ -59,7 +59,7 @@ _KUBELET_EVERY_S = 0.7
 _PODS_EVERY_S = 1.0
 _COMPACT_EVERY_S = 5.0
 _TIDY_EVERY_S = 2.1
-_MPS_EVERY_S = 2.0
+_MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
 
 
@@ -120,8 +120,7 @@ def _run(
     ends.callback(events.stop)
     _say_what_waits(config, api is not None)
     labels = PodLabels(api, settings.state_dir)
-    mps_gpus = tuple(g.gpu.uuid for g in layout.of_family(Family.MPS))
-    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, mps_gpus, settings.spawn_mps)
+    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, settings.spawn_mps)
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     checkpoint = Checkpoint(settings.state_dir)
@@ -135,6 +134,7 @@ def _run(
         labels=labels.of,
         gpus=gpus,
     )  # fmt: skip
+    mps.wanted_gpus, mps.owners_on = service.mps_gpus, service.owners_on
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
     watch = ConfigWatch(settings.config, config)
@@ -153,6 +153,7 @@ def _run(
             lambda: (watch.good, watch.config.digest),
             lambda: registrar.registrations(),
             lambda: memory.findings,
+            mps.states,
         )
     )
     directory = settings.kubelet_dir / "device-plugins"
@@ -176,7 +177,7 @@ def _run(
         registrar.registrations,
         settings.node_name,
         store.build,
-        lambda: [shared.gpu.uuid for shared in service.layout.of_family(Family.MPS)],
+        lambda: tuple(service.mps_gpus()),
         unwell=service.unwell,
         watch_findings=lambda: memory.findings,
         draining=service.draining,

@@ -27,11 +27,12 @@ from dataclasses import replace
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 
+from .bare import check_clients, clients_most, is_full
 from .holdings import Book, Holding
 from .layout import Layout, SharedGpu
-from .offer import gpu_units, rooms, withdrawn
+from .offer import Room, gpu_units, rooms, withdrawn
 from .placement import Closest, one_gpu, whole_gpus
-from .units import CORE_UNITS_PER_GPU, Half, gpus_of, resource_name, shown, unit_number
+from .units import Half, gpus_of, resource_name, shown, unit_number
 
 #: The kubelet asks for the halves of one container within milliseconds of each other.
 JOIN_WINDOW_S = 5.0
@@ -114,7 +115,6 @@ def prefer(
             f"{what} cannot be given: no GPU of this node is offered for it (any more)"
         )
     elif count > most and not any(g.drains for u, g in gpus.items() if u in had):
-        _refuse_whole_in_mps(family, what)
         chosen = whole_gpus(room, half, count, had, closest, what)
     else:
         if had:
@@ -122,6 +122,7 @@ def prefer(
         if len(had) > 1:
             raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
         placement = next(g.placement for g in usable)
+        room = _with_clients_left(room, family, book, must_include, what)
         left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
         near = {u: r for u, r in room.items() if u in left and r.count >= count}
         chosen = (one_gpu(near or room, count, other_count, placement, what),)
@@ -161,6 +162,8 @@ def allocate(
         if again is not None and not again.settled and set(again.of(half)) == set(ordered):
             return again
         first = next(iter(given))
+        if family is Family.MPS:
+            check_clients(gpus[first].gpu, book, set(ordered), what)
         fresh = Holding(new_id, family, first, gpus[first].memory_unit_bytes)
         return fresh.with_half(half, ordered, now)
     if set(partner.uuids) != set(given):
@@ -216,7 +219,6 @@ def _check_given(
             )
     if len(given) == 1:
         return
-    _refuse_whole_in_mps(family, what)
     for uuid, units in given.items():
         if len(units) != gpu_units(gpus[uuid], half):
             raise AllocationRefused(
@@ -247,9 +249,18 @@ def _check_join(
         )
 
 
-def _refuse_whole_in_mps(family: Family, what: str) -> None:
-    if family is Family.MPS:
+def _with_clients_left(
+    room: dict[str, Room], family: Family, book: Book, must_include: Sequence[str], what: str
+) -> dict[str, Room]:
+    """Returns the GPUs that can serve one container more; of family mps only clients of MPS can."""
+    if family is not Family.MPS:
+        return room
+    had = frozenset(must_include)
+    left = {uuid: r for uuid, r in room.items() if not is_full(r.shared.gpu, book, had)}
+    if room and not left:
+        most = max(clients_most(r.shared.gpu) for r in room.values())
         raise AllocationRefused(
-            f"{what} is more than one GPU; family mps serves parts of one GPU, at most "
-            f"{CORE_UNITS_PER_GPU} core"
+            f"{what}: every GPU of family mps carries {most} slices already, and MPS takes no more "
+            "clients on a GPU; ask again when one has ended"
         )
+    return left

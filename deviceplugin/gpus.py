@@ -15,6 +15,7 @@ class Gpu:
     Attributes:
         numa_node: None where NVML does not tell.
         context_bytes: what one context is expected to cost; 0 lets the shim measure it.
+        compute_major: of its compute capability; None where NVML does not tell.
         minor: n of its node /dev/nvidia<n>; None where NVML does not tell.
         closeness: how close the node's other GPUs are, by UUID, on the scale of
             `topology.closeness`; one that is missing is as far as can be. Never changed.
@@ -27,6 +28,7 @@ class Gpu:
     numa_node: int | None = None
     context_bytes: int = 0
     minor: int | None = None
+    compute_major: int | None = None
     closeness: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 

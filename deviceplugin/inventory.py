@@ -74,6 +74,7 @@ def _describe(pynvml: Any, index: int) -> tuple[Gpu, Any] | None:
             memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
             numa_node=_numa_node(pynvml, handle),
             minor=_ask(pynvml, "nvmlDeviceGetMinorNumber", handle),
+            compute_major=_compute_major(pynvml, handle),
         )
     except pynvml.NVMLError_GpuIsLost as error:
         event(logging.WARNING, "GPU left out: it fell off the bus", index=index,
@@ -98,6 +99,11 @@ def _connected(pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tupl
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _compute_major(pynvml: Any, handle: Any) -> int | None:
+    capability = _ask(pynvml, "nvmlDeviceGetCudaComputeCapability", handle)
+    return int(capability[0]) if capability else None
 
 
 def _numa_node(pynvml: Any, handle: Any) -> int | None:

@@ -9,6 +9,7 @@ the matching rule has ``allowRaise: true`` and the GPU has that much unallocated
    out of what the kubelet is offered, or leaves it (`raising.no_room` says why in words);
 3. `effective_limits` with the room that was taken out is what holds.
 
+Of a container of family mps that has its GPUs bare, nobody holds the share, so it is never lowered.
 A container whose name is not known yet has what it asked for; so has a half that is missing.
 """
 
@@ -19,6 +20,7 @@ from fnmatch import fnmatchcase
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import MAX_BYTES
 
+from .bare import is_bare
 from .config import COMPUTE_MODES, LimitRule
 from .holdings import Holding, Owner
 from .overrides import Override
@@ -99,7 +101,13 @@ def asked_limits(
             compute_mode=compute,
             weight=max(1, percent),
         )
-        devices.append(_under_mps(device) if holding.family is Family.MPS else device)
+        devices.append(device)
+    if holding.family is Family.MPS:
+        # MPS holds the share of its clients; nobody holds that of who has its GPU bare.
+        bare = is_bare(holding)
+        devices = [
+            replace(d, compute_mode=ComputeMode.OFF) if bare else _under_mps(d) for d in devices
+        ]
     return ContainerLimits(holding.allocation_id, holding.family, tuple(devices))
 
 
@@ -147,7 +155,8 @@ def effective_limits(
     devices = []
     for device in asked.devices:
         percent, memory = device.core_percent, device.memory_limit_bytes
-        percent = _held(percent, _wished_percent(percent, rule, override), room.core_percent)
+        if not has_bare_gpu(asked):
+            percent = _held(percent, _wished_percent(percent, rule, override), room.core_percent)
         memory = _held(memory, _wished_bytes(memory, rule, override), room.memory_bytes)
         changed = replace(
             device,
@@ -157,8 +166,14 @@ def effective_limits(
             physical_bytes=memory,
             compute_mode=_mode(device, rule, override) if percent else device.compute_mode,
         )
-        devices.append(_under_mps(changed) if asked.family is Family.MPS else changed)
+        is_client = asked.family is Family.MPS and not has_bare_gpu(asked)
+        devices.append(_under_mps(changed) if is_client else changed)
     return replace(asked, devices=tuple(devices))
+
+
+def has_bare_gpu(limits: ContainerLimits) -> bool:
+    """Returns whether a container of family mps has its GPUs without MPS: its share is all."""
+    return limits.family is Family.MPS and not any(d.mps_pipe_directory for d in limits.devices)
 
 
 def may_rise(asked: ContainerLimits, rule: LimitRule | None) -> bool:

@@ -26,6 +26,8 @@ from .exposition import (
 from .gpu_metrics import gpu_families
 from .holdings import Holding
 from .http_message import Request, Response
+from .mps_files import GpuMps
+from .mps_metrics import mps_families
 from .service import SliceService
 from .slices import SliceStore
 from .watch_report import Findings
@@ -63,6 +65,7 @@ class NodeCollector:
         config: Callable[[], tuple[bool, str]],
         registrations: Callable[[], Mapping[str, float | None]],
         findings: Callable[[], Findings] = Findings,
+        mps: Callable[[], Mapping[str, GpuMps]] = dict,
     ) -> None:
         """Makes a collector.
 
@@ -70,15 +73,18 @@ class NodeCollector:
             config: returns whether the config file is good, and the digest of the one in force.
             registrations: returns each resource with when it was registered, None where it is not.
             findings: returns what the watch beside the shim has found.
+            mps: returns how MPS is on each GPU that is under it.
         """
         self._service, self._store, self._config = service, store, config
         self._registrations, self._findings = registrations, findings
+        self._mps = mps
 
     def collect(self) -> Iterable[Family]:
         """Yields every family."""
         holdings, findings = self._service.holdings(), self._findings()
         yield from self._containers(holdings, findings)
         yield from gpu_families(self._service.layout, holdings, self._service.unwell(), findings)
+        yield from mps_families(self._mps())
         good, digest = self._config()
         yield GaugeMetricFamily(
             "vgpu_config_reload_success", "1 if the config file's present content is in force",

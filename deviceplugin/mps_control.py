@@ -1,24 +1,29 @@
 """Talking to the MPS control daemon of a GPU through its pipe directory.
 
-Nothing here starts or owns a daemon (`deviceplugin.mps` does): whoever answers in
-``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU.
+Nothing here starts or owns a daemon (`mps_daemon` does): whoever answers in
+``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU. Root in a container reaches that
+directory: it may have put anything there. So an answer is text that may be wrong, it may not come,
+and a link is not followed, which might lead to another GPU's daemon.
 """
 
 import os
 import shutil
-import subprocess
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from libvgpu.errors import MpsError
 
+from .mps_processes import ask_tool
 from .slices import pipe_directory
 
 TOOL = "nvidia-cuda-mps-control"
 READY_COMMAND = "get_default_active_thread_percentage"
 _ASK_TIMEOUT_S = 5.0
 _POLL_S = 0.1
+_SAID_MOST = 200
+_ANSWER_MOST = 64 << 10
 
 
 def tool_path() -> str:
@@ -39,40 +44,57 @@ def tool_path() -> str:
 def daemon_environment(run_dir: Path, uuid: str) -> dict[str, str]:
     """Returns the environment that points the control tool at one GPU's daemon."""
     pipe = pipe_directory(run_dir, uuid)
+    own = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_MPS_")}
     return {
-        **os.environ,
+        **own,
         "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
         "CUDA_MPS_LOG_DIRECTORY": str(pipe.parent / "log"),
         "CUDA_VISIBLE_DEVICES": uuid,
     }
 
 
-def ask(run_dir: Path, uuid: str, command: str, timeout_s: float = _ASK_TIMEOUT_S) -> str:
-    """Sends one command to a GPU's daemon and returns what it answers.
+def ask(
+    run_dir: Path, uuid: str, commands: str | Sequence[str], timeout_s: float = _ASK_TIMEOUT_S
+) -> str:
+    """Sends one command or several to a GPU's daemon and returns what it answers.
 
     Raises:
         MpsError: there is no daemon, or it does not answer in time.
     """
+    lines = [commands] if isinstance(commands, str) else commands
+    _check_no_link(pipe_directory(run_dir, uuid) / "control")
+    text = "".join(f"{line}\n" for line in lines)
     try:
-        result = subprocess.run(
-            [tool_path()],
-            input=command + "\n",
-            env=daemon_environment(run_dir, uuid),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
+        status, answer, problem = ask_tool(
+            [tool_path()], text, daemon_environment(run_dir, uuid), timeout_s, _ANSWER_MOST
         )
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         raise MpsError(
             f"the MPS daemon of GPU {uuid} did not answer in {timeout_s:.0f} s"
         ) from None
+    except OverflowError:
+        raise MpsError(
+            f"the MPS daemon of GPU {uuid} answered with more than {_ANSWER_MOST} bytes, which no "
+            "MPS daemon does"
+        ) from None
     except OSError as error:
         raise MpsError(f"{TOOL} cannot be run: {error.strerror}") from None
-    if result.returncode != 0:
-        said = " ".join((result.stderr or result.stdout).split())[:200]
+    if status != 0:
+        said = " ".join((problem or answer).split())[:_SAID_MOST]
         raise MpsError(f"the MPS daemon of GPU {uuid} does not answer: {said or 'no reason given'}")
-    return result.stdout.strip()
+    return answer
+
+
+def _check_no_link(path: Path) -> None:
+    try:
+        is_link = stat.S_ISLNK(path.lstat().st_mode)
+    except OSError:
+        return  # the tool says in its own words that nobody is there
+    if is_link:
+        raise MpsError(
+            f"{path} is a link, which no MPS daemon makes: a container has tampered with the pipe "
+            "directory"
+        )
 
 
 def is_ready(run_dir: Path, uuid: str) -> bool:

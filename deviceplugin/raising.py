@@ -8,7 +8,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import format_size
 
 from .config import LimitRule
-from .limits import Room, may_be_off, may_rise
+from .limits import Room, has_bare_gpu, may_be_off, may_rise
 from .overrides import Override
 
 
@@ -40,6 +40,11 @@ def not_permitted(
         return (
             f"compute {override.compute} of {who} cannot be set: it belongs to family vgpu; in "
             "family mps the MPS daemon holds the share"
+        )
+    if override.core_percent is not None and has_bare_gpu(asked):
+        return (
+            f"core {override.core_percent} of {who} cannot be set: it has its GPU bare, without "
+            "MPS, where nobody holds a share; only its memory can be changed"
         )
     why = _why_not(asked, rule)
     permitted = may_rise(asked, rule)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
 
-from . import allocation, completion, offer, recorded, tracking
+from . import allocation, bare, completion, offer, recorded, tracking
 from .asking import WhoAsks
 from .checkpoint import Checkpoint
 from .config import AgentConfig
@@ -56,7 +56,7 @@ class SliceService:
         store: SliceStore,
         checkpoint: Checkpoint,
         lister: Lister,
-        wait_for_mps: Callable[[str], None] = lambda uuid: None,
+        wait_for_mps: Callable[[Sequence[str], bool], None] = lambda uuids, under_mps: None,
         clock: Callable[[], float] = time.time,
         witness: Callable[[], Witness] = lambda: Witness(()),
         closest: Closest = allocation.first_by_index,
@@ -68,7 +68,8 @@ class SliceService:
         Args:
             layout: what the config wants; `layout` is what of it is in force.
             lister: lists podresources; raises VgpuError where it cannot.
-            wait_for_mps: returns once a GPU's MPS daemon answers; raises VgpuError if it does not.
+            wait_for_mps: returns once the MPS daemons of GPUs answer, or once the GPUs are bare;
+                raises VgpuError if that does not come.
             clock: seconds since the epoch.
             witness: reads the kubelet's checkpoint.
             closest: which of several GPUs lie close together.
@@ -79,6 +80,7 @@ class SliceService:
         self.state = NodeState(checkpoint, layout, gpus)
         self._store = store
         self._wait_for_mps = wait_for_mps
+        self._last_started: dict[str, str] = {}  # GPU of family mps -> allocation
         self._clock = clock
         self._closest = closest
         self._enforcement = Enforcement(self.state, store, config.rules)
@@ -230,7 +232,7 @@ class SliceService:
         try:
             done = self._start(family, half, units, listing, entries)
             if family is Family.MPS:
-                self._wait_for_mps(done.uuid)
+                self._wait_for_mps(done.uuids, not bare.is_bare(done))
         except VgpuError as error:
             owner = next((c.owner for c in listing or () if c.units.issuperset(units)), "unknown")
             event(logging.WARNING, "start refused", owner=owner, reason=error.message)
@@ -273,6 +275,8 @@ class SliceService:
             raise AllocationRefused(problem)
         done = completion.complete_start(self.layout, self.state.book, holding)
         done = replace(done, started=True)
+        if done.family is Family.MPS:
+            self._last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
         self._store.put_back(done, self._enforcement.limits(done))
         if done != holding:
             self.state.commit([done])
@@ -297,6 +301,16 @@ class SliceService:
         for gpu in sorted(before.keys() - unwell.keys()):
             if self.layout.find(gpu) is not None:  # else nobody asks any more
                 event(logging.INFO, "GPU well again", gpu=gpu)
+
+    def mps_gpus(self) -> dict[str, bool]:
+        """Returns the GPUs that are to be under MPS now, and whether containers have slices."""
+        with self.state.lock:
+            return bare.under_mps(self.layout, self.state.book, self._last_started)
+
+    def owners_on(self, uuid: str) -> list[Owner | None]:
+        """Returns whose containers are on a GPU, None for one not yet known."""
+        with self.state.lock:
+            return [holding.owner for holding in self.state.book.on_gpu(uuid)]
 
     def unwell(self) -> Mapping[str, str]:
         """Returns why each GPU that is not well is not, by UUID."""

@@ -3,8 +3,9 @@
 Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.region) and ``meta.json``
 (libvgpu.allocations) under the run directory, which may be emptied by a reboot; per build of the
 shim a directory under the state directory, which survives. Both halves of a pair get answers made
-from the same holding, so their mounts are equal and their variables disjoint or equal: the kubelet
-may merge them in any order. How they name the GPUs is in `answers`.
+from the same holding, so their mounts and their variables are disjoint or equal: the kubelet may
+merge them in any order. What makes a client of MPS is left out where memory comes first: only core
+tells whether the container has its GPU bare. How they name the GPUs is in `answers`.
 
 Synchronised by the agent's lock, apart from `running`, which only reads.
 """
@@ -20,6 +21,7 @@ from libvgpu.errors import RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .answers import Answer, Mount, device_parts
+from .bare import is_bare
 from .forms import DeviceForms
 from .gpus import UNKNOWN_INDEX, Gpu
 from .holdings import Holding
@@ -30,6 +32,7 @@ from .units import Half
 
 __all__ = ["Answer", "SliceStore", "container_shim_path", "pipe_directory"]
 
+SHARED_MEMORY = "/dev/shm"
 PRELOAD_FILE = "/etc/ld.so.preload"
 #: What the agent calls its allocations; those of `vgpuctl run` begin with ``run-``.
 _AGENTS_ID = re.compile(r"[0-9a-f]{12}")
@@ -223,14 +226,17 @@ class SliceStore:
             Mount(PRELOAD_FILE, str(library / "ld.so.preload"), True),
         ]
         envs: dict[str, str] = {}
-        if holding.family is Family.MPS:
+        # Memory alone does not say yet whether it is a client of MPS or has the GPU bare.
+        if holding.family is Family.MPS and holding.core and not is_bare(holding):
             (device,) = limits.devices
             pipe = pipe_directory(self.run_dir, holding.uuid)
             mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
+            # Where a client and the server share memory.
+            mounts.append(Mount(SHARED_MEMORY, SHARED_MEMORY, False))
             envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
             if half is Half.CORE:
                 envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
-            else:
+            if holding.memory:
                 # The container sees one GPU, so it is number 0 there.
                 mebibytes = device.mps_pinned_bytes // MIB
                 envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"

@@ -69,7 +69,7 @@ class AgentState:
         Args:
             registrations: each resource with when it was registered (epoch).
             shim_build: the build id that new containers get.
-            mps_gpus: UUIDs of the GPUs of family mps now.
+            mps_gpus: tells the UUIDs of the GPUs that are to be under MPS now.
             clock: seconds, from any start.
             unwell: why each GPU that is not well is not, by UUID.
             watch_findings: what the watch beside the shim has found.
@@ -89,6 +89,7 @@ class AgentState:
             },
             "shim_build": shim_build,
         }
+        self._mps_gpus = mps_gpus
 
     def turned(self) -> None:
         """Notes that the loop came round."""

@@ -1,172 +1,235 @@
-"""The MPS runner and the agent's keeper, with a control tool of the test's own."""
+"""The agent's MPS keeper, with a runner that the test plays by writing its file."""
 
+import fcntl
 import logging
 import os
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
-from deviceplugin import mps_control
-from deviceplugin.mps import lock_path, runner_alive
+from deviceplugin.exposition import render
+from deviceplugin.holdings import Owner
+from deviceplugin.mps_files import (
+    FAILED,
+    READY,
+    STARTING,
+    STOPPING,
+    GpuMps,
+    MpsState,
+    lock_path,
+    mps_directory,
+    read_wanted,
+    wanted_path,
+    write_state,
+)
 from deviceplugin.mps_keeper import MpsKeeper
-from deviceplugin.slices import pipe_directory
+from deviceplugin.mps_metrics import mps_families
+from deviceplugin.notices import notice_of
 from libvgpu.errors import MpsError
 
-UUID = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+UUID, OTHER = "GPU-a", "GPU-b"
 WAIT_S = 15.0
-CONFIG = "version: v1\nsharing:\n  fractional:\n  - {family: mps, devices: [0]}\n"
-# A daemon is a process that keeps its id in the pipe directory; commands look for it there.
-TOOL = """\
-#!/bin/sh
-here="$CUDA_MPS_PIPE_DIRECTORY/pid"
-if [ "$1" = -f ]; then
-    [ "$CUDA_VISIBLE_DEVICES" = GPU-aaaaaaaa-0000-0000-0000-000000000000 ] || exit 3
-    echo $$ > "$here"; exec sleep 300
-fi
-read command
-kill -0 "$(cat "$here" 2>/dev/null)" 2>/dev/null || { echo no daemon >&2; exit 1; }
-case "$command" in
-    get_default_active_thread_percentage) echo 100.0;;
-    quit) kill "$(cat "$here")";;
-esac
-"""
-# The runner's own command line, with GPUs that need no NVML.
-RUNNER = f"""\
-from deviceplugin import mps
-from deviceplugin.inventory import Gpu
-class Given:
-    def gpus(self): return (Gpu(0, "{UUID}", "test", 16 << 30),)
-mps.NvmlInventory = Given
-mps.main()
-"""
+SHORT_S = 0.3
+
+
+class Runner:
+    """A runner as far as its lock and its file tell."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        mps_directory(run_dir).mkdir(parents=True, exist_ok=True)
+        self._lock = open(lock_path(run_dir), "ab")  # noqa: SIM115 — held until `end`
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def say(self, **gpus: GpuMps) -> None:
+        """Says how GPUs are, as an answer to what is wanted now."""
+        wanted = read_wanted(self.run_dir)
+        named = {name.replace("_", "-"): gpu for name, gpu in gpus.items()}
+        write_state(self.run_dir, MpsState(wanted.token if wanted else "", "", named))
+
+    def end(self) -> None:
+        self._lock.close()
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / mps_control.TOOL).write_text(TOOL)
-    (tools / mps_control.TOOL).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    (tmp_path / "runner.py").write_text(RUNNER)
+def run_dir(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-Start = Callable[[], subprocess.Popen[str]]
-
-
 @pytest.fixture
-def start(run_dir: Path) -> Iterator[Start]:
-    started: list[subprocess.Popen[str]] = []
-
-    def runner() -> subprocess.Popen[str]:
-        base = run_dir.parent
-        process = subprocess.Popen(
-            [sys.executable, str(base / "runner.py"), "--config", str(base / "config.yaml"),
-             "--run-dir", str(run_dir)],
-            stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )  # fmt: skip
-        started.append(process)
-        return process
-
-    yield runner
-    for process in started:
-        process.kill()
-        process.communicate(timeout=WAIT_S)
+def runner(run_dir: Path) -> Iterator[Runner]:
+    made = Runner(run_dir)
+    yield made
+    made.end()
 
 
-def daemon_pid(run_dir: Path) -> int:
-    mps_control.wait_ready(run_dir, UUID, WAIT_S)
-    return int((pipe_directory(run_dir, UUID) / "pid").read_text())
+def keeper_of(run_dir: Path, *uuids: str, spawn: bool = False) -> MpsKeeper:
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, spawn, SHORT_S)
+    keeper.wanted_gpus = lambda: dict.fromkeys(uuids, True)
+    return keeper
 
 
-def wait_gone(pid: int) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.05)
+def test_what_is_wanted_is_written_when_it_changes_and_only_then(run_dir: Path) -> None:
+    keeper = keeper_of(run_dir, UUID)
+    keeper.look()
+    first = read_wanted(run_dir)
+    assert first is not None
+    assert first.gpus == {UUID: True}
+    inode = wanted_path(run_dir).stat().st_ino
+
+    keeper.look()
+    keeper_of(run_dir, UUID).look()  # an agent that was started again
+    assert wanted_path(run_dir).stat().st_ino == inode
+    keeper_of(run_dir, UUID, OTHER).look()
+
+    second = read_wanted(run_dir)
+    assert second is not None
+    assert second.gpus == {UUID: True, OTHER: True}
+    assert second.token != first.token
 
 
-def test_a_daemon_answers_in_its_pipe_directory_until_the_runner_is_told_to_end(
-    run_dir: Path, start: Start
+def test_a_node_without_mps_has_no_files_of_it(run_dir: Path) -> None:
+    run_dir.mkdir()
+
+    keeper_of(run_dir, spawn=True).look()
+
+    assert list(run_dir.iterdir()) == []
+
+
+def test_a_damaged_wish_is_written_anew(run_dir: Path) -> None:
+    mps_directory(run_dir).mkdir(parents=True)
+    wanted_path(run_dir).write_text("{")
+
+    keeper_of(run_dir, UUID).look()
+
+    wanted = read_wanted(run_dir)
+    assert wanted is not None
+    assert wanted.gpus == {UUID: True}
+
+
+def test_a_client_waits_for_the_answer_to_the_present_wish(run_dir: Path, runner: Runner) -> None:
+    keeper = keeper_of(run_dir, UUID)
+    keeper.look()
+    runner.say(GPU_a=GpuMps(READY))
+    keeper.wait([UUID], under_mps=True)
+
+    keeper.wanted_gpus = lambda: {UUID: True, OTHER: True}
+
+    with pytest.raises(MpsError, match="the runner has not read yet what is wanted"):
+        keeper.wait([UUID], under_mps=True)
+
+
+def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: Runner) -> None:
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, WAIT_S)
+    keeper.wanted_gpus = lambda: {UUID: True}
+    keeper.look()
+    runner.say(GPU_a=GpuMps(STARTING))
+    started = threading.Thread(target=keeper.wait, args=([UUID], True))
+    started.start()
+    started.join(SHORT_S)
+    assert started.is_alive()
+
+    runner.say(GPU_a=GpuMps(READY))
+
+    started.join(WAIT_S)
+    assert not started.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        (GpuMps(FAILED, "GPU GPU-a has MIG on"), "GPU GPU-a has MIG on"),
+        (GpuMps(STARTING), "the MPS daemon of GPU GPU-a is not ready after 0 s: it is starting"),
+        (None, "the MPS daemon of GPU GPU-a is not ready after 0 s: the runner does not know it"),
+    ],
+)
+def test_what_is_not_reached_is_told(
+    run_dir: Path, runner: Runner, now: GpuMps | None, sentence: str
 ) -> None:
-    runner = start()
-    pid = daemon_pid(run_dir)
-    assert runner_alive(run_dir)
+    keeper = keeper_of(run_dir, UUID)
+    keeper.look()
+    runner.say(**({} if now is None else {"GPU_a": now}))
 
-    runner.send_signal(signal.SIGTERM)
+    with pytest.raises(MpsError) as refusal:
+        keeper.wait([UUID], under_mps=True)
 
-    assert runner.wait(WAIT_S) == 0
-    wait_gone(pid)
-    assert not mps_control.is_ready(run_dir, UUID)
-    assert not runner_alive(run_dir)
+    assert sentence in refusal.value.message
 
 
-def test_a_killed_runner_leaves_no_daemon(run_dir: Path, start: Start) -> None:
-    runner = start()
-    pid = daemon_pid(run_dir)
+def test_a_whole_gpu_waits_until_its_daemon_is_gone(run_dir: Path, runner: Runner) -> None:
+    keeper = keeper_of(run_dir, OTHER)
+    keeper.look()
+    runner.say(GPU_a=GpuMps(STOPPING, found_mode=0), GPU_b=GpuMps(READY))
+    with pytest.raises(MpsError, match=r"asked for whole, is not free of MPS.*is stopping"):
+        keeper.wait([UUID], under_mps=False)
 
-    runner.kill()
+    runner.say(GPU_b=GpuMps(READY))
 
-    wait_gone(pid)
-
-
-def test_a_daemon_that_dies_is_started_again(run_dir: Path, start: Start) -> None:
-    start()
-    first = daemon_pid(run_dir)
-    time.sleep(1.1)  # restarts are a second apart
-
-    os.kill(first, signal.SIGKILL)
-
-    deadline = time.monotonic() + WAIT_S
-    while daemon_pid(run_dir) == first:
-        assert time.monotonic() < deadline, "no new daemon answers"
-        time.sleep(0.05)
+    keeper.wait([UUID], under_mps=False)
 
 
-def test_a_second_runner_says_that_there_is_one(run_dir: Path, start: Start) -> None:
-    start()
-    daemon_pid(run_dir)
-
-    second = start()
-
-    assert second.wait(WAIT_S) == 1
-    assert second.stderr is not None
-    assert "another process runs the MPS daemons" in second.stderr.read()
-
-
-def test_without_the_tool_the_runner_says_so(
-    run_dir: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
+    run_dir: Path, runner: Runner
 ) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
+    keeper = keeper_of(run_dir)
+    runner.say(GPU_a=GpuMps(READY, found_mode=0))
+    runner.end()
 
-    runner = start()
-
-    assert runner.wait(WAIT_S) == 1
-    assert runner.stderr is not None
-    assert "nvidia-cuda-mps-control is not in PATH" in runner.stderr.read()
+    keeper.wait([OTHER], under_mps=False)
+    with pytest.raises(MpsError, match="no runner lives that could end its daemon"):
+        keeper.wait([UUID], under_mps=False)
 
 
-def test_the_keeper_adopts_a_runner_and_otherwise_waits_or_starts_one(
-    run_dir: Path, start: Start, caplog: pytest.LogCaptureFixture
+def test_what_the_runner_did_reaches_log_pods_and_metrics(
+    run_dir: Path, runner: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, (UUID,), spawn=False)
+    keeper = keeper_of(run_dir, UUID)
+    keeper.owners_on = lambda uuid: [Owner("team", "a", "main"), Owner("team", "b", "main")]
+    calm = GpuMps(READY, restarts=3, restored=1)  # what an earlier agent has told already
+    runner.say(GPU_a=calm)
     keeper.look()
-    with pytest.raises(MpsError, match="is not ready after 0 s"):
-        mps_control.wait_ready(run_dir, UUID, 0.0)
+    caplog.clear()
 
-    start()
-    keeper.wait(UUID)
+    runner.say(GPU_a=replace(calm, restarts=4, restored=2))
     keeper.look()
+    keeper.look()
+    runner.say(GPU_a=replace(calm, phase=FAILED, reason="it has MIG on", restarts=4, restored=2))
+    keeper.look()
+
+    told = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert [r.message for r in told] == [
+        "MPS ended, its clients lost their work",
+        "MPS ended, its clients lost their work",
+        "MPS settings were changed and put back",
+        "MPS of a GPU cannot be served",
+    ]
+    notices = [notice_of(r.message, r.fields, "n1") for r in told]  # type: ignore[attr-defined]
+    assert [(n.kind, n.name, n.reason) for n in notices if n] == [
+        ("Pod", "a", "MpsEnded"),
+        ("Pod", "b", "MpsEnded"),
+        ("Node", "n1", "MpsSettingsRestored"),
+        ("Node", "n1", "MpsUnavailable"),
+    ]
+    page = render(mps_families(keeper.states())).decode()
+    assert 'vgpu_mps_ready{gpu="GPU-a"} 0' in page
+    assert 'vgpu_mps_restarts_total{gpu="GPU-a"} 4' in page
+    assert 'vgpu_mps_settings_restored_total{gpu="GPU-a"} 2' in page
+
+
+def test_the_keeper_adopts_a_runner_and_otherwise_waits(
+    run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    keeper = keeper_of(run_dir, UUID)
+    keeper.look()
+    runner = Runner(run_dir)
+    keeper.look()
+    runner.end()
 
     assert [r.message for r in caplog.records] == [
         "waiting for the MPS daemons of another process",
@@ -182,7 +245,7 @@ def test_a_started_runner_is_detached_and_has_a_log(
     python.write_text(f'#!/bin/sh\necho "$@" > {recorded}; ps -o sid= -p $$ >> {recorded}\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, (UUID,), spawn=True)
+    keeper = keeper_of(run_dir, UUID, spawn=True)
 
     keeper.look()
 
@@ -190,5 +253,6 @@ def test_a_started_runner_is_detached_and_has_a_log(
     assert keeper._child.wait(WAIT_S) == 0
     arguments, session = recorded.read_text().splitlines()
     assert arguments.split()[:2] == ["-m", "deviceplugin.mps"]
+    assert "--detach" in arguments
     assert int(session) == keeper._child.pid != os.getsid(0)
     assert lock_path(run_dir).with_name("runner.log").exists()

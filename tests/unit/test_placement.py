@@ -121,11 +121,12 @@ def test_what_is_no_number_of_whole_free_gpus_is_refused(half: Half, count: int,
         chosen(layout_of(16, 16, 16), book, half, count)
 
 
-def test_the_mps_family_serves_parts_of_one_gpu() -> None:
+def test_the_mps_family_has_whole_gpus_too() -> None:
     layout = layout_of(16, 16, family=MPS)
 
-    with pytest.raises(AllocationRefused, match="family mps serves parts of one GPU"):
-        chosen(layout, Book(), Half.CORE, 200)
+    assert len(set(chosen(layout, Book(), Half.CORE, 200))) == 200
+    with pytest.raises(AllocationRefused, match="not a multiple of 100"):
+        chosen(layout, Book(), Half.CORE, 150)
 
 
 def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> None:

@@ -63,7 +63,8 @@ class Node:
             VgpuError: one of them ended or the resources did not appear.
         """
         self.kubelet.start()
-        self._start("MPS daemons", "deviceplugin.mps", "--run-dir", str(self.run_dir))
+        runner = ("--run-dir", str(self.run_dir), "--tied")  # a killed demo leaves nothing
+        self._start("MPS daemons", "deviceplugin.mps", *runner)
         self._start(
             "node agent",
             "deviceplugin",

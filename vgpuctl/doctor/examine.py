@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deviceplugin.inventory import NvmlInventory
 from deviceplugin.mps_control import READY_COMMAND, ask
+from deviceplugin.mps_files import READY, read_state, runner_alive
 from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, MpsError, VgpuError
 
@@ -138,6 +139,12 @@ def _installed(directory: Path) -> bool | None:
 
 def _mps_problem(run_dir: Path, uuid: str) -> str:
     try:
+        state = read_state(run_dir)
+        if runner_alive(run_dir) and state is not None and uuid in state.gpus:
+            now = state.gpus[uuid]
+            return "" if now.phase == READY else now.reason or f"it is {now.phase}"
+        if state is not None and state.problem:
+            return state.problem
         ask(run_dir, uuid, READY_COMMAND)
     except MpsError as error:
         return error.message

@@ -1,0 +1,184 @@
+"""What the agent and the runner of the MPS daemons tell each other: two small files and a lock.
+
+``<run-dir>/mps/wanted``  written by the agent alone: the GPUs that are to be under MPS now
+``<run-dir>/mps/state``   written by the runner alone: how each of them is. A GPU stands in it for
+                          as long as its compute mode is not the one that was found, so the next
+                          runner knows what to put back after this one was killed.
+``<run-dir>/mps/lock``    locked by the runner for as long as it lives
+
+Both are JSON and replaced whole, so a reader never sees a part. `wanted` has a token, which the
+runner repeats in `state` once it follows it: so the agent knows which wish a state answers. No
+container sees any of them: only ``<GPU-UUID>/pipe`` is mounted.
+"""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from libvgpu.errors import MpsError
+
+READY, STARTING, STOPPING, FAILED = "ready", "starting", "stopping", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which GPUs are to be under MPS.
+
+    Attributes:
+        gpus: by UUID, whether containers have slices of it (then its settings are watched).
+    """
+
+    token: str
+    gpus: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMps:
+    """How MPS is on one GPU.
+
+    Attributes:
+        phase: `READY`, `STARTING`, `STOPPING` or `FAILED`.
+        reason: why it failed, in a sentence.
+        found_mode: the compute mode to put back; None while it was not changed.
+        daemon: process id of the control daemon, 0 without one.
+        server: process id of its server, 0 without one.
+        restarts: how often server or daemon ended by themselves and were started again.
+        restored: how often settings that somebody had changed were put back.
+    """
+
+    phase: str
+    reason: str = ""
+    found_mode: int | None = None
+    daemon: int = 0
+    server: int = 0
+    restarts: int = 0
+    restored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MpsState:
+    """What the runner says.
+
+    Attributes:
+        token: of the `Wanted` that it follows, empty while it goes by the config.
+        problem: why it ended without doing its work.
+    """
+
+    token: str = ""
+    problem: str = ""
+    gpus: Mapping[str, GpuMps] = field(default_factory=dict)
+
+
+def mps_directory(run_dir: Path) -> Path:
+    """Returns where everything of MPS is in a run directory."""
+    return run_dir / "mps"
+
+
+def lock_path(run_dir: Path) -> Path:
+    """Returns the file that the runner of ``run_dir`` keeps locked."""
+    return mps_directory(run_dir) / "lock"
+
+
+def wanted_path(run_dir: Path) -> Path:
+    """Returns the agent's file."""
+    return mps_directory(run_dir) / "wanted"
+
+
+def state_path(run_dir: Path) -> Path:
+    """Returns the runner's file."""
+    return mps_directory(run_dir) / "state"
+
+
+def runner_alive(run_dir: Path) -> bool:
+    """Returns whether a runner holds the lock of ``run_dir``."""
+    try:
+        with open(lock_path(run_dir), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def new_token() -> str:
+    """Returns a token that no other `Wanted` has."""
+    return uuid.uuid4().hex
+
+
+def read_wanted(run_dir: Path) -> Wanted | None:
+    """Returns what the agent wants, None where it has not said so yet.
+
+    Raises:
+        MpsError: the file is damaged.
+    """
+    found = _read(wanted_path(run_dir))
+    if found is None:
+        return None
+    try:
+        gpus = {str(gpu): bool(occupied) for gpu, occupied in found["gpus"].items()}
+        return Wanted(str(found["token"]), gpus)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MpsError(f"{wanted_path(run_dir)} is damaged: {error!r}") from None
+
+
+def write_wanted(run_dir: Path, wanted: Wanted) -> None:
+    """Says what the agent wants.
+
+    Raises:
+        MpsError: it cannot be written.
+    """
+    _write(wanted_path(run_dir), {"token": wanted.token, "gpus": dict(wanted.gpus)})
+
+
+def read_state(run_dir: Path) -> MpsState | None:
+    """Returns what the runner last said, None where none has run.
+
+    Raises:
+        MpsError: the file is damaged.
+    """
+    found = _read(state_path(run_dir))
+    if found is None:
+        return None
+    try:
+        gpus = {str(gpu): GpuMps(**values) for gpu, values in found["gpus"].items()}
+        return MpsState(str(found["token"]), str(found["problem"]), gpus)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MpsError(f"{state_path(run_dir)} is damaged: {error!r}") from None
+
+
+def write_state(run_dir: Path, state: MpsState) -> None:
+    """Says how the runner's GPUs are.
+
+    Raises:
+        MpsError: it cannot be written.
+    """
+    gpus = {gpu: asdict(each) for gpu, each in state.gpus.items()}
+    _write(state_path(run_dir), {"token": state.token, "problem": state.problem, "gpus": gpus})
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise MpsError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise MpsError(f"{path} is damaged: it is no object")
+    return found
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft.write_text(json.dumps(content) + "\n")
+        draft.replace(path)
+    except OSError as error:
+        raise MpsError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,248 @@
+"""A simulated machine with a run directory, the MPS runner on it, and clients of its daemons."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+import psutil
+
+from deviceplugin import mps_control
+from deviceplugin.mps_files import (
+    READY,
+    GpuMps,
+    MpsState,
+    Wanted,
+    mps_directory,
+    new_token,
+    read_state,
+    write_wanted,
+)
+from deviceplugin.slices import pipe_directory
+from libvgpu.sim import Machine
+from support import ROOT
+
+WAIT_S = 30.0
+EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
+
+_CONFIG = "version: v1\nsharing:\n  fractional:\n  - {family: mps, devices: [%s]}\n"
+_MODE = """
+import pynvml, sys
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1])
+print(pynvml.nvmlDeviceGetComputeMode(handle))
+"""
+
+
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> None:
+    """Returns once ``true()`` is, and fails when that takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"not so in {timeout_s:.0f} s: {what}"
+        time.sleep(0.03)
+
+
+class Client:
+    """`mps_steady` with its answers."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.first = int(self._line())
+
+    def ask(self) -> tuple[int, int]:
+        """Returns how many launches it completed, and the CUresult of the latest."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("?")
+        self.process.stdin.flush()
+        launches, result = self._line().split()
+        return int(launches), int(result)
+
+    def works(self) -> bool:
+        """Returns whether it completes further launches."""
+        before, result = self.ask()
+        deadline = time.monotonic() + WAIT_S
+        while result == 0 and time.monotonic() < deadline:
+            now, result = self.ask()
+            if now > before:
+                return result == 0
+            time.sleep(0.01)
+        return False
+
+    def end(self) -> None:
+        """Has it end by itself."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait(WAIT_S)
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@dataclass
+class MpsNode:
+    """What a test has of it.
+
+    Attributes:
+        program: `mps_steady`, built.
+    """
+
+    machine: Machine
+    base: Path
+    program: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.base.mkdir(exist_ok=True)
+        self.run_dir = self.base / "run"
+        self.log = self.base / "runner.log"
+        self.share(range(len(self.machine.devices)))
+
+    def share(self, indexes: range) -> None:
+        """Writes the config: these GPUs are of family mps."""
+        devices = ", ".join(map(str, indexes))
+        (self.base / "config.yaml").write_text(_CONFIG % devices)
+
+    @property
+    def uuids(self) -> list[str]:
+        """The GPUs by index."""
+        return [device.uuid for device in self.machine.devices]
+
+    # ---- the runner --------------------------------------------------------------------------
+
+    def start_runner(
+        self, *options: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts the runner as its users do; its log goes to `log`."""
+        with open(self.log, "a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "deviceplugin.mps",
+                 f"--config={self.base / 'config.yaml'}", f"--run-dir={self.run_dir}",
+                 "--look-every=0.5", *options],
+                cwd=ROOT, stderr=log, text=True,
+                env={**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT),
+                     **(environment or {})},
+            )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def end_runner(self, runner: subprocess.Popen[str]) -> None:
+        """Tells a runner to end and waits for it."""
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait(WAIT_S) == 0, self.log.read_text()
+
+    def want(self, *indexes: int, occupied: bool = True) -> None:
+        """Says in the agent's place which GPUs are to be under MPS."""
+        gpus = {self.uuids[index]: occupied for index in indexes}
+        write_wanted(self.run_dir, Wanted(new_token(), gpus))
+
+    def state(self) -> MpsState:
+        """Returns what the runner says."""
+        return read_state(self.run_dir) or MpsState()
+
+    def gpu(self, index: int = 0) -> GpuMps:
+        """Returns how a GPU is."""
+        return self.state().gpus.get(self.uuids[index], GpuMps("unknown"))
+
+    def wait_phase(self, index: int = 0, phase: str = READY) -> GpuMps:
+        """Waits until a GPU is in a phase; returns how it is then."""
+        wait_until(
+            lambda: self.gpu(index).phase == phase,
+            f"GPU {index} is {phase}: {self.gpu(index)} {self.said()}",
+        )
+        return self.gpu(index)
+
+    def wait_gone(self, index: int = 0) -> None:
+        """Waits until a GPU is not under MPS any more."""
+        wait_until(lambda: self.uuids[index] not in self.state().gpus, f"GPU {index} is put back")
+
+    def said(self) -> str:
+        """Returns the runner's log."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    def start_daemon(self, index: int = 0) -> subprocess.Popen[str]:
+        """Starts a daemon in a GPU's pipe directory, as no runner does; waits until it answers."""
+        pipe = pipe_directory(self.run_dir, self.uuids[index])
+        pipe.mkdir(parents=True)
+        process = subprocess.Popen(
+            [mps_control.TOOL, "-f"], text=True, stdout=subprocess.DEVNULL,
+            env={**self.machine.environment(os.environ), "CUDA_VISIBLE_DEVICES": self.uuids[index],
+                 "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+                 "CUDA_MPS_LOG_DIRECTORY": str(self.base / "log")},
+        )  # fmt: skip
+        self.started.append(process)
+        wait_until((pipe / f"{mps_control.TOOL}.pid").exists, "the daemon is there")
+        return process
+
+    # ---- the GPUs ----------------------------------------------------------------------------
+
+    def mode(self, index: int = 0) -> int:
+        """Returns a GPU's compute mode as NVML tells it."""
+        done = subprocess.run(
+            [sys.executable, "-c", _MODE, self.uuids[index]], text=True, check=True,
+            env=self.machine.environment(os.environ), capture_output=True, timeout=WAIT_S,
+        )  # fmt: skip
+        return int(done.stdout)
+
+    def ask(self, command: str, index: int = 0) -> str:
+        """Says something to a GPU's daemon, as root in a container may."""
+        with mock.patch.dict(os.environ, self.machine.environment(os.environ)):
+            return mps_control.ask(self.run_dir, self.uuids[index], command)
+
+    def clients(self, index: int = 0) -> list[int]:
+        """Returns the process ids of a GPU's clients."""
+        return [int(w) for w in self.ask("get_device_client_list", index).split() if w.isdigit()]
+
+    def environment(self, index: int = 0, **more: str) -> dict[str, str]:
+        """Returns the environment of a client."""
+        return {
+            **self.machine.environment({"PATH": os.defpath}),
+            "CUDA_VISIBLE_DEVICES": self.uuids[index],
+            "CUDA_MPS_PIPE_DIRECTORY": str(pipe_directory(self.run_dir, self.uuids[index])),
+            **more,
+        }
+
+    def client(self, index: int = 0, user: int | None = None, **more: str) -> Client:
+        """Starts a client and returns it when it has a context, or was refused."""
+        process = subprocess.Popen(
+            [self.program], env=self.environment(index, **more), text=True, user=user, group=user,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self.started.append(process)
+        return Client(process)
+
+    def close(self) -> None:
+        """Ends all that was started, daemons and detached runners too."""
+        for process in self.started:
+            process.kill()
+            process.wait(WAIT_S)
+            for end in (process.stdin, process.stdout):
+                if end is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        end.close()
+        for process in _of_run_dir(self.run_dir):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def _of_run_dir(run_dir: Path) -> list[psutil.Process]:
+    """Returns the runners of a run directory, and the daemons with their servers."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            arguments = process.cmdline()
+            pipe = process.environ().get("CUDA_MPS_PIPE_DIRECTORY", "")
+            is_runner = "deviceplugin.mps" in arguments and any(
+                str(run_dir) == each.removeprefix("--run-dir=") for each in arguments
+            )
+            is_daemon = pipe.startswith(str(mps_directory(run_dir)))
+            if is_runner or (is_daemon and process.pid != os.getpid()):
+                found.append(process)
+    return found

@@ -1,0 +1,74 @@
+"""What a container of family mps is answered, in whatever order its halves come."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.holdings import Holding
+from deviceplugin.limits import CONTAINER_PIPE_DIRECTORY, asked_limits
+from deviceplugin.slices import SliceStore, pipe_directory
+from deviceplugin.units import Half, unit_name
+from libvgpu.limits import ComputeMode, Family
+
+GIB = 1 << 30
+UUID = "GPU-1"
+CLIENT = {
+    "CUDA_MPS_PIPE_DIRECTORY": CONTAINER_PIPE_DIRECTORY,
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceStore:
+    monkeypatch.setattr("libvgpu.artifacts.shim_path", lambda: Path("/nowhere/libvgpu.so"))
+    monkeypatch.setattr("libvgpu.artifacts.build_id", lambda path: "ab12")
+    return SliceStore(tmp_path / "r", tmp_path / "s")
+
+
+def merged(
+    store: SliceStore, core: int, first: Half
+) -> tuple[Mapping[str, str], Mapping[str, str], list[str]]:
+    """Returns variables and mounts of a container, and what its two answers disagree in."""
+    names = {
+        half: tuple(unit_name(UUID, half, n) for n in range(count))
+        for half, count in ((Half.CORE, core), (Half.MEMORY, 4))
+    }
+    opened = Holding("id", Family.MPS, UUID, GIB, shim_build="ab12").with_half(
+        first, names[first], 1.0
+    )
+    whole = replace(opened, core=names[Half.CORE], memory=names[Half.MEMORY])
+    envs: dict[str, str] = {}
+    mounts: dict[str, str] = {}
+    conflicts = []
+    for holding, half in ((opened, first), (whole, first.other)):
+        answer = store.answer(holding, half, asked_limits(holding, ComputeMode.STRICT))
+        for into, more in (
+            (envs, answer.envs),
+            (mounts, {m.container_path: m.host_path for m in answer.mounts}),
+        ):
+            conflicts += [key for key, value in more.items() if into.get(key, value) != value]
+            into.update(more)
+    mps = {name: value for name, value in envs.items() if name.startswith("CUDA_MPS")}
+    return mps, mounts, conflicts
+
+
+@pytest.mark.parametrize("first", Half)
+def test_a_client_is_told_all_of_it(store: SliceStore, first: Half) -> None:
+    envs, mounts, conflicts = merged(store, 30, first)
+
+    assert envs == CLIENT
+    assert mounts[CONTAINER_PIPE_DIRECTORY] == str(pipe_directory(store.run_dir, UUID))
+    assert mounts["/dev/shm"] == "/dev/shm"  # where clients and server share memory
+    assert conflicts == []
+
+
+@pytest.mark.parametrize("first", Half)
+def test_who_has_the_gpu_whole_is_told_nothing_of_mps(store: SliceStore, first: Half) -> None:
+    envs, mounts, conflicts = merged(store, 100, first)
+    assert envs == {}
+    assert CONTAINER_PIPE_DIRECTORY not in mounts
+    assert "/dev/shm" not in mounts
+    assert conflicts == []
