@@ -29,7 +29,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.limits import DeviceLimit
 from libvgpu.region import read_limits
 from libvgpu.sim import PROFILES, Machine
-from support import ROOT, Compile
+from support import IS_LONG, ROOT, Compile
 from support.agent_node import wait_until_lost
 from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, WAIT_S, Client, MpsNode, wait_until
 
@@ -183,6 +183,7 @@ def test_a_whole_gpu_is_bare_while_its_container_runs(cluster: Cluster) -> None:
     assert steady.works()
 
 
+@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 def test_two_whole_gpus_have_no_daemon(cluster: Cluster) -> None:
     pod = cluster.admit("two", core=200)
 

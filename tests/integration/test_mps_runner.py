@@ -108,6 +108,7 @@ def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNo
     assert node.mode(0) == DEFAULT_MODE  # as the first one found it
 
 
+@LONG
 def test_tied_daemons_end_with_their_runner(node: MpsNode) -> None:
     node.want(0)
     runner = node.start_runner("--tied")
@@ -331,6 +332,7 @@ def test_a_gpu_that_cannot_do_mps_is_refused_in_words(
         node.close()
 
 
+@LONG
 def test_a_process_on_the_gpu_is_told_of(node: MpsNode) -> None:
     alone = node.client(CUDA_MPS_PIPE_DIRECTORY="/nonexistent")
     node.want(0)
