@@ -16,7 +16,7 @@ SOURCE = ROOT / "tests/e2e/install"
 CHART = ROOT / "deploy/chart"
 #: What the chart makes of its own values: `make manifests`.
 MANIFESTS = ROOT / "deploy/manifests/vgpu.yaml"
-#: Kubernetes as its modules pin it: the oldest with ValidatingAdmissionPolicy v1, and a present one.
+#: Versions of its modules: the oldest with ValidatingAdmissionPolicy v1, and the judge's own.
 KUBERNETES = ("v1.30.14", "v1.34.4")
 RELEASE = "vgpu"
 _TIMEOUT_S = 300.0

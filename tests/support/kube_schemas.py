@@ -1,8 +1,8 @@
 """JSON schemas for kubeconform, made of the swagger.json that an API server publishes.
 
 One file a kind, with every type that it uses inside. Two things are said more strictly or otherwise
-than in swagger.json: fields that a type does not know are errors, and what the API server reads from
-a number as from a text (quantities, ports) may be either.
+than in swagger.json: fields that a type does not know are errors, and what the API server reads
+from a number as from a text (quantities, ports) may be either.
 """
 
 import json

@@ -162,8 +162,9 @@ _REFUSED = [
          says="container proxy sets NVIDIA_VISIBLE_DEVICES"),
     _row("a variable of a debug container", _debugged(_asks()), env("debug", "VGPU_DIR"),
          says="ephemeral container debug sets VGPU_DIR"),
-    _row("two variables of two containers", _three(), env("train", "LANG"), env("train", "VGPU_DIR"),
-         env("fetch", "CUDA_MPS_X"), says="container train sets VGPU_DIR|fetch sets CUDA_MPS_X"),
+    _row("two variables of two containers", _three(), env("train", "LANG"),
+         env("train", "VGPU_DIR"), env("fetch", "CUDA_MPS_X"),
+         says="container train sets VGPU_DIR|fetch sets CUDA_MPS_X"),
     *(_row(f"a mount at {path}", _asks(), mount("train", path),
            says=f"container train mounts {path}") for path in (
         "/etc/ld.so.preload", "/etc/ld.so.preload/", "//etc//ld.so.preload", "/etc/./ld.so.preload",
@@ -180,8 +181,8 @@ _REFUSED = [
     *(_row(f"hostPath {path}", _asks(), host_path(path), says=f"volume node is hostPath {path}")
       for path in ("/", "/run", "/run/", "/run/vgpu", "/run//vgpu/allocations", "/var/run/vgpu",
                    "/var/run", "/var", "/var/lib", "/var/lib/vgpu", "/var/lib/vgpu/lib",
-                   "/var/lib/kubelet", "/var/lib/kubelet/device-plugins", "/var/./lib//kubelet/pods",
-                   "/proc", "/proc/1/root", "//proc/self/root/run")),
+                   "/var/lib/kubelet", "/var/lib/kubelet/device-plugins",
+                   "/var/./lib//kubelet/pods", "/proc", "/proc/1/root", "//proc/self/root/run")),
     _row("hostPath with ..", _asks(), host_path("/mnt/../run"), impossible="must not contain '..'",
          says="volume node is hostPath /mnt/../run"),
     _row("hostPath that nobody mounts, beside an init container's slice", _pod(),
