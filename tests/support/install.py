@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,16 +87,23 @@ class Verdict:
     pods: tuple[PodVerdict, ...]
 
 
-def judge(manifests: str, pods: list[Mapping[str, Any]], version: str = KUBERNETES[-1]) -> Verdict:
+def check(manifests: str, version: str) -> tuple[str, ...]:
+    """Returns what the API server's validation and type check find in the policies of a file."""
+    return _judge({"manifests": manifests, "openapi": str(swagger(version))}).problems
+
+
+def judge(manifests: str, pods: Sequence[Mapping[str, Any]]) -> tuple[PodVerdict, ...]:
     """Asks the API server's own admission about pods.
 
     Args:
         manifests: text of a file with policies.
         pods: each with ``name``, ``namespace`` and ``manifest``.
-        version: whose types the policies must fit.
     """
+    return _judge({"manifests": manifests, "pods": pods}).pods
+
+
+def _judge(asked: Mapping[str, Any]) -> Verdict:
     program = go_programs.build(SOURCE, "policy")
-    asked = {"manifests": manifests, "openapi": str(swagger(version)), "pods": pods}
     result = subprocess.run(
         [str(program)], input=json.dumps(asked), env=dict(os.environ),
         capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,

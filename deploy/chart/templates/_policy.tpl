@@ -31,11 +31,11 @@ what does not change where it leads: more slashes, ".", and /var/run, which lead
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "vgpu.policy.container-asks" . }}))
 {{- end }}
 
+{{/* The API server takes no such resource without a limit. */}}
 {{- define "vgpu.policy.container-asks" -}}
-has(c.resources) &&
+has(c.resources) && has(c.resources.limits) &&
     {{ include "vgpu.policy.names" . }}
-        .exists(name, has(c.resources.limits) && name in c.resources.limits ||
-            has(c.resources.requests) && name in c.resources.requests)
+        .exists(name, name in c.resources.limits)
 {{- end }}
 
 {{- define "vgpu.policy.names" -}}

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
-	v1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
@@ -13,12 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
-	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/cel/environment"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -37,7 +32,7 @@ var (
 // server is an API server as far as the admission of pods goes.
 type server struct {
 	plugin   *validating.Plugin
-	policies *policies
+	policies []compiled
 }
 
 // newServer starts the plugin with the policies and namespaces in force, until stop is closed.
@@ -67,7 +62,15 @@ func newServer(loaded *policies, objects []runtime.Object, stop <-chan struct{})
 	if !plugin.WaitForReady() {
 		return nil, errors.New("the plugin does not become ready")
 	}
-	return &server{plugin, loaded}, nil
+	found := &server{plugin: plugin}
+	for _, policy := range loaded.policies {
+		one, err := compile(policy)
+		if err != nil {
+			return nil, err
+		}
+		found.policies = append(found.policies, one)
+	}
+	return found, nil
 }
 
 func namesOf(pods []pod) map[string]bool {
@@ -109,8 +112,8 @@ func (s *server) judge(p pod) (podVerdict, error) {
 	case err != nil:
 		return found, err
 	}
-	for _, policy := range s.policies.policies {
-		cost, err := costOf(policy, attributes, interfaces)
+	for _, policy := range s.policies {
+		cost, err := policy.cost(attributes, interfaces)
 		if err != nil {
 			return found, err
 		}
@@ -142,46 +145,4 @@ func attributesOf(made *core.Pod) (admission.Attributes, string) {
 	}
 	return admission.NewAttributesRecord(made, old, podKind, made.Namespace, made.Name, podResource,
 		subresource, operation, options, false, &user.DefaultInfo{Name: "somebody"}), invalid
-}
-
-// costOf returns what the expressions of a policy spend on a call if all are evaluated: an API
-// server has one budget for the conditions and one for everything else of a policy.
-func costOf(
-	policy *v1.ValidatingAdmissionPolicy, a admission.Attributes, interfaces admission.ObjectInterfaces,
-) (int64, error) {
-	compiler, err := plugincel.NewCompositedCompiler(
-		environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion(), true))
-	if err != nil {
-		return 0, err
-	}
-	var variables []plugincel.NamedExpressionAccessor
-	for _, variable := range policy.Spec.Variables {
-		variables = append(variables,
-			&validating.Variable{Name: variable.Name, Expression: variable.Expression})
-	}
-	compiler.CompileAndStoreVariables(variables, declared, environment.StoredExpressions)
-	var all []plugincel.ExpressionAccessor
-	for _, rule := range policy.Spec.Validations {
-		all = append(all, &validating.ValidationCondition{Expression: rule.Expression})
-	}
-	versioned, err := admission.NewVersionedAttributes(a, podKind, interfaces)
-	if err != nil {
-		return 0, err
-	}
-	asked := plugincel.CreateAdmissionRequest(a, metav1.GroupVersionResource(podResource),
-		metav1.GroupVersionKind(podKind))
-	// The composed evaluator wants the context of its own variables.
-	evaluator := compiler.CompileCondition(all, declared, environment.StoredExpressions)
-	results, left, err := evaluator.ForInput(context.Background(), versioned, asked,
-		plugincel.OptionalVariableBindings{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
-		nil, celconfig.RuntimeCELCostBudget)
-	if err != nil {
-		return 0, err
-	}
-	for _, result := range results {
-		if result.Error != nil {
-			return 0, fmt.Errorf("%s: %w", policy.Name, result.Error)
-		}
-	}
-	return celconfig.RuntimeCELCostBudget - left, nil
 }
