@@ -91,6 +91,14 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
     assert [bool(refused) for refused in refusals] == [True, False, True]
 
 
+def test_the_examples_config_can_be_installed() -> None:
+    text = install.render("--set-file", "config=deploy/examples/config.yaml")
+
+    (found,) = (o for o in yaml.safe_load_all(text) if o and o["kind"] == "ConfigMap")
+    example = (ROOT / "deploy/examples/config.yaml").read_text()
+    assert yaml.safe_load(found["data"]["config.yaml"]) == yaml.safe_load(example)
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
