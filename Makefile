@@ -13,10 +13,10 @@ WORKERS := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test model lint fmt check bench wheel protos clean
+.PHONY: help setup build demo test model lint fmt check bench wheel protos manifests clean
 
 help:  ## show the commands
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 # What a bare Debian or Ubuntu lacks. Installed only for root and only what is missing; anybody else
 # is told the one command that does it.
@@ -99,6 +99,9 @@ wheel: $(ZIG)  ## build the wheel into dist/, for every glibc from 2.17 on
 
 protos: $(READY)  ## regenerate the checked-in gRPC stubs
 	sh deviceplugin/kubelet/protos/generate.sh $(BIN)/python
+
+manifests: $(READY)  ## render deploy/manifests from the chart (needs Go)
+	PYTHONPATH=tests:. $(BIN)/python -m support.install
 
 clean:  ## remove what was built (not .venv)
 	rm -rf build dist *.egg-info libvgpu/*.so libvgpu/sim/lib

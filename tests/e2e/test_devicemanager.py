@@ -13,14 +13,8 @@ from pathlib import Path
 import pytest
 
 from support import IS_LONG
-from support.devicemanager import (
-    BUILD_TIMEOUT_S,
-    DOWNLOAD_TIMEOUT_S,
-    build,
-    judged_node,
-    missing,
-    run_judge,
-)
+from support.devicemanager import build, judged_node, missing, run_judge
+from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 JUDGE_SECONDS = 600  # a history takes 20 to 35 on a quiet machine
 #: Seed, steps, and what the history has beside pods of one and several containers of both families,

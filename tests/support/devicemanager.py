@@ -1,9 +1,7 @@
 """The judge of tests/e2e/devicemanager: building it, and a node agent for it to judge."""
 
-import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +17,9 @@ from typing import Any
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 
-from . import ROOT
+from . import ROOT, go_programs
 
 SOURCE = ROOT / "tests/e2e/devicemanager"
-#: Compiling the kubelet's packages from nothing beside other tests, and fetching them before.
-BUILD_TIMEOUT_S = 1500.0
-DOWNLOAD_TIMEOUT_S = 600.0
 WAIT_S = 30.0
 #: Two NUMA nodes of four GPUs, two sizes; one GPU of each node is under MPS, one is not shared.
 GPUS = ("t4", "a100-40g", "t4", "t4", "t4", "a100-40g", "t4", "t4")
@@ -39,16 +34,7 @@ sharing:
 
 def missing() -> str:
     """Returns in words what keeps the judge from being built, empty if nothing does."""
-    if shutil.which("go") is None:
-        return "no Go compiler: the kubelet's own device manager cannot be built"
-    try:
-        got = subprocess.run(["go", "mod", "download"], cwd=SOURCE, capture_output=True, text=True,
-                             timeout=DOWNLOAD_TIMEOUT_S, check=False)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"the modules of Kubernetes did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
-    if got.returncode:
-        return f"the modules of Kubernetes cannot be had: {got.stderr[-300:]}"
-    return ""
+    return go_programs.missing(SOURCE, "the kubelet's own device manager")
 
 
 def build() -> Path:
@@ -57,25 +43,7 @@ def build() -> Path:
     Raises:
         AssertionError: it does not build, with what the compiler says.
     """
-    digest = hashlib.sha256()
-    for file in sorted(SOURCE.iterdir()):
-        if file.suffix in {".go", ".s", ".mod", ".sum"}:
-            digest.update(file.name.encode() + file.read_bytes())
-    folder = ROOT / "build" / "devicemanager"
-    judge = folder / digest.hexdigest()[:16]
-    if judge.exists():
-        return judge
-    shutil.rmtree(folder, ignore_errors=True)  # of an older source
-    folder.mkdir(parents=True)
-    # No C compiler, no debugger's tables: two thirds of the time and of the size.
-    command = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]
-    result = subprocess.run(
-        [*command, f"{judge}.new", "."], cwd=SOURCE, env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    Path(f"{judge}.new").rename(judge)
-    return judge
+    return go_programs.build(SOURCE, "devicemanager")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+{{/* Values that do not go together are refused here, in words. */}}
+{{- define "vgpu.check" -}}
+{{- $domain := get (fromYaml .Values.config) "resourceDomain" | default .Values.resourceDomain }}
+{{- if ne $domain .Values.resourceDomain }}
+{{- fail (printf "resourceDomain is %s, but %s in config: the policy needs it too, so set it in the values" .Values.resourceDomain $domain) }}
+{{- end }}
+{{- with get (fromYaml .Values.config) "Error" }}
+{{- fail (printf "config is not YAML: %s" .) }}
+{{- end }}
+{{- $dirs := .Values.dirs }}
+{{- if or (hasPrefix (printf "%s/" $dirs.run) $dirs.state) (hasPrefix (printf "%s/" $dirs.state) $dirs.run) (eq $dirs.run $dirs.state) }}
+{{- fail (printf "dirs.run (%s) and dirs.state (%s) must not lie in each other: one is emptied at a reboot, the other survives it" $dirs.run $dirs.state) }}
+{{- end }}
+{{- end }}
+
+{{- define "vgpu.labels" -}}
+app.kubernetes.io/name: vgpu
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
+{{/* Labels that select the pods of one part; they can never change. Takes root and part. */}}
+{{- define "vgpu.selector" -}}
+app.kubernetes.io/name: vgpu
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end }}
+
+{{- define "vgpu.image" -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end }}
+
+{{/* What both DaemonSets ask of the node they run on. */}}
+{{- define "vgpu.placing" -}}
+priorityClassName: {{ .Values.priorityClassName }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+nodeSelector:
+  {{- toYaml .Values.nodeSelector | nindent 2 }}
+tolerations:
+  {{- toYaml .Values.tolerations | nindent 2 }}
+{{- end }}
+
+{{/* Makes the run directory a tmpfs of the node. */}}
+{{- define "vgpu.run-dir" -}}
+# The run directory is a tmpfs of its own, so that what containers write there fills nothing else.
+# It is mounted on the node and outlives this pod; one that holds slices already stays as it is.
+# Process 1 is the node's (hostPID), and so is its table of mounts. The lock keeps this pod and its
+# neighbour from mounting at once.
+- name: run-dir
+  image: {{ include "vgpu.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command:
+    - flock
+    - {{ .Values.dirs.state }}/run-dir.lock
+    - sh
+    - -euc
+    - |
+      test -e "$RUN_DIR/allocations" ||
+          awk -v dir="$RUN_DIR" '$5 == dir {found = 1} END {exit !found}' /proc/1/mountinfo ||
+          mount -t tmpfs -o "mode=0700,nosuid,nodev,noexec,size=$RUN_DIR_SIZE" vgpu "$RUN_DIR"
+  env:
+    - name: RUN_DIR
+      value: {{ .Values.dirs.run }}
+    - name: RUN_DIR_SIZE
+      value: {{ .Values.runDirSize | trimSuffix "i" | quote }}
+  securityContext:
+    privileged: true              # mounts
+  resources:
+    requests: {cpu: 10m, memory: 16Mi}
+    limits: {memory: 64Mi}
+  volumeMounts:
+    - name: run
+      mountPath: {{ .Values.dirs.run }}
+      mountPropagation: Bidirectional
+    - name: state
+      mountPath: {{ .Values.dirs.state }}
+{{- end }}

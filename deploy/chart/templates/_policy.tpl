@@ -1,0 +1,71 @@
+{{/*
+A list of all containers of a kind, each as what the rules look at: the three kinds have types of their
+own, which the API server's type check does not let stand in one list. Takes kind and field.
+*/}}
+{{- define "vgpu.policy.records" -}}
+{{- $list := printf "object.spec.%s" .field -}}
+{{ if ne .field "containers" }}(has({{ $list }}) ? {{ end }}{{ $list }}.map(c, {
+    'who': dyn('{{ .kind }} ' + c.name),
+    'env': dyn(has(c.env) ? c.env.map(e, e.name) : []),
+    'paths': dyn((has(c.volumeMounts) ? c.volumeMounts.map(m, m.mountPath) : []) +
+        (has(c.volumeDevices) ? c.volumeDevices.map(d, d.devicePath) : [])),
+    'privileged': dyn(has(c.securityContext) && has(c.securityContext.privileged) &&
+        c.securityContext.privileged ? ['privileged: true'] : []),
+    'capabilities': dyn(has(c.securityContext) && has(c.securityContext.capabilities) &&
+        has(c.securityContext.capabilities.add) ? c.securityContext.capabilities.add : [])
+}){{ if ne .field "containers" }} : []){{ end }}
+{{- end }}
+
+{{/*
+A list of one: the path named by `path` with a slash before and behind each of its names, and without
+what does not change where it leads: more slashes, ".", and /var/run, which leads to /run.
+*/}}
+{{- define "vgpu.policy.plain" -}}
+['/' + path.split('/').filter(s, s != '' && s != '.').map(s, s + '/').join('')]
+    .map(p, p.startsWith('/var/run/') ? p.substring(4) : p)
+{{- end }}
+
+{{/* Whether an object asks for one of the resources; debug containers cannot. */}}
+{{- define "vgpu.policy.asks" -}}
+(object.spec.containers.exists(c, {{ include "vgpu.policy.container-asks" . }}) ||
+has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "vgpu.policy.container-asks" . }}))
+{{- end }}
+
+{{/* The API server takes no such resource without a limit. */}}
+{{- define "vgpu.policy.container-asks" -}}
+has(c.resources) && has(c.resources.limits) &&
+    {{ include "vgpu.policy.names" . }}
+        .exists(name, name in c.resources.limits)
+{{- end }}
+
+{{- define "vgpu.policy.names" -}}
+{{- $names := list }}
+{{- range $name := list "vgpu-core" "vgpu-memory" "mps-core" "mps-memory" }}
+{{- $names = append $names (printf "'%s/%s'" $.Values.resourceDomain $name) }}
+{{- end -}}
+[{{ join ", " $names }}]
+{{- end }}
+
+{{/* The directories of the node that no such pod may reach, as `plain` writes them. */}}
+{{- define "vgpu.policy.directories" -}}
+{{- $paths := list }}
+{{- range $dir := list .Values.dirs.run .Values.dirs.state .Values.dirs.kubelet }}
+{{- $paths = append $paths (printf "'%s/'" (regexReplaceAll "^/var/run/" $dir "/run/")) }}
+{{- end -}}
+[{{ join ", " $paths }}]
+{{- end }}
+
+{{/* What both policies are asked about: pods that are made, and debug containers that are added. */}}
+{{- define "vgpu.policy.rules" -}}
+# Nothing else of a pod that matters here can change once it is made. Its labels can, and they shall
+# also on pods that were made before the policy.
+resourceRules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [pods]
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [UPDATE]
+    resources: [pods/ephemeralcontainers]
+{{- end }}

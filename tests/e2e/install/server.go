@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	core "k8s.io/kubernetes/pkg/apis/core"
+	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/capabilities"
+	"sigs.k8s.io/yaml"
+)
+
+var (
+	podKind     = corev1.SchemeGroupVersion.WithKind("Pod")
+	podResource = corev1.SchemeGroupVersion.WithResource("pods")
+)
+
+// server is an API server as far as the admission of pods goes.
+type server struct {
+	plugin   *validating.Plugin
+	policies []compiled
+}
+
+// newServer starts the plugin with the policies and namespaces in force, until stop is closed.
+func newServer(loaded *policies, objects []runtime.Object, stop <-chan struct{}) (*server, error) {
+	for _, policy := range loaded.policies {
+		objects = append(objects, policy)
+	}
+	for _, binding := range loaded.bindings {
+		objects = append(objects, binding)
+	}
+	// Privileged pods are the policies' business here, as on any cluster that runs this agent.
+	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true})
+	client := fake.NewClientset(objects...)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	plugin := validating.NewPlugin(nil)
+	plugin.SetExternalKubeClientSet(client)
+	plugin.SetExternalKubeInformerFactory(factory)
+	plugin.SetRESTMapper(testrestmapper.TestOnlyStaticRESTMapper(legacyscheme.Scheme))
+	plugin.SetDynamicClient(dynamicfake.NewSimpleDynamicClient(legacyscheme.Scheme))
+	plugin.SetAuthorizer(authorizerfactory.NewAlwaysAllowAuthorizer())
+	plugin.SetDrainedNotification(stop)
+	if err := plugin.ValidateInitialization(); err != nil {
+		return nil, err
+	}
+	factory.Start(stop)
+	factory.WaitForCacheSync(stop)
+	if !plugin.WaitForReady() {
+		return nil, errors.New("the plugin does not become ready")
+	}
+	found := &server{plugin: plugin}
+	for _, policy := range loaded.policies {
+		one, err := compile(policy)
+		if err != nil {
+			return nil, err
+		}
+		found.policies = append(found.policies, one)
+	}
+	return found, nil
+}
+
+func namesOf(pods []pod) map[string]bool {
+	names := map[string]bool{}
+	for _, p := range pods {
+		names[p.Namespace] = true
+	}
+	return names
+}
+
+// namespace returns a namespace with the label that every API server adds.
+func namespace(name string) *corev1.Namespace {
+	labels := map[string]string{corev1.LabelMetadataName: name}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+// judge asks about one pod.
+func (s *server) judge(p pod) (podVerdict, error) {
+	found := podVerdict{Name: p.Name}
+	external := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict(p.Manifest, external); err != nil {
+		return found, err
+	}
+	external.Namespace = p.Namespace
+	legacyscheme.Scheme.Default(external)
+	internal := &core.Pod{}
+	if err := legacyscheme.Scheme.Convert(external, internal, nil); err != nil {
+		return found, err
+	}
+	attributes, invalid := attributesOf(internal)
+	found.Invalid = invalid
+
+	interfaces := admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme)
+	err := s.plugin.Validate(context.Background(), attributes, interfaces)
+	var refusal apierrors.APIStatus
+	switch {
+	case errors.As(err, &refusal):
+		found.Refused = refusal.Status().Message
+	case err != nil:
+		return found, err
+	}
+	for _, policy := range s.policies {
+		cost, err := policy.cost(attributes, interfaces)
+		if err != nil {
+			return found, err
+		}
+		found.Cost = max(found.Cost, cost)
+	}
+	return found, nil
+}
+
+// attributesOf returns the call that brings a pod, and why no API server would take it.
+func attributesOf(made *core.Pod) (admission.Attributes, string) {
+	operation, subresource := admission.Create, ""
+	var old runtime.Object
+	var options runtime.Object = &metav1.CreateOptions{}
+	limits := corevalidation.PodValidationOptions{AllowRelaxedEnvironmentVariableValidation: true}
+	problems := corevalidation.ValidatePodCreate
+	if len(made.Spec.EphemeralContainers) > 0 {
+		before := made.DeepCopy()
+		before.Spec.EphemeralContainers = nil
+		before.ResourceVersion, made.ResourceVersion = "1", "1"
+		old, operation, subresource = before, admission.Update, "ephemeralcontainers"
+		options = &metav1.UpdateOptions{}
+		problems = func(pod *core.Pod, o corevalidation.PodValidationOptions) field.ErrorList {
+			return corevalidation.ValidatePodEphemeralContainersUpdate(pod, before, o)
+		}
+	}
+	invalid := ""
+	if found := problems(made, limits); len(found) > 0 {
+		invalid = found.ToAggregate().Error()
+	}
+	return admission.NewAttributesRecord(made, old, podKind, made.Namespace, made.Name, podResource,
+		subresource, operation, options, false, &user.DefaultInfo{Name: "somebody"}), invalid
+}

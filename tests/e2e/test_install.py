@@ -1,0 +1,259 @@
+"""The install as its own judges see it: helm, kubeconform, and the API server's admission of pods.
+
+They are Go programs, built from tests/e2e/install and kept under ``build``; so in the long form
+only, where Go is installed. With nothing cached, on two cores that others used as well: helm takes
+155 s, the program with the API server's admission 220 s, kubeconform 5 s.
+"""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support import IS_LONG, ROOT, install, kube_schemas, policy_pods
+from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+
+#: What an API server spends on one expression at most (on a policy ten times that), and how much
+#: of it all of ours together may take for 2000 variables and 2000 mounts.
+EXPRESSION_BUDGET = 1_000_000
+SHARE = 0.25
+
+pytestmark = [
+    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
+]
+STRICT = "policy.strictVisibleDevices.enabled=true"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
+    why_not = install.missing()
+    if why_not:
+        pytest.skip(why_not)
+
+
+def test_the_manifests_are_what_the_chart_makes_of_its_own_values() -> None:
+    assert install.MANIFESTS.read_text() == install.render(), "run: make manifests"
+
+
+def test_helm_finds_nothing_wrong_with_the_chart() -> None:
+    result = install.helm("lint", "--strict", str(install.CHART))
+
+    assert result.returncode == 0, result.stdout
+    assert "WARNING" not in result.stdout
+    assert "ERROR" not in result.stdout
+
+
+def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
+    values = {
+        "image": {"repository": "example.com/x", "tag": "9", "pullSecrets": [{"name": "key"}]},
+        "namespace": {"name": "gpus", "create": False},
+        "resourceDomain": "example.com",
+        "config": "version: v1\nsharing: {fractional: [{family: mps}]}\n",
+        "dirs": {"kubelet": "/data/kubelet", "state": "/data/state", "run": "/var/run/slices"},
+        "runDirSize": "1Gi",
+        "runtimeClassName": "nvidia",
+        "nodeSelector": {"nvidia.com/gpu.present": None, "pool": "gpu"},
+        "tolerations": [],
+        "priorityClassName": "high",
+        "agent": {"metricsPort": 9500},
+        "mps": {"enabled": False},
+        "policy": {"strictVisibleDevices": {"enabled": True, "exemptNamespaces": ["tools"]}},
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    text = install.render("--values", str(file))
+    objects = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text) if o}
+
+    assert ("Namespace", "gpus") not in objects
+    assert ("DaemonSet", "vgpu-mps") not in objects
+    agent = objects["DaemonSet", "vgpu-agent"]
+    spec = agent["spec"]["template"]["spec"]
+    assert agent["metadata"]["namespace"] == "gpus"
+    assert spec["containers"][0]["image"] == "example.com/x:9"
+    assert {"--kubelet-dir=/data/kubelet", "--state-dir=/data/state", "--run-dir=/var/run/slices",
+            "--metrics-address=:9500"} <= set(spec["containers"][0]["args"])  # fmt: skip
+    assert spec["runtimeClassName"] == "nvidia"
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+    assert spec["imagePullSecrets"] == [{"name": "key"}]
+    assert spec["priorityClassName"] == "high"
+    config = yaml.safe_load(objects["ConfigMap", "vgpu-config"]["data"]["config.yaml"])
+    assert config == {"version": "v1", "resourceDomain": "example.com",
+                      "sharing": {"fractional": [{"family": "mps"}]}}  # fmt: skip
+    # The policy speaks of the same names and directories, without the link in the path.
+    theirs = policy_pods.of_names(["example.com/mps-core"])[0]
+    ours = policy_pods.of_names(["nvidia.com/mps-core"])[0]
+    reach = policy_pods.of_names(["example.com/vgpu-memory"])[0]
+    del reach["spec"]["containers"][0]["env"]
+    policy_pods.host_path("/run/slices/allocations")(reach)
+    asked = [{"name": "", "namespace": "x", "manifest": pod} for pod in (theirs, ours, reach)]
+    refusals = [pod.refused for pod in install.judge(text, asked)]
+    assert [bool(refused) for refused in refusals] == [True, False, True]
+
+
+def test_the_examples_config_can_be_installed() -> None:
+    text = install.render("--set-file", "config=deploy/examples/config.yaml")
+
+    (found,) = (o for o in yaml.safe_load_all(text) if o and o["kind"] == "ConfigMap")
+    example = (ROOT / "deploy/examples/config.yaml").read_text()
+    assert yaml.safe_load(found["data"]["config.yaml"]) == yaml.safe_load(example)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("nodeSelectors.x=y", "nodeSelectors"),
+        ("resourceDomain=nvidia", "resourceDomain"),
+        ("resourceDomain=x.kubernetes.io", "resourceDomain"),
+        ("dirs.run=/", "dirs/run"),
+        ("dirs.run=relative/path", "dirs/run"),
+        ("dirs.state=/run/vgpu/state", "must not lie in each other"),
+        ("config=resourceDomain: x.y", "x.y in config"),
+        ("config=a: b: c", "config is not YAML"),
+        ("agent.metricsPort=0", "metricsPort"),
+        ("runDirSize=64MB", "runDirSize"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(setting: str, says: str) -> None:
+    result = install.helm("template", "vgpu", str(install.CHART), "--set", setting)
+
+    assert result.returncode != 0
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize("version", install.KUBERNETES)
+def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_path: Path) -> None:
+    files = [install.MANIFESTS, *sorted((ROOT / "deploy/examples").glob("*/*.yaml"))]
+    strict = tmp_path / "strict.yaml"
+    strict.write_text(install.render("--set", STRICT))
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(install.MANIFESTS.read_text().replace("hostPID:", "hostPid:"))
+    documents = [d for f in files for d in yaml.safe_load_all(f.read_text()) if d]
+    kinds = {(d["apiVersion"], d["kind"]) for d in documents}
+    kube_schemas.write(install.swagger(version), tmp_path, kinds)
+
+    result = install.kubeconform(tmp_path, *files, strict)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Skipped: 0" in result.stdout
+    assert "hostPid" in install.kubeconform(tmp_path, wrong).stdout
+
+
+@pytest.mark.parametrize("version", install.KUBERNETES)
+def test_the_policies_compile_and_fit_the_types_of_a_pod(version: str) -> None:
+    assert install.check(install.render("--set", STRICT), version) == ()
+
+
+def test_a_wrong_expression_is_a_problem() -> None:
+    text = install.MANIFESTS.read_text()
+    assert "m.mountPath" in text
+
+    version = install.KUBERNETES[-1]
+    typo = install.check(text.replace("m.mountPath", "m.mountpath"), version)
+    syntax = install.check(text.replace("size(variables.env)", "size(variables.env"), version)
+
+    assert any("mountpath" in problem for problem in typo)
+    assert syntax
+
+
+def wrong_rows(manifests: str) -> list[str]:
+    """What policies do otherwise than `policy_pods.ROWS` have it, a line for each pod."""
+    rows = policy_pods.ROWS
+    asked = [{"name": r.name, "namespace": r.namespace, "manifest": r.pod} for r in rows]
+    verdict = install.judge(manifests, asked)
+    wrong = []
+    for row, pod in zip(rows, verdict, strict=True):
+        if bool(pod.refused) != bool(row.says) or any(s not in pod.refused for s in row.says):
+            wrong.append(f"{row.name}: wanted {row.says or 'no refusal'}, got {pod.refused!r}")
+        # What no API server takes proves nothing of the policy.
+        if bool(pod.invalid) != bool(row.impossible) or row.impossible not in pod.invalid:
+            wrong.append(f"{row.name}: {pod.invalid or 'is possible'}")
+    return wrong
+
+
+def test_the_policy_lets_pods_in_and_refuses_pods_in_words() -> None:
+    wrong = wrong_rows(install.MANIFESTS.read_text())
+
+    assert not wrong, "\n".join(wrong)
+
+
+#: Parts of the policy, and what stands in their place when they are gone.
+PARTS = {
+    "CUDA_MPS_": ("name.startsWith('CUDA_MPS_')", "false"),
+    "NVIDIA_VISIBLE_DEVICES": ("'NVIDIA_VISIBLE_DEVICES', ", ""),
+    "VGPU_DIR": (", 'VGPU_DIR'", ""),
+    "..": ("s == '..'", "false"),
+    "more slashes": ("s != '' && s != '.'", "s != '.'"),
+    ".": ("s != '' && s != '.'", "s != ''"),
+    "relative paths": ("!path.startsWith('/') ||", ""),
+    "the root": ("path == '/' ||", ""),
+    "what to look closer at": ("['//', '/.', '/etc', '/run']", "['//', '/.', '/run']"),
+    "slashes to look closer at": ("['//', '/.',", "['/.',"),
+    "dots to look closer at": ("['//', '/.',", "['//',"),
+    "what to look closer at in /run": ("'/etc', '/run']", "'/etc']"),
+    "/var/run": ("p.startsWith('/var/run/') ? p.substring(4) : p", "p"),
+    "GPUs by mounts": ("p.startsWith('/run/nvidia-container-devices/')", "false"),
+    "above": ("x.startsWith(p)", "false"),
+    "at and below": ("p.startsWith(x)", "false"),
+    "the end of a name": (".map(s, s + '/').join('')", ".join('/')"),
+    "ld.so.preload": ("'/etc/ld.so.preload/', ", ""),
+    "/run/vgpu in a container": (", '/run/vgpu/']", "]"),
+    "raw devices": ("(has(c.volumeDevices)", "(false"),
+    "run directory": ("['/run/vgpu/', ", "["),
+    "state directory": ("'/var/lib/vgpu/', ", ""),
+    "kubelet directory": (", '/var/lib/kubelet/'", ""),
+    "/proc": ("p.startsWith('/proc/')", "false"),
+    "privileged": ("['privileged: true']", "[]"),
+    "CAP_": ("n.startsWith('CAP_') ? n.substring(4) : n", "n"),
+    "small letters": ("name.upperAscii()", "name"),
+    "SYS_ADMIN": ("'SYS_ADMIN', ", ""),
+    "tracing": ("n == 'SYS_PTRACE'", "false"),
+    "tracing without hostPID": ("has(object.spec.hostPID) && object.spec.hostPID", "true"),
+    "init containers": ("(has(object.spec.initContainers)", "(false"),
+    "debug containers": ("(has(object.spec.ephemeralContainers)", "(false"),
+    "an init container that asks": ("has(object.spec.initContainers) &&", "false &&"),
+    "core of vgpu": ("'nvidia.com/vgpu-core', ", ""),
+    "memory of mps": (", 'nvidia.com/mps-memory'", ""),
+    "who asks at all": ("name in c.resources.limits", "true"),
+    "the subresource": ("[pods/ephemeralcontainers]", "[pods/status]"),
+    "the operation": ("[CREATE]", "[DELETE]"),
+    "the binding": ("validationActions: [Deny]", "validationActions: [Audit]"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_part_of_the_policy_could_be_left_out(part: str) -> None:
+    text, (old, new) = install.MANIFESTS.read_text(), PARTS[part]
+    assert old in text
+
+    wrong = wrong_rows(text.replace(old, new))
+
+    assert wrong
+
+
+def test_large_honest_pods_stay_far_below_the_budget() -> None:
+    pods = [policy_pods.large(10, 200), policy_pods.large(100, 20), policy_pods.large(1, 1000)]
+    asked = [{"name": "large", "namespace": "x", "manifest": pod} for pod in pods]
+    found = install.judge(install.MANIFESTS.read_text(), asked)
+
+    assert [pod.refused for pod in found] == ["", "", ""]
+    costs = [pod.cost for pod in found]
+    assert max(costs) < SHARE * EXPRESSION_BUDGET, costs
+    assert min(costs) > 1000, costs
+
+
+def test_the_option_refuses_visible_devices_where_nothing_is_asked_for() -> None:
+    text = install.render("--set", STRICT)
+    pods = []
+    for namespace, value in [("x", "all"), ("x", "void"), ("x", "none"), ("x", "0"),
+                             ("gpu-operator", "all"), ("vgpu-system", "all")]:  # fmt: skip
+        plain = policy_pods.plain()
+        policy_pods.env("train", "NVIDIA_VISIBLE_DEVICES", value)(plain)
+        pods.append({"name": f"{namespace} {value}", "namespace": namespace, "manifest": plain})
+    debugged = policy_pods.plain(debugged=True)
+    policy_pods.env("debug", "NVIDIA_VISIBLE_DEVICES", "all")(debugged)
+    pods.append({"name": "debug", "namespace": "x", "manifest": debugged})
+    found = install.judge(text, pods)
+
+    refused = {pod.name for pod in found if pod.refused}
+    assert refused == {"x all", "x 0", "debug"}
+    assert "container train: NVIDIA_VISIBLE_DEVICES gives GPUs" in found[0].refused

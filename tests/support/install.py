@@ -1,0 +1,125 @@
+"""The install: its chart and manifests, and the programs of tests/e2e/install that judge them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from . import ROOT, go_programs
+
+SOURCE = ROOT / "tests/e2e/install"
+CHART = ROOT / "deploy/chart"
+#: What the chart makes of its own values: `make manifests`.
+MANIFESTS = ROOT / "deploy/manifests/vgpu.yaml"
+#: Versions of its modules: the oldest with ValidatingAdmissionPolicy v1, and the judge's own.
+KUBERNETES = ("v1.30.14", "v1.34.4")
+RELEASE = "vgpu"
+_TIMEOUT_S = 300.0
+
+
+def missing() -> str:
+    """Returns in words what keeps the programs from being built, empty if nothing does."""
+    return go_programs.missing(SOURCE, "helm, kubeconform and the API server's admission")
+
+
+def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Runs helm, which is told of the newest of `KUBERNETES`."""
+    program = go_programs.build(SOURCE, "helm", "helm.sh/helm/v3/cmd/helm")
+    return subprocess.run(
+        [str(program), *arguments, "--kube-version", KUBERNETES[-1]],
+        cwd=ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+
+
+def render(*arguments: str) -> str:
+    """Returns the manifests that the chart makes.
+
+    Raises:
+        AssertionError: helm makes none, with what it says.
+    """
+    result = helm("template", RELEASE, str(CHART), *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str]":
+    """Holds files against the schemas of a folder (`kube_schemas.write`)."""
+    program = go_programs.build(
+        SOURCE, "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"
+    )
+    pattern = schemas / "{{ .ResourceKind }}{{ .KindSuffix }}.json"
+    return subprocess.run(
+        [str(program), "-strict", "-summary", "-schema-location", str(pattern), *map(str, files)],
+        capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+
+
+def swagger(version: str) -> Path:
+    """Returns the file with all types of a Kubernetes version, from its module."""
+    result = subprocess.run(
+        ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{version}"],
+        cwd=SOURCE, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return Path(json.loads(result.stdout)["Dir"]) / "api/openapi-spec/swagger.json"
+
+
+@dataclass(frozen=True)
+class PodVerdict:
+    """What the API server says to a pod; see main.go."""
+
+    name: str
+    invalid: str
+    refused: str
+    cost: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What it says to the policies and, in the order they were asked about, to the pods."""
+
+    problems: tuple[str, ...]
+    pods: tuple[PodVerdict, ...]
+
+
+def check(manifests: str, version: str) -> tuple[str, ...]:
+    """Returns what the API server's validation and type check find in the policies of a file."""
+    return _judge({"manifests": manifests, "openapi": str(swagger(version))}).problems
+
+
+def judge(manifests: str, pods: Sequence[Mapping[str, Any]]) -> tuple[PodVerdict, ...]:
+    """Asks the API server's own admission about pods.
+
+    Args:
+        manifests: text of a file with policies.
+        pods: each with ``name``, ``namespace`` and ``manifest``.
+    """
+    return _judge({"manifests": manifests, "pods": pods}).pods
+
+
+def _judge(asked: Mapping[str, Any]) -> Verdict:
+    program = go_programs.build(SOURCE, "policy")
+    result = subprocess.run(
+        [str(program)], input=json.dumps(asked), env=dict(os.environ),
+        capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    return Verdict(
+        tuple(found["problems"] or ()), tuple(PodVerdict(**pod) for pod in found["pods"] or ())
+    )
+
+
+def manifests() -> list[dict[str, Any]]:
+    """Returns every object of the plain manifests."""
+    return [each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each]
+
+
+if __name__ == "__main__":  # make manifests
+    MANIFESTS.parent.mkdir(exist_ok=True)
+    MANIFESTS.write_text(render())
