@@ -8,16 +8,20 @@ own, since they compare the whole machine before and after. With nothing cached 
 One node serves all tests. Those that come first only look.
 """
 
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from libvgpu import region
-from support import IS_LONG, surroundings
+from support import IS_LONG, ROOT, surroundings
 from support.node import EXAMPLES, Node, example, running_node
 from support.node_host import wait_until
 from support.node_parts import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, build, missing
@@ -90,6 +94,16 @@ print(json.dumps({
     "phase": "bytes", "total": total, "left": left,
     "codes": [int(code) for code in (whole, beyond, too_much, again)],
 }), flush=True)
+signal.pause()
+"""
+
+MAKE_A_NODE = """
+import signal, sys
+from pathlib import Path
+from support.node_host import NodeHost
+host = NodeHost(Path(sys.argv[1]))
+host.start_process("sleeper", ["sleep", "1000"])
+print("made", flush=True)
 signal.pause()
 """
 
@@ -208,6 +222,22 @@ def test_a_second_process_of_a_full_container_is_refused(node: Node) -> None:
     assert node.execute("vgpu-30", SECOND_PROCESS) == OUT_OF_MEMORY
 
 
+def test_a_pod_that_asks_for_nothing_gets_nothing(node: Node) -> None:
+    pod = example("vgpu-30")
+    pod["metadata"]["name"] = "plain"
+    (container,) = pod["spec"]["containers"]
+    del container["resources"]
+    container["command"] = ["python3", "-c", "import time; time.sleep(1000)"]
+
+    node.put(pod)
+    mounts = node.execute("plain", "import json; print(json.dumps(open('/proc/mounts').read()))")
+    shim = node.execute("plain", "import json; print(json.dumps(open('/proc/self/maps').read()))")
+
+    assert "vgpu" not in mounts + shim
+    assert "ld.so.preload" not in mounts
+    node.delete("plain")
+
+
 def test_the_command_line_lists_every_pod(node: Node) -> None:
     listed = {row["pod"]: row for row in yaml.safe_load(node.vgpuctl("ps", "-o", "json"))}
 
@@ -258,16 +288,27 @@ def test_a_restarted_container_keeps_its_limit(node: Node, name: str) -> None:
     assert_slice_holds(node, name)
 
 
-def test_pods_do_not_notice_a_killed_agent(node: Node) -> None:
-    containers = {name: node.container(name)["containerID"] for name in PODS}
+def test_pods_do_not_notice_a_killed_agent_but_start_only_with_one(node: Node) -> None:
+    others = [name for name in PODS if name != "vgpu-hardened"]
+    containers = {name: node.container(name)["containerID"] for name in others}
+    restarts = node.restarts("vgpu-hardened")
+
+    def refused_start() -> bool:
+        waiting = node.container("vgpu-hardened")["state"].get("waiting", {})
+        return waiting.get("reason") not in (None, "CrashLoopBackOff")
 
     node.kill("agent")
-
-    assert node.execute("vgpu-30", SECOND_PROCESS) == OUT_OF_MEMORY
-    node.start_agent()
-    assert {name: node.container(name)["containerID"] for name in PODS} == containers
-    node.restart_containers("vgpu-hardened")
+    try:
+        assert node.execute("vgpu-30", SECOND_PROCESS) == OUT_OF_MEMORY
+        node.end_container("vgpu-hardened")
+        wait_until(refused_start, "a start in vain")
+        waiting = node.container("vgpu-hardened")["state"]["waiting"]
+        assert "PreStartContainer" in waiting["message"], waiting
+    finally:
+        node.start_agent()
+    node.wait_restarted(restarts)
     assert_slice_holds(node, "vgpu-hardened")
+    assert {name: node.container(name)["containerID"] for name in others} == containers
 
 
 def test_an_edited_config_holds_in_the_running_container(node: Node) -> None:
@@ -330,6 +371,26 @@ def test_a_deleted_pod_leaves_its_units_to_the_next_to_the_byte(node: Node) -> N
     assert said["left"] == 0
     assert said["codes"] == [0, OUT_OF_MEMORY, OUT_OF_MEMORY, 0]
     assert node.execute("next", LOOK_INSIDE)["env"]["NVIDIA_VISIBLE_DEVICES"] == gpu
+
+
+def test_a_test_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    base = tmp_path / f"vgpu-node-{os.getpid()}"
+    base.mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-c", MAKE_A_NODE, str(base)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        stdout=subprocess.PIPE,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == b"made\n"
+    assert surroundings.processes_naming(base.name)
+
+    run.kill()
+    run.communicate()
+
+    wait_until(lambda: not surroundings.processes_naming(base.name), "end of every process")
+    wait_until(lambda: not base.exists(), "end of its files")
+    assert not [found for found in surroundings.look() if base.name in found]
 
 
 def test_a_node_that_is_killed_leaves_nothing_behind(node: Node, before: set[str]) -> None:

@@ -173,8 +173,12 @@ class Node(NodeHost):
         """
         before = self.restarts(*names)
         for name in names:
-            self.order("signal", pid=self.container_pid(name), number=signal.SIGKILL)
+            self.end_container(name)
         self.wait_restarted(before)
+
+    def end_container(self, name: str) -> None:
+        """Kills the first process of a pod's container."""
+        self.order("signal", pid=self.container_pid(name), number=signal.SIGKILL)
 
     def restarts(self, *names: str) -> dict[str, int]:
         """Returns how often the kubelet has started each pod's container again."""

@@ -4,10 +4,12 @@ It makes cgroups of that name below its own, starts `support.node_init` in them 
 process of new mount, network, PID, IPC, UTS and cgroup namespaces, and waits. Whatever ends the
 first process ends everything in the node, for the kernel kills what is left of a PID namespace;
 mounts, interfaces and packet filters go with theirs. Only the cgroups are then left, and are
-removed here. The first process reads our stdin: so a test run that is killed ends the node, too.
+removed here. The first process reads our stdin: so a test run that is killed ends the node, too,
+and its directory, which is the one we are in, is removed for it.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,7 +71,7 @@ def main() -> None:
     """Runs the node until its first process ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the end of stdin is the signal
-    name = sys.argv[1]
+    name, parent = sys.argv[1], os.getppid()
     found = hierarchies()
     made = []
     try:
@@ -84,6 +86,8 @@ def main() -> None:
             (own / "cgroup.procs").write_text("0")
         for cgroup in made:
             remove(cgroup)
+        if os.getppid() != parent:
+            shutil.rmtree(os.getcwd())
     sys.exit(status)
 
 
