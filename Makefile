@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test model lint fmt check bench wheel protos manifests clean
+.PHONY: help setup build demo test e2e e2e-node model lint fmt check bench wheel protos manifests clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -56,10 +56,21 @@ demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 # ever, so the run ends there.
 test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
 	@failed=; \
-	$(BIN)/python -m pytest -m "not timing" -n $(WORKERS) --dist loadfile \
+	$(BIN)/python -m pytest -m "not timing and not node" -n $(WORKERS) --dist loadfile \
 	    --max-worker-restart 1 || failed=1; \
 	$(BIN)/python -m pytest -m timing || failed=1; \
 	test -z "$$failed"
+
+# A step of its own, since these tests compare the whole machine before and after: nothing of ours may
+# run beside them. What they need is installed for root; where it is missing they say so and skip.
+e2e-node: export VGPU_LONG = 1
+e2e-node: build  ## run the example pods on a real kubelet, containerd and runc (root, Go)
+	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh node
+	@$(BIN)/python -m pytest -m node
+
+e2e: export VGPU_LONG = 1
+e2e: build e2e-node  ## run the end-to-end tests in their long form
+	@$(BIN)/python -m pytest -m "not node" tests/e2e
 
 model: $(READY)  ## search every state of the ledger's model (some minutes, 2 GiB)
 	@mkdir -p build
@@ -83,6 +94,7 @@ fmt: $(READY)  ## format the Python and the C code
 # Long forms of tests, those of the portable build among them.
 check: export VGPU_LONG = 1
 check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
+	@$(MAKE) --no-print-directory e2e-node
 
 bench: build  ## measure what README quotes
 	$(BIN)/python -m benchmarks run hooks allocate reload

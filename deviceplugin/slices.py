@@ -148,8 +148,7 @@ class SliceStore:
         Raises:
             VgpuError: something is missing that cannot be made again.
         """
-        if not self.directory(holding.allocation_id).parent.is_dir():
-            self.prepare()  # the run directory was emptied under us
+        self._restore_directories()
         if not self.builds.is_whole(holding.shim_build):
             raise VgpuError(
                 f"build {holding.shim_build} of libvgpu.so, which this container was admitted "
@@ -244,7 +243,13 @@ class SliceStore:
         parts = device_parts(gpus, self._forms, holding.allocation_id, os.path.exists)
         return Answer(envs, tuple(mounts)).joined(parts)
 
+    def _restore_directories(self) -> None:
+        """Makes what the run directory must have again, if it was emptied under us."""
+        if not (self.run_dir / "allocations").is_dir() or not self.spare.is_there():
+            self.prepare()
+
     def _make(self, directory: Path, holding: Holding, limits: ContainerLimits) -> None:
+        self._restore_directories()
         self.spare.discard(directory)
         made = self.spare.make(limits)
         self.write_meta(holding, made)

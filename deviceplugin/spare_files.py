@@ -49,6 +49,10 @@ class SpareFiles:
             else:
                 self._ready.append(entry)
 
+    def is_there(self) -> bool:
+        """Returns whether the directory of the sets exists."""
+        return self._root.is_dir()
+
     def fill(self) -> None:
         """Makes some of the missing sets; a full file system is said once and tried again."""
         for _ in range(min(_MADE_AT_ONCE, self._count - len(self._ready))):

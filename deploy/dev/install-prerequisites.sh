@@ -2,6 +2,8 @@
 # Checks for what the build needs beside pip: a Python that is new enough, with venv and headers, a
 # C compiler, and valgrind for the instruction counts. Root on Debian or Ubuntu gets what is missing
 # installed; anybody else is told what to install.
+# With the argument `node`: also what a node of real parts needs (make e2e-node). Nobody but root can
+# run that one, so anybody else is not even told.
 set -eu
 python=${PYTHON:-python3}
 
@@ -19,6 +21,13 @@ else
 fi
 optional=""
 command -v valgrind >/dev/null 2>&1 || optional="valgrind"
+if [ "${1-}" = node ]; then
+    command -v containerd >/dev/null 2>&1 || optional="$optional containerd"
+    command -v runc >/dev/null 2>&1 || optional="$optional runc"
+    command -v iptables >/dev/null 2>&1 || optional="$optional iptables"
+    command -v ip >/dev/null 2>&1 || optional="$optional iproute2"
+    [ -e /usr/lib/cni/bridge ] || optional="$optional containernetworking-plugins"
+fi
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     if [ -n "$missing$optional" ]; then

@@ -268,5 +268,5 @@ def test_a_directory_without_examples_is_refused_in_words(tmp_path) -> None:
     )
 
     assert result.returncode == 2
-    assert result.stderr.startswith(f"vgpuctl: {tmp_path} holds no */pod.yaml")
+    assert result.stderr.startswith(f"vgpuctl: {tmp_path} holds no mps-half/pod.yaml")
     assert result.stderr.count("\n") == 1

@@ -1,6 +1,7 @@
 """What the agent survives and follows: restarts, failed pods, an edited config file."""
 
 import logging
+import shutil
 import socket
 import time
 import urllib.request
@@ -99,6 +100,16 @@ def test_an_emptied_run_directory_is_put_back_before_a_container_starts(node: No
         allocations.remove(directory)
 
     assert node.limit(pod) == before
+
+
+def test_a_pod_that_comes_after_the_run_directory_was_emptied_is_admitted(node: Node) -> None:
+    node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4})
+    for entry in node.run_dir.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    pod = node.admit("b", {"vgpu-core": 30, "vgpu-memory": 4})
+
+    assert node.limit(pod).memory_limit_bytes == 4 * GIB
 
 
 def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: Node) -> None:

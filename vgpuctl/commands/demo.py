@@ -12,7 +12,7 @@ from libvgpu.artifacts import PACKAGE
     "--examples",
     type=click.Path(path_type=Path, file_okay=False),
     default=PACKAGE.parent / "deploy" / "examples",
-    help="Directory with config.yaml, client/client.py and */pod.yaml [default: the checkout's].",
+    help="Directory with config.yaml, client/client.py and the pods [default: the checkout's].",
 )
 @click.option("--seed", type=int, help="Repeats the kubelet's random choices.")
 def demo(examples: Path, seed: int | None) -> int:

@@ -1,0 +1,115 @@
+"""The namespaces of a node, seen from outside: starting, asking and ending what runs in them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from . import ROOT
+
+WAIT_S = 60.0
+END_S = 60.0
+RUN_S = 60.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
+    """Returns the first true value of ``condition``."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain: {what}"
+        time.sleep(0.05)
+    return value
+
+
+class NodeHost:
+    """A running `node_keeper` with its `node_init`.
+
+    Attributes:
+        base: the directory of its files; ``NAME.log`` has what the process of that name said.
+        env: of the node's own programs; nothing of the test run's environment is in it.
+        first_pid: of `node_init`, as this process counts.
+        ended: whether `end` was called.
+    """
+
+    def __init__(self, base: Path) -> None:
+        """Makes the node.
+
+        Args:
+            base: a directory with a short name.
+        """
+        self.base = base
+        self.env = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8"}
+        self.ended = False
+        self._pids: dict[str, int] = {}
+        with open(base / "node.log", "ab") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-m", "support.node_keeper", base.name],
+                cwd=base, env=self.env | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        assert self._read(), (base / "node.log").read_text()
+        self.first_pid = psutil.Process(self._keeper.pid).children(recursive=True)[-1].pid
+
+    def start_process(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts a process of the node; what it says goes to ``NAME.log``."""
+        log = str(self.base / f"{name}.log")
+        order = {"argv": list(argv), "env": dict(env or self.env), "log": log}
+        self._pids[name] = self.order("start", name=name, **order)["pid"]
+
+    def kill(self, name: str) -> None:
+        """Ends a process of the node with SIGKILL and waits for its end."""
+        self.order("signal", pid=self._pids.pop(name), number=signal.SIGKILL)
+        wait_until(lambda: self.order("status", name=name)["status"] is not None, f"end of {name}")
+
+    def stop(self, name: str) -> None:
+        """Tells a process of the node to end and waits for it."""
+        self.order("signal", pid=self._pids.pop(name), number=signal.SIGTERM)
+        wait_until(lambda: self.order("status", name=name)["status"] is not None, f"end of {name}")
+
+    def end(self, kill: bool = False) -> int:
+        """Ends the node with all that is in it; returns the keeper's status.
+
+        Args:
+            kill: end its first process with SIGKILL, which does not get to tidy up.
+        """
+        if kill:
+            os.kill(self.first_pid, signal.SIGKILL)
+        assert self._keeper.stdin is not None and self._keeper.stdout is not None
+        self._keeper.stdin.close()
+        self._keeper.stdout.close()
+        self.ended = True
+        return self._keeper.wait(END_S)
+
+    # ---- on it -----------------------------------------------------------------------------------
+
+    def order(self, do: str, **values: Any) -> dict[str, Any]:
+        """Has `node_init` do something and returns its answer."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(json.dumps({"do": do, **values}).encode() + b"\n")
+        self._keeper.stdin.flush()
+        answer = self._read()
+        assert answer is not None, (self.base / "node.log").read_text()
+        return answer
+
+    def _read(self) -> dict[str, Any] | None:
+        assert self._keeper.stdout is not None
+        line = self._keeper.stdout.readline()
+        return json.loads(line) if line else None
+
+    def run(self, *argv: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Runs a program on the node; returns its ``status``, ``out`` and ``err``."""
+        return self.order("run", argv=list(argv), env=dict(env or self.env), timeout=RUN_S)
+
+    def inside(self, path: str) -> Path:
+        """Returns a path of the node as this process reaches it."""
+        return Path(f"/proc/{self.first_pid}/root{path}")

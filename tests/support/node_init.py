@@ -1,0 +1,165 @@
+"""The first process of a node (`support.node_keeper` starts it in its namespaces).
+
+It lays out what a node has of its own: cgroups, /run, /var/lib and /var/log, an interface. Then it
+is the node's init: it starts what it is told to and reaps what ends, until its stdin ends.
+
+It reads one JSON object a line and answers with one:
+
+    {"do": "start", "name", "argv", "env", "log"}     -> {"pid"}: of the node's PID namespace
+    {"do": "run", "argv", "env", "timeout"}           -> {"status", "out", "err"}
+    {"do": "status", "name"}                          -> {"status"}: null while it runs
+    {"do": "signal", "pid", "number"}                 -> {}
+    {"do": "get", "url"}                              -> {"status", "body"}; status 0: no answer
+
+Files whose change the kernel would take for the whole machine are covered by plain copies: a
+kubelet insists on setting them.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from vgpuctl.demo import syscalls
+
+ADDRESS = "10.213.0.1"
+HOST_NAME = "node"
+_GET_S = 10.0
+_REAP_EVERY_S = 0.2
+#: What a kubelet sets for its machine as it starts.
+_SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+            "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")  # fmt: skip
+
+
+def lay_out(base: Path, hierarchies: list[str]) -> None:
+    """Mounts what the node has of its own.
+
+    Args:
+        base: takes /var/lib, /var/log and the copies of kernel settings.
+        hierarchies: those of cgroups, as /proc/self/cgroup names them.
+    """
+    syscalls.mount("", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+    socket.sethostname(HOST_NAME)
+    syscalls.unmount("/sys")
+    syscalls.mount("sysfs", "/sys", "sysfs")
+    syscalls.mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, "mode=755")
+    for names in hierarchies:
+        target = Path("/sys/fs/cgroup") / names.removeprefix("name=")
+        target.mkdir()
+        options = f"none,{names}" if names.startswith("name=") else names
+        syscalls.mount("cgroup", str(target), "cgroup", 0, options)
+    for directory in ("/run", "/dev/shm"):
+        syscalls.mount("tmpfs", directory, "tmpfs", 0, "mode=755")
+    os.chmod("/dev/shm", 0o1777)
+    os.mkdir("/run/lock")
+    for directory in ("lib", "log"):
+        (base / directory).mkdir()
+        syscalls.bind(str(base / directory), f"/var/{directory}")
+    (base / "sysctl").mkdir()
+    for name in (name for name in _SYSCTLS if Path("/proc/sys", name).exists()):
+        copy = base / "sysctl" / name.replace("/", ".")
+        copy.write_text(Path("/proc/sys", name).read_text())
+        syscalls.bind(str(copy), f"/proc/sys/{name}")
+    for command in (
+        "ip link set lo up",
+        "ip link add eth0 type veth peer name wire",  # a kubelet wants a default route
+        "ip link set wire up",
+        "ip link set eth0 up",
+        f"ip address add {ADDRESS}/24 dev eth0",
+        "ip route add default dev eth0",
+    ):
+        subprocess.run(command.split(), check=True, stdout=sys.stderr)
+
+
+class Init:
+    """What is running, by name."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._statuses: dict[str, int | None] = {}
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def reap(self) -> None:
+        """Takes notice of what has ended, orphans among it."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid in self._names:
+                self._statuses[self._names.pop(pid)] = os.waitstatus_to_exitcode(status)
+
+    def answer(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Does what it is told and returns what became of it."""
+        return getattr(self, f"do_{order.pop('do')}")(**order)
+
+    def do_start(self, name: str, argv: list[str], env: dict[str, str], log: str) -> dict[str, Any]:
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+        self._started.append(process)  # kept, so that nobody but `reap` waits for it
+        self._names[process.pid] = name
+        self._statuses[name] = None
+        return {"pid": process.pid}
+
+    def do_run(self, argv: list[str], env: dict[str, str], timeout: float) -> dict[str, Any]:
+        try:
+            done = subprocess.run(
+                argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=timeout, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"status": 124, "out": "", "err": f"not done after {timeout} s"}
+        return {"status": done.returncode, "out": done.stdout, "err": done.stderr}
+
+    def do_status(self, name: str) -> dict[str, Any]:
+        self.reap()
+        return {"status": self._statuses[name]}
+
+    def do_signal(self, pid: int, number: int) -> dict[str, Any]:
+        os.kill(pid, number)
+        self.reap()
+        return {}
+
+    def do_get(self, url: str) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(url, timeout=_GET_S) as response:
+                return {"status": response.status, "body": response.read().decode()}
+        except urllib.error.HTTPError as error:
+            return {"status": error.code, "body": error.read().decode()}
+        except OSError as error:
+            return {"status": 0, "body": str(error)}
+
+
+def main() -> None:
+    """Serves until stdin ends; every process of the node ends with this one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    lay_out(Path.cwd(), sys.argv[1:])
+    init = Init()
+    print(json.dumps({"address": ADDRESS}), flush=True)
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin.buffer, selectors.EVENT_READ)
+    while True:
+        if not selector.select(_REAP_EVERY_S):
+            init.reap()
+            continue
+        line = sys.stdin.buffer.readline()  # one order at a time: nothing waits behind it
+        if not line:
+            return
+        print(json.dumps(init.answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
