@@ -67,6 +67,7 @@ class Registrar:
             self._registered.clear()
         answers = kubelet is not None
         for plugin in self._plugins:
+            kubelet = self._identity()  # it may have been restarted since
             renewed = self._registered.get(plugin.resource, kubelet) != kubelet
             if renewed or plugin.resource not in self._serving or not plugin.socket.exists():
                 self._registered.pop(plugin.resource, None)

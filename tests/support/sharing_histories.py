@@ -14,7 +14,9 @@ from deviceplugin.kubelet.standin import AdmittedPod
 from deviceplugin.kubelet.standin.records import AdmittedContainer
 from deviceplugin.units import gpu_of
 from libvgpu import region
+from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
+from vgpuctl.agent_client import agent_report
 
 from .agent_node import GIB, GPU_MEMORY_BYTES, MPS_GPU, SPARE_GPU, VGPU_GPU, Node
 from .histories import FREED_WITHIN_S, Asked, History, Life
@@ -165,9 +167,17 @@ class SharingHistory(History):
 
     def wait_held_healthy(self) -> None:
         deadline = time.monotonic() + FREED_WITHIN_S
-        while sick := self.sick(self.pods):
-            assert time.monotonic() < deadline, f"never offered again: {sorted(sick)[:3]}"
+        while not self.is_registered() or self.sick(self.pods):
+            assert time.monotonic() < deadline, f"never offered again: {self.sick(self.pods)}"
             time.sleep(0.02)
+
+    def is_registered(self) -> bool:
+        """Returns whether the agent says that the kubelet has all its resources."""
+        try:
+            resources = agent_report(self.node.run_dir).resources
+        except VgpuError:  # it does not listen yet
+            return False
+        return all(each.registered_at is not None for each in resources)
 
     def wait_all_freed(self) -> None:
         super().wait_all_freed()

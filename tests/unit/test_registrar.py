@@ -1,6 +1,7 @@
 """Plugins stay registered with whatever kubelet is there; what it refuses holds up nothing else."""
 
 import logging
+import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -97,6 +98,19 @@ def test_each_is_registered_once_and_again_with_a_new_kubelet(
     assert registrar.look()
     assert kubelet.asked[3:] == ["a/one", "a/two", "a/three"]
     assert all(plugin.socket.exists() for plugin in plugins)
+
+
+def test_a_kubelet_that_is_restarted_meanwhile_is_not_asked_again_by_those_that_it_took(
+    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
+) -> None:
+    plugins[1].start = lambda: os.utime(kubelet.socket, ns=(1, 1))  # as another one's would be
+    plugins[1].socket.touch()
+    registrar = Registrar(directory, lambda: plugins)
+
+    registrar.look()
+    registrar.look()
+
+    assert kubelet.asked == ["a/one", "a/two", "a/three", "a/one", "a/two"]
 
 
 def test_those_that_are_not_wanted_any_more_end_and_new_ones_are_registered(
