@@ -27,7 +27,7 @@ from libvgpu.limits import Family
 from . import log
 from .config import load_config
 from .inventory import Inventory, NvmlInventory
-from .layout import lay_out
+from .layout import absent_devices, lay_out
 from .log import event
 from .mps_boards import Boards, NvmlBoards
 from .mps_control import tool_path
@@ -196,7 +196,11 @@ def _first(config: Path, run_dir: Path, inventory: Inventory) -> Wanted:
         wanted = None
     if wanted is not None:
         return wanted
-    layout = lay_out(load_config(config), inventory.gpus())
+    wanted_config, gpus = load_config(config), inventory.gpus()
+    absent, left_out = absent_devices(wanted_config, gpus)
+    if left_out is not None:
+        event(logging.ERROR, "a part of the config is left out", reason=left_out.message)
+    layout = lay_out(wanted_config, gpus, absent)
     uuids = [shared.gpu.uuid for shared in layout.of_family(Family.MPS)]
     if not uuids:
         event(logging.INFO, "no GPU is in family mps, nothing to run")

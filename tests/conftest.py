@@ -18,6 +18,7 @@ from support.slices import Slice, make_slice
 pytest_plugins = [
     "support.built",
     "support.leftovers",
+    "support.own_folder",
     "support.quiet",
     "support.talker",
     "support.watchdog",

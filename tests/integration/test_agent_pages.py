@@ -136,7 +136,10 @@ def test_the_doctor_of_a_well_node_and_of_one_with_a_bad_config_and_no_kubelet(
 
 def test_a_dead_mps_daemon_is_found(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     tool = node.run_dir.parent / "tools" / "nvidia-cuda-mps-control"
-    tool.write_text("#!/bin/sh\necho gone >&2\nexit 1\n")
+    new = tool.with_suffix(".new")  # the present one may be running
+    new.write_text("#!/bin/sh\necho gone >&2\nexit 1\n")
+    new.chmod(0o755)
+    new.rename(tool)
 
     status, found = doctor(node, capsys)
 

@@ -9,6 +9,7 @@ import pytest
 
 from deviceplugin import agent
 from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod
+from deviceplugin.mps_files import read_wanted
 from deviceplugin.units import gpu_of
 from libvgpu import allocations, region
 from libvgpu.limits import ComputeMode
@@ -39,6 +40,7 @@ VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: 
 def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
     monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
+    monkeypatch.setattr(agent, "_MPS_EVERY_S", 0.2)
 
 
 @pytest.fixture
@@ -67,6 +69,12 @@ def edit(node: Node, text: str) -> None:
 def offered(node: Node) -> dict[str, int]:
     """Healthy units by resource; resources without any are left out."""
     return {name: count for name, count in node.kubelet.allocatable().items() if count}
+
+
+def under_mps(node: Node) -> set[str]:
+    """What the agent says to the runner of the MPS daemons."""
+    wanted = read_wanted(node.run_dir)
+    return set(wanted.gpus) if wanted else set()
 
 
 def healthy(node: Node, resource: str, uuid: str) -> set[str]:
@@ -108,6 +116,7 @@ def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFi
         lambda: offered(node) == {MPS_CORE: 200, MPS_MEMORY: 16, VGPU_CORE: 100, VGPU_MEMORY: 16}
     )
 
+    wait_until(lambda: under_mps(node) == {MPS_GPU.uuid, VGPU_GPU.uuid})
     assert fields(log, DRAINS) == []
     assert {f["gpu"] for f in fields(log, "sharing in force")} == {
         MPS_GPU.uuid, VGPU_GPU.uuid, SPARE_GPU.uuid,
@@ -142,6 +151,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
         "of 2 GiB"
     }
     assert report.mps_gpus == [MPS_GPU.uuid]
+    assert under_mps(node) == {MPS_GPU.uuid}
     assert [f.level for f in agent_checks.gpus(report)] == [WARN]
     assert main(["status", "--run-dir", str(node.run_dir)]) == 0
     assert "mps (drains)" in capsys.readouterr().out
@@ -159,6 +169,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
 
     assert agent_report(node.run_dir).draining_gpus == {}
     assert agent_report(node.run_dir).mps_gpus == []
+    wait_until(lambda: under_mps(node) == set())
     told = fields(log, "sharing in force")
     assert told[-1]["gpu"] == MPS_GPU.uuid
     assert told[-1]["now"] == "vgpu strict by units of 2 GiB"

@@ -108,6 +108,15 @@ def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNo
     assert node.mode(0) == DEFAULT_MODE  # as the first one found it
 
 
+def test_a_gpu_of_the_config_that_is_lost_is_left_out(node: MpsNode) -> None:
+    node.share(range(3))
+
+    node.start_runner()
+
+    assert node.wait_phase(0).reason == ""
+    assert "GPU 2 does not exist and is left out" in node.said()
+
+
 @LONG
 def test_tied_daemons_end_with_their_runner(node: MpsNode) -> None:
     node.want(0)
