@@ -89,12 +89,16 @@ class Churn:
     def end_all(self) -> None:
         """Ends every container and waits until the agent has freed all slices.
 
+        It is offered their units, as when the next pod comes; else it would take its time.
+
         Raises:
             VgpuError: it does not in time.
         """
         for pod in self.live:
             self.node.kubelet.finish(pod)
         self.live = []
+        kubelet = self.node.kubelet
+        kubelet.prefer(kubelet.plugins[RESOURCES[0]], _CORE_UNITS[0])
         allocations = self.node.run_dir / "allocations"
         self.node.wait_for(
             "slices of ended containers are still there",

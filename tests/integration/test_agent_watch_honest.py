@@ -26,7 +26,7 @@ from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 
-SECONDS = float(os.environ.get("VGPU_HONEST_SECONDS", 180 if IS_LONG else 6))
+SECONDS = float(os.environ.get("VGPU_HONEST_SECONDS", 180 if IS_LONG else 4))
 FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
 STEPS = 4000
 GIB, MIB = 1 << 30, 1 << 20

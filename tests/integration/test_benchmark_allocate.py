@@ -12,7 +12,7 @@ from benchmarks.figure import Measurement, Options
 
 CONTAINERS = 40
 IDLE_SECONDS = 1.0
-CHANGES = 3
+CHANGES = 2
 #: For milliseconds and processor time: a core may be shared with somebody's test.
 SLACK = 5.0
 MOST_RESIDENT_MIB = 66.0

@@ -19,8 +19,11 @@ from support.on_build import TESTS_SECONDS, assert_tests_pass_on
 
 BUILD_SECONDS = 240
 
-#: The long form runs tests that measure time, and has the machine to itself for them.
-pytestmark = [pytest.mark.timing] if IS_LONG else []
+#: It runs tests that measure time, and has the machine to itself for them.
+pytestmark = [
+    pytest.mark.timing,
+    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+]
 
 
 @pytest.mark.timeout(BUILD_SECONDS + TESTS_SECONDS)
@@ -28,8 +31,8 @@ pytestmark = [pytest.mark.timing] if IS_LONG else []
 def test_a_shim_without_optimisation_passes_the_tests_of_the_shim(
     compiler: str, tmp_path: Path
 ) -> None:
-    if compiler == "zig" and not (IS_LONG and importlib.util.find_spec("ziglang")):
-        pytest.skip("with ziglang, in the long form only")
+    if compiler == "zig" and not importlib.util.find_spec("ziglang"):
+        pytest.skip("no ziglang")
     if compiler == "cc" and shutil.which("cc") is None:
         pytest.skip("no cc")
     command = PORTABLE_COMPILER if compiler == "zig" else ["cc"]

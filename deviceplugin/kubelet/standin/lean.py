@@ -156,7 +156,8 @@ class LeanKubelet:
         with self._changed:
             self._pods.pop(pod.name, None)
 
-    def _allocate(self, pod: LeanPod, plugin: LeanPlugin, count: int) -> None:
+    def prefer(self, plugin: LeanPlugin, count: int) -> list[str]:
+        """Returns which free units a plugin would have a container take; offers it all of them."""
         pods = [pod for pod, _ in self._pods.values()]
         held = {unit for other in pods for unit in other.units.get(plugin.resource, ())}
         free = [unit for unit in plugin.units if unit not in held]
@@ -169,7 +170,10 @@ class LeanKubelet:
             pb.PreferredAllocationRequest(container_requests=[asked]),
         )  # fmt: skip
         (preferred,) = pb.PreferredAllocationResponse.FromString(answer).container_responses
-        units = list(preferred.deviceIDs)
+        return list(preferred.deviceIDs)
+
+    def _allocate(self, pod: LeanPod, plugin: LeanPlugin, count: int) -> None:
+        units = self.prefer(plugin, count)
         request = pb.AllocateRequest(
             container_requests=[pb.ContainerAllocateRequest(devices_ids=units)]
         )
