@@ -9,7 +9,7 @@ ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 HEADERS := build/headers
 # Half the time of a test is waiting for another process.
-WORKERS := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+WORKERS := $(shell echo $$(( $$(nproc) * 2 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 .DEFAULT_GOAL := help

@@ -19,7 +19,7 @@ from support import IS_LONG, ROOT
 from support.agent_node import GIB, wait_until_lost
 from support.histories import CORE, MEMORY, MEMORY_UNITS, Asked, History, Life
 
-KILLS = 200 if IS_LONG else 4
+KILLS = 200 if IS_LONG else 6
 LONGEST_DELAY_S = 0.04  # an admission lasts 5 to 30 ms
 WAIT_S = 20.0
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"

@@ -66,7 +66,7 @@ def test_a_charge_stands_through_other_changes_until_it_is_taken_back(node: Node
     node.service.set_override(node.allocation_id, Override(memory_bytes=3 * GIB))
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (3 * GIB, GIB)
     node.service.clear_override(node.allocation_id)
-    node.service.apply_rules(CONFIG)
+    node.service.follow_config(CONFIG, node.service.layout)
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (4 * GIB, GIB)
 
     node.charge(0)
