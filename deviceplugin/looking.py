@@ -1,11 +1,15 @@
 """When podresources is asked, and what is done about its answer.
 
 Never while an `Allocate` of ours is in flight: a listing may make the kubelet forget the units of
-that call (kubernetes#137534). A listing that an `Allocate` overtook is thrown away. It is asked
-outside the lock, since the kubelet may call us meanwhile.
+that call (kubernetes#137534). The kubelet has chosen them before the call reaches us, right after
+GetPreferredAllocation was answered: so nobody lists from that answer on until the `Allocate` has
+come and gone, and the answer waits for a listing that is under way. A listing that an `Allocate`
+overtook all the same, since some come without being asked for, is thrown away. It is asked outside
+the lock, since the kubelet may call us meanwhile.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,10 +26,12 @@ from .node_state import NodeState
 from .recorded import allocation_of
 from .slices import SliceStore
 
-_TRIES = 20
+_TRIES = 40
 _PAUSE_S = 0.005
 #: A container's halves start one right after the other: the second goes by what the first saw.
 _FRESH_S = 0.05
+#: An `Allocate` follows the answer to GetPreferredAllocation at once, or never.
+_EXPECTED_S = 0.1
 
 Lister = Callable[[], Sequence[tracking.Listed]]
 
@@ -52,6 +58,8 @@ class Looks:
         self._state, self._store, self._enforcement = state, store, enforcement
         self._lister, self._witness, self._clock = lister, witness, clock
         self._allocating = 0
+        self._expected_until_s = 0.0
+        self._listing = threading.Lock()  # taken before the state's
         self.allocations_done = 0
         self._latest: tuple[float, int, Sequence[tracking.Listed]] | None = None
 
@@ -60,6 +68,7 @@ class Looks:
         """Nobody looks within this; it surrounds every `Allocate`."""
         with self._state.lock:
             self._allocating += 1
+            self._expected_until_s = 0.0
         try:
             yield
         finally:
@@ -67,27 +76,39 @@ class Looks:
                 self._allocating -= 1
                 self.allocations_done += 1
 
-    def look(self, offered: frozenset[str] = frozenset()) -> Sequence[tracking.Listed] | None:
+    def expect_allocate(self) -> None:
+        """Nobody looks until the `Allocate` has come that follows an answer given now."""
+        with self._listing, self._state.lock:
+            self._expected_until_s = time.monotonic() + _EXPECTED_S
+
+    def look(
+        self, offered: frozenset[str] = frozenset(), is_asked: bool = False
+    ) -> Sequence[tracking.Listed] | None:
         """Lists podresources and acts on it; None where that could not or must not be done.
 
         Args:
             offered: units that the kubelet offers right now, so believes free.
+            is_asked: within GetPreferredAllocation, when no `Allocate` can be on its way.
         """
-        with self._state.lock:
-            if self._allocating:
+        with self._listing:
+            with self._state.lock:
+                if self._must_wait() and not (is_asked and not self._allocating):
+                    return None
+                done = self.allocations_done
+            try:
+                listing = self._lister()
+            except VgpuError as error:
+                LOGGER.debug("podresources: %s", error.message)
                 return None
-            done = self.allocations_done
-        try:
-            listing = self._lister()
-        except VgpuError as error:
-            LOGGER.debug("podresources: %s", error.message)
-            return None
-        with self._state.lock:
-            if self._allocating or self.allocations_done != done:
-                return None
-            self._act_on(listing, offered)
-            self._latest = time.monotonic(), done, listing
-            return listing
+            with self._state.lock:
+                if self._allocating or self.allocations_done != done:
+                    return None
+                self._act_on(listing, offered)
+                self._latest = time.monotonic(), done, listing
+                return listing
+
+    def _must_wait(self) -> bool:
+        return self._allocating > 0 or time.monotonic() < self._expected_until_s
 
     def look_patiently(self, units: Iterable[str]) -> Sequence[tracking.Listed] | None:
         """Like `look`, but tries again when an `Allocate` of another pod came between.
@@ -109,7 +130,7 @@ class Looks:
                         return latest
             listing = self.look()
             with self._state.lock:
-                overtaken = self._allocating > 0 or self.allocations_done != done
+                overtaken = self._must_wait() or self.allocations_done != done
             if listing is not None or not overtaken:
                 return listing
             time.sleep(_PAUSE_S)
@@ -130,7 +151,7 @@ class Looks:
         if not doubtful:
             return None
         time.sleep(_PAUSE_S)
-        return self.look(offered)
+        return self.look(offered, is_asked=True)
 
     def recorded(self) -> Sequence[KubeletEntry]:
         """Returns what the kubelet's checkpoint says, nothing where it cannot be read."""

@@ -1,30 +1,22 @@
-"""The agent's core: answers for the kubelet from local state, one lock, no gRPC.
-
-Order of an `Allocate`: decide (pure, `allocation`), make the container's files, save the change,
-enter the book, answer. Whatever fails leaves the book as it was; files of a holding that never
-reached the disk are swept at the next start.
-
-Which container asks is not said; podresources is looked at in every `prefer` to know it (`asking`).
+"""The agent's core: local state under one lock, what is offered of it, and who may change it; no
+gRPC. What the kubelet asks of an admission is answered in `admission`.
 """
 
 import logging
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ContainerLimits, Family
 
-from . import allocation, bare, completion, offer, recorded, tracking
-from .asking import WhoAsks
+from . import allocation, bare, offer
+from .admission import Admission
 from .checkpoint import Checkpoint
 from .config import AgentConfig
 from .enforcement import Enforcement
 from .gpus import Gpu
 from .holdings import Holding, Owner
-from .kubelet_checkpoint import KubeletEntry, Witness
+from .kubelet_checkpoint import Witness
 from .layout import MOST_UNITS_PER_RESOURCE, Layout
 from .log import event
 from .looking import Lister, Looks
@@ -34,7 +26,7 @@ from .overrides import LimitChange, Override
 from .placement import Closest
 from .slices import Answer, SliceStore
 from .taking_over import take_over
-from .units import Half, gpu_of, resource_name
+from .units import Half
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +71,6 @@ class SliceService:
         gpus = tuple(shared.gpu for shared in layout.gpus) if gpus is None else gpus
         self.state = NodeState(checkpoint, layout, gpus)
         self._store = store
-        self._wait_for_mps = wait_for_mps
-        self._last_started: dict[str, str] = {}  # GPU of family mps -> allocation
-        self._clock = clock
-        self._closest = closest
         self._enforcement = Enforcement(self.state, store, config.rules)
         self._enforcement.labels = labels
         self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
@@ -90,8 +78,10 @@ class SliceService:
             offer.withdrawn(self.layout, self.state.book),
             frozenset(self.state.unwell),
         )
+        self._admission = Admission(
+            self.state, store, self._enforcement, self._looks, wait_for_mps, clock, closest
+        )
         self._skipped = 0
-        self._who = WhoAsks()
         take_over(self.state, store, gpus, witness())
         with self.state.lock:
             self.state.share(layout)
@@ -145,144 +135,16 @@ class SliceService:
         must_include: Sequence[str],
         count: int,
     ) -> list[str]:
-        """Answers GetPreferredAllocation (see `allocation.prefer`)."""
-        offered = frozenset(available).difference(must_include)
-        kin = self._know_who_asks(family, half, self._looks.look(offered))
-        again = self._looks.look_again(offered)
-        if again is not None:
-            kin = self._know_who_asks(family, half, again)
-        with self.state.lock, self._settling_on_refusal(family, half):
-
-            def choose(returned: Set[str] = frozenset()) -> list[str]:
-                return allocation.prefer(
-                    self.layout, self.state.book, family, half, available, must_include, count,
-                    self._clock(), closest=self._closest, kin=kin, returned=returned,
-                )  # fmt: skip
-
-            returned = self.state.returned()
-            hopeful = choose()
-            if not returned:
-                return hopeful
-            careful = None
-            with suppress(AllocationRefused):
-                careful = choose(returned)
-            if careful is not None and set(map(gpu_of, careful)) == set(map(gpu_of, hopeful)):
-                return careful
-            self.state.wait_until_known()
-            return choose()
-
-    def _know_who_asks(
-        self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None
-    ) -> list[Holding]:
-        with self.state.lock:
-            return self._who.prefers(
-                self.state.book, family, half, listing, self._clock(), self._looks.allocations_done
-            )
+        """See `Admission.prefer`."""
+        return self._admission.prefer(family, half, available, must_include, count)
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        """Answers Allocate for one container (see `allocation.allocate`)."""
-        with (
-            self._looks.held_off(),
-            self.state.lock,
-            self._settling_on_refusal(family, half),
-        ):
-            return self._allocate(family, half, units)
-
-    def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        book, new_id = self.state.book, uuid.uuid4().hex[:12]
-        for settled in allocation.settle_before(book, family, half, units):
-            book.put(settled)
-        holding = allocation.allocate(self.layout, book, family, half, units, self._clock(), new_id)
-        shared = self.layout.find(holding.uuid)
-        holding = replace(
-            holding,
-            shim_build=holding.shim_build or self._store.build,
-            compute=shared.compute if shared else None,
-        )
-        limits = self._enforcement.limits(holding)
-        before = book.holdings.get(holding.allocation_id)
-        try:
-            self._store.put(holding, limits)
-            if holding != before:
-                self.state.commit([holding])
-        except VgpuError as error:
-            if before is None:
-                self._store.remove(holding.allocation_id)
-            else:
-                self._enforcement.write(before)
-            raise AllocationRefused(
-                f"{resource_name(self.layout.resource_domain, family, half)}: {error.message}"
-            ) from error
-        self._who.opened(book, holding, family, half, self._looks.allocations_done)
-        if shared is not None and shared.drains:
-            self.state.announce()  # begun before it did, so these units may be withdrawn already
-        event(
-            logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
-            gpu=" ".join(holding.uuids), allocation=holding.allocation_id, whole=holding.whole,
-        )  # fmt: skip
-        return self._store.answer(holding, half, limits)
+        """See `Admission.allocate`."""
+        return self._admission.allocate(family, half, units)
 
     def pre_start(self, family: Family, half: Half, units: Sequence[str]) -> None:
-        """Answers PreStartContainer: the last gate before the container's processes start.
-
-        Raises:
-            VgpuError: in one sentence, why it must not start.
-        """
-        listing, entries = self._looks.look_patiently(units), self._looks.recorded()
-        try:
-            done = self._start(family, half, units, listing, entries)
-            if family is Family.MPS:
-                self._wait_for_mps(done.uuids, not bare.is_bare(done))
-        except VgpuError as error:
-            owner = next((c.owner for c in listing or () if c.units.issuperset(units)), "unknown")
-            event(logging.WARNING, "start refused", owner=owner, reason=error.message)
-            raise
-        event(logging.INFO, "container may start", allocation=done.allocation_id,
-              owner=done.owner or "unknown", half=half)  # fmt: skip
-
-    def _start(
-        self,
-        family: Family,
-        half: Half,
-        units: Sequence[str],
-        listing: Sequence[tracking.Listed] | None,
-        entries: Sequence[KubeletEntry],
-    ) -> Holding:
-        wanted = frozenset(units)
-        with self.state.lock:
-            book = self.state.book
-            candidates = {h.allocation_id: h for u in units for h in book.holders(u)}
-            # Two where a container was given just what an init container of its pod had.
-            holdings = [h for h in candidates.values() if set(h.of(half)) == wanted]
-            if not holdings:
-                raise AllocationRefused(
-                    f"the agent has no record of these {len(units)} units of "
-                    f"{resource_name(self.layout.resource_domain, family, half)}; "
-                    "delete the pod, so that it is admitted anew"
-                )
-            return [self._let_start(holding, listing, entries) for holding in holdings][-1]
-
-    def _let_start(
-        self,
-        holding: Holding,
-        listing: Sequence[tracking.Listed] | None,
-        entries: Sequence[KubeletEntry],
-    ) -> Holding:
-        problem = recorded.conflict(entries, holding.allocation_id)
-        if listing is not None:
-            problem = tracking.conflict(self.state.book, holding, listing) or problem
-        if problem is not None:
-            raise AllocationRefused(problem)
-        done = completion.complete_start(self.layout, self.state.book, holding)
-        done = replace(done, started=True)
-        if done.family is Family.MPS:
-            self._last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
-        self._store.put_back(done, self._enforcement.limits(done))
-        if done != holding:
-            self.state.commit([done])
-            if done.borrowed != holding.borrowed:
-                self.state.announce()
-        return done
+        """See `Admission.pre_start`."""
+        self._admission.pre_start(family, half, units)
 
     # ---- what happens beside -----------------------------------------------------------------
 
@@ -305,7 +167,7 @@ class SliceService:
     def mps_gpus(self) -> dict[str, bool]:
         """Returns the GPUs that are to be under MPS now, and whether containers have slices."""
         with self.state.lock:
-            return bare.under_mps(self.layout, self.state.book, self._last_started)
+            return bare.under_mps(self.layout, self.state.book, self._admission.last_started)
 
     def owners_on(self, uuid: str) -> list[Owner | None]:
         """Returns whose containers are on a GPU, None for one not yet known."""
@@ -388,14 +250,3 @@ class SliceService:
         """See `Enforcement.set_unaccounted`."""
         with self.state.lock:
             self._enforcement.set_unaccounted(charges)
-
-    @contextmanager
-    def _settling_on_refusal(self, family: Family, half: Half) -> Iterator[None]:
-        """A refusal fails the pod, so what waited for this half waits no longer."""
-        try:
-            yield
-        except AllocationRefused:
-            partner = allocation.open_holding(self.state.book, family, half, self._clock())
-            if partner is not None:
-                self.state.book.put(replace(partner, settled=True, refused=True))
-            raise

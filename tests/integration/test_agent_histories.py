@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from deviceplugin import allocation, enforcement, node_state, slices, taking_over, tracking
+from deviceplugin.admission import Admission
 from deviceplugin.checkpoint import Checkpoint
 from deviceplugin.holdings import Book, Holding
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.kubelet.standin import StandInKubelet
 from deviceplugin.recovery import Rebuilt
-from deviceplugin.service import SliceService
 from deviceplugin.slices import Answer
 from libvgpu.limits import ContainerLimits
 from support import IS_LONG
@@ -64,7 +64,7 @@ def test_no_history_breaks_a_promise(node: Node, life: Life) -> None:
 
 def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
     """A pod ends, and a monitoring agent lists podresources, in the midst of an `Allocate`."""
-    allocate = SliceService._allocate
+    allocate = Admission._allocate
     resources = PodResources(history.node.kubelet_dir, "nvidia.com")
 
     def within(*given: Any) -> Answer:
@@ -73,7 +73,7 @@ def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History)
             resources.list()
         return allocate(*given)
 
-    patch.setattr(SliceService, "_allocate", within)
+    patch.setattr(Admission, "_allocate", within)
 
 
 def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPatch) -> None:
