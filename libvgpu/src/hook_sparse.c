@@ -3,8 +3,8 @@
  * ended.
  *
  * Nobody tells us when a stream has come that far. It is asked here, by every call that maps or
- * unmaps on it: so what leaves behind a busy stream stays charged until such a call finds the
- * stream idle. */
+ * unmaps on it, before the call and after it: so what leaves behind a busy stream stays charged
+ * until such a call finds the stream idle. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -135,10 +135,19 @@ static bool is_idle(CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
+static void ask(CUstream stream, uint64_t name)
+{
+    uint64_t asked = vmm_now();
+    if (is_idle(stream))
+        vmm_stream_done(name, asked);
+}
+
 static CUresult run(struct list *list, CUstream stream,
                     CUresult (*call)(CUarrayMapInfo *, unsigned int, CUstream))
 {
     struct vmm_place place;
+    uint64_t name = name_of(stream);
+    ask(stream, name);
     if (!begin_maps(list))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t before = vmm_now();
@@ -147,13 +156,10 @@ static CUresult run(struct list *list, CUstream stream,
     end_maps(list, list->count, result == CUDA_SUCCESS || list->count > 1);
     if (result != CUDA_SUCCESS)
         return result;
-    uint64_t name = name_of(stream);
     for (uint32_t i = 0; i < list->count; i++)
         if (!is_map(&list->entries[i]) && place_of(&list->entries[i], &place))
             vmm_tile_leaves(place, before, name);
-    uint64_t asked = vmm_now();
-    if (is_idle(stream))
-        vmm_stream_done(name, asked);
+    ask(stream, name);
     return result;
 }
 
