@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from libvgpu.artifacts import PACKAGE
@@ -220,11 +221,12 @@ def test_a_killed_child_fails_the_demo_which_cleans_up(start, name) -> None:
 def test_a_killed_mps_control_daemon_leaves_nothing(start) -> None:
     demo = start()
     demo.wait_for_child("mps-half/inference")
-    (control,) = (
+    daemons = {
         pid
         for pid in demo.family()
-        if b"nvidia-cuda-mps-control" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
+        if b"nvidia-cuda-mps-control\0-f" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    }
+    (control,) = (pid for pid in daemons if psutil.Process(pid).ppid() not in daemons)  # no server
 
     os.kill(control, signal.SIGKILL)
     demo.finish()

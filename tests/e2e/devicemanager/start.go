@@ -214,8 +214,12 @@ func (r *Run) judgeDevice(s *slot, gpu *GPU, device DeviceLimit) {
 		r.summary.violate(r.step, "limits", "%s has core %d and %d bytes of memory on GPU %s, not core "+
 			"%d and %d bytes", s, device.Core, device.Memory, gpu.UUID, percent, bytes)
 	}
-	if s.spec.Family == familyMPS && (device.MPSThread != percent || device.MPSPinned != bytes) {
+	threads, pinned := percent, bytes
+	if percent == coreUnitsPerGPU { // a whole GPU is bare: no daemon holds anything there
+		threads, pinned = 0, 0
+	}
+	if s.spec.Family == familyMPS && (device.MPSThread != threads || device.MPSPinned != pinned) {
 		r.summary.violate(r.step, "limits", "%s has %d %% of the threads and %d bytes pinned under MPS, "+
-			"not %d and %d", s, device.MPSThread, device.MPSPinned, percent, bytes)
+			"not %d and %d", s, device.MPSThread, device.MPSPinned, threads, pinned)
 	}
 }
