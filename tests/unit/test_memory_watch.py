@@ -2,133 +2,23 @@
 
 import logging
 import os
-import signal
-import subprocess
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from deviceplugin import belonging, memory_watch, processes
-from deviceplugin.belonging import Belongings
+from deviceplugin import processes
 from deviceplugin.blindness import Blindness
 from deviceplugin.config import WatchPolicy
 from deviceplugin.gpu_processes import GpuReading
-from deviceplugin.holdings import Holding, Owner
-from deviceplugin.memory_look import Charges, Watched
-from deviceplugin.memory_watch import MemoryWatch
-from deviceplugin.processes import Mount
-from libvgpu._native import ffi, lib
 from libvgpu.errors import InventoryError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from libvgpu.region import create
-from support.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
-
-GPU, OTHER_GPU = "GPU-a", "GPU-b"
-GIB, MIB = 1 << 30, 1 << 20
-KNOWN, STRAY = 11, 12  # pids
-
-
-class World:
-    """A watch whose surroundings are plain values."""
-
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.proc = FakeProc(path / "proc")
-        self.proc.path.mkdir()
-        self.allocations = path / "run" / "allocations"
-        self.allocations.mkdir(parents=True)
-        self.now_s = 100.0
-        self.readings: dict[str, GpuReading] = {}
-        self.families = {GPU: Family.VGPU}
-        self.slices: dict[str, tuple[ContainerLimits, ContainerLimits]] = {}  # asked, in force
-        self.broken: Exception | None = None
-        self.memory: dict[int, int | None] = {}
-        self.used_bytes: int | None = None
-        self.reads = 0
-        self.on_read = lambda: None
-        real = processes.read_mounts
-
-        def read_mounts(pid: int | str, proc: Path = processes.PROC) -> object:
-            here = [Mount(DEVICE, "/", str(path / "run"), False)]
-            return here if pid == "self" else real(pid, proc)
-
-        monkeypatch.setattr(belonging, "read_mounts", read_mounts)
-        monkeypatch.setattr(memory_watch, "has_own_pid_namespace", lambda: False)
-        pods = {"a": {UID}, "b": {OTHER_UID}}
-        self.watch = MemoryWatch(
-            lambda: self.families, self.watched, self.charge,
-            Belongings(self.allocations, lambda: pods, self.proc.path),
-            WatchPolicy.REPORT, self.read, lambda: self.now_s,
-        )  # fmt: skip
-
-    def read(self, uuids: Sequence[str]) -> dict[str, GpuReading]:
-        self.reads += 1
-        self.on_read()
-        if self.broken is not None:
-            raise self.broken
-        return {u: self.readings.get(u, GpuReading({}, None)) for u in uuids}
-
-    def watched(self) -> list[Watched]:
-        return [
-            Watched(
-                Holding(name, Family.VGPU, GPU, GIB, owner=Owner("ns", f"pod-{name}", "c")),
-                self.allocations / name, asked, limits,
-            )
-            for name, (asked, limits) in self.slices.items()
-        ]  # fmt: skip
-
-    def charge(self, charges: Charges) -> None:
-        for name, by_gpu in charges.items():
-            asked, limits = self.slices[name]
-            devices = tuple(
-                replace(d, unaccounted_bytes=by_gpu.get(d.uuid, d.unaccounted_bytes))
-                for d in limits.devices
-            )
-            self.slices[name] = asked, replace(limits, devices=devices)
-
-    def add(self, name: str = "a", limit_bytes: int = 8 * GIB) -> None:
-        limits = ContainerLimits(name, Family.VGPU, (DeviceLimit(GPU, limit_bytes),))
-        create(self.allocations / name, limits)
-        self.slices[name] = limits, limits
-
-    def write_ledger(self, used_bytes: int, *pids: int, name: str = "a") -> None:
-        """Writes a ledger with processes that count as living (their locks are not asked for)."""
-        path = self.allocations / name / "usage"
-        image = bytearray(path.read_bytes())
-        file = ffi.from_buffer("unsigned char[]", image)
-        ffi.cast("struct vgpu_usage_header *", file).hi_slot = len(pids)
-        lib.usage_device(file, 0).total_low = used_bytes
-        for slot, pid in enumerate(pids):
-            lib.usage_slot(file, slot).gen = 1
-            lib.usage_slot(file, slot).pid = pid
-        path.write_bytes(image)
-
-    def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: object) -> None:
-        """Puts a process of a slice onto the GPU."""
-        if name:
-            uid = UID if name == "a" else OTHER_UID
-            more.setdefault("mounts", mount_line(f"/allocations/{name}/limits"))
-            more.setdefault("cgroup", pod_path(uid))
-        self.proc.put(pid, **more)  # type: ignore[arg-type]
-        self.memory[pid] = memory_bytes
-        self.tell_nvml()
-
-    def tell_nvml(self) -> None:
-        self.readings[GPU] = GpuReading(dict(self.memory), self.used_bytes)
-
-    def look(self, count: int = 4) -> None:
-        for _ in range(count):
-            self.watch.look()
-            self.now_s += 1.05
-
-    def charged(self, name: str = "a") -> int:
-        return self.slices[name][1].devices[0].unaccounted_bytes
+from libvgpu.limits import Family
+from support.fake_proc import mount_line
+from support.watch_world import GIB, GPU, KNOWN, MIB, OTHER_GPU, STRAY, World, messages
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: True)
     world = World(tmp_path, monkeypatch)
     world.add()
     return world
@@ -138,10 +28,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "deviceplugin")
     return caplog
-
-
-def messages(told: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in told.records]
 
 
 def test_an_honest_process_is_nobodys_business(
@@ -359,99 +245,6 @@ def test_a_broken_nvml_is_said_once_and_changes_nothing(
     world.broken = None
     world.look(1)
     assert world.watch.findings.problem == ""
-
-
-@pytest.fixture
-def victim() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "60"])
-    yield process
-    process.kill()
-    process.wait()
-
-
-def ended(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        return process.wait(0.2) == -signal.SIGKILL
-    except subprocess.TimeoutExpired:
-        return False
-
-
-def test_terminate_ends_the_bypassing_process_alone(
-    world: World, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
-) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
-    world.put(victim.pid, GIB)
-
-    world.look(2)
-    assert not ended(victim)
-    world.look(2)
-
-    assert ended(victim)
-    assert "process ended: it bypassed its slice" in messages(told)
-    assert world.watch.findings.ended == 1
-
-
-CHANGES = {
-    "another process has its pid": {"start": 2000},
-    "it is in another pod": {"cgroup": pod_path(OTHER_UID)},
-    "its mounts are gone": {"mounts": ""},
-    "it only waits to be reaped": {"state": "Z"},
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_what_has_changed_since_is_not_ended(
-    world: World, victim: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, object],
-) -> None:  # fmt: skip
-    world.watch.policy = WatchPolicy.TERMINATE
-    world.put(victim.pid, GIB)
-    world.look(2)
-    real = processes.end
-
-    def end(pid: int, is_still: object) -> bool:  # just before, the process becomes another
-        world.put(victim.pid, GIB, **change)
-        return real(pid, is_still)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(processes, "end", end)
-    world.look(1)
-
-    assert not ended(victim)
-    assert world.watch.findings.ended == 0
-
-
-def test_a_new_name_does_not_save_it(world: World, victim: subprocess.Popen[bytes]) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
-    for number in range(4):
-        world.put(victim.pid, GIB, command=f"name-{number}")
-        world.look(1)
-
-    assert ended(victim)
-
-
-def test_who_only_its_pod_speaks_for_is_not_ended(
-    world: World, victim: subprocess.Popen[bytes]
-) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
-    world.put(victim.pid, GIB, mounts="")
-
-    world.look(6)
-
-    assert [each.pid for each in world.watch.findings.bypassing] == [victim.pid]
-    assert world.charged() == GIB
-    assert not ended(victim)
-
-
-def test_a_process_of_no_allocation_is_never_ended(
-    world: World, victim: subprocess.Popen[bytes]
-) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
-    world.put(victim.pid, GIB, name="")
-
-    world.look(6)
-
-    assert [each.pid for each in world.watch.findings.foreign] == [victim.pid]
-    assert not ended(victim)
 
 
 def test_an_idle_node_is_asked_nothing_but_nvml(

@@ -1,0 +1,128 @@
+"""The memory watch with a fake NVML and a fake ``/proc`` around it, and the files of real slices.
+
+The locks of its processes' slots are not asked for: who is written into a ledger lives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deviceplugin import belonging, memory_watch, processes
+from deviceplugin.belonging import Belongings
+from deviceplugin.config import WatchPolicy
+from deviceplugin.gpu_processes import GpuReading
+from deviceplugin.holdings import Holding, Owner
+from deviceplugin.memory_look import Charges, Watched
+from deviceplugin.memory_watch import MemoryWatch
+from deviceplugin.processes import Mount
+from libvgpu._native import ffi, lib
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create
+from support.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
+
+GPU, OTHER_GPU = "GPU-a", "GPU-b"
+GIB, MIB = 1 << 30, 1 << 20
+KNOWN, STRAY = 11, 12  # pids
+
+
+class World:
+    """A watch whose surroundings are plain values."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.proc = FakeProc(path / "proc")
+        self.proc.path.mkdir()
+        self.allocations = path / "run" / "allocations"
+        self.allocations.mkdir(parents=True)
+        self.now_s = 100.0
+        self.readings: dict[str, GpuReading] = {}
+        self.families = {GPU: Family.VGPU}
+        self.slices: dict[str, tuple[ContainerLimits, ContainerLimits]] = {}  # asked, in force
+        self.broken: Exception | None = None
+        self.memory: dict[int, int | None] = {}
+        self.used_bytes: int | None = None
+        self.reads = 0
+        self.on_read = lambda: None
+        real = processes.read_mounts
+
+        def read_mounts(pid: int | str, proc: Path = processes.PROC) -> object:
+            here = [Mount(DEVICE, "/", str(path / "run"), False)]
+            return here if pid == "self" else real(pid, proc)
+
+        monkeypatch.setattr(belonging, "read_mounts", read_mounts)
+        monkeypatch.setattr(memory_watch, "has_own_pid_namespace", lambda: False)
+        monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: True)
+        pods = {"a": {UID}, "b": {OTHER_UID}}
+        self.watch = MemoryWatch(
+            lambda: self.families, self.watched, self.charge,
+            Belongings(self.allocations, lambda: pods, self.proc.path),
+            WatchPolicy.REPORT, self.read, lambda: self.now_s,
+        )  # fmt: skip
+
+    def read(self, uuids: Sequence[str]) -> dict[str, GpuReading]:
+        self.reads += 1
+        self.on_read()
+        if self.broken is not None:
+            raise self.broken
+        return {u: self.readings.get(u, GpuReading({}, None)) for u in uuids}
+
+    def watched(self) -> list[Watched]:
+        return [
+            Watched(
+                Holding(name, Family.VGPU, GPU, GIB, owner=Owner("ns", f"pod-{name}", "c")),
+                self.allocations / name, asked, limits,
+            )
+            for name, (asked, limits) in self.slices.items()
+        ]  # fmt: skip
+
+    def charge(self, charges: Charges) -> None:
+        for name, by_gpu in charges.items():
+            asked, limits = self.slices[name]
+            devices = tuple(
+                replace(d, unaccounted_bytes=by_gpu.get(d.uuid, d.unaccounted_bytes))
+                for d in limits.devices
+            )
+            self.slices[name] = asked, replace(limits, devices=devices)
+
+    def add(self, name: str = "a", limit_bytes: int = 8 * GIB) -> None:
+        limits = ContainerLimits(name, Family.VGPU, (DeviceLimit(GPU, limit_bytes),))
+        create(self.allocations / name, limits)
+        self.slices[name] = limits, limits
+
+    def write_ledger(self, used_bytes: int, *pids: int, name: str = "a") -> None:
+        """Writes a ledger with processes that count as living (their locks are not asked for)."""
+        path = self.allocations / name / "usage"
+        image = bytearray(path.read_bytes())
+        file = ffi.from_buffer("unsigned char[]", image)
+        ffi.cast("struct vgpu_usage_header *", file).hi_slot = len(pids)
+        lib.usage_device(file, 0).total_low = used_bytes
+        for slot, pid in enumerate(pids):
+            lib.usage_slot(file, slot).gen = 1
+            lib.usage_slot(file, slot).pid = pid
+        path.write_bytes(image)
+
+    def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: object) -> None:
+        """Puts a process of a slice onto the GPU."""
+        if name:
+            uid = UID if name == "a" else OTHER_UID
+            more.setdefault("mounts", mount_line(f"/allocations/{name}/limits"))
+            more.setdefault("cgroup", pod_path(uid))
+        self.proc.put(pid, **more)  # type: ignore[arg-type]
+        self.memory[pid] = memory_bytes
+        self.tell_nvml()
+
+    def tell_nvml(self) -> None:
+        self.readings[GPU] = GpuReading(dict(self.memory), self.used_bytes)
+
+    def look(self, count: int = 4) -> None:
+        for _ in range(count):
+            self.watch.look()
+            self.now_s += 1.05
+
+    def charged(self, name: str = "a") -> int:
+        return self.slices[name][1].devices[0].unaccounted_bytes
+
+
+def messages(told: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in told.records]
