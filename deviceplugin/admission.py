@@ -67,14 +67,24 @@ class Admission:
         must_include: Sequence[str],
         count: int,
     ) -> list[str]:
-        """Answers GetPreferredAllocation (see `allocation.prefer`)."""
+        """Answers GetPreferredAllocation (see `allocation.prefer`).
+
+        How long podresources lets us wait is not the container's doing: a half that waited for this
+        one when the call came waits on.
+        """
+        asked_at = self._clock()
         offered = frozenset(available).difference(must_include)
-        kin = self._know_who_asks(family, half, self._looks.look(offered, is_asked=True))
+        listing = self._looks.look(offered, is_asked=True)
+        kin = self._know_who_asks(family, half, listing, asked_at)
         again = self._looks.look_again(offered)
         if again is not None:
-            kin = self._know_who_asks(family, half, again)
-        with self._state.lock, self._settling_on_refusal(family, half):
-            chosen = self._choose(family, half, available, must_include, count, kin)
+            kin = self._know_who_asks(family, half, again, asked_at)
+        with self._state.lock:
+            partner = allocation.open_holding(self._state.book, family, half, asked_at)
+            if partner is not None:
+                self._state.book.put(replace(partner, changed_at=self._clock()))
+            with self._settling_on_refusal(family, half):
+                chosen = self._choose(family, half, available, must_include, count, kin)
         self._looks.expect_allocate()
         return chosen
 
@@ -108,17 +118,21 @@ class Admission:
         return choose()
 
     def _know_who_asks(
-        self, family: Family, half: Half, listing: Sequence[tracking.Listed] | None
+        self,
+        family: Family,
+        half: Half,
+        listing: Sequence[tracking.Listed] | None,
+        asked_at: float,
     ) -> list[Holding]:
         with self._state.lock:
             return self._who.prefers(
-                self._state.book, family, half, listing, self._clock(), self._looks.allocations_done
+                self._state.book, family, half, listing, asked_at, self._looks.allocations_done
             )
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         """Answers Allocate for one container (see `allocation.allocate`)."""
         with (
-            self._looks.held_off(),
+            self._looks.held_off(units),
             self._state.lock,
             self._settling_on_refusal(family, half),
         ):

@@ -2,15 +2,18 @@
 
 Never while an `Allocate` of ours is in flight: a listing may make the kubelet forget the units of
 that call (kubernetes#137534). The kubelet has chosen them before the call reaches us, right after
-GetPreferredAllocation was answered: so nobody lists from that answer on until the `Allocate` has
-come and gone, and the answer waits for a listing that is under way. A listing that an `Allocate`
-overtook all the same, since some come without being asked for, is thrown away. It is asked outside
-the lock, since the kubelet may call us meanwhile.
+GetPreferredAllocation was answered, and has them on record only after it has our answer: so nobody
+lists from the answer to GetPreferredAllocation on until a moment after the `Allocate`, or until the
+kubelet's next call shows that it has gone on; and the answer to GetPreferredAllocation waits for a
+listing that is under way. A listing that an `Allocate` overtook all the same, since some come
+without being asked for, is thrown away. It is asked outside the lock, since the kubelet may call us
+meanwhile.
 """
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -25,12 +28,14 @@ from .log import LOGGER, event
 from .node_state import NodeState
 from .recorded import allocation_of
 from .slices import SliceStore
+from .units import Half
 
 _TRIES = 40
 _PAUSE_S = 0.005
 #: A container's halves start one right after the other: the second goes by what the first saw.
 _FRESH_S = 0.05
-#: An `Allocate` follows the answer to GetPreferredAllocation at once, or never.
+#: An `Allocate` follows the answer to GetPreferredAllocation at once or never; its own answer is on
+#: the kubelet's record within milliseconds.
 _EXPECTED_S = 0.1
 
 Lister = Callable[[], Sequence[tracking.Listed]]
@@ -59,22 +64,24 @@ class Looks:
         self._lister, self._witness, self._clock = lister, witness, clock
         self._allocating = 0
         self._expected_until_s = 0.0
+        self._given: deque[frozenset[str]] = deque(maxlen=len(Half))  # of the latest calls
         self._listing = threading.Lock()  # taken before the state's
         self.allocations_done = 0
         self._latest: tuple[float, int, Sequence[tracking.Listed]] | None = None
 
     @contextmanager
-    def held_off(self) -> Iterator[None]:
-        """Nobody looks within this; it surrounds every `Allocate`."""
+    def held_off(self, units: Iterable[str] = ()) -> Iterator[None]:
+        """Nobody looks within this, nor a moment after; it surrounds every `Allocate`."""
         with self._state.lock:
             self._allocating += 1
-            self._expected_until_s = 0.0
         try:
             yield
         finally:
             with self._state.lock:
                 self._allocating -= 1
                 self.allocations_done += 1
+                self._expected_until_s = time.monotonic() + _EXPECTED_S
+                self._given.append(frozenset(units))
 
     def expect_allocate(self) -> None:
         """Nobody looks until the `Allocate` has come that follows an answer given now."""
@@ -120,6 +127,9 @@ class Looks:
             units: what the container has of one resource.
         """
         wanted = frozenset(units)
+        with self._state.lock:
+            if wanted in self._given and not self._allocating:
+                self._expected_until_s = 0.0  # the latest container starts: it is on record
         for _ in range(_TRIES):
             with self._state.lock:
                 done = self.allocations_done

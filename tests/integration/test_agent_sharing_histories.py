@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deviceplugin import agent, node_state, offer
+from deviceplugin import agent, allocation, node_state, offer
 from deviceplugin.holdings import Book
 from deviceplugin.kubelet.standin import StandInKubelet
 from deviceplugin.layout import Layout
@@ -34,7 +34,12 @@ class RealisticNode(Node):
 
 @pytest.fixture(autouse=True)
 def goes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A life is minutes of a node in seconds, and so is what the agent does now and then."""
+    """A life is minutes of a node in seconds, and so is what the agent does now and then.
+
+    The stand-in kubelet dials a plugin that registers for 10 s; one that an edit took away again
+    meanwhile keeps an admission waiting for that long between its halves.
+    """
+    monkeypatch.setattr(allocation, "JOIN_WINDOW_S", 30.0)
     monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.03)
     monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.1)
 

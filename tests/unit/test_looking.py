@@ -53,9 +53,23 @@ def test_nobody_lists_between_a_preference_and_its_allocate(
     with looks.held_off():
         assert looks.look() is None
         assert looks.look(is_asked=True) is None
+    assert looks.look() is None, "the kubelet may not have it on record yet"
     assert kubelet.listings == 0
 
-    assert looks.look() == ()
+    assert looks.look(is_asked=True) == ()  # it has gone on to another
+    assert kubelet.listings == 1
+
+
+def test_the_latest_container_starts_without_waiting(
+    looks: Looks, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "_EXPECTED_S", WAIT_S)
+    for units in (["GPU-0::c0"], ["GPU-0::m0"]):
+        with looks.held_off(units):
+            pass
+
+    assert looks.look_patiently(["GPU-1::c0"]) is None
+    assert looks.look_patiently(["GPU-0::c0"]) == ()
     assert kubelet.listings == 1
 
 
