@@ -9,15 +9,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import ROOT
+from . import ROOT, go_programs
 from .node_keeper import hierarchies
 
 SOURCE = ROOT / "tests/e2e/node"
 KUBERNETES = "v1.34.4"
 CNI_DIRECTORY = Path("/usr/lib/cni")
-#: Compiling a kubelet from nothing beside other tests, and fetching its modules before.
-BUILD_TIMEOUT_S = 1500.0
-DOWNLOAD_TIMEOUT_S = 600.0
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
 _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "iptables", "ip", "unshare")
 _PLUGINS = ("bridge", "host-local", "portmap", "loopback")
@@ -42,16 +39,7 @@ def missing() -> str:
     )  # fmt: skip
     if tried.returncode:
         return f"no namespaces and interfaces of its own can be had: {tried.stderr.strip()}"
-    if shutil.which("go") is None:
-        return "no Go compiler: the kubelet cannot be built"
-    try:
-        got = subprocess.run(["go", "mod", "download"], cwd=SOURCE, capture_output=True, text=True,
-                             timeout=DOWNLOAD_TIMEOUT_S, check=False)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"the modules of Kubernetes did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
-    if got.returncode:
-        return f"the modules of Kubernetes cannot be had: {got.stderr[-300:]}"
-    return ""
+    return go_programs.missing(SOURCE, "the kubelet")
 
 
 def build() -> Path:
@@ -82,7 +70,7 @@ def _go(package: str, target: Path, flags: tuple[str, ...]) -> None:
         ["go", "build", "-trimpath", "-buildvcs=false", f"-ldflags={' '.join(('-s -w', *flags))}",
          "-o", f"{target}/", package],
         cwd=SOURCE, env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
+        capture_output=True, text=True, timeout=go_programs.BUILD_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
 
