@@ -10,7 +10,7 @@
 #include "utilisation.h"
 #include "waiting.h"
 
-#define MOST_PASSED_OVER 7 /* rounds before a sample, so that it does not always begin alike */
+#define MOST_PASSED_OVER 3 /* rounds before a sample, so that it does not always begin alike */
 #define MOST_OWED_NS 1000000000
 /* A launch that took longer let the GPU idle between its events. */
 #define MOST_LAUNCHING_NS 50000

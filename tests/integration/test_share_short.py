@@ -1,12 +1,12 @@
 """The figures of shares in short: the median of three windows, with bounds for a busy machine.
 
-They are loose, and still far below what a controller that counts launches or blocks is off by
-(test_benchmark_share.py has one). Everything is simulated.
+The median is within bounds where two of the three windows are, so the third is measured only when
+the first two disagree. The bounds are loose, and still far below what a controller that counts
+launches or blocks is off by (test_benchmark_share.py has one). Everything is simulated.
 """
 
 import shutil
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -27,6 +27,8 @@ MOST_SPLIT_POINTS = 4.0
 LEAST_TOTAL = 0.93
 MOST_RESPONSE_POINTS = 8.0
 LEAST_ALONE_PERCENT = 97.0
+
+Shares = Sequence[float]
 
 
 def _is_short(cell: Cell) -> bool:
@@ -54,39 +56,48 @@ def stage() -> Iterator[Stage]:
         yield opened
 
 
-def _medians(stage: Stage, *tenants: Tenant) -> list[float]:
-    """Returns the share of each tenant, in percent of the device: the medians of the windows."""
-    found = []
-    for _ in range(WINDOWS):
-        window, _ = stage.measure(
-            tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS
-        )  # fmt: skip
-        found.append(window.shares)
-    return [statistics.median(shares) for shares in zip(*found, strict=True)]
+def _assert_most(measure: Callable[[], Shares], is_right: Callable[[Shares], bool]) -> None:
+    """Measures windows until most of ``WINDOWS`` are right, or can no longer be."""
+    found: list[Shares] = []
+    rights = wrongs = 0
+    while max(rights, wrongs) <= WINDOWS // 2:
+        found.append(measure())
+        rights, wrongs = (rights + 1, wrongs) if is_right(found[-1]) else (rights, wrongs + 1)
+    assert rights > wrongs, f"the shares of the windows, in percent: {found}"
 
 
-def _share_after(stage: Stage, tenants: Sequence[Tenant], change: str) -> float:
+def _window(stage: Stage, *tenants: Tenant) -> Shares:
+    """Returns the share of each tenant, in percent of the device."""
+    window, _ = stage.measure(
+        tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS
+    )  # fmt: skip
+    return window.shares
+
+
+def _share_after(stage: Stage, tenants: Sequence[Tenant], change: str) -> Shares:
     share, _ = share_response.share_after(
         stage, artifacts.shim_path(), tenants, change, RESPONSE_WARM_UP_SECONDS
     )
-    return share
+    return [share]
 
 
 @pytest.mark.parametrize("cell", SHORT_CELLS, ids=lambda cell: cell.title)
 def test_one_tenant_has_its_share(stage: Stage, cell: Cell) -> None:
     tenant = Tenant(cell.client, cell.core_percent, processes=cell.processes)
 
-    (share,) = _medians(stage, tenant)
-
-    assert share == pytest.approx(cell.core_percent, abs=MOST_POINTS)
+    _assert_most(
+        lambda: _window(stage, tenant),
+        lambda shares: shares == pytest.approx([cell.core_percent], abs=MOST_POINTS),
+    )
 
 
 def test_a_lowered_limit_holds_soon(stage: Stage) -> None:
     tenants, change, expected = share_response.RESPONSES["limit changed from 80 to 20 %"]
 
-    found = [_share_after(stage, tenants, change) for _ in range(WINDOWS)]
-
-    assert statistics.median(found) == pytest.approx(expected, abs=MOST_RESPONSE_POINTS)
+    _assert_most(
+        lambda: _share_after(stage, tenants, change),
+        lambda shares: shares == pytest.approx([expected], abs=MOST_RESPONSE_POINTS),
+    )
 
 
 @pytest.mark.parametrize("contest", SHORT_CONTESTS, ids=lambda contest: contest.title)
@@ -94,26 +105,31 @@ def test_tenants_divide_the_device(stage: Stage, contest: Contest) -> None:
     alone = {tenant.client: stage.alone(tenant.client, WARM_UP_SECONDS, WINDOW_SECONDS)
              for tenant in contest.tenants}  # fmt: skip
 
-    found = _medians(stage, *contest.tenants)
-    whole = 100.0 if contest.rest else sum(found)
-    total = sum(share / alone[t.client] for share, t in zip(found, contest.tenants, strict=True))
-
     expected = share_contended.expected_of(contest, alone)
-    assert [100 * share / whole for share in found] == pytest.approx(
-        expected, abs=MOST_SPLIT_POINTS
-    )
-    assert total >= min(LEAST_TOTAL, contest.least_total - 0.05)
+    least_total = min(LEAST_TOTAL, contest.least_total - 0.05)
+
+    def is_right(found: Shares) -> bool:
+        whole = 100.0 if contest.rest else sum(found)
+        total = sum(
+            share / alone[tenant.client]
+            for share, tenant in zip(found, contest.tenants, strict=True)
+        )  # fmt: skip
+        split = [100 * share / whole for share in found]
+        return split == pytest.approx(expected, abs=MOST_SPLIT_POINTS) and total >= least_total
+
+    _assert_most(lambda: _window(stage, *contest.tenants), is_right)
 
 
 def test_a_neighbour_that_wakes_has_its_share_soon(stage: Stage) -> None:
     tenants, change, expected = share_response.RESPONSES["neighbour of 50 % wakes"]
 
-    found = [_share_after(stage, tenants, change) for _ in range(WINDOWS)]
-
-    assert statistics.median(found) == pytest.approx(expected, abs=MOST_RESPONSE_POINTS)
+    _assert_most(
+        lambda: _share_after(stage, tenants, change),
+        lambda shares: shares == pytest.approx([expected], abs=MOST_RESPONSE_POINTS),
+    )
 
 
 def test_an_elastic_tenant_alone_has_all(stage: Stage) -> None:
-    (share,) = _medians(stage, Tenant(Client(20 * US), 30, ComputeMode.ELASTIC))
+    tenant = Tenant(Client(20 * US), 30, ComputeMode.ELASTIC)
 
-    assert share > LEAST_ALONE_PERCENT
+    _assert_most(lambda: _window(stage, tenant), lambda shares: shares[0] > LEAST_ALONE_PERCENT)
