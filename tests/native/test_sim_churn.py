@@ -17,11 +17,11 @@ from support import IS_LONG, Compile
 
 FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
 PROCESSES = 16
-CALLS = 200_000 if IS_LONG else 80_000
+CALLS = 200_000 if IS_LONG else 50_000
 LONGEST_SECONDS = 100
 LONGEST_LOOK_SECONDS = 1.0
 MOST_STOPPED = 3
-DEATHS = 100 if IS_LONG else 40
+DEATHS = 100 if IS_LONG else 25
 # Run by a process of its own, since the library reads its environment once: prints, at every line
 # on stdin, what NVML says is used and the sum over the processes that it lists.
 VIEWER = """

@@ -42,8 +42,11 @@ def test_a_tool_that_does_not_end_is_ended(script: str) -> None:
 
 def test_a_process_is_watched_until_it_ends() -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={"A_B": "c d"}
-    )
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"A_B": "c d"},
+    )  # fmt: skip
+    assert child.stdout is not None
+    child.stdout.readline()  # a process that is just being started has no environment yet
     watched = Watched(child.pid)
     try:
         assert not watched.ended()
@@ -51,7 +54,7 @@ def test_a_process_is_watched_until_it_ends() -> None:
         assert not has_variable(child.pid, "A_B=c")
         assert parent_of(child.pid) != 0
     finally:
-        child.communicate(timeout=WAIT_S)
+        child.communicate(b"\n", timeout=WAIT_S)
 
     assert watched.ended(WAIT_S)
     watched.close()
