@@ -27,9 +27,9 @@ pytest_plugins = [
 COMPILE_SECONDS = 60
 
 
-# What is quick runs first, then the folders whose files take longest, since workers take whole files
-# and one that begins a long file last keeps all waiting. What measures time runs after all others,
-# when nothing of ours runs beside it.
+# What is quick runs first, then the folders whose files take longest, since a worker takes a whole
+# file and one that begins a long file last keeps all waiting. What measures time runs after all
+# others, when nothing of ours runs beside it.
 FOLDERS = ("unit", "contract", "model", "e2e", "integration", "native")
 
 

@@ -15,6 +15,7 @@ PURE = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usag
 #: Instructions from one stop to the next; 1 takes five times as long as 5 and finds the same.
 STRIDE = 5 if IS_LONG else 11
 LEAST_INSTRUCTIONS = 100  # fewer would mean that the victim was not stepped through its work
+RACE_SECONDS = 2 if IS_LONG else 1
 LEAST_KILLS = 20  # a killed process is scheduled to die only after its busy peers had their turn
 
 
@@ -38,7 +39,7 @@ def test_killed_at_any_instruction_leaks_no_byte_and_stalls_nobody(
 def test_racing_processes_never_exceed_nor_leak(compile_program: Compile, processes: int) -> None:
     program = compile_program("ledger_race.c", *PURE)
 
-    operations, kills = run(str(program), str(processes), "2", str(LEAST_KILLS))
+    operations, kills = run(str(program), str(processes), str(RACE_SECONDS), str(LEAST_KILLS))
 
     assert kills >= LEAST_KILLS
     assert operations > kills
