@@ -153,8 +153,12 @@ class MpsKeeper:
         state = self._state()
         now = state.gpus.get(uuid)
         if not runner_alive(self._run_dir):
+            if under_mps and is_ready(self._run_dir, uuid):
+                return None
+            if under_mps and state.problem:  # why the last one ended; it is tried again
+                raise MpsError(state.problem, hint=f"look into {self._log_path()}")
             if under_mps:
-                return None if is_ready(self._run_dir, uuid) else state.problem or "no runner lives"
+                return "no runner lives"
             return None if now is None else "no runner lives that could end its daemon"
         if state.token != wanted.token:
             return "the runner has not read yet what is wanted"

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +183,20 @@ def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
     keeper.wait([OTHER], under_mps=False)
     with pytest.raises(MpsError, match="no runner lives that could end its daemon"):
         keeper.wait([UUID], under_mps=False)
+
+
+def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: Runner) -> None:
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, WAIT_S)
+    keeper.wanted_gpus = lambda: {UUID: True}
+    keeper.look()
+    write_state(run_dir, MpsState("", "no-such-tool is not in PATH", {}))
+    runner.end()
+    began = time.monotonic()
+
+    with pytest.raises(MpsError, match="no-such-tool is not in PATH"):
+        keeper.wait([UUID], under_mps=True)
+
+    assert time.monotonic() - began < WAIT_S / 3
 
 
 def test_what_the_runner_did_reaches_log_pods_and_metrics(

@@ -241,6 +241,14 @@ def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: Node) -> Non
     assert (device.core_percent, device.compute_mode) == (40, ComputeMode.ELASTIC)
     view = region.read_limits(directory(node, pod)).limits
     assert view.devices[0].uuid == gpu_of(next(iter(held(pod)[VGPU_CORE])))
+    change = ["set", "default/a", f"--run-dir={node.run_dir}"]
+    assert main([*change, "--core", "10", "--memory", "2GiB", "--compute", "strict"]) == 0
+    device = only_device(directory(node, pod))
+    assert (device.core_percent, device.memory_limit_bytes) == (10, 2 * GIB)
+    assert device.compute_mode is ComputeMode.STRICT
+    assert main([*change, "--memory", "9GiB"]) == 1
+    assert main([*change, "--clear"]) == 0
+    assert only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB, "as the rule says"
 
 
 def test_families_that_vanish_end_and_those_that_appear_are_registered(
