@@ -70,4 +70,5 @@ def main(
 
 
 if __name__ == "__main__":
+    footprint.without_thread_caches()
     main()

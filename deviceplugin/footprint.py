@@ -1,20 +1,54 @@
 """Keeps the agent's process small and its answers prompt.
 
-`prepare` and `settle` are called first thing, by `__main__` alone; `Tidying` by the agent's loop.
+`without_thread_caches`, `prepare` and `settle` are called first thing, in this order, by `__main__`
+alone; `Tidying` by the agent's loop.
 
 Measured with ``python -m benchmarks run allocate``; each line says what it is for.
 """
 
 import ctypes
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _LARGE_BYTES = 128 << 10
 #: How long a thread computes while another waits; Python's own 5 ms is most of an Allocate's time.
 _SWITCH_INTERVAL_S = 0.0005
+#: "Tunables" in the manual of the GNU C library; other libraries pay no heed.
+_TUNABLES, _NO_THREAD_CACHES = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
+_TUNABLES_BEFORE = "VGPU_TUNABLES_BEFORE"
+
+
+def without_thread_caches() -> None:
+    """Starts this program again with what can be said to glibc at a program's start only.
+
+    Each of gRPC's two dozen threads keeps freed pieces of every size for itself, strewn over the
+    heap, where they hold its pages: 2 MiB, and more for hours as containers come and go. The
+    variable is taken back at once, so no child inherits it. An admin's own choice stands.
+    """
+    before = os.environ.pop(_TUNABLES_BEFORE, None)
+    if before is not None:
+        _set_tunables(before)
+        return
+    given = os.environ.get(_TUNABLES, "")
+    if "glibc.malloc.tcache_count=" in given:
+        return
+    os.environ[_TUNABLES_BEFORE] = given
+    _set_tunables(":".join(filter(None, (given, _NO_THREAD_CACHES))))
+    with suppress(OSError):
+        os.execv(sys.executable, sys.orig_argv)
+    del os.environ[_TUNABLES_BEFORE]
+    _set_tunables(given)
+
+
+def _set_tunables(value: str) -> None:
+    if value:
+        os.environ[_TUNABLES] = value
+    else:
+        os.environ.pop(_TUNABLES, None)
 
 
 def prepare() -> None:
