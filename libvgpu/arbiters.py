@@ -168,7 +168,9 @@ class ArbiterSet:
             try:
                 if directory not in held.tenants:
                     held.arbiter.add(directory, new.device_index)
-            except (VgpuError, OSError) as error:  # gone meanwhile, or damaged: the others stay
+            except (VgpuError, OSError) as error:  # the others stay
+                if not directory.exists():
+                    continue  # it has just ended
                 if held.failed.get(directory) != str(error):
                     held.failed[directory] = str(error)
                     changes.append(Change(uuid, f"{directory.name} not arbitrated", str(error)))

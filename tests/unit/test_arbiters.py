@@ -189,6 +189,25 @@ def test_a_slice_that_cannot_be_taken_in_costs_the_others_nothing(world: World) 
     assert made.weights == {"one": 30, "two": 30, "three": 30}
 
 
+def test_a_slice_that_ends_while_it_is_taken_in_is_no_failure(world: World) -> None:
+    class EndsOne(NotedArbiter):
+        def add(self, directory: Path, device_index: int) -> None:
+            if directory.name == "one":
+                world.end("one")
+                raise RegionError("there is no limits")
+            super().add(directory, device_index)
+
+    for name in ("one", "two", "three"):
+        world.slice(name, a=30)
+    made = EndsOne()
+    arbiters = ArbiterSet(world.run_dir, make=lambda: made, hold=world.locks.hold)
+
+    assert arbiters.look() == [Change(A, "arbiter started")]
+
+    assert made.weights == {"two": 30, "three": 30}
+    assert arbiters.look() == []
+
+
 def test_an_arbiter_that_cannot_start_leaves_the_gpu_to_others(world: World) -> None:
     world.slice("one", a=30)
     world.slice("two", a=70)
