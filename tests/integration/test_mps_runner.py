@@ -93,7 +93,7 @@ def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNo
     before = node.wait_phase(0)
     steady = node.client()
 
-    runner.kill()
+    os.killpg(runner.pid, signal.SIGKILL)
     runner.wait(WAIT_S)
     assert steady.works()
     second = node.start_runner()

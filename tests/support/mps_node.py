@@ -120,13 +120,13 @@ class MpsNode:
     def start_runner(
         self, *options: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Starts the runner as its users do; its log goes to `log`."""
+        """Starts the runner as its users do, leader of a process group; its log goes to `log`."""
         with open(self.log, "a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "deviceplugin.mps",
                  f"--config={self.base / 'config.yaml'}", f"--run-dir={self.run_dir}",
                  "--look-every=0.5", *options],
-                cwd=ROOT, stderr=log, text=True,
+                cwd=ROOT, stderr=log, text=True, process_group=0,
                 env={**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT),
                      **(environment or {})},
             )  # fmt: skip
