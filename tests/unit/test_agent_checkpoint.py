@@ -135,6 +135,7 @@ def test_a_long_journal_is_made_short_while_others_write(
     last = Checkpoint(tmp_path).load().holdings
     assert [h.allocation_id for h in last] == ["id", "id2", "busy"]
     assert last == tuple(checkpoint._live.values())
+    checkpoint.compact()  # of what was written after the first time, which may be much
     assert checkpoint.path.stat().st_size < length
     assert not checkpoint.compact()
 
