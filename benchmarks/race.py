@@ -34,6 +34,7 @@ _PROFILE = "h100-80g"
 _HEADER_BYTES = 128
 _SEAT = struct.Struct("=QQQQII64s24x")
 _SEATS = 128
+_SLOWEST_AT = 24
 _STANDS_AT = 32
 
 # Asks for what it is told, then for one step more, and gives all back; the total first makes the
@@ -74,12 +75,14 @@ class Look:
         device_bytes: what the simulated GPU says.
         exact_refused: the rest of the limit, to the last byte, was not granted.
         beyond_granted: one step more than the limit was.
+        slowest_ns: the longest step of anybody since the last look.
     """
 
     ledger_bytes: int
     device_bytes: int
     exact_refused: bool
     beyond_granted: bool
+    slowest_ns: int
 
 
 @dataclass
@@ -128,7 +131,10 @@ class Race:
                 del self.processes[seat]
 
     def counts(self, seat: int) -> tuple[int, int, int, int, bool]:
-        """Returns a seat's steps, grants, refusals, slowest step in ns, and whether it stands."""
+        """Returns a seat's steps, grants, refusals, slowest step in ns, and whether it stands.
+
+        The slowest step is that since the last look.
+        """
         fields = _SEAT.unpack_from(self.board, _HEADER_BYTES + seat * _SEAT.size)
         return (*fields[:4], fields[4] == self.pauses)
 
@@ -166,8 +172,17 @@ class Race:
         ledger_bytes = read_usage(self.directory).devices[0].used_bytes
         device_bytes = self.machine.books()[0].memory_used_bytes
         exact, beyond = self._ask(str(max(0, self.limit_bytes - ledger_bytes)))
+        slowest_ns = self._take_slowest()
         self._order(pause=False)
-        return Look(ledger_bytes, device_bytes, exact != 0, beyond == 0)
+        return Look(ledger_bytes, device_bytes, exact != 0, beyond == 0, slowest_ns)
+
+    def _take_slowest(self) -> int:
+        slowest_ns = 0
+        for seat in range(_SEATS):
+            slowest_ns = max(slowest_ns, self.counts(seat)[3])
+            at = _HEADER_BYTES + seat * _SEAT.size + _SLOWEST_AT
+            self.board[at : at + 8] = bytes(8)
+        return slowest_ns
 
     def stop(self) -> None:
         """Lets every client end by itself."""

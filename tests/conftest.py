@@ -11,7 +11,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import format_driver_version
-from support import ROOT, Compile
+from support import IS_LONG, ROOT, Compile
 from support.simulated_driver import driver_version
 from support.slices import Slice, make_slice
 
@@ -25,6 +25,8 @@ pytest_plugins = [
 ]
 
 COMPILE_SECONDS = 60
+#: The most a test may take in its long form, where it does not say so itself.
+LONG_SECONDS = 600
 
 
 # What is quick runs first, then the folders whose files take longest, since a worker takes a whole
@@ -46,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.get_closest_marker("timing") is not None, FOLDERS.index(folder)
 
     items.sort(key=place)  # stable: the order within a file stays
+    for item in items:
+        if IS_LONG and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
 
 
 @pytest.fixture(scope="session")

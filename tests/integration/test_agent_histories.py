@@ -76,6 +76,7 @@ def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History)
     patch.setattr(Admission, "_allocate", within)
 
 
+@pytest.mark.timeout(750 if IS_LONG else 60)
 def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_node(monkeypatch, ForgetfulNode, CONFIG) as node:
         weights = {"pair": 50, "several": 8, "end": 10, "start": 25}
