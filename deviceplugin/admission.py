@@ -9,7 +9,7 @@ The kubelet's calls come in threads of gRPC; they meet in the lock of `NodeState
 """
 
 import logging
-import uuid
+import os
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -139,7 +139,7 @@ class Admission:
             return self._allocate(family, half, units)
 
     def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        book, new_id = self._state.book, uuid.uuid4().hex[:12]
+        book, new_id = self._state.book, os.urandom(6).hex()
         for settled in allocation.settle_before(book, family, half, units):
             book.put(settled)
         holding = allocation.allocate(

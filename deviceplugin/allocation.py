@@ -32,7 +32,7 @@ from .holdings import Book, Holding
 from .layout import Layout, SharedGpu
 from .offer import Room, gpu_units, rooms, withdrawn
 from .placement import Closest, one_gpu, whole_gpus
-from .units import Half, gpus_of, resource_name, shown, unit_number
+from .units import Half, gpus_of, in_order, resource_name, shown, unit_number
 
 #: The kubelet asks for the halves of one container within milliseconds of each other.
 JOIN_WINDOW_S = 5.0
@@ -152,11 +152,11 @@ def allocate(
     """
     what = f"{resource_name(layout.resource_domain, family, half)}: {len(units)}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
-    given = gpus_of(half, units, what)
+    given = {uuid: in_order(here) for uuid, here in gpus_of(half, units, what).items()}
     partner = open_holding(book, family, half, now)
     joined = partner.uuids if partner is not None else ()
     _check_given(book, family, half, given, gpus, joined, what)
-    ordered = tuple(unit for here in given.values() for unit in sorted(here, key=unit_number))
+    ordered = tuple(unit for here in given.values() for unit in here)
     if partner is None:
         again = book.holder(ordered[0])
         if again is not None and not again.settled and set(again.of(half)) == set(ordered):
@@ -202,12 +202,13 @@ def _check_given(
     """Refuses units that are not offered, are somebody else's, or are spread over GPUs.
 
     Args:
+        given: the units of each GPU, by number.
         joined: GPUs of which the container has the other half.
     """
     for uuid, units in given.items():
-        if uuid not in gpus or max(map(unit_number, units)) >= gpu_units(gpus[uuid], half):
+        if uuid not in gpus or unit_number(units[-1]) >= gpu_units(gpus[uuid], half):
             raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
-        for unit in units:
+        for unit in (unit for unit in units if not book.is_free(unit)):
             for holder in book.holders(unit):
                 if holder.owner is not None or unit in holder.borrowed:
                     raise AllocationRefused(f"{what}: unit {unit} is held by {holder.described()}")

@@ -74,8 +74,10 @@ class Enforcement:
 
     def _beside(self, allocation_id: str) -> Mapping[str, int]:
         """Returns what an allocation is charged with; what an earlier agent charged still holds."""
+        holdings = self._state.book.holdings
+        if allocation_id not in holdings:
+            return {}  # about to begin: it has no files yet
         if allocation_id not in self._unaccounted:
-            holdings = self._state.book.holdings
             if len(self._unaccounted) > 2 * len(holdings) + _MOST_ENDED:
                 for ended in self._unaccounted.keys() - holdings.keys():
                     del self._unaccounted[ended]

@@ -144,12 +144,12 @@ class Book:
         for uuid in holding.uuids:
             self._on_gpu.setdefault(uuid, {})[holding.allocation_id] = None
         units = dict.fromkeys(holding.units)
-        for unit in before.units if before else ():
-            if unit not in units:
-                self._leave(unit, holding.allocation_id)
+        had = frozenset(before.units) if before else frozenset()
+        for unit in had.difference(units):
+            self._leave(unit, holding.allocation_id)
         for unit in units:
-            ids = self._holders.get(unit, ())
-            if holding.allocation_id not in ids:
+            if unit not in had:
+                ids = self._holders.get(unit, ())
                 self._holders[unit] = (*ids, holding.allocation_id)
                 if ids:
                     self._shared.add(unit)

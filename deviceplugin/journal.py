@@ -24,6 +24,7 @@ from .holdings import Holding
 
 VERSION = 2
 _CRC_DIGITS = 8
+_FIELDS = tuple(field.name for field in fields(Holding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _version_1(raw: bytes) -> tuple[Holding, ...]:
 
 
 def _row(holding: Holding) -> dict[str, Any]:
-    row = {field.name: getattr(holding, field.name) for field in fields(holding)}
+    row = {name: getattr(holding, name) for name in _FIELDS}
     row["family"] = holding.family.name
     return row
 

@@ -12,6 +12,7 @@ from typing import Any
 
 LOGGER = logging.getLogger("deviceplugin")
 _PLAIN = re.compile(r"[^\s\"=]+")
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -20,11 +21,11 @@ class KeyValueFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         parts = [f"{moment}.{int(record.msecs):03d}Z {record.levelname.lower()}"]
-        parts.append(f"msg={json.dumps(record.getMessage(), ensure_ascii=False)}")
+        parts.append(f"msg={_quoted(record.getMessage())}")
         for key, value in getattr(record, "fields", {}).items():
             text = str(value)
             plain = _PLAIN.fullmatch(text)
-            parts.append(f"{key}={text if plain else json.dumps(text, ensure_ascii=False)}")
+            parts.append(f"{key}={text if plain else _quoted(text)}")
         if record.exc_info:
             parts.append(f"trace={json.dumps(self.formatException(record.exc_info))}")
         return " ".join(parts)
@@ -40,5 +41,8 @@ def set_up(level: int = logging.INFO) -> None:
 
 
 def event(level: int, message: str, **fields: Any) -> None:
-    """Logs one sentence with its values."""
-    LOGGER.log(level, message, extra={"fields": fields})
+    """Logs one sentence with its values, but not from where: that search takes longer than all."""
+    if LOGGER.isEnabledFor(level):
+        extra = {"fields": fields}
+        record = LOGGER.makeRecord(LOGGER.name, level, "", 0, message, (), None, extra=extra)
+        LOGGER.handle(record)

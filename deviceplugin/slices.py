@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from libvgpu import allocations, region
-from libvgpu.errors import RegionError, VgpuError
+from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .answers import Answer, Mount, device_parts
@@ -60,6 +60,7 @@ class SliceStore:
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self.builds = ShimBuilds(state_dir)
         self.spare = SpareFiles(run_dir)
+        self._metas: dict[str, allocations.AllocationMeta] = {}  # what is written, by id
 
     def prepare(self) -> None:
         """Makes the directories and installs the present build of the shim.
@@ -99,16 +100,16 @@ class SliceStore:
             VgpuError: the files cannot be made.
         """
         directory = self.directory(holding.allocation_id)
-        if not (directory / "usage").is_file() or not (directory / "lock").is_file():
+        if not all(os.path.isfile(f"{directory}/{name}") for name in ("usage", "lock")):
             self._make(directory, holding, limits)
             return None
         try:
-            before = region.read_limits(directory).limits
+            before = region.write_limits(directory, limits).limits
+        except DevicesDifferError:
+            raise
         except RegionError:
             self._make(directory, holding, limits)
             return None
-        if before != limits:
-            region.write_limits(directory, limits)
         try:
             region.make_ring(directory)
         except OSError as error:
@@ -116,31 +117,20 @@ class SliceStore:
         self.write_meta(holding)
         return before if before != limits else None
 
-    def write_meta(self, holding: Holding, directory: Path | None = None) -> None:
+    def write_meta(self, holding: Holding) -> None:
         """Writes whose the allocation is beside its files, if that is new."""
-        directory = directory or self.directory(holding.allocation_id)
-        owner = holding.owner
-        meta = allocations.AllocationMeta(
-            allocation_id=holding.allocation_id,
-            family=holding.family.name.lower(),
-            source="kubelet",
-            created_at=holding.changed_at,
-            namespace=owner.namespace if owner else "",
-            pod=owner.pod if owner else "",
-            container=owner.container if owner else "",
-            memory_unit_bytes=holding.memory_unit_bytes,
-        )
-        try:
-            old = allocations.read_meta(directory)
-        except RegionError:
-            old = None
+        directory = self.directory(holding.allocation_id)
+        meta, old = _meta(holding), self._metas.get(holding.allocation_id)
+        if old is None or not os.path.isfile(f"{directory}/{allocations.META}"):
+            try:
+                old = allocations.read_meta(directory)
+            except RegionError:
+                old = None
         if old is not None:
             meta = replace(meta, created_at=old.created_at)
         if old != meta:
-            try:
-                allocations.write_meta(directory, meta)
-            except OSError as error:
-                raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
+            _write_meta(directory, meta)
+        self._metas[holding.allocation_id] = meta
 
     def put_back(self, holding: Holding, limits: ContainerLimits) -> None:
         """Makes sure that every host path of the holding's answers is there (PreStartContainer).
@@ -159,6 +149,7 @@ class SliceStore:
 
     def remove(self, allocation_id: str) -> None:
         """Removes the files of an allocation; running processes keep what they have open."""
+        self._metas.pop(allocation_id, None)
         self.spare.discard(self.directory(allocation_id))
 
     def sweep(self, known: set[str]) -> list[str]:
@@ -174,7 +165,7 @@ class SliceStore:
             except RegionError:
                 ours = _AGENTS_ID.fullmatch(directory.name) is not None
             if ours and directory.name not in known and not self.running(directory.name):
-                self.spare.discard(directory)
+                self.remove(directory.name)
                 gone.append(directory.name)
         return gone
 
@@ -215,14 +206,14 @@ class SliceStore:
         directory = self.directory(holding.allocation_id)
         library = self.builds.directory(holding.shim_build)
         mounts = [
-            Mount(f"{CONTAINER_DIRECTORY}/limits", str(directory / "limits"), True),
-            Mount(f"{CONTAINER_DIRECTORY}/usage", str(directory / "usage"), False),
+            Mount(f"{CONTAINER_DIRECTORY}/limits", f"{directory}/limits", True),
+            Mount(f"{CONTAINER_DIRECTORY}/usage", f"{directory}/usage", False),
             *(
                 Mount(f"{CONTAINER_DIRECTORY}/{ring.name}", str(ring), False)
                 for ring in (region.ring_path(directory, n) for n in range(len(limits.devices)))
             ),
-            Mount(container_shim_path(holding.shim_build), str(library / "libvgpu.so"), True),
-            Mount(PRELOAD_FILE, str(library / "ld.so.preload"), True),
+            Mount(container_shim_path(holding.shim_build), f"{library}/libvgpu.so", True),
+            Mount(PRELOAD_FILE, f"{library}/ld.so.preload", True),
         ]
         envs: dict[str, str] = {}
         # Memory alone does not say yet whether it is a client of MPS or has the GPU bare.
@@ -245,15 +236,38 @@ class SliceStore:
 
     def _restore_directories(self) -> None:
         """Makes what the run directory must have again, if it was emptied under us."""
-        if not (self.run_dir / "allocations").is_dir() or not self.spare.is_there():
+        if not os.path.isdir(f"{self.run_dir}/allocations") or not self.spare.is_there():
             self.prepare()
 
     def _make(self, directory: Path, holding: Holding, limits: ContainerLimits) -> None:
         self._restore_directories()
         self.spare.discard(directory)
         made = self.spare.make(limits)
-        self.write_meta(holding, made)
-        made.rename(directory)  # whole or not at all, whenever we are killed
+        meta = _meta(holding)
+        _write_meta(made, meta)
+        self._metas[holding.allocation_id] = meta
+        os.rename(made, directory)  # whole or not at all, whenever we are killed
+
+
+def _meta(holding: Holding) -> allocations.AllocationMeta:
+    owner = holding.owner
+    return allocations.AllocationMeta(
+        allocation_id=holding.allocation_id,
+        family=holding.family.name.lower(),
+        source="kubelet",
+        created_at=holding.changed_at,
+        namespace=owner.namespace if owner else "",
+        pod=owner.pod if owner else "",
+        container=owner.container if owner else "",
+        memory_unit_bytes=holding.memory_unit_bytes,
+    )
+
+
+def _write_meta(directory: Path, meta: allocations.AllocationMeta) -> None:
+    try:
+        allocations.write_meta(directory, meta)
+    except OSError as error:
+        raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
 
 
 def pipe_directory(run_dir: Path, uuid: str) -> Path:

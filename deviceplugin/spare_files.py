@@ -11,7 +11,7 @@ the agent's loop; they meet in the list of sets alone, whose `append` and `pop` 
 import logging
 import os
 import shutil
-import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from libvgpu import region
@@ -51,12 +51,12 @@ class SpareFiles:
 
     def is_there(self) -> bool:
         """Returns whether the directory of the sets exists."""
-        return self._root.is_dir()
+        return os.path.isdir(self._root)
 
     def fill(self) -> None:
         """Makes some of the missing sets; a full file system is said once and tried again."""
         for _ in range(min(_MADE_AT_ONCE, self._count - len(self._ready))):
-            name = uuid.uuid4().hex[:12]
+            name = os.urandom(6).hex()
             new, ready = self._root / f"new-{name}", self._root / name
             try:
                 region.create(new, _NOBODY)
@@ -84,11 +84,12 @@ class SpareFiles:
         """
         while len(limits.devices) == 1 and self._ready:
             spare = self._ready.pop()
-            taken = spare.with_name(f"new-{spare.name}")
+            taken = self._root / f"new-{spare.name}"
             try:
-                spare.rename(taken)
+                os.rename(spare, taken)
                 region.renew(taken, limits)
-                (taken / "reserve").unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{taken}/reserve")
                 return taken
             except (RegionError, OSError):
                 shutil.rmtree(taken, ignore_errors=True)
@@ -98,9 +99,9 @@ class SpareFiles:
 
     def discard(self, directory: Path) -> None:
         """Removes a container's directory, whole or not at all, whenever we are killed."""
-        doomed = self._root / f"new-gone-{uuid.uuid4().hex[:12]}"
+        doomed = self._root / f"new-gone-{os.urandom(6).hex()}"
         try:
-            directory.rename(doomed)
+            os.rename(directory, doomed)
         except FileNotFoundError:
             return
         except OSError:

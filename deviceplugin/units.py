@@ -12,7 +12,7 @@ from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 
 CORE_UNITS_PER_GPU = 100
-_UNIT = re.compile(r"(?P<uuid>[A-Za-z0-9-]{1,56})::(?P<letter>[cm])(?P<number>0|[1-9]\d{0,5})")
+_UNIT = re.compile(r"([A-Za-z0-9-]{1,56})::([cm])(?:0|[1-9]\d{0,5})")
 _SHOWN = 3  # units that a message names
 
 
@@ -38,7 +38,12 @@ def unit_name(uuid: str, half: Half, number: int | str) -> str:
 
 def unit_number(unit: str) -> int:
     """Returns n of ``<UUID>::c<n>``."""
-    return int(unit.rpartition("::")[2][1:])
+    return int(unit[unit.rindex(":") + 2 :])
+
+
+def in_order(units: Iterable[str]) -> list[str]:
+    """Returns units of one GPU and half by number: a shorter name has the smaller one."""
+    return sorted(sorted(units), key=len)
 
 
 def gpu_of(unit: str) -> str:
@@ -78,11 +83,12 @@ def gpus_of(half: Half, units: Iterable[str], what: str) -> dict[str, list[str]]
     if not listed:
         raise AllocationRefused(f"{what} names no unit; ask for at least 1")
     found: dict[str, list[str]] = {}
+    letter = _LETTER[half]
     for unit in listed:
         match = _UNIT.fullmatch(unit)
-        if match is None or match["letter"] != _LETTER[half]:
+        if match is None or match[2] != letter:
             raise AllocationRefused(f"{what} names {unit[:80]!r}, which is no unit of {half}")
-        found.setdefault(match["uuid"], []).append(unit)
+        found.setdefault(match[1], []).append(unit)
     if len(set(listed)) != len(listed):
         raise AllocationRefused(f"{what} names a unit twice")
     return found

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import stat
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from .errors import RegionError, UsageError
@@ -44,6 +44,9 @@ class AllocationMeta:
     command: tuple[str, ...] = ()
     owner_pid: int = 0
     memory_unit_bytes: int = 0
+
+
+_FIELDS = tuple(field.name for field in fields(AllocationMeta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,11 @@ def allocation_directory(run_dir: Path, allocation_id: str) -> Path:
 
 def write_meta(directory: Path, meta: AllocationMeta) -> None:
     """Writes ``meta.json`` so that a reader sees the old or the new one whole."""
-    temporary = directory / (META + ".new")
-    temporary.write_text(json.dumps(asdict(meta), indent=1) + "\n")
-    temporary.replace(directory / META)
+    path = f"{directory}/{META}"
+    values = {name: getattr(meta, name) for name in _FIELDS}
+    with open(f"{path}.new", "wb", buffering=0) as file:
+        file.write(json.dumps(values).encode() + b"\n")
+    os.replace(f"{path}.new", path)
 
 
 def read_meta(directory: Path) -> AllocationMeta:
@@ -108,11 +113,11 @@ def read_meta(directory: Path) -> AllocationMeta:
     Raises:
         RegionError: there is no ``meta.json``, or it is not one of ours.
     """
-    path = directory / META
+    path = f"{directory}/{META}"
     try:
-        raw = json.loads(path.read_text())
-        known = {field.name for field in fields(AllocationMeta)}
-        values = {name: value for name, value in raw.items() if name in known}
+        with open(path, "rb") as file:
+            raw = json.loads(file.read())
+        values = {name: value for name, value in raw.items() if name in _FIELDS}
         values["command"] = tuple(values.get("command", ()))
         return AllocationMeta(**values)
     except (OSError, ValueError, TypeError, AttributeError) as error:

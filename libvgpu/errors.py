@@ -43,6 +43,10 @@ class RegionError(VgpuError):
     """A `limits` or `usage` file is missing, damaged or of another layout version."""
 
 
+class DevicesDifferError(RegionError):
+    """A `limits` file is whole and cannot be changed so: it was made for other devices."""
+
+
 class MpsError(VgpuError):
     """An MPS control daemon cannot be started or does not answer."""
 

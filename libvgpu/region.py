@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ._native import ffi, lib
-from .errors import RegionError
+from .errors import DevicesDifferError, RegionError
 from .limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from .usage import ContainerUsage, DeviceUsage, ProcessUsage, Refusal, read_usage
 
@@ -64,17 +64,17 @@ def create(directory: Path, limits: ContainerLimits, *, device_capacity: int | N
             f"a slice of {max(capacity, len(limits.devices))} devices cannot be made: "
             f"1 to {lib.VGPU_MAX_DEVICES} are possible"
         )
-    image, usage = _new_contents(limits, capacity)
+    image, usage_head = _new_contents(limits, capacity)
     try:
         directory.mkdir(mode=DIRECTORY_MODE)
     except OSError as error:
         raise RegionError(f"{directory} cannot be made: {error.strerror}") from error
     try:
-        _write_new(directory / "lock", b"", 0o600)
-        _write_new(directory / "usage", usage, USAGE_MODE)
+        _write_new(directory / "lock", b"", 0, 0o600)
+        _write_new(directory / "usage", usage_head, lib.usage_file_bytes(capacity), USAGE_MODE)
         for index in range(capacity):
             make_ring(directory, index)
-        _write_new(directory / "limits", image, LIMITS_MODE)
+        _write_new(directory / "limits", image, len(image), LIMITS_MODE)
     except OSError as error:
         for path in directory.iterdir():
             path.unlink()
@@ -93,33 +93,33 @@ def renew(directory: Path, limits: ContainerLimits) -> None:
     Raises:
         RegionError: a file is missing or was made for another number of devices.
     """
-    image, usage = _new_contents(limits, len(limits.devices))
-    for path, content, mode in (
-        (directory / "usage", usage, USAGE_MODE),
-        (directory / "limits", image, LIMITS_MODE),
+    capacity = len(limits.devices)
+    image, usage_head = _new_contents(limits, capacity)
+    for path, head, size, mode in (
+        (f"{directory}/usage", usage_head, lib.usage_file_bytes(capacity), USAGE_MODE),
+        (f"{directory}/limits", image, len(image), LIMITS_MODE),
     ):
+        descriptor = _open_ours(path, mode)
         try:
-            os.chmod(path, 0o600)  # an ordinary user's own file of mode 0444 is closed to him too
-            with open(path, "r+b") as file:
-                if os.fstat(file.fileno()).st_size != len(content):
-                    raise RegionError(f"{path} has no room for {len(content)} bytes")
-                os.pwrite(file.fileno(), content, 0)
-            os.chmod(path, mode)
+            if os.fstat(descriptor).st_size != size:
+                raise RegionError(f"{path} has no room for {size} bytes")
+            os.pwrite(descriptor, head, 0)
         except OSError as error:
             raise RegionError(f"{path} cannot be renewed: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
 
 
 def _new_contents(limits: ContainerLimits, capacity: int) -> tuple[bytes, bytes]:
-    """Returns the first content of `limits` and of `usage`."""
+    """Returns the first content of `limits`, and of `usage` its header; zeros follow."""
     head, devices = _encode(limits)
     image = bytearray(lib.limits_file_bytes(capacity))
     view = ffi.from_buffer("unsigned char[]", image, require_writable=True)
     lib.limits_format(view, capacity)
     lib.limits_publish(view, head, devices)
-    usage = bytearray(lib.usage_file_bytes(capacity))
-    usage_view = ffi.from_buffer("unsigned char[]", usage, require_writable=True)
-    lib.usage_format(usage_view, capacity, limits.allocation_id.encode())
-    return bytes(image), bytes(usage)
+    usage = ffi.new("struct vgpu_usage_header *")
+    lib.usage_format(usage, capacity, limits.allocation_id.encode())
+    return bytes(image), bytes(ffi.buffer(usage))
 
 
 def slice_bytes(device_capacity: int = 1) -> int:
@@ -141,7 +141,7 @@ def make_ring(directory: Path, device_index: int = 0) -> None:
     Raises:
         OSError: it cannot be made, or something that is no FIFO has its name.
     """
-    path = directory / ("ring" if device_index == 0 else f"ring.{device_index}")
+    path = f"{directory}/ring" if device_index == 0 else f"{directory}/ring.{device_index}"
     try:
         os.mkfifo(path, 0o600)
     except FileExistsError:
@@ -164,37 +164,48 @@ def read_limits(directory: Path) -> LimitsView:
     Raises:
         RegionError: it is missing, damaged, or of another layout version.
     """
-    path = directory / "limits"
+    path = f"{directory}/limits"
     try:
-        image = path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            image = os.read(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise RegionError(f"{path} cannot be read: {error.strerror}") from error
     return _decode(path, ffi.from_buffer("unsigned char[]", image), len(image))
 
 
-def write_limits(directory: Path, limits: ContainerLimits) -> int:
+def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
     """Changes a slice while its processes run; they see it at their next call.
+
+    What says the same already is not written.
 
     Args:
         directory: where `limits` is.
         limits: the new content; the devices of before must stand first, in the same order.
 
     Returns:
-        The new generation.
+        What the file said before.
 
     Raises:
-        RegionError: the file is damaged, or the devices do not fit; the file is then unchanged.
+        RegionError: the file is missing or damaged.
+        DevicesDifferError: the devices do not fit; the file is then unchanged.
     """
-    path = directory / "limits"
+    path = f"{directory}/limits"
     head, devices = _encode(limits)
     with _locked(directory), _writable(path) as view:
-        before = _decode(path, view, len(view)).limits
-        old, new = [d.uuid for d in before.devices], [d.uuid for d in limits.devices]
+        before = _decode(path, view, len(view))
+        if before.limits == limits:
+            return before
+        old, new = [d.uuid for d in before.limits.devices], [d.uuid for d in limits.devices]
         if new[: len(old)] != old:
-            raise RegionError(f"{path} names the devices {old}; a change must keep them first")
+            raise DevicesDifferError(
+                f"{path} names the devices {old}; a change must keep them first"
+            )
         if lib.limits_publish(view, head, devices) != 0:
-            raise RegionError(f"{path} has no room for {len(new)} devices")
-        return int(lib.limits_generation(view))
+            raise DevicesDifferError(f"{path} has no room for {len(new)} devices")
+        return before
 
 
 def write_lock() -> bytes:
@@ -202,8 +213,17 @@ def write_lock() -> bytes:
     return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
-def open_limits(path: Path) -> int:
+def open_limits(path: Path | str) -> int:
     """Opens `limits` for reading and writing, and keeps it read-only for everybody else.
+
+    Raises:
+        RegionError: it is missing, or not ours.
+    """
+    return _open_ours(str(path), LIMITS_MODE)
+
+
+def _open_ours(path: str, mode: int) -> int:
+    """Opens a file of a slice for reading and writing; its mode stays.
 
     Raises:
         RegionError: it is missing, or not ours.
@@ -212,9 +232,9 @@ def open_limits(path: Path) -> int:
         try:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except PermissionError:  # an ordinary user's own file has mode 0444 for him too
-            os.chmod(path, LIMITS_MODE | 0o200)
+            os.chmod(path, mode | 0o200)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            os.fchmod(descriptor, LIMITS_MODE)
+            os.fchmod(descriptor, mode)
             return descriptor
     except OSError as error:
         raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
@@ -222,7 +242,7 @@ def open_limits(path: Path) -> int:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    path = directory / "lock"
+    path = f"{directory}/lock"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -235,7 +255,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _writable(path: Path) -> Iterator[Any]:
+def _writable(path: str) -> Iterator[Any]:
     """Maps `limits` for writing."""
     descriptor = open_limits(path)
     try:
@@ -251,12 +271,13 @@ def _writable(path: Path) -> Iterator[Any]:
         os.close(descriptor)
 
 
-def _write_new(path: Path, content: bytes, mode: int) -> None:
+def _write_new(path: Path, head: bytes, size: int, mode: int) -> None:
+    """Makes a file of ``size`` bytes: ``head``, then zeros."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        if content:
-            os.posix_fallocate(descriptor, 0, len(content))  # a full tmpfs fails now, not later
-            os.pwrite(descriptor, content, 0)
+        if size:
+            os.posix_fallocate(descriptor, 0, size)  # a full tmpfs fails now, not later
+            os.pwrite(descriptor, head, 0)
         os.fchmod(descriptor, mode)  # not open's mode: the umask must not narrow it
     finally:
         os.close(descriptor)
@@ -292,7 +313,7 @@ def _fixed(text: str, room: int) -> bytes:
     return raw
 
 
-def _decode(path: Path, view: Any, size: int) -> LimitsView:
+def _decode(path: str, view: Any, size: int) -> LimitsView:
     head = ffi.new("struct vgpu_limits_copy *")
     devices = ffi.new("struct vgpu_device_limit[]", lib.VGPU_MAX_DEVICES)
     status = lib.limits_check_header(view, size)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libvgpu._native import ffi, lib
-from libvgpu.errors import RegionError
+from libvgpu.errors import DevicesDifferError, RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, has_ring, make_ring, read_limits, ring_path, write_limits
 
@@ -127,14 +127,24 @@ def test_a_change_keeps_the_inode_and_raises_the_generation(tmp_path: Path) -> N
     directory = tmp_path / "slice"
     create(directory, ONE)
     inode = (directory / "limits").stat().st_ino
+    said = read_limits(directory).limits
     lowered = dataclasses.replace(ONE.devices[0], memory_limit_bytes=GIB)
 
-    generation = write_limits(directory, dataclasses.replace(ONE, devices=(lowered,)))
+    before = write_limits(directory, dataclasses.replace(ONE, devices=(lowered,)))
 
-    assert generation == 2
+    assert (before.limits, before.generation) == (said, 1)
+    assert read_limits(directory).generation == 2
     assert read_limits(directory).limits.devices[0].memory_limit_bytes == GIB
     assert (directory / "limits").stat().st_ino == inode
     assert (directory / "limits").stat().st_mode & 0o777 == 0o444
+
+
+def test_what_says_the_same_is_not_written(tmp_path: Path) -> None:
+    create(tmp_path / "slice", ONE)
+
+    said = read_limits(tmp_path / "slice").limits
+    assert write_limits(tmp_path / "slice", said).limits == said
+    assert read_limits(tmp_path / "slice").generation == 1
 
 
 def test_a_change_that_moves_a_device_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -142,7 +152,7 @@ def test_a_change_that_moves_a_device_is_refused_and_changes_nothing(tmp_path: P
     create(directory, ONE)
     other = dataclasses.replace(ONE.devices[0], uuid="GPU-b")
 
-    with pytest.raises(RegionError, match="keep them first"):
+    with pytest.raises(DevicesDifferError, match="keep them first"):
         write_limits(directory, dataclasses.replace(ONE, devices=(other,)))
 
     assert read_limits(directory).generation == 1
