@@ -56,8 +56,8 @@ _CONFIG_EVERY_S = 0.35
 #: A container takes longer than this to begin its first work.
 _ARBITERS_EVERY_S = 0.7
 _KUBELET_EVERY_S = 0.7
-_PODS_EVERY_S = 1.0
-_COMPACT_EVERY_S = 5.0
+_PODS_EVERY_S = 1.05
+_COMPACT_EVERY_S = 4.9
 _TIDY_EVERY_S = 2.1
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
