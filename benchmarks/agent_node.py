@@ -19,6 +19,8 @@ from deviceplugin.kubelet.standin.lean import LeanKubelet
 from libvgpu.errors import VgpuError
 from libvgpu.sim import Machine, Profile, find_profile
 
+from .api_server import StandInApiServer
+
 MIB = 1 << 20
 #: 16 GPUs of 288 units: the largest machine that the simulator has, with memory cut finely.
 GPUS = 16
@@ -33,6 +35,13 @@ sharing:
     - {{family: vgpu, memoryUnit: {UNIT_BYTES // MIB}Mi}}
 """
 _PROFILE = "h200-141g"
+# The agent as it is, but for where a pod has its service account.
+_WITH_ACCOUNT = """\
+import pathlib, runpy
+from deviceplugin.apiserver import ApiServer
+ApiServer.from_environment.__func__.__defaults__ = (pathlib.Path({account!r}),)
+runpy.run_module("deviceplugin", run_name="__main__", alter_sys=True)
+"""
 _ROOT = Path(libvgpu.__file__).resolve().parent.parent
 _SHARED_MEMORY = Path("/dev/shm")
 _READY_S = 60.0
@@ -56,9 +65,16 @@ class AgentNode:
         config: the agent's config file, as the agent was told of it.
     """
 
-    def __init__(self, base: Path, run_dir: Path, config: Path, gpus: Sequence[Profile]) -> None:
+    def __init__(
+        self,
+        base: Path,
+        run_dir: Path,
+        config: Path,
+        gpus: Sequence[Profile],
+        api: StandInApiServer | None,
+    ) -> None:
         self.base, self.run_dir, self.state_dir = base, run_dir, base / "state"
-        self.config = config
+        self.config, self._api = config, api
         self.machine = Machine.create(gpus, base / "machine")
         self.kubelet = LeanKubelet(base / "kubelet", _SEED)
         self._log = base / "agent.log"
@@ -80,9 +96,13 @@ class AgentNode:
         environment = self.machine.environment()
         path = [str(_ROOT), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        program = ["-m", "deviceplugin"]
+        if self._api is not None:
+            environment |= self._api.environment()
+            program = ["-c", _WITH_ACCOUNT.format(account=str(self._api.account))]
         with open(self._log, "ab") as log:
             self._agent = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin", f"--config={self.config}",
+                [sys.executable, *program, f"--config={self.config}",
                  f"--kubelet-dir={self.base / 'kubelet'}", f"--state-dir={self.state_dir}",
                  f"--run-dir={self.run_dir}", "--metrics-address=127.0.0.1:0",
                  "--node-name=bench"],
@@ -144,13 +164,16 @@ def write_config(base: Path) -> Path:
 
 @contextmanager
 def open_node(
-    gpus: Sequence[Profile], make_config: Callable[[Path], Path] = write_config
+    gpus: Sequence[Profile],
+    make_config: Callable[[Path], Path] = write_config,
+    api: StandInApiServer | None = None,
 ) -> Iterator[AgentNode]:
     """Makes a node and starts it; its directories go with it.
 
     Args:
         gpus: of the simulated machine.
         make_config: writes the config file below a directory and returns what to tell the agent.
+        api: what the agent finds as its cluster's API server, serving; None for no cluster.
 
     Raises:
         VgpuError: the agent does not start.
@@ -161,7 +184,7 @@ def open_node(
         tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base,
         tempfile.TemporaryDirectory(prefix="vgpu-run-", dir=runs) as run_dir,
     ):
-        node = AgentNode(Path(base), Path(run_dir), make_config(Path(base)), gpus)
+        node = AgentNode(Path(base), Path(run_dir), make_config(Path(base)), gpus, api)
         try:
             node.start()
             yield node

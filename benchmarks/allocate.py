@@ -20,7 +20,7 @@ from pathlib import Path
 from deviceplugin.kubelet.standin.lean_wire import Call
 
 from .agent_node import CASE, RESOURCES, AgentNode, open_node, profiles
-from .at_rest import AGENT, at_rest, one, restarts
+from .at_rest import AGENT, at_rest, one, restarts, with_api_server
 from .churn import LIVE, MIB, Churn, Kept, milliseconds, quantile
 from .figure import Figure, Measurement, Options, spread
 from .repeats import say
@@ -116,6 +116,7 @@ def measure(options: Options) -> list[Measurement]:
         found += summarise_growth(a_round * options.rounds, before, after)
         found += at_rest(node, churn, seconds, settle_s)
         found += restarts(node, RESTARTS if options.count is None else options.rounds)
+    found.append(with_api_server(settle_s))
     return found
 
 

@@ -1,13 +1,16 @@
 """What the node agent takes while nothing happens, and how soon it is back with a new kubelet."""
 
 import random
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from deviceplugin.kubelet.standin.lean import NAMESPACE
 from libvgpu.allocations import list_allocations
 
-from .agent_node import CASE, AgentNode
+from .agent_node import CASE, AgentNode, open_node, profiles, write_config
+from .api_server import StandInApiServer
 from .churn import LIVE, MIB, Churn
 from .figure import Measurement, spread
 from .process import cpu_seconds, memory
@@ -16,9 +19,12 @@ from .repeats import say
 AGENT = "node agent"
 IDLE_WINDOWS = 3
 MOST_RESIDENT_MIB = 60.0
+MOST_RESIDENT_WITH_API_MIB = 80.0
+WITH_API = "a rule by labels and an API server"
 MOST_IDLE_PERCENT = 0.5
 MOST_REGISTRATION_S = 2.0
 _NAMES_KNOWN_S = 20.0
+_RULE = "limits:\n- {match: {podLabels: {tier: batch}}, memory: 1Gi}\n"
 
 
 def one(case: str, quantity: str, unit: str, value: float, most: float | None = None,
@@ -62,6 +68,44 @@ def at_rest(node: AgentNode, churn: Churn, seconds: float, settle_s: float) -> l
         one(case, "resident memory, peak of the run", "MiB", held.peak_bytes / MIB),
         replace(idle, most=MOST_IDLE_PERCENT),
     ]  # fmt: skip
+
+
+def with_api_server(seconds: float) -> Measurement:
+    """Returns the memory of an agent that has asked an API server for the labels of its pods.
+
+    Args:
+        seconds: to wait before.
+
+    Raises:
+        VgpuError: the agent does not start, ends, or does not ask; there is no openssl.
+    """
+
+    def config(base: Path) -> Path:
+        path = write_config(base)
+        path.write_text(path.read_text() + _RULE)
+        return path
+
+    say("an agent with an API server")
+    with tempfile.TemporaryDirectory(prefix="vgpu-api-") as folder:
+        server = StandInApiServer(Path(folder))
+        server.start()
+        try:
+            with open_node(profiles(), config, server) as node:
+                churn = Churn(node, random.Random())
+                churn.run(LIVE)
+                paths = {f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.name}" for pod in churn.live}
+                node.wait_for(
+                    "the agent has not asked for the labels of its pods",
+                    lambda: paths <= {path for _, path in list(server.calls)},
+                    _NAMES_KNOWN_S,
+                )
+                time.sleep(seconds)
+                held = memory(node.pid)
+        finally:
+            server.stop()
+    return one(f"{WITH_API}, {LIVE} slices held", "resident memory",
+               "MiB", held.resident_bytes / MIB, MOST_RESIDENT_WITH_API_MIB,
+               f"{held.own_bytes / MIB:.1f} MiB its own, the rest files")  # fmt: skip
 
 
 def _known_pods(run_dir: Path) -> set[str]:

@@ -13,40 +13,43 @@ from typing import Any
 
 import pytest
 
+from benchmarks.api_server import StandInApiServer
 from deviceplugin import agent, events, notices
 from deviceplugin.apiserver import ApiServer
 from deviceplugin.events import EventSender
 from deviceplugin.kubelet.standin import AdmissionFailed
 from deviceplugin.notices import Notice
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
-from support.api_server import FakeApiServer
+from support.api_server import make_api_server
 
 POD = Notice("Pod", "team-a", "pod", "SliceLimitsChanged", "less", False)
 NODE = Notice("Node", "", "n1", "SliceRefused", "not free", True)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[FakeApiServer]:
-    server = FakeApiServer(tmp_path)
+def server(tmp_path: Path) -> Iterator[StandInApiServer]:
+    server = make_api_server(tmp_path)
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def sender(server: FakeApiServer) -> Iterator[EventSender]:
+def sender(server: StandInApiServer) -> Iterator[EventSender]:
     sender = EventSender(server.api(), "n1")
     sender.start()
     yield sender
     sender.stop()
 
 
-def only(server: FakeApiServer) -> dict[str, Any]:
+def only(server: StandInApiServer) -> dict[str, Any]:
     (found,) = server.events.values()
     return found
 
 
-def test_an_event_of_a_pod_names_it_by_its_uid(server: FakeApiServer, sender: EventSender) -> None:
+def test_an_event_of_a_pod_names_it_by_its_uid(
+    server: StandInApiServer, sender: EventSender
+) -> None:
     server.pods["team-a", "pod"] = "uid-7"
 
     sender.put(POD)
@@ -70,7 +73,7 @@ def test_an_event_of_a_pod_names_it_by_its_uid(server: FakeApiServer, sender: Ev
 
 
 def test_a_pod_we_may_not_look_up_is_named_without_uid(
-    server: FakeApiServer, sender: EventSender
+    server: StandInApiServer, sender: EventSender
 ) -> None:
     sender.put(POD)
     wait_until(lambda: bool(server.events))
@@ -79,7 +82,7 @@ def test_a_pod_we_may_not_look_up_is_named_without_uid(
 
 
 def test_an_event_of_the_node_stands_in_the_default_namespace(
-    server: FakeApiServer, sender: EventSender
+    server: StandInApiServer, sender: EventSender
 ) -> None:
     sender.put(NODE)
     wait_until(lambda: bool(server.events))
@@ -90,7 +93,7 @@ def test_an_event_of_the_node_stands_in_the_default_namespace(
 
 
 def test_equal_events_are_counted_up_in_one(
-    server: FakeApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch
+    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "WINDOW_S", 0.5)
 
@@ -102,7 +105,7 @@ def test_equal_events_are_counted_up_in_one(
 
 
 def test_a_server_that_was_away_gets_everything_once_it_is_back(
-    server: FakeApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch,
+    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.WARNING, "deviceplugin")
@@ -122,7 +125,7 @@ def test_a_server_that_was_away_gets_everything_once_it_is_back(
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_overloaded_server_is_asked_again(
-    server: FakeApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch, status: int
+    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(events, "_BACKOFF_FIRST_S", 0.05)
     server.refuse_with = status
@@ -135,7 +138,7 @@ def test_an_overloaded_server_is_asked_again(
 
 
 def test_what_the_server_forbids_is_dropped_and_said_once(
-    server: FakeApiServer, sender: EventSender, caplog: pytest.LogCaptureFixture
+    server: StandInApiServer, sender: EventSender, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "deviceplugin")
     server.refuse_with = 403
@@ -150,11 +153,11 @@ def test_what_the_server_forbids_is_dropped_and_said_once(
 
 
 def test_a_server_with_a_foreign_certificate_learns_nothing(
-    server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: StandInApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "deviceplugin")
     (tmp_path / "other").mkdir()
-    foreign = FakeApiServer(tmp_path / "other")
+    foreign = make_api_server(tmp_path / "other")
     sender = EventSender(ApiServer("127.0.0.1", server.port, foreign.account), "n1")
     sender.start()
     try:
@@ -166,7 +169,7 @@ def test_a_server_with_a_foreign_certificate_learns_nothing(
     assert server.calls == []
 
 
-def test_a_queue_that_is_full_keeps_nobody_waiting(server: FakeApiServer) -> None:
+def test_a_queue_that_is_full_keeps_nobody_waiting(server: StandInApiServer) -> None:
     sender = EventSender(server.api(), "n1")  # its thread is not started, as if it were stuck
     started = time.monotonic()
 
@@ -193,7 +196,7 @@ def test_without_a_service_account_there_is_no_thread(
 
 @pytest.fixture
 def node(
-    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Iterator[Node]:
     caplog.set_level(logging.INFO, "deviceplugin")
     api = server.api()
@@ -202,11 +205,13 @@ def node(
         yield node
 
 
-def told(server: FakeApiServer, reason: str) -> list[dict[str, Any]]:
+def told(server: StandInApiServer, reason: str) -> list[dict[str, Any]]:
     return [e for e in list(server.events.values()) if e["reason"] == reason]
 
 
-def test_what_the_agent_refuses_is_an_event_of_the_node(server: FakeApiServer, node: Node) -> None:
+def test_what_the_agent_refuses_is_an_event_of_the_node(
+    server: StandInApiServer, node: Node
+) -> None:
     with pytest.raises(AdmissionFailed):
         node.admit("r", {"vgpu-core": 101})
 
@@ -217,7 +222,7 @@ def test_what_the_agent_refuses_is_an_event_of_the_node(server: FakeApiServer, n
 
 
 def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
-    server: FakeApiServer, node: Node
+    server: StandInApiServer, node: Node
 ) -> None:
     server.pods["default", "a"] = "uid-a"
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
@@ -230,7 +235,7 @@ def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
     assert "container c0: GPU memory 8 GiB to 1 GiB" in found["message"]
 
 
-def test_a_refused_start_is_an_event_of_its_pod(server: FakeApiServer, node: Node) -> None:
+def test_a_refused_start_is_an_event_of_its_pod(server: StandInApiServer, node: Node) -> None:
     pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
     with pytest.raises(AdmissionFailed):
         node.kubelet.run_options(pod, "c0")
@@ -239,7 +244,7 @@ def test_a_refused_start_is_an_event_of_its_pod(server: FakeApiServer, node: Nod
     assert told(server, "SliceStartRefused")[0]["involvedObject"]["name"] == "a"
 
 
-def test_a_bad_config_is_an_event_of_the_node(server: FakeApiServer, node: Node) -> None:
+def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: Node) -> None:
     node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
 
     wait_until(lambda: bool(told(server, "ConfigRejected")))
@@ -247,7 +252,7 @@ def test_a_bad_config_is_an_event_of_the_node(server: FakeApiServer, node: Node)
 
 
 def test_admission_does_not_wait_for_an_api_server_that_hangs(
-    server: FakeApiServer, node: Node, monkeypatch: pytest.MonkeyPatch
+    server: StandInApiServer, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hang(self: ApiServer, *_: object) -> tuple[int, Any]:
         time.sleep(5.0)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.api_server import StandInApiServer
 from deviceplugin import agent, pod_labels
 from deviceplugin.holdings import Owner
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
-from support.api_server import FakeApiServer
+from support.api_server import make_api_server
 
 PAIR = {"vgpu-core": 40, "vgpu-memory": 8}
 RULES = """\
@@ -22,15 +23,15 @@ limits:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[FakeApiServer]:
-    server = FakeApiServer(tmp_path)
+def server(tmp_path: Path) -> Iterator[StandInApiServer]:
+    server = make_api_server(tmp_path)
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def node(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     api = server.api()
     monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
     monkeypatch.setattr(pod_labels, "REFRESH_S", 0.5)
@@ -39,12 +40,12 @@ def node(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nod
         yield node
 
 
-def label(server: FakeApiServer, pod: str, **labels: str) -> None:
+def label(server: StandInApiServer, pod: str, **labels: str) -> None:
     server.pods["default", pod], server.labels["default", pod] = f"uid-{pod}", labels
 
 
 def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
-    server: FakeApiServer, node: Node
+    server: StandInApiServer, node: Node
 ) -> None:
     label(server, "batch", tier="batch", app="x")
     label(server, "plain", app="x")
@@ -60,7 +61,7 @@ def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
 
 
 def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
-    server: FakeApiServer, node: Node
+    server: StandInApiServer, node: Node
 ) -> None:
     label(server, "batch", tier="batch")
     pod = node.admit("batch", PAIR)

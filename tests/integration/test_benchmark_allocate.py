@@ -6,7 +6,7 @@ bar. The figures themselves: ``python -m benchmarks run allocate reload``.
 
 import pytest
 
-from benchmarks import allocate, churn, reload
+from benchmarks import allocate, at_rest, churn, reload
 from benchmarks.agent_node import RESOURCES
 from benchmarks.figure import Measurement, Options
 
@@ -46,6 +46,8 @@ def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
     assert value[come_and_go, "state directory grown"] <= allocate.MOST_GROWTH_KIB
     held = f"{churn.LIVE} slices held"
     assert 20 < value[held, "resident memory"] <= MOST_RESIDENT_MIB
+    with_api = value[at_rest.WITH_API, "resident memory"]
+    assert value[held, "resident memory"] < with_api <= at_rest.MOST_RESIDENT_WITH_API_MIB
     assert 0 < value[held, "processor, idle"] <= 0.5 * SLACK
     assert value["kubelet restarted", "the same, worst of 1"] <= 2.0
 

@@ -1,0 +1,144 @@
+"""A small Kubernetes API server over TLS that keeps Events and pods, and can fail on request.
+
+For measurements and tests. It answers on threads of its own; its tables may be changed meanwhile.
+"""
+
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from deviceplugin.apiserver import ApiServer
+from libvgpu.errors import VgpuError
+
+TOKEN = "a-token"
+_EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events(?:/([^/]+))?")
+_POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
+
+
+class StandInApiServer:
+    """Serves on a free port of 127.0.0.1 from `start` to `stop`; may be started again.
+
+    Attributes:
+        account: what a pod has of its service account.
+        events: by name.
+        calls: method and path of each.
+        pods: UID by namespace and name; others are not there.
+        labels: of those pods.
+        refuse_with: the status of every answer, unless 0.
+    """
+
+    def __init__(self, base: Path) -> None:
+        """Makes its certificate below ``base``.
+
+        Raises:
+            VgpuError: openssl is not installed.
+        """
+        self.account = base / "serviceaccount"
+        self.account.mkdir()
+        self._make_certificate()
+        (self.account / "token").write_text(TOKEN + "\n")
+        self.events: dict[str, dict[str, Any]] = {}
+        self.calls: list[tuple[str, str]] = []
+        self.pods: dict[tuple[str, str], str] = {}
+        self.labels: dict[tuple[str, str], dict[str, str]] = {}
+        self.refuse_with = 0
+        self.port = 0
+        self._server: ThreadingHTTPServer | None = None
+
+    def _make_certificate(self) -> None:
+        tool = shutil.which("openssl")
+        if tool is None:
+            raise VgpuError("openssl, which makes the API server's certificate, is not installed")
+        subprocess.run(
+            [tool, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+             "-nodes", "-days", "2", "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1",
+             "-keyout", str(self.account / "server.key"), "-out", str(self.account / "ca.crt")],
+            check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Begins to serve."""
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.account / "ca.crt", self.account / "server.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        self.port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        self._server = server
+
+    def stop(self) -> None:
+        """Ends it; what it keeps stays."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def api(self) -> ApiServer:
+        """Returns how a pod of the cluster reaches it."""
+        found = ApiServer.from_environment(self.environment(), self.account)
+        assert found is not None
+        return found
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variables by which a pod finds it."""
+        return {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.port),
+        }
+
+    def answer(self, method: str, path: str, token: str, body: Any) -> tuple[int, Any]:
+        """Returns status and body of the answer to one call."""
+        self.calls.append((method, path))
+        if token != f"Bearer {TOKEN}":
+            return 401, {"message": "who are you?"}
+        if self.refuse_with:
+            return self.refuse_with, {"message": "planted"}
+        pod = _POD.fullmatch(path)
+        if pod is not None:
+            uid = self.pods.get((pod[1], pod[2]))
+            labels = self.labels.get((pod[1], pod[2]), {})
+            return (200, {"metadata": {"uid": uid, "labels": labels}}) if uid else (404, None)
+        events = _EVENTS.fullmatch(path)
+        if events is None:
+            return 404, None
+        if method == "POST":
+            if body["metadata"]["namespace"] != events[1]:
+                return 400, {"message": "namespace"}
+            name = body["metadata"]["name"]
+            if name in self.events:
+                return 409, {"message": "exists"}
+            self.events[name] = body
+            return 201, body
+        if method == "PATCH" and events[2] in self.events:
+            self.events[events[2]].update(body)
+            return 200, self.events[events[2]]
+        return 404, None
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_any(self) -> None:
+                length = int(self.headers.get("Content-Length", "0"))
+                body = json.loads(self.rfile.read(length)) if length else None
+                status, answer = fake.answer(
+                    self.command, self.path, self.headers.get("Authorization", ""), body
+                )
+                content = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PATCH = do_any  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
