@@ -150,8 +150,9 @@ class Running:
 
 def _read_line(process: "subprocess.Popen[str]", timeout_seconds: float) -> str:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], max(0.0, timeout_seconds))
-    return process.stdout.readline() if readable else ""
+    waiting = select.poll()  # not select: it knows no descriptor above 1023
+    waiting.register(process.stdout, select.POLLIN)
+    return process.stdout.readline() if waiting.poll(max(0.0, timeout_seconds) * 1e3) else ""
 
 
 @dataclass(frozen=True, slots=True)

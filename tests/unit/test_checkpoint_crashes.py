@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import checkpoint as module
-from deviceplugin.checkpoint import Checkpoint
+from deviceplugin.checkpoint import Checkpoint, Loaded
+from deviceplugin.disk import Disk
 from deviceplugin.holdings import Holding, Owner
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
@@ -73,6 +74,35 @@ STEPS = [
 def always_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMPACT_AT_TIMES", 0)
     monkeypatch.setattr(module, "COMPACT_SLACK_BYTES", 0)
+
+
+class DiskOfProcess(Disk):
+    """The real disk, as one process has it."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+
+    def create(self, path: Path) -> int:
+        descriptor = super().create(path)
+        self.open.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        self.open.discard(descriptor)
+        super().close(descriptor)
+
+    def end(self) -> None:
+        for descriptor in [*self.open]:
+            self.close(descriptor)
+
+
+def load(state_dir: Path) -> Loaded:
+    """Returns what a process that ends thereupon finds."""
+    disk = DiskOfProcess()
+    try:
+        return Checkpoint(state_dir, disk).load()
+    finally:
+        disk.end()
 
 
 def run(disk: SimDisk, start: State) -> tuple[State, State]:
@@ -187,7 +217,7 @@ def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) 
     for length in range(len(content)):
         checkpoint.path.write_bytes(content[:length])
 
-        found = Checkpoint(tmp_path).load()
+        found = load(tmp_path)
 
         if length < short:
             assert not found.trusted
@@ -196,7 +226,7 @@ def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) 
             assert found.holdings == (A,)
             assert found.trusted
             assert ("torn" in str(found.problem)) == (length > short)
-            assert Checkpoint(tmp_path).load().problem is None, "it was not written anew"
+            assert load(tmp_path).problem is None, "it was not written anew"
 
 
 def test_a_flipped_bit_is_never_believed(tmp_path: Path) -> None:
@@ -211,7 +241,7 @@ def test_a_flipped_bit_is_never_believed(tmp_path: Path) -> None:
         wrong[place] ^= 1 << (place % 8)
         checkpoint.path.write_bytes(wrong)
 
-        found = Checkpoint(tmp_path).load()
+        found = load(tmp_path)
 
         if place < last - 1:
             assert not found.trusted, place
@@ -227,7 +257,7 @@ def test_a_file_that_never_ends_is_not_read_into_memory(
     monkeypatch.setattr(module, "MOST_BYTES", 1000)
     (tmp_path / "checkpoint.json").write_bytes(b"x" * 2000)
 
-    found = Checkpoint(tmp_path).load()
+    found = load(tmp_path)
 
     assert "more than the 1000 bytes" in str(found.problem)
     assert not found.trusted
@@ -270,7 +300,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
         writer.wait(10)
         last = int(rest[-1]) if rest else last
 
-        found = Checkpoint(tmp_path).load()
+        found = load(tmp_path)
 
         assert found.trusted
         ids = [int(h.allocation_id) for h in found.holdings]
