@@ -1,0 +1,75 @@
+"""The files of a slice as its holding changes: what is whole stays, what is missing comes back."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.holdings import Holding, Owner
+from deviceplugin.limits import asked_limits
+from deviceplugin.slices import SliceStore
+from libvgpu.allocations import read_meta
+from libvgpu.errors import DevicesDifferError
+from libvgpu.limits import ComputeMode, ContainerLimits, Family
+from libvgpu.region import read_limits
+
+ID = "0123456789ab"
+CORE = Holding(ID, Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), changed_at=5.0)
+PAIR = replace(CORE, memory=("GPU-1::m0",), changed_at=6.0)
+
+
+def limits(holding: Holding) -> ContainerLimits:
+    return asked_limits(holding, ComputeMode.STRICT)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SliceStore:
+    store = SliceStore(tmp_path / "run", tmp_path / "state")
+    store.prepare()
+    store.put(CORE, limits(CORE))
+    return store
+
+
+def test_files_that_were_made_for_other_devices_are_kept_and_the_change_is_refused(
+    store: SliceStore,
+) -> None:
+    inode = (store.directory(ID) / "limits").stat().st_ino
+    other = replace(CORE, uuid="GPU-2", core=("GPU-2::c0",))
+
+    with pytest.raises(DevicesDifferError, match="GPU-1"):
+        store.put(other, limits(other))
+
+    assert (store.directory(ID) / "limits").stat().st_ino == inode
+    assert read_limits(store.directory(ID)).limits.devices[0].uuid == "GPU-1"
+
+
+def test_damaged_limits_are_made_anew(store: SliceStore) -> None:
+    (store.directory(ID) / "limits").write_bytes(b"damage")
+
+    store.put(PAIR, limits(PAIR))
+
+    assert read_limits(store.directory(ID)).limits.devices[0].memory_limit_bytes == 1 << 30
+
+
+def test_a_second_half_changes_the_limits_and_not_since_when_it_is_there(
+    store: SliceStore,
+) -> None:
+    before = store.put(PAIR, limits(PAIR))
+
+    assert before is not None
+    assert before.devices[0].memory_limit_bytes == 0
+    assert read_meta(store.directory(ID)).created_at == 5.0
+    assert store.put(PAIR, limits(PAIR)) is None
+
+
+def test_whose_it_is_is_written_when_it_is_known_and_when_the_file_has_gone(
+    store: SliceStore,
+) -> None:
+    known = replace(PAIR, owner=Owner("space", "pod", "main"))
+    store.put(known, limits(known))
+    assert read_meta(store.directory(ID)).pod == "pod"
+
+    (store.directory(ID) / "meta.json").unlink()
+    store.put(known, limits(known))
+
+    assert read_meta(store.directory(ID)).pod == "pod"
