@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import libvgpu
-from deviceplugin.kubelet.standin.lean import LeanKubelet
+from deviceplugin.testing.lean_kubelet import LeanKubelet
 from libvgpu.errors import VgpuError
 from libvgpu.sim import Machine, Profile, find_profile
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from deviceplugin.kubelet.standin.lean_wire import Call
+from deviceplugin.testing.lean_wire import Call
 
 from .agent_node import CASE, RESOURCES, AgentNode, open_node, profiles
 from .at_rest import AGENT, at_rest, one, restarts, with_api_server

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.apiserver import ApiServer
+from deviceplugin.kube.api_client import ApiServer
 from libvgpu.errors import VgpuError
 
 TOKEN = "a-token"

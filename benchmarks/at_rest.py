@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from deviceplugin.kubelet.standin.lean import NAMESPACE
-from libvgpu.allocations import list_allocations
+from deviceplugin.testing.lean_kubelet import NAMESPACE
+from libvgpu.allocation_dirs import list_allocations
 
 from .agent_node import CASE, AgentNode, open_node, profiles, write_config
 from .api_server import StandInApiServer

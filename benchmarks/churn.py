@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from deviceplugin.kubelet.standin.lean import LeanPod
-from deviceplugin.kubelet.standin.lean_wire import Call
+from deviceplugin.testing.lean_kubelet import LeanPod
+from deviceplugin.testing.lean_wire import Call
 
 from .agent_node import RESOURCES, AgentNode
 from .process import bytes_of, descriptors, files_below, memory, threads

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from deviceplugin.kubelet.standin.lean import NAMESPACE, LeanPod
-from libvgpu.allocations import read_meta
+from deviceplugin.testing.lean_kubelet import NAMESPACE, LeanPod
+from libvgpu.allocation_dirs import read_meta
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.errors import VgpuError
 

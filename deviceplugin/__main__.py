@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from libvgpu.allocations import default_run_dir
+from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import VgpuError
 
 from . import footprint, log
@@ -39,9 +39,10 @@ def main(
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
     footprint.prepare()
     # Late, so that they come after that.
+    from deviceplugin.http.listeners import split_address
+    from deviceplugin.inventory.nvml import NvmlInventory
+
     from .agent import Settings, run
-    from .inventory import NvmlInventory
-    from .listeners import split_address
     from .stopping import stop_on_signals
 
     footprint.settle()

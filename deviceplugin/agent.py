@@ -15,41 +15,42 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from deviceplugin.config.loading import AgentConfig, load_config
+from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.core.gpu_arbiters import NodeArbiters
+from deviceplugin.core.service import SliceService
+from deviceplugin.http.agent_state import AgentState
+from deviceplugin.http.control_api import ControlApi
+from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
+from deviceplugin.http.message import pages
+from deviceplugin.http.metrics import Metrics, NodeCollector
+from deviceplugin.http.server import WebServer
+from deviceplugin.inventory import topology
+from deviceplugin.inventory.health_watch import HealthWatch
+from deviceplugin.inventory.nvml import Inventory
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kube.event_sender import NodeEvents
+from deviceplugin.kube.pod_labels import PodLabels
+from deviceplugin.kubelet.answer_codec import mounts_of
+from deviceplugin.kubelet.plugin_server import PluginServer
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half
+from deviceplugin.mps.keeper import MpsKeeper
+from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.container_answer import missing_nodes
+from deviceplugin.store.slice_files import SliceStore
+from deviceplugin.watch.process_attribution import Belongings, RecordedPods
+from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import ConfigError, VgpuError
 from libvgpu.limits import Family
 
-from . import topology
-from .answers import missing_nodes
-from .apiserver import ApiServer
-from .arbiters import NodeArbiters
-from .belonging import Belongings, RecordedPods
-from .checkpoint import Checkpoint
-from .config import AgentConfig, load_config
-from .control import ControlApi
-from .events import NodeEvents
 from .footprint import Tidying
-from .gpus import Gpu
-from .health_watch import HealthWatch
-from .http_message import pages
-from .inventory import Inventory
-from .kubelet.plugin import PluginServer
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
-from .kubelet_checkpoint import KubeletCheckpoint
-from .layout import Layout, absent_devices, lay_out
-from .listeners import AGENT_SOCKET, tcp_listener, unix_listener
 from .log import event
 from .loop import run_duties
-from .memory_watch import MemoryWatch
-from .metrics import Metrics, NodeCollector
-from .mps_keeper import MpsKeeper
-from .pod_labels import PodLabels
-from .reload import ConfigWatch
-from .service import SliceService
-from .slices import SliceStore
-from .state import AgentState
-from .units import Half
-from .web import WebServer
 
 # Multiples of one period, so that an idle agent wakes three times a second and no more.
 _CONFIG_EVERY_S = 0.35
@@ -124,7 +125,7 @@ def _run(
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     checkpoint = Checkpoint(settings.state_dir)
-    witness = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain).read
+    witness = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of).read
     service = SliceService(
         layout, config, store, checkpoint, resources.list, mps.wait,
         witness=witness,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ._native import ffi, lib
-from .allocations import private_directory
+from .allocation_dirs import private_directory
 from .errors import RegionError
 from .region import open_limits, ring_path, write_lock
 

@@ -1,4 +1,4 @@
-"""Asking the node agent over its socket in the run directory (`deviceplugin.control`)."""
+"""Asking the node agent over its socket in the run directory (`deviceplugin.http.control_api`)."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.listeners import AGENT_SOCKET
+from deviceplugin.http.listeners import AGENT_SOCKET
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
 _TIMEOUT_S = 5.0
@@ -128,7 +128,7 @@ def agent_report(run_dir: Path) -> AgentReport:
 
 
 def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
-    """Has the agent set values for an allocation; returns `deviceplugin.control.changed_limits`.
+    """Has the agent set values for an allocation; returns `control_api.changed_limits`.
 
     Raises:
         AgentUnreachable: there is no agent, or it does not answer.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from libvgpu import allocations, region
+from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.usage import is_measured
@@ -36,7 +36,7 @@ class Slice:
         problem: what is damaged, a sentence; empty otherwise.
     """
 
-    meta: allocations.AllocationMeta
+    meta: allocation_dirs.AllocationMeta
     limits: ContainerLimits | None
     usage: region.ContainerUsage | None
     state: str
@@ -56,7 +56,7 @@ def read_slices(run_dir: Path) -> tuple[Slice, ...]:
     )
 
 
-def _read_slice(run_dir: Path, allocation: allocations.Allocation) -> Slice | None:
+def _read_slice(run_dir: Path, allocation: allocation_dirs.Allocation) -> Slice | None:
     limits = None
     try:
         limits = region.read_limits(allocation.directory).limits

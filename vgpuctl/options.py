@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from libvgpu import allocations
+from libvgpu import allocation_dirs
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ def chosen_run_dir(run_dir: Path | None) -> Path:
     Raises:
         UsageError: the default one belongs to somebody else.
     """
-    return allocations.default_run_dir() if run_dir is None else run_dir
+    return allocation_dirs.default_run_dir() if run_dir is None else run_dir
 
 
 def node_dirs_options(command: _Command) -> _Command:

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from libvgpu import allocations
+from libvgpu import allocation_dirs
 
 SOURCE = "run"
 _OWNERS = "owners"
@@ -56,7 +56,7 @@ def owned_directory(run_dir: Path) -> Iterator[tuple[str, Path]]:
     finally:
         try:
             if directory.exists():
-                allocations.remove(directory)
+                allocation_dirs.remove(directory)
         finally:
             owner.unlink(missing_ok=True)
             os.close(descriptor)
@@ -97,7 +97,7 @@ def sweep(run_dir: Path) -> tuple[str, ...]:
             if _is_named(descriptor, owner):
                 directory = run_dir / "allocations" / owner.name
                 if directory.exists():
-                    allocations.remove(directory)
+                    allocation_dirs.remove(directory)
                 owner.unlink(missing_ok=True)
                 swept.append(owner.name)
         except BlockingIOError:

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from deviceplugin.config import COMPUTE_MODES
-from deviceplugin.overrides import LimitChange, Override
+from deviceplugin.config.loading import COMPUTE_MODES
+from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu import region
-from libvgpu.allocations import Allocation
+from libvgpu.allocation_dirs import Allocation
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
 from libvgpu.sizes import format_size
 
-from . import admission
+from . import core_sum
 
 _ASKED = "asked.json"
 
@@ -40,7 +40,7 @@ def set_limits(
         RegionError: the slice's files are damaged, or it has ended.
     """
     directory = allocation.directory
-    with admission.admitting(run_dir):
+    with core_sum.admitting(run_dir):
         before = region.read_limits(directory).limits
         after = replace(before, devices=tuple(_with(d, override) for d in before.devices))
         held = all(device.compute_mode is not ComputeMode.OFF for device in after.devices)
@@ -67,7 +67,7 @@ def clear_limits(run_dir: Path, allocation: Allocation) -> LimitChange:
         RegionError: the slice's files are damaged, or it has ended.
     """
     directory = allocation.directory
-    with admission.admitting(run_dir):
+    with core_sum.admitting(run_dir):
         before = region.read_limits(directory).limits
         asked = _read_asked(directory)
         if asked is None:
@@ -105,7 +105,7 @@ def _require_share(run_dir: Path, before: ContainerLimits, after: ContainerLimit
         for old, new in zip(before.devices, after.devices, strict=True)
         if old.compute_mode is ComputeMode.OFF or new.core_percent > old.core_percent
     ]
-    admission.require_free_share(run_dir, rising, apart_from=before.allocation_id)
+    core_sum.require_free_share(run_dir, rising, apart_from=before.allocation_id)
 
 
 def _require_memory(device: DeviceLimit, whole_bytes: int | None) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from libvgpu.allocations import Allocation, list_allocations
+from libvgpu.allocation_dirs import Allocation, list_allocations
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError
 
 _SHOWN = 5  # candidates that a message names

@@ -16,8 +16,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.layout import MOST_UNITS_PER_RESOURCE
 from deviceplugin.log import LOGGER, event
+from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE
 from libvgpu.errors import VgpuError
 
 SERVICE = "v1beta1.DevicePlugin"

@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 
-from deviceplugin.holdings import Owner
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as rpc
-from deviceplugin.tracking import Listed
+from deviceplugin.model.allocations import Owner
+from deviceplugin.policy.podresources_listing import Listed
 from libvgpu.errors import VgpuError
 
 from .transport import dial, why

@@ -25,7 +25,7 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 from deviceplugin.log import event
 
 from .handlers import OPTIONS
-from .plugin import PluginServer
+from .plugin_server import PluginServer
 from .transport import dial, why
 
 API_VERSION = "v1beta1"

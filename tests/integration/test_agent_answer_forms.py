@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.forms import ListStrategy
-from deviceplugin.gpus import Gpu
-from deviceplugin.kubelet.standin import AdmittedPod, RunOptions
-from deviceplugin.units import gpu_of
+from deviceplugin.config.device_forms import ListStrategy
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import gpu_of
+from deviceplugin.testing import AdmittedPod, RunOptions
 from support.agent_node import (
     CONFIG,
     VGPU_GPU,

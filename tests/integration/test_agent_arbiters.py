@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import deviceplugin.arbiters
+from deviceplugin.core import gpu_arbiters
 from libvgpu.limits import ComputeMode
 from support.agent_node import CONFIG, MPS_GPU, Node, running_node, wait_until
 from support.arbiters import GpuLocks, NotedArbiter
@@ -39,8 +39,8 @@ class Arbiters:
 @pytest.fixture
 def arbiters(monkeypatch: pytest.MonkeyPatch) -> Arbiters:
     made = Arbiters()
-    monkeypatch.setattr(deviceplugin.arbiters, "Arbiter", made.make)
-    monkeypatch.setattr(deviceplugin.arbiters, "hold_gpu", made.locks.hold)
+    monkeypatch.setattr(gpu_arbiters, "Arbiter", made.make)
+    monkeypatch.setattr(gpu_arbiters, "hold_gpu", made.locks.hold)
     return made
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent, events, notices
-from deviceplugin.apiserver import ApiServer
-from deviceplugin.events import EventSender
-from deviceplugin.kubelet.standin import AdmissionFailed
-from deviceplugin.notices import Notice
+from deviceplugin import agent
+from deviceplugin.kube import event_sender, notices
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kube.event_sender import EventSender
+from deviceplugin.kube.notices import Notice
+from deviceplugin.testing import AdmissionFailed
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
 from support.api_server import make_api_server
 
@@ -109,8 +110,8 @@ def test_a_server_that_was_away_gets_everything_once_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.WARNING, "deviceplugin")
-    monkeypatch.setattr(events, "_BACKOFF_FIRST_S", 0.05)
-    monkeypatch.setattr(events, "BACKOFF_MOST_S", 0.1)
+    monkeypatch.setattr(event_sender, "_BACKOFF_FIRST_S", 0.05)
+    monkeypatch.setattr(event_sender, "BACKOFF_MOST_S", 0.1)
     server.stop()
     sender.put(POD)
     sender.put(NODE)
@@ -127,7 +128,7 @@ def test_a_server_that_was_away_gets_everything_once_it_is_back(
 def test_an_overloaded_server_is_asked_again(
     server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(events, "_BACKOFF_FIRST_S", 0.05)
+    monkeypatch.setattr(event_sender, "_BACKOFF_FIRST_S", 0.05)
     server.refuse_with = status
     sender.put(NODE)
     wait_until(lambda: len(server.calls) >= 2)
@@ -173,7 +174,7 @@ def test_a_queue_that_is_full_keeps_nobody_waiting(server: StandInApiServer) -> 
     sender = EventSender(server.api(), "n1")  # its thread is not started, as if it were stuck
     started = time.monotonic()
 
-    for n in range(20 * events.QUEUE_LENGTH):
+    for n in range(20 * event_sender.QUEUE_LENGTH):
         sender.put(Notice("Node", "", "n1", "SliceRefused", f"{n}", True))
 
     assert time.monotonic() - started < 1.0
@@ -188,7 +189,7 @@ def test_without_a_service_account_there_is_no_thread(
     assert ApiServer.from_environment({}, tmp_path) is None
     assert ApiServer.from_environment(environment, tmp_path) is None
     handlers = list(logging.getLogger("deviceplugin").handlers)
-    events.NodeEvents(None, "n1").stop()
+    event_sender.NodeEvents(None, "n1").stop()
 
     assert logging.getLogger("deviceplugin").handlers == handlers
     assert caplog.messages == ["no Kubernetes Events: there is no service account here"]

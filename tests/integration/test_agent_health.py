@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, StandInKubelet
+from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT

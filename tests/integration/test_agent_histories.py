@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from deviceplugin import allocation, enforcement, node_state, slices, taking_over, tracking
-from deviceplugin.admission import Admission
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.holdings import Book, Holding
+from deviceplugin.core import enforcement, startup
+from deviceplugin.core.admission import Admission
 from deviceplugin.kubelet.podresources import PodResources
-from deviceplugin.kubelet.standin import StandInKubelet
-from deviceplugin.recovery import Rebuilt
-from deviceplugin.slices import Answer
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.policy import allocation, podresources_listing
+from deviceplugin.recovery.rebuild import Rebuilt
+from deviceplugin.store import node_state, slice_files
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.slice_files import Answer
+from deviceplugin.testing import StandInKubelet
 from libvgpu.limits import ContainerLimits
 from support import IS_LONG
 from support.agent_node import Node, running_node
@@ -99,18 +101,18 @@ def gives_held_units(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaks(patch: pytest.MonkeyPatch) -> None:
-    nothing = tracking.Findings((), (), ())
-    examine = tracking.examine
+    nothing = podresources_listing.Findings((), (), ())
+    examine = podresources_listing.examine
 
-    def never_ends(*given: Any) -> tracking.Findings:
+    def never_ends(*given: Any) -> podresources_listing.Findings:
         return replace(examine(*given), ended=nothing.ended)
 
-    patch.setattr(tracking, "examine", never_ends)
+    patch.setattr(podresources_listing, "examine", never_ends)
 
 
 def forgets_over_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checkpoint, "load", lambda self: node_state.Loaded((), trusted=True))
-    patch.setattr(taking_over, "rebuild", lambda *_: Rebuilt((), (), frozenset()))
+    patch.setattr(startup, "rebuild", lambda *_: Rebuilt((), (), frozenset()))
 
 
 def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
@@ -124,7 +126,9 @@ def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
 
 
 def shares_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(slices.SliceStore, "directory", lambda self, _: self.run_dir / "allocations/one")
+    patch.setattr(
+        slice_files.SliceStore, "directory", lambda self, _: self.run_dir / "allocations/one"
+    )
 
 
 @pytest.mark.parametrize(

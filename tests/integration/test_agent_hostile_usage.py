@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import AdmittedPod
+from deviceplugin.testing import AdmittedPod
 from libvgpu import region
 from support.agent_node import GIB, Node, running_node, wait_until, wait_until_lost
 from support.agent_process import ProcessNode

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import AdmittedPod, StandInKubelet
+from deviceplugin.testing import AdmittedPod, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import IS_LONG, ROOT

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.exposition import render
-from deviceplugin.holdings import Owner
-from deviceplugin.mps_files import (
+from deviceplugin.http.exposition import render
+from deviceplugin.http.mps_metrics import mps_families
+from deviceplugin.kube.notices import notice_of
+from deviceplugin.model.allocations import Owner
+from deviceplugin.mps.keeper import MpsKeeper
+from deviceplugin.mps.state_files import (
     FAILED,
     READY,
     STARTING,
@@ -27,9 +30,6 @@ from deviceplugin.mps_files import (
     wanted_path,
     write_state,
 )
-from deviceplugin.mps_keeper import MpsKeeper
-from deviceplugin.mps_metrics import mps_families
-from deviceplugin.notices import notice_of
 from libvgpu.errors import MpsError
 
 UUID, OTHER = "GPU-a", "GPU-b"

@@ -17,14 +17,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.kubelet.standin import (
+from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.testing import (
     AdmissionFailed,
     AdmittedPod,
     ContainerManifest,
     PodManifest,
     StandInKubelet,
 )
-from deviceplugin.limits import CONTAINER_PIPE_DIRECTORY
 from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.limits import DeviceLimit
 from libvgpu.region import read_limits

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import mps_control
-from deviceplugin.kubelet.standin import (
+from deviceplugin.mps import control_pipe
+from deviceplugin.testing import (
     AdmissionFailed,
     AdmittedPod,
     ContainerManifest,
@@ -147,7 +147,7 @@ def test_an_mps_pod_starts_once_the_daemon_answers(
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(WAIT_S) == 0
     monkeypatch.setattr(os, "environ", node.environment)
-    assert mps_control.is_ready(node.run_dir, gpu.uuid), "the daemon ended with the agent"
+    assert control_pipe.is_ready(node.run_dir, gpu.uuid), "the daemon ended with the agent"
     runner.send_signal(signal.SIGTERM)
     assert runner.wait(WAIT_S) == 0
-    assert not mps_control.is_ready(node.run_dir, gpu.uuid)
+    assert not control_pipe.is_ready(node.run_dir, gpu.uuid)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import AdmissionFailed
+from deviceplugin.testing import AdmissionFailed
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
 from support.agent_node import (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deviceplugin.web import READ_TIMEOUT_S
+from deviceplugin.http.server import READ_TIMEOUT_S
 from libvgpu import artifacts
 from support.agent_node import CONFIG, RESOURCES, Node, running_node, wait_until
 from vgpuctl import agent_client

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent, pod_labels
-from deviceplugin.holdings import Owner
+from deviceplugin import agent
+from deviceplugin.kube import pod_labels
+from deviceplugin.model.allocations import Owner
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
 from support.api_server import make_api_server
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.holdings import Holding
-from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod, StandInKubelet
-from deviceplugin.kubelet_checkpoint import NAME
-from libvgpu import allocations, artifacts, region
+from deviceplugin.model.allocations import Holding
+from deviceplugin.recovery.kubelet_checkpoint import NAME
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
+from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.limits import ContainerLimits, Family
 from support import IS_LONG
 from support.agent_node import GIB, RESOURCES, Node, running_node, wait_until, wait_until_lost
@@ -65,7 +65,7 @@ def flipped(node: Node) -> None:
 def delete_and_reboot(node: Node) -> None:
     delete(node)
     for directory in (node.run_dir / "allocations").iterdir():
-        allocations.remove(directory)
+        allocation_dirs.remove(directory)
 
 
 def units(*pods: AdmittedPod) -> list[str]:
@@ -193,7 +193,7 @@ def test_a_pod_that_ended_before_a_restart_is_not_taken_back(node: Node) -> None
 
 def test_what_ended_while_the_memory_was_lost_is_freed(node: Node) -> None:
     pods = [node.admit(name, PAIR) for name in ("a", "b")]
-    wait_until(lambda: all(a.meta.pod for a in allocations.list_allocations(node.run_dir)))
+    wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
     node.stop_agent()
     delete(node)
     for pod in pods:
@@ -242,7 +242,7 @@ def test_a_rebooted_node_starts_its_containers_with_their_limits(node: Node) -> 
     node.kubelet.stop()
     node.kubelet.lose_containers()
     for directory in (node.run_dir / "allocations").iterdir():
-        allocations.remove(directory)
+        allocation_dirs.remove(directory)
     node.kubelet.start()
     with pytest.raises(AdmissionFailed, match="no healthy devices present"):
         node.kubelet.readmit(early)

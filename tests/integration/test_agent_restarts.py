@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from deviceplugin.journal import replay
-from deviceplugin.kubelet.standin import AdmissionFailed
-from libvgpu import allocations
+from deviceplugin.store.journal import replay
+from deviceplugin.testing import AdmissionFailed
+from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
 from support.agent_node import (
@@ -96,7 +96,7 @@ def test_an_emptied_run_directory_is_put_back_before_a_container_starts(node: No
     pod = node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4})
     before = node.limit(pod)
     for directory in (node.run_dir / "allocations").iterdir():
-        allocations.remove(directory)
+        allocation_dirs.remove(directory)
 
     assert node.limit(pod) == before
 
@@ -116,7 +116,7 @@ def test_a_pod_that_comes_after_the_run_directory_was_emptied_is_admitted(node: 
 def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: Node) -> None:
     first = node.admit("a", {"mps-core": 100, "mps-memory": 16})
     directory = next((node.run_dir / "allocations").iterdir())
-    wait_until(lambda: allocations.read_meta(directory).pod == "a")
+    wait_until(lambda: allocation_dirs.read_meta(directory).pod == "a")
     node.kubelet.finish(first)
 
     second = node.admit("b", {"mps-core": 100, "mps-memory": 16})
@@ -130,12 +130,12 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: Nod
     other = node.admit("b", {"vgpu-core": 50, "vgpu-memory": 8}, {"mps-core": 20, "mps-memory": 4})
     before = node.limit(pod)
     directory = next(
-        a.directory for a in allocations.list_allocations(node.run_dir)
+        a.directory for a in allocation_dirs.list_allocations(node.run_dir)
         if only_device(a.directory) == before
     )  # fmt: skip
     inode = (directory / "limits").stat().st_ino
-    wait_until(lambda: allocations.read_meta(directory).container == "c0")
-    wait_until(lambda: all(a.meta.pod for a in allocations.list_allocations(node.run_dir)))
+    wait_until(lambda: allocation_dirs.read_meta(directory).container == "c0")
+    wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
 
     node.config.write_text(
         CONFIG + "limits:\n- match: {namespace: default, container: c0}\n"

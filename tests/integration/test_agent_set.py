@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import AdmissionFailed
-from libvgpu import allocations
+from deviceplugin.testing import AdmissionFailed
+from libvgpu import allocation_dirs
 from libvgpu.errors import UnknownAllocation
 from libvgpu.limits import ComputeMode
 from support.agent_node import CONFIG, GIB, MPS_GPU, Node, only_device, running_node, wait_until
@@ -37,7 +37,7 @@ class Held:
         options = node.kubelet.run_options(self.pod, "c0")
         mounts = {m.container_path: Path(m.host_path) for m in options.mounts}
         self.directory = mounts["/run/vgpu/limits"].parent
-        wait_until(lambda: allocations.read_meta(self.directory).pod == name)
+        wait_until(lambda: allocation_dirs.read_meta(self.directory).pod == name)
 
     def now(self) -> tuple[int, int, ComputeMode]:
         device = only_device(self.directory)

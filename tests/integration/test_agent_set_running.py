@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocations
+from libvgpu import allocation_dirs
 from libvgpu.artifacts import shim_path
 from libvgpu.sim import Machine
 from support import agent_node
@@ -42,7 +42,7 @@ def test_a_running_program_is_held_to_what_is_set_at_once(
     options = node.kubelet.run_options(pod, "c0")
     mounts = {m.container_path: Path(m.host_path) for m in options.mounts}
     directory = mounts["/run/vgpu/limits"].parent
-    wait_until(lambda: allocations.read_meta(directory).pod == "a")
+    wait_until(lambda: allocation_dirs.read_meta(directory).pod == "a")
     program = talk(Slice(machine, directory), LD_PRELOAD=str(shim)).holds(GIB)
 
     for _ in range(5):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import agent
-from deviceplugin.kubelet.standin import AdmissionFailed, AdmittedPod
-from deviceplugin.mps_files import read_wanted
-from deviceplugin.units import gpu_of
-from libvgpu import allocations, region
+from deviceplugin.model.units import gpu_of
+from deviceplugin.mps.state_files import read_wanted
+from deviceplugin.testing import AdmissionFailed, AdmittedPod
+from libvgpu import allocation_dirs, region
 from libvgpu.limits import ComputeMode
 from support.agent_node import (
     CONFIG,
@@ -229,7 +229,7 @@ def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
 
 def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: Node) -> None:
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
-    wait_until(lambda: allocations.read_meta(directory(node, pod)).pod == "a")
+    wait_until(lambda: allocation_dirs.read_meta(directory(node, pod)).pod == "a")
     edit(node,
         shares("family: mps, devices: all, memoryUnit: 4Gi",
                more="limits:\n- {match: {container: c0}, memory: 6Gi}\n")

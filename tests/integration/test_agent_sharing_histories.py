@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from deviceplugin import agent, allocation, node_state, offer
-from deviceplugin.holdings import Book
-from deviceplugin.kubelet.standin import StandInKubelet
-from deviceplugin.layout import Layout
-from deviceplugin.offer import unit_names
-from deviceplugin.units import Half
+from deviceplugin import agent
+from deviceplugin.model.allocations import Book
+from deviceplugin.model.units import Half
+from deviceplugin.policy import allocation, offer
+from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.offer import unit_names
+from deviceplugin.store import node_state
+from deviceplugin.testing import StandInKubelet
 from support import IS_LONG, sharing_histories
 from support.agent_node import Node, running_node
 from support.histories import Life

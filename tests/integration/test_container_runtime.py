@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, RunOptions
-from deviceplugin.kubelet.standin.merge import MountOption
+from deviceplugin.testing import ContainerManifest, PodManifest, RunOptions
+from deviceplugin.testing.merge import MountOption
 from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import PROFILES, Machine

@@ -12,21 +12,22 @@ import pytest
 import yaml
 
 from deviceplugin import __main__ as agent_command
-from deviceplugin import mps as mps_command
-from deviceplugin.answers import LIST_DIRECTORY, VISIBLE_DEVICES
-from deviceplugin.apiserver import ApiServer
-from deviceplugin.config import load_config
-from deviceplugin.events import EventSender
-from deviceplugin.holdings import Owner
-from deviceplugin.kubelet_checkpoint import KubeletCheckpoint
-from deviceplugin.limits import CONTAINER_PIPE_DIRECTORY
-from deviceplugin.mps_control import daemon_environment
-from deviceplugin.notices import Notice, Record
-from deviceplugin.pod_labels import PodLabels
-from deviceplugin.shim_builds import CONTAINER_DIRECTORY
-from deviceplugin.slices import PRELOAD_FILE
-from deviceplugin.units import Half
-from libvgpu.allocations import default_run_dir
+from deviceplugin.config.loading import load_config
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kube.event_sender import EventSender
+from deviceplugin.kube.notices import Notice, Record
+from deviceplugin.kube.pod_labels import PodLabels
+from deviceplugin.kubelet import answer_codec
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.units import Half
+from deviceplugin.mps import runner as mps_command
+from deviceplugin.mps.control_pipe import daemon_environment
+from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
+from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
+from deviceplugin.store.slice_files import PRELOAD_FILE
+from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.limits import Family
 from support import ROOT, install
 
@@ -96,7 +97,7 @@ def test_paths_on_the_node_are_the_codes_own() -> None:
     run = context.params["run_dir"]
     assert (str(state), str(kubelet)) == (defaults["state_dir"], defaults["kubelet_dir"])
     assert run == default_run_dir()
-    checkpoint = KubeletCheckpoint(kubelet, "x")
+    checkpoint = KubeletCheckpoint(kubelet, "x", answer_codec.mounts_of)
     wanted = {str(state), str(run), str(checkpoint.path.parent), f"{kubelet}/pod-resources",
               str(checkpoint._pods)}  # fmt: skip
     assert {path: mounts[path] for path in wanted} == {path: path for path in wanted}

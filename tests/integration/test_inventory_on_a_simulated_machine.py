@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.topology import closeness
+from deviceplugin.inventory.topology import closeness
 from libvgpu.sim import Machine, parse_spec
 from support.sim_programs import run
 

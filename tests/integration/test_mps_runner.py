@@ -10,8 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.mps_files import FAILED, READY, lock_path, runner_alive, state_path, wanted_path
-from deviceplugin.slices import pipe_directory
+from deviceplugin.mps.state_files import (
+    FAILED,
+    READY,
+    lock_path,
+    runner_alive,
+    state_path,
+    wanted_path,
+)
+from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.mig import cut

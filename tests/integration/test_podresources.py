@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from deviceplugin.holdings import Owner
 from deviceplugin.kubelet import podresources
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
-from deviceplugin.tracking import Listed
+from deviceplugin.model.allocations import Owner
+from deviceplugin.policy.podresources_listing import Listed
 from libvgpu.errors import VgpuError
 
 ANSWER = pb.ListPodResourcesResponse()

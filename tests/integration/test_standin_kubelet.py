@@ -8,13 +8,8 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.kubelet.standin import (
-    AdmissionFailed,
-    ContainerManifest,
-    PodManifest,
-    StandInKubelet,
-)
-from deviceplugin.kubelet.standin.merge import merge_answers
+from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest, StandInKubelet
+from deviceplugin.testing.merge import merge_answers
 from libvgpu.errors import VgpuError
 from support.fake_plugin import WAIT_S, FakePlugin, listed
 

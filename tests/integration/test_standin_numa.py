@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, StandInKubelet
+from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from support.fake_plugin import WAIT_S, FakePlugin
 
 A = "example.com/a"

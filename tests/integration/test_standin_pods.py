@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.kubelet.standin import read_pod
+from deviceplugin.testing import read_pod
 from libvgpu.errors import UsageError
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deviceplugin.kubelet.standin import (
+from deviceplugin.kubelet.answer_codec import mounts_of
+from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.testing import (
     AdmissionFailed,
     ContainerManifest,
     PodManifest,
     StandInKubelet,
     read_pod,
 )
-from deviceplugin.kubelet_checkpoint import KubeletCheckpoint
 from support.agent_node import wait_until
 from support.fake_plugin import WAIT_S, FakePlugin, listed
 
@@ -59,7 +60,7 @@ def pod(
 
 def entries(kubelet: StandInKubelet) -> dict[tuple[str, str, str], set[str]]:
     """What the checkpoint says, as our agent reads it."""
-    found = KubeletCheckpoint(kubelet.plugin_directory.parent, "example.com").read()
+    found = KubeletCheckpoint(kubelet.plugin_directory.parent, "example.com", mounts_of).read()
     assert found.problem is None
     return {(e.pod_uid, e.container, e.resource): set(e.units) for e in found.entries}
 

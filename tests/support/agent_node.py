@@ -10,14 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent, tracking
-from deviceplugin.gpus import Gpu
-from deviceplugin.kubelet.standin import (
-    AdmittedPod,
-    ContainerManifest,
-    PodManifest,
-    StandInKubelet,
-)
+from deviceplugin import agent
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy import podresources_listing
+from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region
 from libvgpu.limits import DeviceLimit
 
@@ -131,8 +127,8 @@ def hurry(put: Callable[[object, str, float], None] = setattr) -> None:
         put: sets an attribute.
     """
     put(agent, "_PODS_EVERY_S", 0.25)
-    put(tracking, "ENDED_AFTER_S", 1.0)
-    put(tracking, "NEVER_SEEN_AFTER_S", 3.0)
+    put(podresources_listing, "ENDED_AFTER_S", 1.0)
+    put(podresources_listing, "NEVER_SEEN_AFTER_S", 3.0)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pr
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as pr_rpc
-from deviceplugin.kubelet.standin import StandInKubelet
+from deviceplugin.testing import StandInKubelet
 
 WAIT_S = 10.0
 

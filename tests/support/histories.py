@@ -13,14 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.kubelet.standin import (
-    AdmissionFailed,
-    AdmittedPod,
-    ContainerManifest,
-    PodManifest,
-)
-from deviceplugin.kubelet.standin.records import AdmittedContainer
-from deviceplugin.units import Half, gpu_of, half_of
+from deviceplugin.model.units import Half, gpu_of, half_of
+from deviceplugin.testing import AdmissionFailed, AdmittedPod, ContainerManifest, PodManifest
+from deviceplugin.testing.records import AdmittedContainer
 from libvgpu import region
 
 from .agent_node import GIB, Node

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.kubelet_checkpoint import NAME
+from deviceplugin.recovery.kubelet_checkpoint import NAME
 
 Units = Sequence[str] | Mapping[str, Sequence[str]]
 

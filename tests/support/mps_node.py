@@ -13,8 +13,8 @@ from unittest import mock
 
 import psutil
 
-from deviceplugin import mps_control
-from deviceplugin.mps_files import (
+from deviceplugin.mps import control_pipe
+from deviceplugin.mps.state_files import (
     READY,
     GpuMps,
     MpsState,
@@ -24,7 +24,7 @@ from deviceplugin.mps_files import (
     read_state,
     write_wanted,
 )
-from deviceplugin.slices import pipe_directory
+from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.sim import Machine
 from support import ROOT
 
@@ -172,13 +172,13 @@ class MpsNode:
         pipe = pipe_directory(self.run_dir, self.uuids[index])
         pipe.mkdir(parents=True)
         process = subprocess.Popen(
-            [mps_control.TOOL, "-f"], text=True, stdout=subprocess.DEVNULL,
+            [control_pipe.TOOL, "-f"], text=True, stdout=subprocess.DEVNULL,
             env={**self.machine.environment(os.environ), "CUDA_VISIBLE_DEVICES": self.uuids[index],
                  "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
                  "CUDA_MPS_LOG_DIRECTORY": str(self.base / "log")},
         )  # fmt: skip
         self.started.append(process)
-        wait_until((pipe / f"{mps_control.TOOL}.pid").exists, "the daemon is there")
+        wait_until((pipe / f"{control_pipe.TOOL}.pid").exists, "the daemon is there")
         return process
 
     # ---- the GPUs ----------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class MpsNode:
     def ask(self, command: str, index: int = 0) -> str:
         """Says something to a GPU's daemon, as root in a container may."""
         with mock.patch.dict(os.environ, self.machine.environment(os.environ)):
-            return mps_control.ask(self.run_dir, self.uuids[index], command)
+            return control_pipe.ask(self.run_dir, self.uuids[index], command)
 
     def clients(self, index: int = 0) -> list[int]:
         """Returns the process ids of a GPU's clients."""

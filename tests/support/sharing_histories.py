@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.kubelet.standin import AdmittedPod
-from deviceplugin.kubelet.standin.records import AdmittedContainer
-from deviceplugin.units import gpu_of
+from deviceplugin.model.units import gpu_of
+from deviceplugin.testing import AdmittedPod
+from deviceplugin.testing.records import AdmittedContainer
 from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family

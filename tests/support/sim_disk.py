@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.disk import Disk
+from deviceplugin.store.disk import Disk
 
 Files = dict[Path, bytes]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import belonging, memory_watch, processes
-from deviceplugin.belonging import Belongings
-from deviceplugin.config import WatchPolicy
-from deviceplugin.gpu_processes import GpuReading
-from deviceplugin.holdings import Holding, Owner
-from deviceplugin.memory_look import Charges, Watched
-from deviceplugin.memory_watch import MemoryWatch
-from deviceplugin.processes import Mount
+from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.watch import process_attribution, procfs, watcher
+from deviceplugin.watch.comparison import Charges, Watched
+from deviceplugin.watch.nvml_processes import GpuReading
+from deviceplugin.watch.process_attribution import Belongings
+from deviceplugin.watch.procfs import Mount
+from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
@@ -44,14 +44,14 @@ class World:
         self.used_bytes: int | None = None
         self.reads = 0
         self.on_read = lambda: None
-        real = processes.read_mounts
+        real = procfs.read_mounts
 
-        def read_mounts(pid: int | str, proc: Path = processes.PROC) -> object:
+        def read_mounts(pid: int | str, proc: Path = procfs.PROC) -> object:
             here = [Mount(DEVICE, "/", str(path / "run"), False)]
             return here if pid == "self" else real(pid, proc)
 
-        monkeypatch.setattr(belonging, "read_mounts", read_mounts)
-        monkeypatch.setattr(memory_watch, "has_own_pid_namespace", lambda: False)
+        monkeypatch.setattr(process_attribution, "read_mounts", read_mounts)
+        monkeypatch.setattr(watcher, "has_own_pid_namespace", lambda: False)
         monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: True)
         pods = {"a": {UID}, "b": {OTHER_UID}}
         self.watch = MemoryWatch(

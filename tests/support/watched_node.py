@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, StandInKubelet
+from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit

@@ -1,12 +1,12 @@
 """What a raise takes out of a GPU: whole or not at all, from the top, and back when it is over."""
 
-from deviceplugin.borrowing import fit_raise, reach_of, room_of
-from deviceplugin.config import LimitRule
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Book, Holding
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.limits import PLENTY, Room, asked_limits, effective_limits
-from deviceplugin.overrides import Override
+from deviceplugin.config.loading import LimitRule
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.overrides import Override
+from deviceplugin.policy.effective_limits import PLENTY, Room, asked_limits, effective_limits
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.raise_units import fit_raise, reach_of, room_of
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.config import load_config
-from deviceplugin.holdings import Holding, Owner
-from deviceplugin.limits import asked_limits
-from deviceplugin.reload import ConfigWatch
-from deviceplugin.slices import SliceStore
-from deviceplugin.units import Half
-from libvgpu import allocations, artifacts, region
+from deviceplugin.config.loading import load_config
+from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.units import Half
+from deviceplugin.policy.effective_limits import asked_limits
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.slice_files import SliceStore
+from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ComputeMode, Family
 
@@ -110,7 +110,7 @@ def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> Non
 def test_a_long_journal_is_made_short_while_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deviceplugin.checkpoint.COMPACT_SLACK_BYTES", 30_000)
+    monkeypatch.setattr("deviceplugin.store.checkpoint.COMPACT_SLACK_BYTES", 30_000)
     checkpoint = Checkpoint(tmp_path)
     checkpoint.put(HELD)
     for n in range(200):
@@ -167,7 +167,7 @@ def test_a_changed_limit_keeps_the_files_and_a_damaged_one_is_made_anew(
 
     assert before == asked_limits(HELD, ComputeMode.STRICT)
     assert (directory / "limits").stat().st_ino == inode
-    assert allocations.read_meta(directory).pod == "b"
+    assert allocation_dirs.read_meta(directory).pod == "b"
     (directory / "limits").chmod(0o600)
     (directory / "limits").write_bytes(b"x" * 100)
     store.put(more, asked_limits(more, ComputeMode.STRICT))
@@ -207,8 +207,8 @@ def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> N
         directory = store.directory(allocation_id)
         holding = replace(HELD, allocation_id=allocation_id)
         region.create(directory, asked_limits(holding, ComputeMode.STRICT))
-        meta = allocations.AllocationMeta(allocation_id, "mps", source, 1.0)
-        allocations.write_meta(directory, meta)
+        meta = allocation_dirs.AllocationMeta(allocation_id, "mps", source, 1.0)
+        allocation_dirs.write_meta(directory, meta)
 
     half_made = ("0123456789ab", "cafecafecafe", "run-7-0123abcd")  # the last by vgpuctl run
     for allocation_id in half_made:

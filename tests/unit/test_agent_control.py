@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.control import ControlApi
-from deviceplugin.http_message import Request
-from deviceplugin.overrides import LimitChange, Override
+from deviceplugin.http.control_api import ControlApi
+from deviceplugin.http.message import Request
+from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu.errors import AllocationRefused, UnknownAllocation
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 

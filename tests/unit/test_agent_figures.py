@@ -11,7 +11,7 @@ from benchmarks.churn import Kept, quantile
 from benchmarks.figure import is_missed
 from benchmarks.process import cpu_seconds, descriptors, memory
 from benchmarks.reload import ConfigDirectory
-from deviceplugin.kubelet.standin.lean_wire import LISTINGS_BURST, Call, RateLimit
+from deviceplugin.testing.lean_wire import LISTINGS_BURST, Call, RateLimit
 
 MIB = 1 << 20
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from deviceplugin.config import LimitRule
-from deviceplugin.holdings import Holding, Owner
-from deviceplugin.limits import (
+from deviceplugin.config.loading import LimitRule
+from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.overrides import Override
+from deviceplugin.policy.effective_limits import (
     PLENTY,
     Room,
     asked_limits,
@@ -13,7 +14,6 @@ from deviceplugin.limits import (
     pending,
     pending_values,
 )
-from deviceplugin.overrides import Override
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30

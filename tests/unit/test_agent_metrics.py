@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deviceplugin.exposition import render
-from deviceplugin.holdings import Holding
-from deviceplugin.metrics import NodeCollector
+from deviceplugin.http.exposition import render
+from deviceplugin.http.metrics import NodeCollector
+from deviceplugin.model.allocations import Holding
 from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import deviceplugin.arbiters
-from deviceplugin.arbiters import OVERRUNS_EVERY_S, NodeArbiters
+from deviceplugin.core import gpu_arbiters
+from deviceplugin.core.gpu_arbiters import OVERRUNS_EVERY_S, NodeArbiters
 from libvgpu import region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from support.arbiters import GpuLocks, NotedArbiter
@@ -22,8 +22,8 @@ def test_overruns_are_told_at_once_and_then_once_a_minute(
         limits = ContainerLimits(name, Family.VGPU, (DeviceLimit("GPU-a", 1 << 30),))
         region.create(tmp_path / "allocations" / name, limits)
     arbiter, now_s = NotedArbiter(), [0.0]
-    monkeypatch.setattr(deviceplugin.arbiters, "Arbiter", lambda: arbiter)
-    monkeypatch.setattr(deviceplugin.arbiters, "hold_gpu", GpuLocks().hold)
+    monkeypatch.setattr(gpu_arbiters, "Arbiter", lambda: arbiter)
+    monkeypatch.setattr(gpu_arbiters, "hold_gpu", GpuLocks().hold)
     arbiters = NodeArbiters(tmp_path, lambda: now_s[0])
 
     def told_after(seconds: float, overruns: int) -> list[tuple[object, object]]:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from deviceplugin.config import LimitRule
-from deviceplugin.holdings import Holding
-from deviceplugin.limits import PLENTY, Room, asked_limits, effective_limits
-from deviceplugin.overrides import Override
-from deviceplugin.raising import cause, no_room, not_permitted, raised_by
+from deviceplugin.config.loading import LimitRule
+from deviceplugin.model.allocations import Holding
+from deviceplugin.model.overrides import Override
+from deviceplugin.policy.effective_limits import PLENTY, Room, asked_limits, effective_limits
+from deviceplugin.policy.raise_permission import cause, no_room, not_permitted, raised_by
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30

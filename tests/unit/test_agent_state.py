@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config import parse_config
-from deviceplugin.http_message import Request
-from deviceplugin.reload import ConfigWatch
-from deviceplugin.state import LOOP_LATE_S, AgentState
+from deviceplugin.config.loading import parse_config
+from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState
+from deviceplugin.http.message import Request
 from libvgpu.errors import ConfigError
 
 ASK = Request("GET", "/")

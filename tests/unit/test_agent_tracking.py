@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.holdings import Book, Holding, Owner
-from deviceplugin.tracking import (
+from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.policy.podresources_listing import (
     ENDED_AFTER_S,
     NEVER_SEEN_AFTER_S,
     Findings,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin import allocation, completion, offer
-from deviceplugin.draining import in_force
-from deviceplugin.holdings import Book, Holding, Owner
-from deviceplugin.inventory import Gpu
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.units import Half, gpu_of, unit_name
+from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy.draining import in_force
+from deviceplugin.policy.layout import Layout, SharedGpu
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -243,7 +243,7 @@ def test_core_alone_borrows_its_share_of_memory_and_gives_it_back() -> None:
     admission = Admission(layout_of(1))
     lone = admission.half(Half.CORE, 25)
 
-    done = completion.complete_start(admission.layout, admission.book, lone)
+    done = implicit_units.complete_start(admission.layout, admission.book, lone)
     admission.book.put(done)
 
     assert done.memory_bytes == 4 * GIB
@@ -258,7 +258,7 @@ def test_core_alone_without_free_memory_is_refused_with_the_numbers() -> None:
     lone = admission.half(Half.CORE, 50)
 
     with pytest.raises(AllocationRefused, match="8 units of 1 GiB, but 2 are free on GPU GPU-0"):
-        completion.complete_start(admission.layout, admission.book, lone)
+        implicit_units.complete_start(admission.layout, admission.book, lone)
 
 
 def test_memory_alone_is_refused_by_mps_and_reserves_nothing_else() -> None:
@@ -266,9 +266,9 @@ def test_memory_alone_is_refused_by_mps_and_reserves_nothing_else() -> None:
     lone = Holding("id", Family.MPS, "GPU-0", GIB, memory=memory)
 
     with pytest.raises(AllocationRefused, match="MPS reserves no left-over compute"):
-        completion.complete_start(layout_of(1, Family.MPS), Book(), lone)
+        implicit_units.complete_start(layout_of(1, Family.MPS), Book(), lone)
 
-    done = completion.complete_start(layout_of(1), Book(), replace(lone, family=VGPU))
+    done = implicit_units.complete_start(layout_of(1), Book(), replace(lone, family=VGPU))
     assert (done.settled, done.borrowed) == (True, ())
 
 

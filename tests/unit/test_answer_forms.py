@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.answers import Answer, DeviceNode, Mount, device_parts, missing_nodes
-from deviceplugin.config import parse_config
-from deviceplugin.forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Holding
-from deviceplugin.limits import asked_limits
-from deviceplugin.slices import SliceStore
-from deviceplugin.units import Half
+from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
+from deviceplugin.config.loading import parse_config
+from deviceplugin.model.allocations import Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half
+from deviceplugin.policy.effective_limits import asked_limits
+from deviceplugin.store.container_answer import (
+    Answer,
+    DeviceNode,
+    Mount,
+    device_parts,
+    missing_nodes,
+)
+from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import ConfigError, InventoryError
 from libvgpu.limits import ComputeMode, Family
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
-from libvgpu.arbiters import ArbiterSet, Change
+from libvgpu.arbiter_set import ArbiterSet, Change
 from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from support.arbiters import GpuLocks, NotedArbiter

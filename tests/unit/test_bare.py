@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin import allocation
-from deviceplugin.bare import clients_most, is_bare, under_mps
-from deviceplugin.holdings import Book, Holding
-from deviceplugin.inventory import Gpu
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.limits import asked_limits, effective_limits
-from deviceplugin.overrides import Override
-from deviceplugin.raising import not_permitted
-from deviceplugin.units import Half, unit_name
+from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.overrides import Override
+from deviceplugin.model.units import Half, unit_name
+from deviceplugin.policy import allocation
+from deviceplugin.policy.effective_limits import asked_limits, effective_limits
+from deviceplugin.policy.exclusive_gpu import clients_most, is_bare, under_mps
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.raise_permission import not_permitted
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import belonging, processes
-from deviceplugin.belonging import Belonging, Belongings, Witness, mounted, place_of
-from deviceplugin.processes import Mount, read_mounts
+from deviceplugin.watch import process_attribution, procfs
+from deviceplugin.watch.process_attribution import Belonging, Belongings, Witness, mounted, place_of
+from deviceplugin.watch.procfs import Mount, read_mounts
 from support.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
 
 PID = 4711
@@ -39,14 +39,14 @@ class World:
 
 def place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the run directory be a file system of its own, as the agent sees it."""
-    real = processes.read_mounts
+    real = procfs.read_mounts
 
-    def read(pid: int | str, proc: Path = processes.PROC) -> object:
+    def read(pid: int | str, proc: Path = procfs.PROC) -> object:
         if pid != "self":
             return real(pid, proc)
         return [mount("/", "/", "8:1"), mount("/", str(world.directory.parent))]
 
-    monkeypatch.setattr(belonging, "read_mounts", read)
+    monkeypatch.setattr(process_attribution, "read_mounts", read)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_mounts_beyond_the_bound_are_left_out(
 ) -> None:
     first, flood = mount_line(f"{TOP}/aaa/limits"), mount_line("/x" * 50, "/y" * 50)
     proc.put(PID, cgroup=pod_path(), mounts=first + flood * 100)
-    monkeypatch.setattr(processes, "MOST_BYTES", 1000)
+    monkeypatch.setattr(procfs, "MOST_BYTES", 1000)
 
     assert len(list(read_mounts(PID, proc.path))) < 10
     found = world.look()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deviceplugin.cgroups import PodCgroup, pod_cgroup
+from deviceplugin.watch.cgroups import PodCgroup, pod_cgroup
 
 UID = "0f5cd3cb-8e76-4b4b-8f62-3a9d1d2c7e11"
 LOW = UID.replace("-", "_")

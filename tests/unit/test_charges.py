@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.config import AgentConfig, parse_config
-from deviceplugin.gpus import Gpu
-from deviceplugin.layout import lay_out
-from deviceplugin.overrides import Override
-from deviceplugin.service import SliceService
-from deviceplugin.slices import SliceStore
-from deviceplugin.units import Half, unit_name
+from deviceplugin.config.loading import AgentConfig, parse_config
+from deviceplugin.core.service import SliceService
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.overrides import Override
+from deviceplugin.model.units import Half, unit_name
+from deviceplugin.policy.layout import lay_out
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
 from libvgpu.limits import DeviceLimit, Family
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import checkpoint as module
-from deviceplugin.checkpoint import Checkpoint, Loaded
-from deviceplugin.disk import Disk
-from deviceplugin.holdings import Holding, Owner
+from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.store import checkpoint as module
+from deviceplugin.store.checkpoint import Checkpoint, Loaded
+from deviceplugin.store.disk import Disk
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from support import IS_LONG

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocations, region
+from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from vgpuctl import admission
+from vgpuctl import core_sum
 
 A, B = "GPU-a", "GPU-b"
 STRICT, ELASTIC, OFF = ComputeMode.STRICT, ComputeMode.ELASTIC, ComputeMode.OFF
@@ -22,18 +22,18 @@ def make(run_dir: Path, name: str, *devices: DeviceLimit, family: Family = Famil
     (run_dir / "allocations").mkdir(exist_ok=True)
     directory = run_dir / "allocations" / name
     region.create(directory, ContainerLimits(name, family, devices))
-    meta = allocations.AllocationMeta(name, family.name.lower(), "run", 1.0)
-    allocations.write_meta(directory, meta)
+    meta = allocation_dirs.AllocationMeta(name, family.name.lower(), "run", 1.0)
+    allocation_dirs.write_meta(directory, meta)
 
 
 def test_what_is_left_is_given_to_the_percent(tmp_path: Path) -> None:
     make(tmp_path, "one", device(A, 30))
     make(tmp_path, "two", device(A, 10, ELASTIC))
 
-    admission.require_free_share(tmp_path, [device(A, 60)])
+    core_sum.require_free_share(tmp_path, [device(A, 60)])
 
     with pytest.raises(AllocationRefused):
-        admission.require_free_share(tmp_path, [device(A, 61)])
+        core_sum.require_free_share(tmp_path, [device(A, 61)])
 
 
 @pytest.mark.parametrize("mode", [STRICT, ELASTIC])
@@ -42,7 +42,7 @@ def test_a_refusal_names_gpu_asked_taken_and_allowed(tmp_path: Path, mode: Compu
     make(tmp_path, "two", device(A, 40, mode), device(B, 1))
 
     with pytest.raises(AllocationRefused) as caught:
-        admission.require_free_share(tmp_path, [device(B, 50), device(A, 50, mode)])
+        core_sum.require_free_share(tmp_path, [device(B, 50), device(A, 50, mode)])
 
     assert caught.value.message == (
         f"core 50 of GPU GPU-a cannot be given: 2 slice(s) of {tmp_path} have 70 % of it, "
@@ -55,7 +55,7 @@ def test_when_nothing_is_left_no_number_is_offered(tmp_path: Path) -> None:
     make(tmp_path, "one", device(A, 100))
 
     with pytest.raises(AllocationRefused, match="so none is left") as caught:
-        admission.require_free_share(tmp_path, [device(A, 1)])
+        core_sum.require_free_share(tmp_path, [device(A, 1)])
 
     assert "--core" not in str(caught.value.hint)
 
@@ -64,9 +64,9 @@ def test_shares_that_are_not_held_in_time_are_not_counted(tmp_path: Path) -> Non
     make(tmp_path, "off", device(A, 100, OFF))
     make(tmp_path, "mps", device(A, 100), family=Family.MPS)
 
-    admission.require_free_share(tmp_path, [device(A, 100)])
+    core_sum.require_free_share(tmp_path, [device(A, 100)])
     make(tmp_path, "one", device(A, 100))
-    admission.require_free_share(tmp_path, [device(A, 100, OFF)])
+    core_sum.require_free_share(tmp_path, [device(A, 100, OFF)])
 
 
 def test_of_many_that_ask_at_once_only_those_that_fit_get_in(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_of_many_that_ask_at_once_only_those_that_fit_get_in(tmp_path: Path) -> 
     def ask(name: str) -> None:
         start.wait()
         try:
-            with admission.admitting(tmp_path):
-                admission.require_free_share(tmp_path, [device(A, 30)])
+            with core_sum.admitting(tmp_path):
+                core_sum.require_free_share(tmp_path, [device(A, 30)])
                 make(tmp_path, name, device(A, 30))
         except AllocationRefused:
             refused.append(name)
@@ -94,11 +94,11 @@ def test_of_many_that_ask_at_once_only_those_that_fit_get_in(tmp_path: Path) -> 
 def test_one_that_is_stopped_meanwhile_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(core_sum, "_PATIENCE_S", 0.05)
 
     with (
-        admission.admitting(tmp_path),
+        core_sum.admitting(tmp_path),
         pytest.raises(AllocationRefused, match="making its slice"),
-        admission.admitting(tmp_path),
+        core_sum.admitting(tmp_path),
     ):
         pass

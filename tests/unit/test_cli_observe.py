@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import _native, allocations, region
+from libvgpu import _native, allocation_dirs, region
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from vgpuctl.__main__ import main
 from vgpuctl.observe import SeenGpu, gpu_rows, process_rows, read_slices
@@ -79,8 +79,8 @@ def _allocate(run_dir: Path, name: str, *devices: DeviceLimit, family: Family = 
     directory = run_dir / "allocations" / name
     directory.parent.mkdir(parents=True, exist_ok=True)
     region.create(directory, ContainerLimits(name, family, devices))
-    meta = allocations.AllocationMeta(name, family.name.lower(), source, 1000.0, **who)
-    allocations.write_meta(directory, meta)
+    meta = allocation_dirs.AllocationMeta(name, family.name.lower(), source, 1000.0, **who)
+    allocation_dirs.write_meta(directory, meta)
     return directory
 
 

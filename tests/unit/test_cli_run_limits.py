@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.overrides import LimitChange, Override
-from libvgpu import allocations, region
+from deviceplugin.model.overrides import LimitChange, Override
+from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from vgpuctl import run_limits
@@ -23,29 +23,29 @@ def device(uuid: str, percent: int = 40, mode: ComputeMode = STRICT) -> DeviceLi
     )  # fmt: skip
 
 
-def make(run_dir: Path, name: str, *devices: DeviceLimit) -> allocations.Allocation:
+def make(run_dir: Path, name: str, *devices: DeviceLimit) -> allocation_dirs.Allocation:
     (run_dir / "allocations").mkdir(exist_ok=True)
     directory = run_dir / "allocations" / name
     region.create(directory, ContainerLimits(name, Family.VGPU, devices))
-    meta = allocations.AllocationMeta(name, "vgpu", "run", 1.0)
-    allocations.write_meta(directory, meta)
-    return allocations.Allocation(directory, meta)
+    meta = allocation_dirs.AllocationMeta(name, "vgpu", "run", 1.0)
+    allocation_dirs.write_meta(directory, meta)
+    return allocation_dirs.Allocation(directory, meta)
 
 
 def memory_of(uuid: str) -> int | None:
     return GPU_BYTES if uuid == A else None
 
 
-def change(found: allocations.Allocation, override: Override) -> LimitChange:
+def change(found: allocation_dirs.Allocation, override: Override) -> LimitChange:
     run_dir = found.directory.parents[1]
     return run_limits.set_limits(run_dir, found, override, memory_of)
 
 
-def clear(found: allocations.Allocation) -> LimitChange:
+def clear(found: allocation_dirs.Allocation) -> LimitChange:
     return run_limits.clear_limits(found.directory.parents[1], found)
 
 
-def held(found: allocations.Allocation) -> tuple[DeviceLimit, ...]:
+def held(found: allocation_dirs.Allocation) -> tuple[DeviceLimit, ...]:
     return region.read_limits(found.directory).limits.devices
 
 
@@ -106,7 +106,7 @@ def test_what_was_given_up_and_taken_by_another_does_not_come_back(tmp_path: Pat
         clear(one)
 
     assert held(one)[0].core_percent == 20
-    allocations.remove(tmp_path / "allocations" / "two")
+    allocation_dirs.remove(tmp_path / "allocations" / "two")
     assert clear(one).after.devices[0].core_percent == 60
 
 
@@ -147,7 +147,7 @@ def test_a_slice_without_a_share_gets_one_only_where_it_is_free(tmp_path: Path) 
 
 def test_a_slice_that_ended_is_said_to_have(tmp_path: Path) -> None:
     one = make(tmp_path, "one", device(A))
-    allocations.remove(one.directory)
+    allocation_dirs.remove(one.directory)
 
     with pytest.raises(RegionError, match="cannot be read"):
         change(one, Override(core_percent=5))

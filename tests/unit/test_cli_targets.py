@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu.allocations import Allocation, AllocationMeta
+from libvgpu.allocation_dirs import Allocation, AllocationMeta
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError
 from vgpuctl.targets import find_allocation
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config import AgentConfig, WatchPolicy, load_config, parse_config
-from deviceplugin.inventory import Gpu
-from deviceplugin.layout import Layout, absent_devices, lay_out
+from deviceplugin.config.loading import AgentConfig, WatchPolicy, load_config, parse_config
+from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 

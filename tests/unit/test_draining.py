@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin import allocation, completion, offer
-from deviceplugin.config import Placement
-from deviceplugin.draining import changes, draining, in_force
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Book, Holding
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.units import Half, gpu_of, unit_name
+from deviceplugin.config.loading import Placement
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy.draining import changes, draining, in_force
+from deviceplugin.policy.layout import Layout, SharedGpu
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -145,7 +145,7 @@ def test_a_lone_half_gets_its_default_in_the_units_it_was_given_in() -> None:
     book = Book.of([lone])
     now = in_force(layout(shared(0, VGPU, 4 * GIB)), GPUS, book)
 
-    done = completion.complete_start(now, book, lone)
+    done = implicit_units.complete_start(now, book, lone)
 
     assert done.memory_bytes == 4 * GIB
     assert len(done.borrowed) == 4

@@ -5,7 +5,7 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deviceplugin.exposition import (
+from deviceplugin.http.exposition import (
     CounterMetricFamily,
     Family,
     GaugeMetricFamily,

@@ -6,12 +6,12 @@ from dataclasses import replace
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from deviceplugin import exposition
-from deviceplugin.gpu_metrics import gpu_families
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Holding
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.watch_report import Findings, SeenProcess
+from deviceplugin.http import exposition
+from deviceplugin.http.gpu_metrics import gpu_families
+from deviceplugin.model.allocations import Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.watch.report import Findings, SeenProcess
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30

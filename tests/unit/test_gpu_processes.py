@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.gpu_processes import GpuReading, read_gpus
+from deviceplugin.watch.nvml_processes import GpuReading, read_gpus
 from libvgpu.errors import InventoryError
 
 Lists = dict[str, list[tuple[int, int | None]]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deviceplugin.health import IGNORED_XIDS, XID_COUNTS_S, Verdicts
+from deviceplugin.inventory.health import IGNORED_XIDS, XID_COUNTS_S, Verdicts
 
 GPU, OTHER = "GPU-a", "GPU-b"
 DOUBLE_BIT_ERROR = 48

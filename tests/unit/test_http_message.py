@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.http_message import (
+from deviceplugin.http.message import (
     BODY_BYTES,
     HEAD_BYTES,
     BadRequest,

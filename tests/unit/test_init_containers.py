@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin import allocation, completion, offer
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Book, Holding, Owner
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.tracking import Listed, conflict, examine
-from deviceplugin.units import Half, gpu_of, unit_name
+from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.podresources_listing import Listed, conflict, examine
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -119,9 +119,9 @@ def test_the_same_call_again_changes_nothing() -> None:
 
 def test_what_an_init_container_borrowed_serves_the_next_as_well() -> None:
     pod = Pod()
-    init = completion.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
+    init = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
     pod.book.put(init)
-    main = completion.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
+    main = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
 
     assert (len(init.borrowed), len(main.borrowed)) == (9, 9)
 

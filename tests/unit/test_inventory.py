@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.inventory import NvmlInventory
-from deviceplugin.topology import closeness
+from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.inventory.topology import closeness
 from libvgpu.errors import InventoryError
 
 NOT_SUPPORTED, GPU, CPU, SWITCH, STRANGE = 3, 0, 1, 2, 0xFF

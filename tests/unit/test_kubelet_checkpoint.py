@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import kubelet_checkpoint as module
-from deviceplugin.kubelet_checkpoint import KubeletCheckpoint, KubeletEntry
+from deviceplugin.kubelet.answer_codec import mounts_of
+from deviceplugin.recovery import kubelet_checkpoint as module
+from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint, KubeletEntry
 from support.kubelet_file import answer, content, row, write
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
@@ -14,7 +15,7 @@ LATER_NS = 2 << 60
 
 
 def reader(tmp_path: Path, clock_ns: int = LATER_NS) -> KubeletCheckpoint:
-    return KubeletCheckpoint(tmp_path, "nvidia.com", lambda: clock_ns)
+    return KubeletCheckpoint(tmp_path, "nvidia.com", mounts_of, lambda: clock_ns)
 
 
 def test_our_entries_are_read_with_their_mounts(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from unittest import mock
 
 import pytest
 
-from deviceplugin import looking
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.kubelet_checkpoint import Witness
-from deviceplugin.looking import Looks
-from deviceplugin.node_state import NodeState
-from deviceplugin.tracking import Listed
+from deviceplugin.core import podresources_sync
+from deviceplugin.core.podresources_sync import Looks
+from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.recovery.kubelet_checkpoint import Witness
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 
 WAIT_S = 10.0
 
@@ -46,7 +46,7 @@ def looks(kubelet: Kubelet, tmp_path: Path) -> Looks:
 def test_nobody_lists_between_a_preference_and_its_allocate(
     looks: Looks, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "_EXPECTED_S", WAIT_S)
+    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
     looks.expect_allocate()
 
     assert looks.look() is None
@@ -63,7 +63,7 @@ def test_nobody_lists_between_a_preference_and_its_allocate(
 def test_the_latest_container_starts_without_waiting(
     looks: Looks, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "_EXPECTED_S", WAIT_S)
+    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
     for units in (["GPU-0::c0"], ["GPU-0::m0"]):
         with looks.held_off(units):
             pass
@@ -79,7 +79,7 @@ def test_an_allocate_that_never_comes_holds_nobody_up(
     looks.expect_allocate()
     assert looks.look(is_asked=True) == (), "the kubelet asks for another: it has given up"
 
-    monkeypatch.setattr(looking, "_EXPECTED_S", 0.02)
+    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", 0.02)
     looks.expect_allocate()
     assert looks.look_patiently(["GPU-0::c0"]) == ()
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import processes
-from deviceplugin.blindness import Blindness
-from deviceplugin.config import WatchPolicy
-from deviceplugin.gpu_processes import GpuReading
+from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.watch import procfs
+from deviceplugin.watch.nvml_processes import GpuReading
+from deviceplugin.watch.pid_visibility import Blindness
 from libvgpu.errors import InventoryError
 from libvgpu.limits import Family
 from support.fake_proc import mount_line
@@ -103,7 +103,7 @@ def test_a_slice_that_was_lowered_may_hold_what_it_had(world: World) -> None:
 def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
     world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "end", lambda *_: pytest.fail("it is only to be reported"))
+    monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it is only to be reported"))
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, GIB)
     world.put(STRAY, GIB, inner_pid=1)
@@ -118,7 +118,7 @@ def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
 def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
     world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "end", lambda *_: pytest.fail("it may hold nothing"))
+    monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it may hold nothing"))
     world.watch.policy = WatchPolicy.TERMINATE
     world.put(STRAY, None)
 
@@ -164,7 +164,7 @@ def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: World) -> N
 def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
     world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "program_name", lambda pid: "nvidia-cuda-mps-server")
+    monkeypatch.setattr(procfs, "program_name", lambda pid: "nvidia-cuda-mps-server")
     world.families[GPU] = Family.MPS
     world.put(STRAY, GIB, name="")
     world.look()

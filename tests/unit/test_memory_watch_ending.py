@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import processes
-from deviceplugin.config import WatchPolicy
+from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.watch import procfs
 from support.fake_proc import OTHER_UID, pod_path
 from support.watch_world import GIB, World, messages
 
@@ -73,13 +73,13 @@ def test_what_has_changed_since_is_not_ended(
     world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB)
     world.look(2)
-    real = processes.end
+    real = procfs.end
 
     def end(pid: int, is_still: object) -> bool:  # just before, the process becomes another
         world.put(victim.pid, GIB, **change)
         return real(pid, is_still)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(processes, "end", end)
+    monkeypatch.setattr(procfs, "end", end)
     world.look(1)
 
     assert not ended(victim)

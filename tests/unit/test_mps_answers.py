@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.holdings import Holding
-from deviceplugin.limits import CONTAINER_PIPE_DIRECTORY, asked_limits
-from deviceplugin.slices import SliceStore, pipe_directory
-from deviceplugin.units import Half, unit_name
+from deviceplugin.model.allocations import Holding
+from deviceplugin.model.units import Half, unit_name
+from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
+from deviceplugin.store.slice_files import SliceStore, pipe_directory
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deviceplugin.mps_processes import Watched, ask_tool, has_variable, parent_of
+from deviceplugin.mps.processes import Watched, ask_tool, has_variable, parent_of
 from libvgpu.errors import MpsError
 
 MOST = 1000

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import node_state
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.node_state import NodeState
+from deviceplugin.store import node_state
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 
 
 @pytest.fixture

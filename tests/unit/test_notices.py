@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from deviceplugin.log import LOGGER, event
-from deviceplugin.notices import (
+from deviceplugin.kube.notices import (
     BURST,
     MOST_TEXT,
     WINDOW_S,
@@ -14,6 +13,7 @@ from deviceplugin.notices import (
     Notice,
     notice_of,
 )
+from deviceplugin.log import LOGGER, event
 
 GIB = 1 << 30
 

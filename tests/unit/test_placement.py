@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from deviceplugin import allocation, completion, offer
-from deviceplugin.config import Placement
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Book, Holding, Owner
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.placement import Closest
-from deviceplugin.units import Half, gpu_of, unit_name
+from deviceplugin.config.loading import Placement
+from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.placement import Closest
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -143,7 +143,7 @@ def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> Non
     assert (both.allocation_id, both.uuids, both.settled) == ("id", ("GPU-0", "GPU-1"), True)
 
     # Not asked for: it is borrowed when the container starts, and withdrawn.
-    done = completion.complete_start(layout, book, alone)
+    done = implicit_units.complete_start(layout, book, alone)
     book.put(done)
     assert done.memory_bytes == 32 * GIB
     assert offer.withdrawn(layout, book) == set(memory)

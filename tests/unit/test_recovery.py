@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 
-from deviceplugin.completion import complete_start
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Book, Holding, Owner
-from deviceplugin.kubelet_checkpoint import KubeletEntry
-from deviceplugin.layout import Layout, SharedGpu
-from deviceplugin.recorded import allocation_of, build_of, conflict
-from deviceplugin.recovery import Rebuilt, rebuild
-from deviceplugin.units import Half, unit_name
-from libvgpu.allocations import AllocationMeta
+from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, unit_name
+from deviceplugin.policy.implicit_units import complete_start
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
+from deviceplugin.recovery.kubelet_records import allocation_of, build_of, conflict
+from deviceplugin.recovery.rebuild import Rebuilt, rebuild
+from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.config import parse_config
-from deviceplugin.gpus import Gpu
-from deviceplugin.layout import MOST_UNITS_PER_RESOURCE, lay_out
-from deviceplugin.service import SliceService
-from deviceplugin.slices import SliceStore
-from deviceplugin.units import Half, gpu_of
+from deviceplugin.config.loading import parse_config
+from deviceplugin.core.service import SliceService
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, gpu_of
+from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, lay_out
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ComputeMode, Family

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.shim_builds import ShimBuilds, container_shim_path
+from deviceplugin.store.shim_builds import ShimBuilds, container_shim_path
 from libvgpu import artifacts
 
 OLD, NAMED = "0123456789abcdef", "fedcba9876543210"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.holdings import Holding, Owner
-from deviceplugin.limits import asked_limits
-from deviceplugin.slices import SliceStore
-from libvgpu.allocations import read_meta
+from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.policy.effective_limits import asked_limits
+from deviceplugin.store.slice_files import SliceStore
+from libvgpu.allocation_dirs import read_meta
 from libvgpu.errors import DevicesDifferError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.region import read_limits

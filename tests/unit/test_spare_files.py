@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.spare_files import SpareFiles
+from deviceplugin.store.spare_files import SpareFiles
 from libvgpu import region
 from libvgpu.errors import RegionError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -92,7 +92,9 @@ def test_a_full_disk_is_said_once_and_tried_again(
     files.prepare()
     monkeypatch.setattr(region, "create", no_room)
     said: list[str] = []
-    monkeypatch.setattr("deviceplugin.spare_files.event", lambda _, text, **more: said.append(text))
+    monkeypatch.setattr(
+        "deviceplugin.store.spare_files.event", lambda _, text, **more: said.append(text)
+    )
 
     files.fill()
     files.fill()

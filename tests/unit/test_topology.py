@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.gpus import Gpu
-from deviceplugin.subsets import EXACT_PLACES
-from deviceplugin.topology import closeness, closest
+from deviceplugin.inventory.subsets import EXACT_PLACES
+from deviceplugin.inventory.topology import closeness, closest
+from deviceplugin.model.gpus import Gpu
 
 NVLINKED = closeness(12, 50)
 SWITCH, NODE, SYSTEM = (closeness(0, level) for level in (10, 40, 50))

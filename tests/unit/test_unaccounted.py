@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from deviceplugin.unaccounted import (
+from deviceplugin.watch.unaccounted_memory import (
     MIB,
     STEADY_S,
     Held,

@@ -1,6 +1,6 @@
 """Names of units."""
 
-from deviceplugin.units import in_order, unit_number
+from deviceplugin.model.units import in_order, unit_number
 
 
 def test_units_are_ordered_by_number_and_not_as_words() -> None:

@@ -1,6 +1,6 @@
 """What the watch tells: each finding once, none drowned by another's flood."""
 
-from deviceplugin.watch_report import MOST_SHOWN, PAUSE_S, Findings, Ration, SeenProcess
+from deviceplugin.watch.report import MOST_SHOWN, PAUSE_S, Findings, Ration, SeenProcess
 
 GPU = "GPU-a"
 

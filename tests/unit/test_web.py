@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import web
-from deviceplugin.http_message import BODY_BYTES, Request, Response
-from deviceplugin.listeners import tcp_listener, unix_listener
-from deviceplugin.web import WebServer
+from deviceplugin.http import server
+from deviceplugin.http.listeners import tcp_listener, unix_listener
+from deviceplugin.http.message import BODY_BYTES, Request, Response
+from deviceplugin.http.server import WebServer
 from libvgpu.errors import UsageError, VgpuError
 
 WAIT_S = 10.0
@@ -74,7 +74,7 @@ def test_a_fault_of_a_handler_is_an_answer_and_ends_nothing(
 def test_a_client_that_dawdles_keeps_nobody_waiting_and_is_dropped(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "READ_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(server, "READ_TIMEOUT_S", 0.3)
     with client(port, b"GET / HT") as slow:
         started = time.monotonic()
 
@@ -86,8 +86,8 @@ def test_a_client_that_dawdles_keeps_nobody_waiting_and_is_dropped(
 def test_more_clients_than_places_cost_the_oldest_its_place(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "MOST_CONNECTIONS", 4)
-    monkeypatch.setattr(web, "READ_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(server, "READ_TIMEOUT_S", 60.0)
     idle = [client(port) for _ in range(10)]
     try:
         assert ask(port, "GET", "/") == (200, b"hello")

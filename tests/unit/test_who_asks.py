@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.allocation import JOIN_WINDOW_S
-from deviceplugin.checkpoint import Checkpoint
-from deviceplugin.config import parse_config
-from deviceplugin.gpus import Gpu
-from deviceplugin.holdings import Holding, Owner
-from deviceplugin.layout import lay_out
-from deviceplugin.service import SliceService
-from deviceplugin.slices import SliceStore
-from deviceplugin.tracking import Listed
-from deviceplugin.units import Half, gpu_of, unit_number
+from deviceplugin.config.loading import parse_config
+from deviceplugin.core.service import SliceService
+from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, gpu_of, unit_number
+from deviceplugin.policy.allocation import JOIN_WINDOW_S
+from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 

@@ -15,12 +15,12 @@ def config() -> None:
 @click.option("--on-node", is_flag=True, help="Also check it against the GPUs of this node.")
 def validate(file: Path, on_node: bool) -> None:
     """Check FILE as the node agent would; exit status 2 where it would be rejected."""
-    from deviceplugin.config import load_config
+    from deviceplugin.config.loading import load_config
 
     found = load_config(file)
     if on_node:
-        from deviceplugin.inventory import NvmlInventory
-        from deviceplugin.layout import lay_out
+        from deviceplugin.inventory.nvml import NvmlInventory
+        from deviceplugin.policy.layout import lay_out
 
         lay_out(found, NvmlInventory().gpus())
     click.echo(

@@ -21,15 +21,15 @@ from pathlib import Path
 
 import click
 
-from libvgpu import allocations, artifacts, region
-from libvgpu.arbiters import LOOK_EVERY_S, ArbiterSet
+from libvgpu import allocation_dirs, artifacts, region
+from libvgpu.arbiter_set import LOOK_EVERY_S, ArbiterSet
 from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
+from vgpuctl import core_sum, ownership
+from vgpuctl import gpu_choice as gpu_sources
 
-from .. import admission, ownership
-from .. import gpus as gpu_sources
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, run_dir_option
 from ..requests import Gpu, GpuRequest, limits_for, parse_requests
@@ -152,8 +152,8 @@ def run(
         ownership.sweep(kept_in)
         allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
         limits = ContainerLimits(allocation_id, Family.VGPU, devices)
-        with admission.admitting(kept_in):
-            admission.require_free_share(kept_in, devices)
+        with core_sum.admitting(kept_in):
+            core_sum.require_free_share(kept_in, devices)
             _make_slice(directory, limits, command)
         arbiters = ArbiterSet(kept_in, [d.uuid for d in devices], make=Arbiter, hold=hold_gpu)
         made.callback(arbiters.stop)
@@ -163,9 +163,9 @@ def run(
 
 def _make_slice(directory: Path, limits: ContainerLimits, command: tuple[str, ...]) -> None:
     region.create(directory, limits, device_capacity=len(limits.devices))
-    allocations.write_meta(
+    allocation_dirs.write_meta(
         directory,
-        allocations.AllocationMeta(
+        allocation_dirs.AllocationMeta(
             allocation_id=limits.allocation_id,
             family=limits.family.name.lower(),
             source=ownership.SOURCE,

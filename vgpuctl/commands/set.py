@@ -59,7 +59,7 @@ _COLUMNS = (
 
 
 def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `deviceplugin.control.changed_limits` says."""
+    """Returns one row per GPU and value of what `control_api.changed_limits` says."""
     return [
         {
             "allocation": change["allocation"],
@@ -77,11 +77,15 @@ def change_rows(change: Any) -> list[Row]:
 
 
 def _memory_of(uuid: str) -> int | None:
-    from .. import gpus
+    from vgpuctl import gpu_choice
 
-    seen = [gpu for machine in gpus.simulated_machines() for gpu in gpus.gpus_of_machine(machine)]
+    seen = [
+        gpu
+        for machine in gpu_choice.simulated_machines()
+        for gpu in gpu_choice.gpus_of_machine(machine)
+    ]
     with contextlib.suppress(InventoryError):  # no driver here; it may be a simulated GPU
-        seen += gpus.gpus_of_driver()
+        seen += gpu_choice.gpus_of_driver()
     return next((gpu.memory_bytes for gpu in seen if gpu.uuid == uuid), None)
 
 
@@ -94,8 +98,8 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> A
         if clear:
             return agent_client.clear_override(run_dir, allocation_id)
         return agent_client.set_override(run_dir, allocation_id, values)
-    from deviceplugin.control import changed_limits
-    from deviceplugin.overrides import Override
+    from deviceplugin.http.control_api import changed_limits
+    from deviceplugin.model.overrides import Override
 
     from .. import run_limits
 

@@ -18,8 +18,8 @@ from libvgpu.sim import named
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.spec import format_driver_version, parse_spec
 from libvgpu.sizes import format_size
+from vgpuctl import gpu_choice as gpu_sources
 
-from .. import gpus as gpu_sources
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import output_option
 from ..render import Column, Row, print_listing

@@ -12,8 +12,8 @@ import click
 from libvgpu.errors import SimulationError, UsageError
 from libvgpu.sim import faults, named
 from libvgpu.sim.machine import Machine
+from vgpuctl import gpu_choice as gpu_sources
 
-from .. import gpus as gpu_sources
 from ..render import Row
 
 _LARGEST_XID = 1 << 16

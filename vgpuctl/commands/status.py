@@ -18,8 +18,8 @@ import click
 
 from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.sizes import format_size
+from vgpuctl import gpu_choice as gpu_sources
 
-from .. import gpus as gpu_sources
 from ..agent_client import agent_report
 from ..observe import SeenGpu, gpu_rows, read_slices
 from ..options import chosen_run_dir, node_dirs_options, output_option

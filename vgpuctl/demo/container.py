@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.kubelet.standin import ContainerManifest, PodManifest, RunOptions
+from deviceplugin.testing import ContainerManifest, PodManifest, RunOptions
 from libvgpu.errors import VgpuError
 from libvgpu.sim import Machine
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from deviceplugin.config import load_config
-from deviceplugin.kubelet.standin import StandInKubelet
+from deviceplugin.config.loading import load_config
+from deviceplugin.testing import StandInKubelet
 from libvgpu.errors import VgpuError
 from libvgpu.sim import PROFILES, Machine
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from deviceplugin.kubelet.standin import PodManifest, read_pod
-from deviceplugin.units import gpu_of
+from deviceplugin.model.units import gpu_of
+from deviceplugin.testing import PodManifest, read_pod
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import Family
 from libvgpu.sizes import format_size

@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from deviceplugin.config import AgentConfig
-from deviceplugin.kubelet.standin import AdmittedPod, ContainerManifest, PodManifest
-from deviceplugin.units import Half, resource_name
+from deviceplugin.config.loading import AgentConfig
+from deviceplugin.model.units import Half, resource_name
+from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import Family
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.answers import CDI_KIND, LIST_DIRECTORY, VISIBLE_DEVICES
-from deviceplugin.forms import DEFAULT_ANNOTATION_PREFIX
-from deviceplugin.kubelet.standin import RunOptions
+from deviceplugin.config.device_forms import DEFAULT_ANNOTATION_PREFIX
+from deviceplugin.store.container_answer import CDI_KIND, LIST_DIRECTORY, VISIBLE_DEVICES
+from deviceplugin.testing import RunOptions
 from libvgpu.errors import VgpuError
 
 _NO_DEVICES = ("void", "none", "")

@@ -10,9 +10,9 @@ import stat
 import time
 from pathlib import Path
 
-from deviceplugin.inventory import NvmlInventory
-from deviceplugin.mps_control import READY_COMMAND, ask
-from deviceplugin.mps_files import READY, read_state, runner_alive
+from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.mps.control_pipe import READY_COMMAND, ask
+from deviceplugin.mps.state_files import READY, read_state, runner_alive
 from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, MpsError, VgpuError
 

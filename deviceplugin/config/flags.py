@@ -1,0 +1,89 @@
+"""The ``flags`` of the config file, which are those of NVIDIA's device plugin.
+
+Pure. What is served becomes `DeviceForms`; what is not is checked all the same and told in words.
+"""
+
+from libvgpu.yamltext import Places
+
+from . import schema
+from .device_forms import (
+    DEFAULT_ANNOTATION_PREFIX,
+    DeviceForms,
+    IdStrategy,
+    ListStrategy,
+    is_annotation_prefix,
+)
+
+_PLUGIN = "$.flags.plugin"
+_POLICIES = ("distributed", "packed")
+_MIG_STRATEGIES = ("none", "single", "mixed")
+
+
+def device_forms(flags: schema.Flags, places: Places) -> DeviceForms:
+    """Returns how containers are told which GPUs are theirs.
+
+    Raises:
+        ConfigError: a value that is not allowed.
+    """
+    plugin = flags.plugin
+    places.one_of(f"{_PLUGIN}.deviceIDStrategy", plugin.device_id_strategy, IdStrategy)
+    prefix = plugin.cdi_annotation_prefix or DEFAULT_ANNOTATION_PREFIX
+    if not is_annotation_prefix(prefix):
+        raise places.error(
+            f"{_PLUGIN}.cdiAnnotationPrefix",
+            f"flags.plugin.cdiAnnotationPrefix {prefix!r} cannot begin an annotation's key; give a "
+            f"domain name and a slash, such as {DEFAULT_ANNOTATION_PREFIX}",
+        )
+    for path, root in (
+        ("flags.nvidiaDriverRoot", flags.nvidia_driver_root),
+        ("flags.nvidiaDevRoot", flags.nvidia_dev_root),
+        ("flags.plugin.containerDriverRoot", plugin.container_driver_root),
+    ):
+        if root and not root.startswith("/"):
+            raise places.error(f"$.{path}", f"{path} {root!r} is not an absolute path")
+    return DeviceForms(
+        lists=_lists(plugin.device_list_strategy, places),
+        ids=IdStrategy(plugin.device_id_strategy),
+        pass_device_specs=plugin.pass_device_specs,
+        annotation_prefix=prefix,
+        dev_root=flags.nvidia_dev_root or flags.nvidia_driver_root or "/",
+        container_driver_root=plugin.container_driver_root,
+    )
+
+
+def _lists(value: str | list[str], places: Places) -> tuple[ListStrategy, ...]:
+    path = f"{_PLUGIN}.deviceListStrategy"
+    if isinstance(value, str):
+        places.one_of(path, value, ListStrategy)
+        return (ListStrategy(value),)
+    if not value:
+        raise places.error(
+            path,
+            f"{path[2:]} is an empty list, so no container would see a GPU; "
+            f"name one or several of: {', '.join(ListStrategy)}",
+        )
+    for number, name in enumerate(value):
+        places.one_of(f"{path}[{number}]", name, ListStrategy)
+    return tuple(strategy for strategy in ListStrategy if strategy in value)
+
+
+def flags_not_served(flags: schema.Flags, places: Places) -> list[str]:
+    """Returns what ``flags`` ask for and the agent does not do yet, in words.
+
+    Raises:
+        ConfigError: a value that is not allowed.
+    """
+    places.one_of("$.flags.migStrategy", flags.mig_strategy, _MIG_STRATEGIES)
+    policy = flags.plugin.shared_devices_allocation_policy
+    places.one_of(f"{_PLUGIN}.sharedDevicesAllocationPolicy", policy, _POLICIES)
+    found = []
+    if flags.mig_strategy != "none":
+        found.append(f"flags.migStrategy {flags.mig_strategy}")
+    for key, wanted in (
+        ("gdrcopyEnabled", flags.gdrcopy_enabled),
+        ("gdsEnabled", flags.gds_enabled),
+        ("mofedEnabled", flags.mofed_enabled),
+    ):
+        if wanted:
+            found.append(f"flags.{key}")
+    return found

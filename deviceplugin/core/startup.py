@@ -1,0 +1,62 @@
+"""What an agent that starts takes over: its checkpoint, and from the kubelet's what that lacks."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deviceplugin.log import event
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.draining import in_force
+from deviceplugin.policy.implicit_units import complete_start
+from deviceplugin.recovery.kubelet_checkpoint import Witness
+from deviceplugin.recovery.kubelet_records import allocation_of, build_of
+from deviceplugin.recovery.rebuild import rebuild
+from deviceplugin.store.node_state import NodeState
+from deviceplugin.store.slice_files import SliceStore
+from libvgpu.errors import VgpuError
+
+
+def take_over(state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: Witness) -> None:
+    """Fills the state, and removes the files of allocations that nobody has on record.
+
+    Args:
+        gpus: those of the node, shared or not.
+        seen: what the kubelet's checkpoint says.
+
+    Raises:
+        VgpuError: our checkpoint is there and cannot be read.
+    """
+    loaded = state.load()
+    if loaded.problem:
+        event(logging.ERROR, loaded.problem)
+    if seen.problem:
+        level = logging.WARNING if loaded.problem else logging.INFO
+        event(level, "the kubelet is no witness", reason=seen.problem)
+
+    def complete(book: Book, holding: Holding) -> Holding:
+        return complete_start(in_force(state.wanted, gpus, book), book, holding)
+
+    rebuilt = rebuild(seen.entries, store.metas(), state.wanted, complete, loaded.holdings, gpus)
+    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.holdings]
+    for problem in rebuilt.problems:
+        event(logging.WARNING, problem)
+    for holding in taken:
+        event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=holding.uuid,
+              allocation=holding.allocation_id, owner=holding.owner or "unknown",
+              core=len(holding.core), memory=len(holding.memory))  # fmt: skip
+    try:
+        state.commit(taken)
+    except VgpuError as error:  # what runs goes on; the next Allocate is refused in words
+        event(logging.ERROR, error.message)
+        for holding in taken:
+            state.book.put(holding)
+    if loaded.trusted or seen.problem is None:
+        named = {allocation_of(entry) or "" for entry in seen.entries}
+        for gone in store.sweep(set(state.book.holdings) | named):
+            event(logging.INFO, "removed the files of an allocation that has ended", id=gone)
+    if seen.problem is None:
+        named = {holding.shim_build for holding in state.book.holdings.values()}
+        named.update(build_of(entry) for entry in seen.entries)
+        for build in store.builds.remove_others(named):
+            event(logging.INFO, "removed a build of libvgpu.so that no container has", build=build)

@@ -1,0 +1,134 @@
+"""How the agent is: the pages ``/healthz`` and ``/readyz``, and what ``/v1/state`` says.
+
+*Healthy*: the loop has turned lately, so nothing hangs; a probe that fails restarts the agent.
+*Ready*: a config is in force and the kubelet has every resource. Neither depends on MPS or on the
+API server. Values come from the agent's parts, read without a lock; each is replaced whole.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.watch.report import Findings
+
+from .message import Request, Response, plain
+
+#: Longer than any call of a duty may take (registration and MPS have timeouts of seconds).
+LOOP_LATE_S = 30.0
+API_VERSION = 1
+
+Registrations = Mapping[str, float | None]
+
+
+def loop_problem(turned_at_s: float, now_s: float) -> str | None:
+    """Returns why the agent is not healthy, None where it is.
+
+    Args:
+        turned_at_s: when its loop last came round.
+        now_s: on the same clock.
+    """
+    late_s = now_s - turned_at_s
+    return None if late_s <= LOOP_LATE_S else f"the loop has not turned for {late_s:.0f} s"
+
+
+def ready_problem(registrations: Registrations) -> str | None:
+    """Returns why the agent is not ready, None where it is."""
+    missing = [resource for resource, since in registrations.items() if since is None]
+    return f"not registered with the kubelet: {', '.join(missing)}" if missing else None
+
+
+def agent_version() -> str:
+    """Returns the installed version, ``source tree`` where none is installed."""
+    try:
+        return metadata.version("vgpu")
+    except metadata.PackageNotFoundError:
+        return "source tree"
+
+
+class AgentState:
+    """What the agent's parts say of themselves."""
+
+    def __init__(
+        self,
+        watch: ConfigWatch,
+        registrations: Callable[[], Registrations],
+        node_name: str,
+        shim_build: str,
+        mps_gpus: Callable[[], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
+        unwell: Callable[[], Mapping[str, str]] = dict,
+        watch_findings: Callable[[], Findings] = Findings,
+        draining: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """Counts as having turned just now.
+
+        Args:
+            registrations: each resource with when it was registered (epoch).
+            shim_build: the build id that new containers get.
+            mps_gpus: tells the UUIDs of the GPUs that are to be under MPS now.
+            clock: seconds, from any start.
+            unwell: why each GPU that is not well is not, by UUID.
+            watch_findings: what the watch beside the shim has found.
+            draining: what each GPU that drains waits for, by UUID.
+        """
+        self._findings = watch_findings
+        self._watch, self._registrations, self._clock = watch, registrations, clock
+        self._turned_at_s, self._unwell = clock(), unwell
+        self._mps_gpus, self._draining = mps_gpus, draining
+        self._fixed = {
+            "version": API_VERSION,
+            "agent": {
+                "version": agent_version(),
+                "pid": os.getpid(),
+                "node": node_name,
+                "started_at": time.time(),
+            },
+            "shim_build": shim_build,
+        }
+        self._mps_gpus = mps_gpus
+
+    def turned(self) -> None:
+        """Notes that the loop came round."""
+        self._turned_at_s = self._clock()
+
+    def healthz(self, request: Request) -> Response:
+        """Answers ``/healthz``."""
+        return _verdict(loop_problem(self._turned_at_s, self._clock()))
+
+    def readyz(self, request: Request) -> Response:
+        """Answers ``/readyz``."""
+        return _verdict(ready_problem(self._registrations()))
+
+    def state(self) -> dict[str, Any]:
+        """Returns what ``/v1/state`` says."""
+        config, problem = self._watch.config, self._watch.problem
+        return self._fixed | {
+            "loop_problem": loop_problem(self._turned_at_s, self._clock()),
+            "config": {
+                "path": str(Path(self._watch.path).absolute()),
+                "digest": config.digest,
+                "rules": len(config.rules),
+                "error": problem.message if problem else None,
+                "hint": problem.hint if problem else None,
+                "in_part": self._watch.in_part,
+            },
+            "mps_gpus": list(self._mps_gpus()),
+            "unwell_gpus": dict(self._unwell()),
+            "watch": self._findings().shown(),
+            "draining_gpus": dict(self._draining()),
+            "resources": [
+                {"name": name, "registered_at": since}
+                for name, since in self._registrations().items()
+            ],
+        }
+
+
+def _verdict(problem: str | None) -> Response:
+    if problem is None:
+        return plain(HTTPStatus.OK, "ok")
+    return plain(HTTPStatus.SERVICE_UNAVAILABLE, problem)

@@ -1,0 +1,204 @@
+"""Sends Kubernetes Events, on a thread of its own, from a bounded queue.
+
+`EventSender.put` never blocks and never fails: a full queue drops what comes. The thread tells the
+API server of each Event in order; where it does not answer, it waits (1 s, doubled up to
+`BACKOFF_MOST_S`) and tries the same one again, while what comes meanwhile is counted up and queued.
+What the API server refuses is dropped, and the reason logged once. Without a service account there
+is no thread at all.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from deviceplugin.log import LOGGER, event
+
+from .api_client import ApiServer, ApiUnreachable
+from .notices import Aggregator, LogTap, Notice, Record
+
+QUEUE_LENGTH = 256
+BACKOFF_MOST_S = 60.0
+_BACKOFF_FIRST_S = 1.0
+_NODE_NAMESPACE = "default"  # where Events of things without a namespace live
+_PATCH = "application/merge-patch+json"
+_TRY_AGAIN = frozenset({408, 429})
+_STOP_WAIT_S = 1.0
+
+
+class EventSender:
+    """The thread that tells the API server."""
+
+    def __init__(
+        self, api: ApiServer, node: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            node: name of this Node, which the Events name as their source.
+            clock: seconds, from any start.
+        """
+        self._api, self._node, self._clock = api, node, clock
+        self._queue: queue.Queue[Notice | None] = queue.Queue(QUEUE_LENGTH)
+        self._aggregator = Aggregator()
+        self._backlog: deque[Record] = deque(maxlen=QUEUE_LENGTH)
+        self._backoff_s = 0.0
+        self._retry_at = 0.0
+        self._said = ""
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; what was not told by then is lost (it stands in the log)."""
+        self._stopping = True
+        self.put(None)
+        self._thread.join(_STOP_WAIT_S)
+
+    def put(self, notice: Notice | None) -> None:
+        """Takes one notice; never blocks."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(notice)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                notice = self._queue.get(timeout=self._patience_s())
+            except queue.Empty:
+                notice = None
+            now = self._clock()
+            record = self._aggregator.add(notice, now) if notice is not None else None
+            if record is not None:
+                self._backlog.append(record)
+            self._backlog.extend(self._aggregator.due(now))
+            if now >= self._retry_at:
+                self._tell_all()
+
+    def _patience_s(self) -> float | None:
+        """Returns how long there is nothing to do; None: until something comes."""
+        wakes = [self._aggregator.next_due(), self._retry_at if self._backlog else None]
+        moments = [moment for moment in wakes if moment is not None]
+        return max(0.0, min(moments) - self._clock()) if moments else None
+
+    def _tell_all(self) -> None:
+        while self._backlog and not self._stopping:
+            try:
+                self._tell(self._backlog[0])
+            except ApiUnreachable as error:
+                if self._stopping:
+                    return
+                self._say(error.message)
+                self._backoff_s = min(BACKOFF_MOST_S, self._backoff_s * 2 or _BACKOFF_FIRST_S)
+                self._retry_at = self._clock() + self._backoff_s
+                return
+            except Exception:  # an answer of an unforeseen form must not end the thread
+                LOGGER.exception("a Kubernetes Event failed")
+            self._backoff_s = 0.0
+            self._backlog.popleft()
+
+    def _tell(self, record: Record) -> None:
+        """Tells of one Event.
+
+        Raises:
+            ApiUnreachable: it is to be told again later.
+        """
+        if record.told == record.count:
+            return  # it was counted up while it waited for its first time
+        namespace = record.notice.namespace or _NODE_NAMESPACE
+        path = f"/api/v1/namespaces/{namespace}/events"
+        if record.uid is None:
+            record.uid = self._uid(record.notice)
+        status, answer = 404, None
+        if record.told:
+            news = {"count": record.count, "lastTimestamp": self._moment(record.last_at)}
+            status, answer = self._api.call("PATCH", f"{path}/{record.name}", news, _PATCH)
+        if status == 404:  # it is new, or the API server has forgotten it
+            status, answer = self._api.call("POST", path, self._body(record, namespace))
+        if status in _TRY_AGAIN or status >= 500:
+            raise ApiUnreachable(f"the API server answers with status {status}")
+        if status == 409:  # an earlier try came through, though its answer was lost
+            status = 201
+        if status >= 400:
+            why = answer.get("message") if isinstance(answer, dict) else None
+            self._say(f"an Event was refused with status {status}: {why or 'no reason given'}")
+            return
+        record.told = record.count
+        self._said = ""
+
+    def _uid(self, notice: Notice) -> str:
+        """Returns what kubectl finds the object's Events by, empty where we may not look."""
+        if notice.kind == "Node":
+            return notice.name  # as the kubelet's own Events have it
+        path = f"/api/v1/namespaces/{notice.namespace}/pods/{notice.name}"
+        status, answer = self._api.call("GET", path)
+        if status != 200 or not isinstance(answer, dict):
+            return ""
+        return str(answer.get("metadata", {}).get("uid", ""))
+
+    def _body(self, record: Record, namespace: str) -> dict[str, Any]:
+        notice = record.notice
+        concerned = {"apiVersion": "v1", "kind": notice.kind, "name": notice.name}
+        if notice.namespace:
+            concerned["namespace"] = notice.namespace
+        if record.uid:
+            concerned["uid"] = record.uid
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": record.name, "namespace": namespace},
+            "involvedObject": concerned,
+            "reason": notice.reason,
+            "message": notice.text,
+            "type": "Warning" if notice.warning else "Normal",
+            "source": {"component": "vgpu-agent", "host": self._node},
+            "reportingComponent": "vgpu-agent",
+            "reportingInstance": self._node,
+            "firstTimestamp": self._moment(record.first_at),
+            "lastTimestamp": self._moment(record.last_at),
+            "count": record.count,
+        }
+
+    def _moment(self, at: float) -> str:
+        """Returns a moment of our clock as the API server writes it."""
+        ago_s = self._clock() - at
+        return datetime.fromtimestamp(time.time() - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:  # once, not at every try
+            event(logging.WARNING, "Kubernetes Events do not arrive", reason=problem)
+        self._said = problem
+
+
+class NodeEvents:
+    """Events from the agent's log, for as long as the agent runs; nothing without an account."""
+
+    def __init__(self, api: ApiServer | None, node: str) -> None:
+        """Starts sending.
+
+        Args:
+            api: None where there is no service account.
+            node: name of this Node.
+        """
+        self._sender: EventSender | None = None
+        self._tap: LogTap | None = None
+        if api is None:
+            event(logging.INFO, "no Kubernetes Events: there is no service account here")
+            return
+        self._sender = EventSender(api, node)
+        self._tap = LogTap(node, self._sender.put)
+        self._sender.start()
+        LOGGER.addHandler(self._tap)
+
+    def stop(self) -> None:
+        """Stops sending."""
+        if self._sender is not None and self._tap is not None:
+            LOGGER.removeHandler(self._tap)
+            self._sender.stop()

@@ -1,0 +1,189 @@
+"""One device-plugin server: one resource on one Unix socket.
+
+This only translates between messages and `SliceService` (`handlers`: between bytes and messages).
+Each call runs in a thread of the server's pool, and a `ListAndWatch` stream keeps its thread for as
+long as the kubelet listens. A refusal travels as FAILED_PRECONDITION with its sentence, which the
+kubelet shows on the pod.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from deviceplugin.core.service import SliceService, Unit
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
+from deviceplugin.model.units import Half, resource_name
+from deviceplugin.store.container_answer import Answer
+from libvgpu.errors import UsageError, VgpuError
+from libvgpu.limits import Family
+
+from .handlers import SERVICE, method_handlers
+from .transport import SERVER_OPTIONS
+
+#: The kubelet listens once and asks one thing at a time; a new one comes before the old has gone.
+_THREADS = 6
+#: A stream is woken when it has to end; should that ever be missed, it looks by itself.
+_LOOK_EVERY_S = 60.0
+_STOP_GRACE_S = 0.5
+SOCKET_PATH_BYTES = 107  # sun_path less its final NUL
+
+Observe = Callable[[str, float], None]
+
+
+class PluginServer:
+    """Serves one resource; `start` and `stop` may be repeated."""
+
+    def __init__(
+        self,
+        service: SliceService,
+        family: Family,
+        half: Half,
+        directory: Path,
+        observe: Observe = lambda method, seconds: None,
+    ) -> None:
+        """Makes a server that is not serving yet.
+
+        Args:
+            directory: the kubelet's device-plugins directory.
+            observe: told the duration of every Allocate, in seconds.
+
+        Raises:
+            UsageError: the socket's path would be too long.
+        """
+        self.resource = resource_name(service.layout.resource_domain, family, half)
+        self.socket = directory / (self.resource.replace("/", "-") + ".sock")
+        if len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES:
+            raise UsageError(
+                f"the socket {self.socket} has a path longer than the {SOCKET_PATH_BYTES} bytes "
+                "that a Unix socket may have; choose a shorter kubelet directory"
+            )
+        self._service, self._family, self._half = service, family, half
+        self._observe = observe
+        self._server: Any = None
+        self._pool: futures.ThreadPoolExecutor | None = None
+        self._stopping = threading.Event()
+        self._list = threading.Lock()
+        self._listed: tuple[int, bytes] | None = None  # the last list, and its revision
+
+    def start(self) -> None:
+        """Serves on a fresh socket; one left behind by a crash is removed.
+
+        Raises:
+            VgpuError: the socket cannot be made.
+        """
+        self._stopping = threading.Event()
+        self.socket.unlink(missing_ok=True)
+        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=self.socket.stem)
+        all_there = threading.Barrier(_THREADS + 1)  # made now, not one by one over the weeks
+        for _ in range(_THREADS):
+            self._pool.submit(all_there.wait)
+        all_there.wait()
+        self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
+        handlers = method_handlers(self, self._stopping)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),)
+        )
+        try:
+            self._server.add_insecure_port(f"unix:{self.socket}")
+        except RuntimeError as error:  # grpc's only word for it
+            raise VgpuError(f"the socket {self.socket} cannot be served: {error}") from None
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends all streams and removes the socket."""
+        self._stopping.set()
+        self._service.wake()
+        if self._server is not None:
+            self._server.stop(_STOP_GRACE_S).wait()
+            self._server = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+        self.socket.unlink(missing_ok=True)
+
+    def watch(self, stopping: threading.Event, context: Any) -> Iterator[bytes]:
+        """Yields the whole list, encoded, now and after every change of it."""
+
+        def over() -> bool:
+            return stopping.is_set() or not context.is_active()
+
+        context.add_callback(self._service.wake)  # the kubelet has gone
+        last = b""
+        while not over():
+            revision, message = self._message()
+            if message != last:
+                yield message
+                last = message
+            while not self._service.wait_for_change(revision, _LOOK_EVERY_S, over):
+                if over():
+                    return
+
+    def _message(self) -> tuple[int, bytes]:
+        """Returns the list and its revision; encoded once for each."""
+        with self._list:
+            known = self._listed
+            if known is None or self._service.wait_for_change(known[0], 0.0, lambda: False):
+                revision, units = self._service.units(self._family, self._half)
+                message = pb.ListAndWatchResponse(devices=[_device(unit) for unit in units])
+                self._listed = known = revision, message.SerializeToString()
+            return known
+
+    def prefer(self, request: Any) -> pb.PreferredAllocationResponse:
+        """Answers GetPreferredAllocation."""
+        chosen = [
+            self._service.prefer(
+                self._family, self._half, list(r.available_deviceIDs),
+                list(r.must_include_deviceIDs), r.allocation_size,
+            )
+            for r in request.container_requests
+        ]  # fmt: skip
+        responses = [pb.ContainerPreferredAllocationResponse(deviceIDs=units) for units in chosen]
+        return pb.PreferredAllocationResponse(container_responses=responses)
+
+    def allocate(self, request: Any) -> pb.AllocateResponse:
+        """Answers Allocate."""
+        started = time.perf_counter()
+        try:
+            answers = [
+                self._service.allocate(self._family, self._half, list(r.devices_ids))
+                for r in request.container_requests
+            ]
+        finally:
+            self._observe(self.resource, time.perf_counter() - started)
+        return pb.AllocateResponse(container_responses=[_response(a) for a in answers])
+
+    def pre_start(self, request: Any) -> pb.PreStartContainerResponse:
+        """Answers PreStartContainer."""
+        self._service.pre_start(self._family, self._half, list(request.devices_ids))
+        return pb.PreStartContainerResponse()
+
+
+def _device(unit: Unit) -> pb.Device:
+    device = pb.Device(ID=unit.name, health="Healthy" if unit.healthy else "Unhealthy")
+    if unit.numa_node is not None:
+        device.topology.nodes.add(ID=unit.numa_node)
+    return device
+
+
+def _response(answer: Answer) -> pb.ContainerAllocateResponse:
+    return pb.ContainerAllocateResponse(
+        envs=answer.envs,
+        mounts=[
+            pb.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
+            for m in answer.mounts
+        ],
+        devices=[
+            pb.DeviceSpec(
+                container_path=d.container_path, host_path=d.host_path, permissions=d.permissions
+            )
+            for d in answer.devices
+        ],
+        annotations=answer.annotations,
+        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi_devices],
+    )

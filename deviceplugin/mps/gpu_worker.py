@@ -1,0 +1,292 @@
+"""Keeps one GPU under MPS, or as it was found: a thread for each, so that none waits for another.
+
+Under MPS means: compute mode EXCLUSIVE_PROCESS, a daemon with a server, settings as we gave them.
+What was found is written down before it is changed (`mps_files`), so that it can be put back by the
+next runner, too. The thread sleeps until daemon or server end, it is told of a new wish, or, where
+containers have slices, the settings are due: so the end of a server is noticed at once.
+"""
+
+import contextlib
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from deviceplugin.log import LOGGER, event
+from libvgpu.errors import MpsError
+
+from .compute_mode import EXCLUSIVE_PROCESS, Boards
+from .daemon import Daemon
+from .state_files import FAILED, READY, STARTING, STOPPING, GpuMps
+
+_READY_TIMEOUT_S = 20.0
+_READY_POLL_S = 0.1
+#: How often settings are looked at, and what failed is tried again.
+LOOK_EVERY_S = 4.9
+#: The first restart comes at once; who ends again within `_CALM_S` waits, each time twice as long.
+_PAUSE_FIRST_S, _PAUSE_MOST_S, _CALM_S = 1.0, 30.0, 120.0
+#: A daemon that does not answer so often is not healthy; one that is busy may miss one question.
+_SILENT_MOST = 2
+
+Report = Callable[[str, GpuMps | None], None]
+
+
+class _Unwanted(Exception):  # noqa: N818 - the wish has changed, which is no error
+    """The GPU is not to be under MPS any more."""
+
+
+class GpuWorker:
+    """Follows the wish for one GPU from `start` to `join`."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        uuid: str,
+        boards: Boards,
+        report: Report,
+        before: GpuMps | None,
+        look_every_s: float = LOOK_EVERY_S,
+        tied: bool = False,
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            report: told how the GPU is after every change; None: as if we had never been.
+            before: what an earlier runner left.
+            look_every_s: how often settings are looked at, and what failed is tried again.
+            tied: daemons end with this process, however that ends.
+        """
+        self._tied = tied
+        self.uuid, self._look_every_s = uuid, look_every_s
+        self._run_dir, self._boards, self._report = run_dir, boards, report
+        self._left_pid = before.daemon if before else 0
+        self._now = replace(before, phase=STARTING, server=0) if before else GpuMps(STARTING)
+        self._daemon: Daemon | None = None
+        self._wanted = self._occupied = self._over = False
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._said = ""
+        self._silent = 0
+        self._pause_s = 0.0
+        self._ended_at_s = -_CALM_S
+        self._thread = threading.Thread(target=self._run, name=f"mps-{uuid}", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def wish(self, wanted: bool, occupied: bool) -> None:
+        """Says what is to be.
+
+        Args:
+            wanted: the GPU under MPS.
+            occupied: containers have slices of it.
+        """
+        self._wanted, self._occupied = wanted, occupied
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes it look."""
+        os.eventfd_write(self._wake_fd, 1)
+
+    def end(self) -> None:
+        """Puts everything back and ends; `join` waits for that."""
+        self._over = True
+        self.wake()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until it has ended."""
+        self._thread.join(timeout_s)
+
+    # ---- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            is_over = self._over  # what comes during the turn has a turn of its own
+            try:
+                rest_s = self._turn(self._wanted and not is_over)
+            except _Unwanted:
+                rest_s = 0.0
+            except MpsError as error:
+                self._fail(error)
+                rest_s = self._look_every_s
+            except Exception:  # one GPU's trouble must not end the others' daemons
+                LOGGER.exception("the MPS of GPU %s failed", self.uuid)
+                rest_s = self._look_every_s
+            if is_over:
+                return
+            self._sleep(rest_s)
+
+    def _turn(self, is_wanted: bool) -> float | None:
+        """Does what there is to do; returns how long there is nothing more, None: until woken."""
+        if not is_wanted:
+            self._put_back()
+            return None
+        daemon = self._daemon
+        if daemon is None:
+            daemon = self._set_up()
+        elif daemon.process is None or daemon.process.ended():
+            self._restart(daemon, "its control daemon ended")
+        elif daemon.server is None or daemon.server.ended():
+            self._revive_server(daemon)
+        elif not daemon.pipe_is_there():
+            daemon.stop()
+            self._restart(daemon, "its pipe directory was removed")
+        elif self._occupied:
+            self._look_at_settings(daemon)
+        return self._look_every_s if self._occupied else None
+
+    def _sleep(self, rest_s: float | None) -> None:
+        poller = select.poll()
+        poller.register(self._wake_fd, select.POLLIN)
+        if self._daemon is not None and self._now.phase == READY:
+            for process in (self._daemon.process, self._daemon.server):
+                if process is not None:
+                    poller.register(process, select.POLLIN)
+        poller.poll(None if rest_s is None else rest_s * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
+
+    def _set_up(self) -> Daemon:
+        problem = self._boards.problem(self.uuid)
+        if problem is not None:
+            raise MpsError(problem)
+        daemon = Daemon(self._run_dir, self.uuid, self._boards.memory_bytes(self.uuid), self._tied)
+        adopted = daemon.adopt(self._left_pid)
+        self._left_pid = 0
+        if not adopted:
+            daemon.prepare()
+        if self._now.found_mode is None:
+            self._check_free()
+            # Written down first: a runner that is killed after the change knows what was there.
+            self._say(replace(self._now, found_mode=self._boards.compute_mode(self.uuid)))
+        self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
+        if adopted:
+            event(logging.INFO, "MPS daemon adopted", gpu=self.uuid)
+        else:
+            daemon.start()
+        self._daemon = daemon
+        self._bring_up(daemon)
+        return daemon
+
+    def _check_free(self) -> None:
+        """Refuses a GPU that somebody uses: no client could come beside him, nor his next one."""
+        pids = self._boards.processes(self.uuid)
+        if pids:
+            raise MpsError(
+                f"GPU {self.uuid} is used by process {', '.join(map(str, pids))} without MPS, and "
+                "under MPS a GPU has no others; MPS starts when they have ended"
+            )
+
+    def _bring_up(self, daemon: Daemon) -> None:
+        """Waits until daemon and server are there, and settles them."""
+        assert daemon.process is not None
+        self._say(replace(self._now, phase=STARTING, daemon=daemon.process.pid, server=0))
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        try:
+            while not daemon.answers():
+                if self._over or not self._wanted:
+                    raise _Unwanted
+                if time.monotonic() >= deadline:
+                    raise MpsError(
+                        f"the MPS daemon of GPU {self.uuid} does not answer after "
+                        f"{_READY_TIMEOUT_S:.0f} s"
+                    )
+                time.sleep(_READY_POLL_S)
+            daemon.start_server()
+            daemon.settle()
+        except (MpsError, _Unwanted):
+            daemon.stop()
+            self._daemon = None  # the next turn begins anew
+            raise
+        assert daemon.server is not None
+        self._said = ""
+        self._silent = 0
+        self._say(replace(self._now, phase=READY, reason="", server=daemon.server.pid))
+        event(logging.INFO, "MPS daemon ready", gpu=self.uuid, server=daemon.server.pid)
+
+    def _restart(self, daemon: Daemon, why: str) -> None:
+        self._note_end(why)
+        daemon.forget(end_server=True)
+        self._daemon = None
+        self._pause()
+        daemon.prepare()
+        daemon.start()
+        self._daemon = daemon
+        self._bring_up(daemon)
+
+    def _revive_server(self, daemon: Daemon) -> None:
+        self._note_end("its server ended, and its clients lost their work")
+        self._pause()
+        self._bring_up(daemon)
+
+    def _note_end(self, why: str) -> None:
+        if time.monotonic() - self._ended_at_s > _CALM_S:
+            self._pause_s = 0.0
+        self._ended_at_s = time.monotonic()
+        event(logging.ERROR, "MPS ended by itself, starting it again", gpu=self.uuid, reason=why,
+              pause_s=f"{self._pause_s:.0f}")  # fmt: skip
+        self._say(replace(self._now, phase=STARTING, server=0, reason=why,
+                          restarts=self._now.restarts + 1))  # fmt: skip
+
+    def _pause(self) -> None:
+        """Waits before a restart, each time longer: a container may end MPS again and again."""
+        deadline = time.monotonic() + self._pause_s
+        self._pause_s = min(_PAUSE_MOST_S, self._pause_s * 2 or _PAUSE_FIRST_S)
+        while time.monotonic() < deadline:
+            if self._over or not self._wanted:
+                raise _Unwanted
+            time.sleep(_READY_POLL_S)
+
+    def _look_at_settings(self, daemon: Daemon) -> None:
+        try:
+            changed = daemon.changed_settings()
+            if changed:
+                daemon.settle()
+        except MpsError as error:
+            self._silent += 1
+            if self._silent >= _SILENT_MOST:
+                self._fail(error)
+            return
+        self._silent = 0
+        if self._now.phase != READY:
+            self._said = ""
+            self._say(replace(self._now, phase=READY, reason=""))
+        if changed:
+            event(logging.WARNING, "MPS settings were changed through the pipe and put back",
+                  gpu=self.uuid, change=changed)  # fmt: skip
+            self._say(replace(self._now, restored=self._now.restored + 1))
+
+    def _put_back(self) -> None:
+        """Ends the daemon and gives the GPU the compute mode that was found."""
+        daemon = self._daemon
+        if daemon is None and self._left_pid:
+            daemon = Daemon(self._run_dir, self.uuid, 0)
+            if not daemon.adopt(self._left_pid):
+                daemon = None
+            self._left_pid = 0
+        if daemon is not None:
+            self._say(replace(self._now, phase=STOPPING))
+            daemon.stop()
+        self._daemon = None
+        if self._now.found_mode is not None:
+            self._boards.set_compute_mode(self.uuid, self._now.found_mode)
+            event(logging.INFO, "compute mode put back", gpu=self.uuid, mode=self._now.found_mode)
+        self._now = GpuMps(STARTING, restarts=self._now.restarts, restored=self._now.restored)
+        self._said = ""
+        self._report(self.uuid, None)
+
+    def _fail(self, error: MpsError) -> None:
+        if error.message != self._said:
+            hint = error.hint or "none"
+            event(logging.ERROR, "MPS of a GPU cannot be served", gpu=self.uuid,
+                  reason=error.message, hint=hint)  # fmt: skip
+        self._said = error.message
+        self._say(replace(self._now, phase=FAILED, reason=error.message))
+
+    def _say(self, now: GpuMps) -> None:
+        self._now = now
+        self._report(self.uuid, now)

@@ -1,0 +1,233 @@
+"""The agent's side of MPS: says which GPUs are to be under it and waits where a container needs it.
+
+What is wanted goes into a file (`mps_files`), which the runner follows; how the GPUs are, the
+runner writes into another. So the agent never speaks to a daemon while a runner lives, and nothing
+that a container does to a pipe directory can hold the agent up. A runner that is there is adopted.
+Otherwise, unless told not to, the agent starts ``python -m deviceplugin.mps`` detached from itself:
+in a session of its own and no child of the agent, so it outlives the agent, its process group and
+its descendants; its log is ``<run-dir>/mps/runner.log``.
+"""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from deviceplugin.log import event
+from deviceplugin.model.allocations import Owner
+from libvgpu.errors import MpsError
+
+from .control_pipe import is_ready
+from .state_files import (
+    FAILED,
+    READY,
+    GpuMps,
+    MpsState,
+    Wanted,
+    lock_path,
+    mps_directory,
+    new_token,
+    read_state,
+    read_wanted,
+    runner_alive,
+    write_wanted,
+)
+
+#: The kubelet gives PreStartContainer 30 s.
+_READY_TIMEOUT_S = 25.0
+_POLL_S = 0.1
+#: A runner that could not do its work is tried again this much later.
+_RETRY_AFTER_S = 15.0
+
+
+class MpsKeeper:
+    """The agent's view of the MPS daemons; `look` from one thread, the others from any."""
+
+    def __init__(
+        self,
+        config: Path,
+        run_dir: Path,
+        spawn: bool,
+        ready_timeout_s: float = _READY_TIMEOUT_S,
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            spawn: whether to start a runner where there is none.
+            ready_timeout_s: how long a container waits.
+        """
+        self._config, self._run_dir, self._spawn = config, run_dir, spawn
+        self._timeout_s = ready_timeout_s
+        #: Tells which GPUs are to be under MPS now, and whether containers have slices of them.
+        self.wanted_gpus: Callable[[], Mapping[str, bool]] = dict
+        #: Tells whose containers are on a GPU.
+        self.owners_on: Callable[[str], Iterable[Owner | None]] = lambda uuid: ()
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said = self._problem_said = ""
+        self._not_before = 0.0
+        self._told: Mapping[str, GpuMps] | None = None
+
+    def look(self) -> None:
+        """Says what is wanted, starts a runner if one is needed, tells what has happened."""
+        wanted = self._want()
+        self._reap()
+        state = self._state()
+        self._tell(state.gpus)
+        if state.problem != self._problem_said and state.problem:
+            event(logging.ERROR, "MPS of a GPU cannot be served", gpu=",".join(wanted.gpus),
+                  reason=state.problem)  # fmt: skip
+        self._problem_said = state.problem
+        if runner_alive(self._run_dir):
+            if wanted.gpus:
+                self._say("MPS daemons adopted", wanted)
+        elif not wanted.gpus and not state.gpus:
+            return  # nothing to run, and nothing to put back
+        elif self._spawn:
+            if self._child is None and time.monotonic() >= self._not_before:
+                self._start()
+        else:
+            self._say("waiting for the MPS daemons of another process", wanted)
+
+    def wait(self, uuids: Sequence[str], under_mps: bool) -> None:
+        """Returns once GPUs are as a container needs them.
+
+        Args:
+            under_mps: their daemon answers; else they are bare, as if there were no MPS.
+
+        Raises:
+            MpsError: they are not in time.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        for uuid in uuids:
+            while True:
+                problem = self._problem(uuid, under_mps)
+                if problem is None:
+                    break
+                if time.monotonic() >= deadline:
+                    what = (
+                        f"the MPS daemon of GPU {uuid} is not ready"
+                        if under_mps
+                        else f"GPU {uuid}, which was asked for whole, is not free of MPS"
+                    )
+                    raise MpsError(
+                        f"{what} after {self._timeout_s:.0f} s: {problem}",
+                        hint=f"look into {self._log_path()}",
+                    )
+                time.sleep(_POLL_S)
+
+    def states(self) -> Mapping[str, GpuMps]:
+        """Returns how MPS is on each GPU, by UUID."""
+        return self._state().gpus
+
+    # ---- what is wanted ----------------------------------------------------------------------
+
+    def _want(self) -> Wanted:
+        """Writes what is wanted, if that is new; returns it."""
+        with self._lock:
+            gpus = dict(self.wanted_gpus())
+            try:
+                before = read_wanted(self._run_dir)
+            except MpsError as error:
+                event(logging.WARNING, error.message)
+                before = None
+            if before is not None and before.gpus == gpus:
+                return before
+            wanted = Wanted(new_token(), gpus)
+            if gpus or before is not None or mps_directory(self._run_dir).is_dir():
+                write_wanted(self._run_dir, wanted)
+            return wanted
+
+    def _problem(self, uuid: str, under_mps: bool) -> str | None:
+        """Returns why a GPU is not yet as a container needs it, None where it is.
+
+        Raises:
+            MpsError: it will not be soon.
+        """
+        wanted = self._want()
+        if (uuid in wanted.gpus) != under_mps:
+            return "another container of its pod needs it otherwise"
+        state = self._state()
+        now = state.gpus.get(uuid)
+        if not runner_alive(self._run_dir):
+            if under_mps and is_ready(self._run_dir, uuid):
+                return None
+            if under_mps and state.problem:  # why the last one ended; it is tried again
+                raise MpsError(state.problem, hint=f"look into {self._log_path()}")
+            if under_mps:
+                return "no runner lives"
+            return None if now is None else "no runner lives that could end its daemon"
+        if state.token != wanted.token:
+            return "the runner has not read yet what is wanted"
+        if not under_mps:
+            return None if now is None else f"its daemon is {now.phase}"
+        if now is None:
+            return "the runner does not know it"
+        if now.phase == FAILED:
+            raise MpsError(now.reason, hint=f"look into {self._log_path()}")
+        return None if now.phase == READY else f"it is {now.phase}, {now.reason or 'not yet up'}"
+
+    def _state(self) -> MpsState:
+        try:
+            return read_state(self._run_dir) or MpsState()
+        except MpsError as error:
+            return MpsState(problem=error.message)
+
+    # ---- what has happened -------------------------------------------------------------------
+
+    def _tell(self, now: Mapping[str, GpuMps]) -> None:
+        """Logs, and so tells the pods, what the runner did since the last look."""
+        before, self._told = self._told, now
+        for uuid, gpu in now.items():
+            old = None if before is None else before.get(uuid, GpuMps(""))
+            if gpu.phase == FAILED and (old is None or old.reason != gpu.reason):
+                event(logging.ERROR, "MPS of a GPU cannot be served", gpu=uuid, reason=gpu.reason)
+            if old is None:
+                continue
+            if gpu.restarts > old.restarts:
+                reason = f"MPS of GPU {uuid} ended by itself and was started again"
+                for owner in list(self.owners_on(uuid)) or [None]:
+                    event(logging.ERROR, "MPS ended, its clients lost their work", gpu=uuid,
+                          owner=owner or "unknown", reason=reason)  # fmt: skip
+            if gpu.restored > old.restored:
+                event(logging.WARNING, "MPS settings were changed and put back", gpu=uuid,
+                      reason=f"settings of the MPS of GPU {uuid} were changed through its pipe and "
+                      "put back")  # fmt: skip
+
+    # ---- the runner --------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        """Collects the process that brought the runner up; it ends at once where all is well."""
+        if self._child is None or self._child.poll() is None:
+            return
+        if self._child.returncode != 0:
+            event(logging.ERROR, "the MPS runner cannot be started", status=self._child.returncode,
+                  log=self._log_path())  # fmt: skip
+        self._child = None
+        self._not_before = time.monotonic() + _RETRY_AFTER_S
+
+    def _start(self) -> None:
+        path = self._log_path()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "ab") as output:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", "deviceplugin.mps", "--config", str(self._config),
+                     "--run-dir", str(self._run_dir), "--detach"],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise MpsError(f"the MPS runner cannot be started: {error}") from None
+        event(logging.INFO, "MPS runner started", log=path)
+
+    def _log_path(self) -> Path:
+        return lock_path(self._run_dir).with_name("runner.log")
+
+    def _say(self, sentence: str, wanted: Wanted) -> None:
+        if sentence != self._said:
+            event(logging.INFO, sentence, gpus=",".join(wanted.gpus))
+        self._said = sentence

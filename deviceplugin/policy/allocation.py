@@ -1,0 +1,267 @@
+"""Which units a container gets: pure policy over the layout and the book.
+
+The kubelet allocates core and memory of one container independently, in random order, without
+saying for whom. It admits serially, which decides the plain case:
+
+1. The first `Allocate` of a container *opens* a holding on the GPU its units are of.
+2. While a holding of the family is open, the other half's `GetPreferredAllocation` is steered to
+   that GPU, and its `Allocate` joins it. Another GPU there would split the pair: refused.
+3. A second `Allocate` of the *same* half, a refusal, a pod that appeared since, `JOIN_WINDOW_S` or
+   the container's start settle the holding: what comes next belongs to another container.
+
+Units that a holding has already may come again while podresources has never shown it: it is a plain
+init container's, whose units the kubelet gives to later containers of the pod. Once a holding was
+shown, its units are refused to anybody else.
+
+A container that asked for one half only, or for whole GPUs, is completed when it starts
+(`completion`). Where two containers still ended in one holding, podresources shows it and their
+start is refused in words.
+
+Everything takes the book and the time as arguments and returns new values or raises
+`AllocationRefused`; the caller enters them into the book under its lock.
+"""
+
+from collections.abc import Container, Iterable, Sequence, Set
+from dataclasses import replace
+
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.units import Half, gpus_of, in_order, resource_name, shown, unit_number
+from libvgpu.errors import AllocationRefused
+from libvgpu.limits import Family
+
+from .exclusive_gpu import check_clients, clients_most, is_full
+from .layout import Layout, SharedGpu
+from .offer import Room, gpu_units, rooms, withdrawn
+from .placement import Closest, one_gpu, whole_gpus
+
+#: The kubelet asks for the halves of one container within milliseconds of each other.
+JOIN_WINDOW_S = 5.0
+
+
+def first_by_index(uuids: Sequence[str], count: int, required: Sequence[str]) -> Sequence[str]:
+    """Returns GPUs without knowing how they are connected."""
+    return [*required, *(u for u in uuids if u not in required)][:count]
+
+
+def open_holding(book: Book, family: Family, missing: Half, now: float) -> Holding | None:
+    """Returns the holding of ``family`` that waits for its ``missing`` half, if there is one."""
+    for holding in book.holdings.values():
+        if (
+            holding.family is family
+            and not holding.settled
+            and holding.of(missing.other)
+            and not holding.of(missing)
+            and now - holding.changed_at <= JOIN_WINDOW_S
+        ):
+            return holding
+    return None
+
+
+def prefer(
+    layout: Layout,
+    book: Book,
+    family: Family,
+    half: Half,
+    available: Sequence[str],
+    must_include: Sequence[str],
+    count: int,
+    now: float,
+    other_count: int | None = None,
+    closest: Closest = first_by_index,
+    kin: Iterable[Holding] = (),
+    returned: Set[str] = frozenset(),
+) -> list[str]:
+    """Returns the ``count`` units the kubelet had best take.
+
+    Args:
+        available: what the kubelet believes free (with ``must_include``).
+        must_include: what the container has already.
+        count: how many in all.
+        other_count: of the other half, that the container will ask for; None where nobody knows.
+        closest: which of several free GPUs lie close together.
+        kin: of plain init containers of the same pod. What they have of the other half, and nobody
+            was given since, the kubelet will give to this container, so it had best be there.
+        returned: units that were offered again a moment ago: unless it offers them, the kubelet may
+            not know yet.
+
+    Raises:
+        AllocationRefused: no single GPU, or no whole ones, can give them, with the numbers.
+    """
+    what = f"{resource_name(layout.resource_domain, family, half)}: {count}"
+    gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
+    most = max((gpu_units(g, half) for g in gpus.values() if not g.drains), default=0)
+    if count < 1:
+        raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
+    had = list(gpus_of(half, must_include, what)) if must_include else []
+    partner = open_holding(book, family, half, now)
+    joined = partner.uuids if partner is not None else ()
+    blocked = withdrawn(layout, book, joined) | (returned - set(available))
+    # One that drains counts where the container is already; its units may be of another size.
+    usable = [g for u, g in gpus.items() if not g.drains or u in joined or u in had]
+    room = rooms(usable, book, half, available, must_include, blocked)
+    if partner is not None:
+        _check_join(partner, half, count, gpus, what)
+        here = {uuid: room[uuid] for uuid in partner.uuids}
+        if sum(r.count for r in here.values()) < count or not set(had) <= set(here):
+            free = sum(r.count for r in here.values())
+            raise AllocationRefused(
+                f"{what} cannot join {len(partner.of(half.other))} {half.other} of the same "
+                f"container on GPU {' and '.join(here)}: {free} {half} units are free there, and "
+                "the two halves of a slice are never split over GPUs"
+            )
+        chosen: tuple[str, ...] = tuple(here)
+    elif not had and all(g.drains for g in gpus.values()):
+        raise AllocationRefused(
+            f"{what} cannot be given: no GPU of this node is offered for it (any more)"
+        )
+    elif count > most and not any(g.drains for u, g in gpus.items() if u in had):
+        chosen = whole_gpus(room, half, count, had, closest, what)
+    else:
+        if had:
+            room = {uuid: r for uuid, r in room.items() if uuid in had}
+        if len(had) > 1:
+            raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
+        placement = next(g.placement for g in usable)
+        room = _with_clients_left(room, family, book, must_include, what)
+        left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
+        near = {u: r for u, r in room.items() if u in left and r.count >= count}
+        chosen = (one_gpu(near or room, count, other_count, placement, what),)
+    return [*must_include, *(unit for uuid in chosen for unit in room[uuid].units)][:count]
+
+
+def allocate(
+    layout: Layout,
+    book: Book,
+    family: Family,
+    half: Half,
+    units: Sequence[str],
+    now: float,
+    new_id: str,
+) -> Holding:
+    """Returns the holding that ``units`` open or join; the caller enters it.
+
+    The same units again for a holding that is still open are the same call again.
+
+    Args:
+        units: what the kubelet decided to give.
+        now: seconds since the epoch.
+        new_id: allocation id for a holding that is opened.
+
+    Raises:
+        AllocationRefused: units that do not exist, are held, are spread, or would split a pair.
+    """
+    what = f"{resource_name(layout.resource_domain, family, half)}: {len(units)}"
+    gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
+    given = {uuid: in_order(here) for uuid, here in gpus_of(half, units, what).items()}
+    partner = open_holding(book, family, half, now)
+    joined = partner.uuids if partner is not None else ()
+    _check_given(book, family, half, given, gpus, joined, what)
+    ordered = tuple(unit for here in given.values() for unit in here)
+    if partner is None:
+        again = book.holder(ordered[0])
+        if again is not None and not again.settled and set(again.of(half)) == set(ordered):
+            return again
+        first = next(iter(given))
+        if family is Family.MPS:
+            check_clients(gpus[first].gpu, book, set(ordered), what)
+        fresh = Holding(new_id, family, first, gpus[first].memory_unit_bytes)
+        return fresh.with_half(half, ordered, now)
+    if set(partner.uuids) != set(given):
+        raise AllocationRefused(
+            f"{what} was given on GPU {' and '.join(given)}, but {len(partner.of(half.other))} "
+            f"{half.other} of the same container are on GPU {' and '.join(partner.uuids)}; the two "
+            "halves of a slice are never split over GPUs"
+        )
+    _check_join(partner, half, len(units), gpus, what)
+    return replace(partner.with_half(half, ordered, now), settled=True)
+
+
+def settle_before(book: Book, family: Family, half: Half, units: Iterable[str]) -> list[Holding]:
+    """Returns the open holdings that an `Allocate` of ``half`` ends, settled.
+
+    A container is asked for each half once, so the same half again is another container's, unless
+    it is the same call again.
+    """
+    wanted = set(units)
+    return [
+        replace(h, settled=True)
+        for h in book.holdings.values()
+        if h.family is family and not h.settled and h.of(half) and set(h.of(half)) != wanted
+    ]
+
+
+def _check_given(
+    book: Book,
+    family: Family,
+    half: Half,
+    given: dict[str, list[str]],
+    gpus: dict[str, SharedGpu],
+    joined: Container[str],
+    what: str,
+) -> None:
+    """Refuses units that are not offered, are somebody else's, or are spread over GPUs.
+
+    Args:
+        given: the units of each GPU, by number.
+        joined: GPUs of which the container has the other half.
+    """
+    for uuid, units in given.items():
+        if uuid not in gpus or unit_number(units[-1]) >= gpu_units(gpus[uuid], half):
+            raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
+        for unit in (unit for unit in units if not book.is_free(unit)):
+            for holder in book.holders(unit):
+                if holder.owner is not None or unit in holder.borrowed:
+                    raise AllocationRefused(f"{what}: unit {unit} is held by {holder.described()}")
+        # The other half of a container, and what an init container passes on, is nothing new there.
+        if gpus[uuid].drains and uuid not in joined and any(map(book.is_free, units)):
+            raise AllocationRefused(
+                f"{what}: GPU {uuid} still carries slices of the sharing it had before, and "
+                "nothing of it is given until they have ended"
+            )
+    if len(given) == 1:
+        return
+    for uuid, units in given.items():
+        if len(units) != gpu_units(gpus[uuid], half):
+            raise AllocationRefused(
+                f"{what} is spread over the GPUs {', '.join(sorted(given))}; a slice is on one "
+                f"GPU, or has all {gpu_units(gpus[uuid], half)} units of each"
+            )
+        others = [h for h in book.on_gpu(uuid) if h.owner is not None and not h.missing_since]
+        if others:
+            raise AllocationRefused(
+                f"{what} means whole GPUs, but GPU {uuid} carries {others[0].described()}"
+            )
+
+
+def _check_join(
+    partner: Holding, half: Half, count: int, gpus: dict[str, SharedGpu], what: str
+) -> None:
+    """Refuses a second half that does not suit the first: of whole GPUs it is all of them."""
+    missing = [uuid for uuid in partner.uuids if uuid not in gpus]
+    if missing:
+        raise AllocationRefused(f"{what}: GPU {missing[0]} is not shared in this way any more")
+    if len(partner.uuids) == 1:
+        return
+    whole = sum(gpu_units(gpus[uuid], half) for uuid in partner.uuids)
+    if count != whole:
+        raise AllocationRefused(
+            f"{what} cannot go with {len(partner.uuids)} whole GPUs; leave it out, or ask for all "
+            f"{whole} units of theirs"
+        )
+
+
+def _with_clients_left(
+    room: dict[str, Room], family: Family, book: Book, must_include: Sequence[str], what: str
+) -> dict[str, Room]:
+    """Returns the GPUs that can serve one container more; of family mps only clients of MPS can."""
+    if family is not Family.MPS:
+        return room
+    had = frozenset(must_include)
+    left = {uuid: r for uuid, r in room.items() if not is_full(r.shared.gpu, book, had)}
+    if room and not left:
+        most = max(clients_most(r.shared.gpu) for r in room.values())
+        raise AllocationRefused(
+            f"{what}: every GPU of family mps carries {most} slices already, and MPS takes no more "
+            "clients on a GPU; ask again when one has ended"
+        )
+    return left

@@ -1,0 +1,118 @@
+"""The layout in force: what the config wants, as far as slices that live allow it. Pure.
+
+A GPU keeps the family and the memory unit of its slices until the last of them has ended; then it
+is shared as the config says, which all others are at once. Until then it *drains*: what containers
+hold stays listed and healthy, and nothing of it is offered. So a memory unit's name means the same
+number of bytes for as long as anybody holds one of that GPU, and families may have GPUs of
+different units meanwhile.
+
+It depends on nothing but config, GPUs and holdings, so an agent that was restarted in the midst of
+it computes the same. `NodeState` keeps the result and has it computed anew when one of them
+changed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from deviceplugin.config.loading import Placement
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half
+from libvgpu.limits import ComputeMode, Family
+from libvgpu.sizes import format_size
+
+from .layout import Layout, SharedGpu
+from .offer import fits_layout, unit_names
+
+
+def in_force(wanted: Layout, gpus: Iterable[Gpu], book: Book) -> Layout:
+    """Returns how each GPU is shared now.
+
+    Args:
+        wanted: what the config says.
+        gpus: those of the node, shared or not.
+        book: whose slices are where.
+    """
+    shared = (_now(wanted.find(gpu.uuid), gpu, book.on_gpu(gpu.uuid)) for gpu in gpus)
+    found = sorted((each for each in shared if each is not None), key=lambda s: s.gpu.index)
+    return replace(wanted, gpus=tuple(found))
+
+
+def _now(wanted: SharedGpu | None, gpu: Gpu, holdings: list[Holding]) -> SharedGpu | None:
+    if not holdings or (wanted is not None and fits_layout(wanted, holdings)):
+        return wanted
+    # All are alike, unless a kubelet's record that was taken over names pods that have ended, too.
+    newest = max(holdings, key=lambda h: (h.changed_at, h.allocation_id))
+    compute = wanted.compute if wanted else ComputeMode.STRICT
+    return SharedGpu(
+        gpu,
+        newest.family,
+        newest.memory_unit_bytes,
+        newest.compute if newest.compute is not None else compute,
+        wanted.placement if wanted else Placement.BINPACK,
+        drains=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What came into force with one GPU.
+
+    Attributes:
+        slices: how many it waits for where it drains.
+        now: how it is shared, in words.
+        then: how it will be where it drains.
+    """
+
+    uuid: str
+    drains: bool
+    slices: int
+    now: str
+    then: str = ""
+
+
+def changes(before: Layout, after: Layout, wanted: Layout, book: Book) -> Iterator[Change]:
+    """Yields what differs between two layouts in force, GPU by GPU."""
+    uuids = dict.fromkeys(shared.gpu.uuid for shared in (*before.gpus, *after.gpus))
+    for uuid in uuids:
+        old, new = before.find(uuid), after.find(uuid)
+        if old != new:
+            drains = new is not None and new.drains
+            slices = len(book.on_gpu(uuid))
+            then = shared_as(wanted.find(uuid)) if drains else ""
+            yield Change(uuid, drains, slices, shared_as(new), then)
+
+
+def draining(layout: Layout, wanted: Layout, book: Book) -> Mapping[str, str]:
+    """Returns of each GPU that drains what it waits for, in words."""
+    return {
+        shared.gpu.uuid: (
+            f"{shared_as(shared)} until {len(book.on_gpu(shared.gpu.uuid))} slices have ended, "
+            f"then {shared_as(wanted.find(shared.gpu.uuid))}"
+        )
+        for shared in layout.gpus
+        if shared.drains
+    }
+
+
+def newly_offered(before: Layout, after: Layout) -> set[str]:
+    """Returns the units that ``after`` offers and ``before`` did not, whoever holds some."""
+
+    def offered(layout: Layout) -> set[SharedGpu]:
+        return {
+            replace(shared, compute=ComputeMode.STRICT, placement=Placement.BINPACK)
+            for shared in layout.gpus
+            if not shared.drains
+        }
+
+    new = offered(after) - offered(before)
+    return {unit for shared in new for half in Half for unit in unit_names(shared, half)}
+
+
+def shared_as(shared: SharedGpu | None) -> str:
+    """Returns how a GPU is shared, in words."""
+    if shared is None:
+        return "not shared"
+    unit = format_size(shared.memory_unit_bytes)
+    compute = f" {shared.compute.name.lower()}" if shared.family is Family.VGPU else ""
+    return f"{shared.family.name.lower()}{compute} by units of {unit}"

@@ -1,0 +1,89 @@
+"""Which GPUs are to be under MPS now, and which are bare. Pure.
+
+A container of family mps that has all core units of its GPUs is no client of MPS: nobody else can
+have compute there, so it gets the bare GPU, its daemon stopped and its compute mode as found. Only
+an init container of the same pod may need such a GPU otherwise, before it or, when the pod's
+sandbox is made anew, again: then the container that was let start last decides.
+"""
+
+from collections.abc import Mapping, Set
+
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
+from libvgpu.errors import AllocationRefused
+from libvgpu.limits import Family
+
+from .layout import Layout
+
+#: Clients that one MPS server takes on a GPU, from Volta on and before.
+_CLIENTS, _CLIENTS_BEFORE_VOLTA = 48, 16
+_VOLTA_MAJOR = 7
+
+
+def is_bare(holding: Holding) -> bool:
+    """Returns whether a container has its GPUs to itself, without MPS."""
+    return holding.family is Family.MPS and all(
+        holding.count(Half.CORE, uuid) == CORE_UNITS_PER_GPU for uuid in holding.uuids
+    )
+
+
+def under_mps(layout: Layout, book: Book, last_started: Mapping[str, str]) -> dict[str, bool]:
+    """Returns the GPUs that are to be under MPS, and whether containers have slices of them.
+
+    A GPU that still carries slices of the sharing it had before keeps that.
+
+    Args:
+        last_started: by GPU, the allocation that was let start there last.
+    """
+    now_mps = {shared.gpu.uuid for shared in layout.of_family(Family.MPS)}
+    carrying = {uuid for h in book.holdings.values() if h.family is Family.MPS for uuid in h.uuids}
+    found = {}
+    for uuid in sorted(now_mps | carrying):
+        here = book.on_gpu(uuid)
+        if any(holding.family is not Family.MPS for holding in here):
+            continue
+        if not _is_bare_now(here, last_started.get(uuid)):
+            found[uuid] = bool(here)
+    return found
+
+
+def _is_bare_now(here: list[Holding], last_started: str | None) -> bool:
+    bare = [holding for holding in here if is_bare(holding)]
+    if not bare or len(bare) == len(here):
+        return bool(bare)
+    last = next((holding for holding in here if holding.allocation_id == last_started), None)
+    if last is not None:
+        return is_bare(last)
+    return any(holding.started for holding in bare)
+
+
+def clients_most(gpu: Gpu) -> int:
+    """Returns how many clients MPS takes on a GPU."""
+    if gpu.compute_major is not None and gpu.compute_major < _VOLTA_MAJOR:
+        return _CLIENTS_BEFORE_VOLTA
+    return _CLIENTS
+
+
+def is_full(gpu: Gpu, book: Book, units: Set[str] = frozenset()) -> bool:
+    """Returns whether as many containers have slices of a GPU as MPS takes clients.
+
+    Args:
+        units: of the container that asks; who holds one of them is an init container of its pod.
+    """
+    others = [h for h in book.on_gpu(gpu.uuid) if units.isdisjoint(h.units)]
+    return len(others) >= clients_most(gpu)
+
+
+def check_clients(gpu: Gpu, book: Book, units: Set[str], what: str) -> None:
+    """Refuses a container that could not become a client of MPS.
+
+    Args:
+        units: that it was given.
+        what: the request in words.
+    """
+    if is_full(gpu, book, units):
+        raise AllocationRefused(
+            f"{what}: GPU {gpu.uuid} carries {clients_most(gpu)} slices already, and MPS takes no "
+            "more clients on a GPU; ask again when one has ended"
+        )

@@ -1,0 +1,63 @@
+"""What a container gets that it did not ask for in so many words: pure, applied when it starts.
+
+* Only core: the same share of the GPU's memory, rounded down to units, at least one.
+* Whole GPUs: all their memory.
+* Only memory: no compute of its own. It runs on what others leave over, with the least weight.
+
+The units that this uses up are *borrowed*: taken from free ones and withdrawn from the kubelet
+until the container ends, so that the kubelet's sums stay true.
+"""
+
+from dataclasses import replace
+
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, resource_name
+from libvgpu.errors import AllocationRefused
+from libvgpu.limits import Family
+from libvgpu.sizes import format_size
+
+from .layout import Layout, SharedGpu
+from .offer import fits_layout, unit_names
+
+
+def complete_start(layout: Layout, book: Book, holding: Holding) -> Holding:
+    """Returns the holding as its container may start.
+
+    Raises:
+        AllocationRefused: the default cannot be honoured.
+    """
+    if holding.whole or holding.borrowed:
+        return replace(holding, settled=True)
+    core, memory = (resource_name(layout.resource_domain, holding.family, h) for h in Half)
+    if not holding.core:
+        if holding.family is Family.MPS:
+            raise AllocationRefused(
+                f"{memory}: {len(holding.memory)} without {core} cannot be honoured, since MPS "
+                f"reserves no left-over compute; ask for {core} too"
+            )
+        return replace(holding, settled=True)
+    what = f"{core}: {len(holding.core)} without {memory}"
+    borrowed: list[str] = []
+    for uuid in holding.uuids:
+        shared = layout.find(uuid)
+        if shared is None or not fits_layout(shared, [holding]):
+            raise AllocationRefused(f"GPU {uuid} of {core} is not shared in this way any more")
+        borrowed += _share_of_memory(shared, book, holding, what)
+    return replace(holding, borrowed=tuple(borrowed), settled=True)
+
+
+def _share_of_memory(shared: SharedGpu, book: Book, holding: Holding, what: str) -> list[str]:
+    core_units = holding.count(Half.CORE, shared.gpu.uuid)
+    wanted = max(1, shared.memory_units * core_units // CORE_UNITS_PER_GPU)
+    # What an init container of the same pod borrowed serves the next one as well.
+    ancestors = {h.allocation_id for unit in holding.core for h in book.holders(unit)}
+    names = unit_names(shared, Half.MEMORY)
+    free = [u for u in names if {h.allocation_id for h in book.holders(u)} <= ancestors]
+    if len(free) < wanted:
+        raise AllocationRefused(
+            f"{what} means the same share of memory, {wanted} units of "
+            f"{format_size(shared.memory_unit_bytes)}, but {len(free)} are free on GPU "
+            f"{shared.gpu.uuid}"
+        )
+    # From the top: the kubelet is steered to the lowest units, so it is least likely to offer them.
+    return free[-wanted:]

@@ -1,0 +1,163 @@
+"""What a podresources listing says about the holdings: whose they are, and which have ended.
+
+Pure. A listing names, per active container, the units the kubelet has on record. It may be behind
+(a kubelet that just started lists nothing) or forgetful (kubernetes#137534), so a holding is given
+up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An offer
+of its units by the kubelet is a second witness: then one listing is enough, and two in a row for a
+holding that was never listed, whose answer the kubelet may not have recorded yet.
+
+Plain init containers are never listed. One is known by a later container of its pod having some of
+its units, and lives as long as that one; else the kubelet's checkpoint speaks for it. So it does
+for a pod that is not listed: a kubelet that starts knows none until the API server has answered.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from deviceplugin.model.allocations import Book, Holding, Owner
+
+#: How long a holding must be missing before it counts as ended.
+ENDED_AFTER_S = 3.0
+#: The same for one that was never listed: its pod may just be being admitted.
+NEVER_SEEN_AFTER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One active container and all device units it has, of any resource."""
+
+    owner: Owner
+    units: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What to do after a listing.
+
+    Attributes:
+        changed: holdings with a new state (owner known, missing or back).
+        ended: holdings whose units are free.
+        identified: those of ``changed`` whose owner was not known before.
+    """
+
+    changed: tuple[Holding, ...]
+    ended: tuple[Holding, ...]
+    identified: tuple[Holding, ...]
+
+
+def examine(
+    book: Book,
+    listing: Iterable[Listed],
+    now: float,
+    running: Callable[[str], bool],
+    offered: frozenset[str] = frozenset(),
+    recorded: Callable[[Holding], bool] = lambda holding: False,
+) -> Findings:
+    """Compares a listing with the book.
+
+    Args:
+        listing: taken while no `Allocate` was in flight.
+        now: seconds since the epoch.
+        running: whether an allocation has live processes.
+        offered: units that the kubelet offers right now, so believes free.
+        recorded: whether the kubelet's checkpoint names a holding whose pod is still there.
+    """
+    containers = list(listing)
+    by_unit: dict[str, int] = {}
+    for number, container in enumerate(containers):
+        by_unit.update(dict.fromkeys(container.units, number))
+    pods = {(c.owner.namespace, c.owner.pod) for c in containers}
+    changed, identified = [], []
+    missing: set[str] = set()
+    ended: dict[str, Holding] = {}
+    # The newest first: an init container is as missing, or over, as those that have its units now.
+    for holding in reversed(book.holdings.values()):
+        given = (*holding.core, *holding.memory)
+        # Units that were passed on are listed for whom they were passed on to.
+        own = () if book.has_passed_on(holding) else given
+        owners = {containers[n].owner for n in set(map(by_unit.get, own)) if n is not None}
+        if owners or book.has_passed_on(holding, missing):
+            owner = owners.pop() if len(owners) == 1 else holding.owner
+            if owner != holding.owner or holding.missing_since:
+                new = replace(holding, owner=owner, missing_since=0.0)
+                changed.append(new)
+                if owner != holding.owner:
+                    identified.append(new)
+            continue
+        whose = holding.owner and (holding.owner.namespace, holding.owner.pod)
+        if whose not in pods and offered.isdisjoint(given) and recorded(holding):
+            if holding.missing_since:  # looked at before its pod had a directory
+                changed.append(replace(holding, missing_since=0.0))
+            continue
+        missing.add(holding.allocation_id)
+        since = holding.missing_since or now
+        lives_on = book.has_passed_on(holding, ended)
+        # Containers with units in common are of one pod; what is offered of one ends them all, but
+        # for one that may have the units of a pod that failed and is being admitted itself.
+        others = book.sharing_with(holding) if holding.settled else []
+        kin = (unit for other in others for unit in (*other.core, *other.memory))
+        is_offered = not offered.isdisjoint((*given, *kin))
+        if not lives_on and _has_ended(holding, since, now, pods, running, is_offered):
+            ended[holding.allocation_id] = holding
+        elif not holding.missing_since:
+            changed.append(replace(holding, missing_since=now))
+    return Findings(tuple(changed), tuple(ended.values()), tuple(identified))
+
+
+def _has_ended(
+    holding: Holding,
+    missing_since: float,
+    now: float,
+    pods: set[tuple[str, str]],
+    running: Callable[[str], bool],
+    is_offered: bool,
+) -> bool:
+    if is_offered:
+        # One that nobody has listed yet may be an answer that the kubelet has not recorded yet.
+        if holding.owner is None and not holding.missing_since and not holding.refused:
+            return False
+    elif holding.owner is None:
+        if now - max(holding.changed_at, missing_since) < NEVER_SEEN_AFTER_S:
+            return False
+    elif now - missing_since < ENDED_AFTER_S:
+        return False
+    owner = holding.owner
+    if owner is not None and (owner.namespace, owner.pod) not in pods:
+        return True
+    return not running(holding.allocation_id)
+
+
+def conflict(book: Book, holding: Holding, listing: Iterable[Listed]) -> str | None:
+    """Returns in words why a container may not start with this holding, None where it may.
+
+    Either two containers ended in one holding, or one container in two holdings (two GPUs or two
+    families): both would share files that belong to one.
+    """
+    mine = {*holding.core, *holding.memory}
+    holders = [container for container in listing if mine & container.units]
+    for unit in mine:
+        both = [str(c.owner) for c in holders if unit in c.units]
+        if len(both) > 1:
+            return (
+                f"unit {unit} of allocation {holding.allocation_id} is on the kubelet's record for "
+                f"{' and '.join(both)} at once; delete one of these pods"
+            )
+    if book.has_passed_on(holding):
+        return None  # an init container's: it has ended before the others start
+    for container in holders:
+        foreign = mine - container.units
+        if foreign:
+            return (
+                f"core and memory of allocation {holding.allocation_id} went to different "
+                f"containers ({container.owner} has only {len(mine) - len(foreign)} of its "
+                f"{len(mine)} units); each must ask for both halves, or one at a time"
+            )
+        for other in book.holdings.values():
+            if other.allocation_id == holding.allocation_id or book.has_passed_on(other):
+                continue
+            if container.units & {*other.core, *other.memory}:
+                return (
+                    f"container {container.owner} holds slices of GPU {holding.uuid} and GPU "
+                    f"{other.uuid}; a container has one slice, of one family"
+                )
+    return None

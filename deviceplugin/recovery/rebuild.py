@@ -1,0 +1,187 @@
+"""Holdings made anew from what the kubelet remembers, where our own checkpoint lacks them. Pure.
+
+`recorded` puts the kubelet's entries together by allocation; each becomes a holding again. The run
+directory, where it was not emptied by a reboot, adds whose it is, since when, and how large a
+memory unit was; else the unit is the one of the present config.
+
+What disagrees is told in words and left out, never guessed: halves on different GPUs, GPUs that are
+not there, units that two pods have. Units that containers of *one* pod have in common are those of
+its init containers, which the kubelet gives to the next ones. What our own checkpoint names is
+never contradicted: the kubelet's file has pods that ended until it is written again. For the same
+reason a holding may be made anew whose pod has ended; the ordinary tracking frees it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, shown, unit_name, unit_number
+from deviceplugin.policy.layout import Layout
+from libvgpu.allocation_dirs import AllocationMeta
+from libvgpu.errors import AllocationRefused
+
+from .kubelet_checkpoint import KubeletEntry
+from .kubelet_records import LIMITS_MOUNT, RecordDisagrees, Recorded, by_allocation
+
+#: Gives a lone half its default, as when its container starts; AllocationRefused if it cannot.
+Complete = Callable[[Book, Holding], Holding]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What the kubelet has and our checkpoint does not.
+
+    Attributes:
+        holdings: made anew, the oldest first.
+        problems: one sentence for each allocation that was left out or is not whole.
+        left_out: units on record with the kubelet that no holding has; somebody may use them.
+    """
+
+    holdings: tuple[Holding, ...]
+    problems: tuple[str, ...]
+    left_out: frozenset[str]
+
+
+def rebuild(
+    entries: Iterable[KubeletEntry],
+    metas: Mapping[str, AllocationMeta],
+    layout: Layout,
+    complete: Complete,
+    known: Iterable[Holding] = (),
+    gpus: Sequence[Gpu] | None = None,
+) -> Rebuilt:
+    """Returns the holdings that the kubelet has on record and ``known`` lacks.
+
+    Args:
+        entries: of the kubelet's checkpoint.
+        metas: what the run directory says, by allocation id.
+        layout: what the config wants; the slices may be of another sharing.
+        complete: gives a lone half its default.
+        known: what our own checkpoint names.
+        gpus: those of the node; those of ``layout`` where nobody says.
+    """
+    if gpus is None:
+        gpus = [shared.gpu for shared in layout.gpus]
+    book = Book.of(known)
+    found, strays = by_allocation(entries, layout.resource_domain)
+    pods_of = _pods_by_unit(found, book)
+    problems = [
+        f"{stray.resource} of container {stray.container} of pod {stray.pod_uid} is left out: the "
+        f"kubelet's record of its answer mounts no {LIMITS_MOUNT}"
+        for stray in strays
+    ]
+    left_out = {unit for stray in strays for unit in stray.units}
+    made = []
+    for allocation_id, one in found.items():
+        if allocation_id in book.holdings:
+            continue
+        try:
+            _check_sharing(one, pods_of)
+            made.append(_holding(one, metas.get(allocation_id), layout, gpus))
+        except RecordDisagrees as why:
+            problems.append(f"{one.described()} is left out: {why}")
+            left_out |= one.all_units
+    made.sort(key=lambda h: (h.changed_at, h.allocation_id))
+    for holding in made:
+        book.put(holding)
+    for number, holding in enumerate(made):
+        try:
+            made[number] = complete(book, holding)
+        except AllocationRefused as why:
+            problems.append(f"{found[holding.allocation_id].described()} lacks a half: {why}")
+        book.put(made[number])
+    held = {unit for unit in left_out if book.holder(unit) is not None}
+    return Rebuilt(tuple(made), tuple(problems), frozenset(left_out - held))
+
+
+def _pods_by_unit(found: Mapping[str, Recorded], book: Book) -> dict[str, set[str]]:
+    """Returns which pods have each unit; a holding whose pod nobody knows stands for itself."""
+    pods: dict[str, set[str]] = {}
+    for one in found.values():
+        for unit in one.all_units:
+            pods.setdefault(unit, set()).update(one.pods)
+    for holding in book.holdings.values():
+        recorded = found.get(holding.allocation_id)
+        its = recorded.pods if recorded else {f"allocation {holding.allocation_id} of the agent"}
+        for unit in (*holding.core, *holding.memory, *holding.borrowed):
+            pods.setdefault(unit, set()).update(its)
+    return pods
+
+
+def _check_sharing(one: Recorded, pods_of: Mapping[str, set[str]]) -> None:
+    twice = [unit for unit in one.all_units if len(pods_of[unit]) > 1]
+    if twice:
+        others = set().union(*(pods_of[unit] for unit in twice)) - one.pods
+        raise RecordDisagrees(
+            f"{shown(twice)} are on record for {' and '.join(sorted(others)) or 'two pods'} too"
+        )
+
+
+def _holding(
+    one: Recorded, meta: AllocationMeta | None, layout: Layout, of_node: Sequence[Gpu]
+) -> Holding:
+    units = one.units()
+    gpus = _gpus(units, of_node)
+    order = [gpu.uuid for gpu in gpus]
+    owner = None
+    if meta is not None and meta.pod and meta.container in one.containers:
+        owner = Owner(meta.namespace, meta.pod, meta.container)
+
+    def ordered(half: Half) -> tuple[str, ...]:
+        return tuple(
+            sorted(units.get(half, ()), key=lambda u: (order.index(gpu_of(u)), unit_number(u)))
+        )
+
+    return Holding(
+        allocation_id=one.allocation_id,
+        family=one.family(),
+        uuid=order[0],
+        memory_unit_bytes=_memory_unit(one, units.get(Half.MEMORY, ()), gpus, meta, layout),
+        core=ordered(Half.CORE),
+        memory=ordered(Half.MEMORY),
+        settled=True,
+        changed_at=meta.created_at if meta else 0.0,
+        owner=owner,
+        shim_build=one.build,
+    )
+
+
+def _gpus(units: Mapping[Half, tuple[str, ...]], of_node: Sequence[Gpu]) -> list[Gpu]:
+    """Returns the GPUs of an allocation: one, or several that it has whole."""
+    sets = [{gpu_of(unit) for unit in given} for given in units.values()]
+    uuids = set().union(*sets)
+    gpus = [gpu for gpu in of_node if gpu.uuid in uuids]
+    unknown = uuids - {gpu.uuid for gpu in gpus}
+    if unknown:
+        raise RecordDisagrees(f"GPU {shown(unknown)} is not on this node")
+    if any(each != uuids for each in sets):
+        raise RecordDisagrees(f"its halves are on different GPUs, {' and '.join(sorted(uuids))}")
+    if len(uuids) > 1:
+        every = (unit_name(u, Half.CORE, n) for u in uuids for n in range(CORE_UNITS_PER_GPU))
+        if set(units.get(Half.CORE, ())) != set(every):
+            raise RecordDisagrees(f"it has parts of several GPUs, {' and '.join(sorted(uuids))}")
+    return gpus
+
+
+def _memory_unit(
+    one: Recorded,
+    units: tuple[str, ...],
+    gpus: list[Gpu],
+    meta: AllocationMeta | None,
+    layout: Layout,
+) -> int:
+    """Returns the bytes of a memory unit: as the run directory says, else as the config does."""
+    size = meta.memory_unit_bytes if meta is not None else 0
+    for gpu in gpus:
+        shared = layout.find(gpu.uuid)
+        if not size and (shared is None or shared.family is not one.family()):
+            now = f"of family {shared.family.name.lower()}" if shared else "not shared"
+            raise RecordDisagrees(
+                f"GPU {gpu.uuid} is {now} now, and nobody knows how large a memory unit was"
+            )
+        size = size or (shared.memory_unit_bytes if shared else 0)
+        most = max((unit_number(u) for u in units if gpu_of(u) == gpu.uuid), default=0)
+        if (most + 1) * size > gpu.memory_bytes:
+            raise RecordDisagrees(f"GPU {gpu.uuid} has no memory unit {most} of {size} bytes")
+    return size

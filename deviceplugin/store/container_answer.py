@@ -1,0 +1,161 @@
+"""How a container is told which GPUs are its own: the forms that container runtimes read.
+
+NVIDIA's runtime takes the list from ``NVIDIA_VISIBLE_DEVICES``, or, where it is set up not to trust
+a variable that every pod can write, from mounts of /dev/null whose names are the devices. Runtimes
+that speak CDI look up names in the node's CDI files: they come in a field of the answer of their
+own, or in an annotation for those that do not know that field. The config names one or several.
+
+Pure. All parts follow from the GPUs and the allocation's id alone, so the two halves of a pair
+give the same bytes, and the kubelet may merge them in any order. Of device nodes only those that
+are there are given, so one half may have fewer of them, never others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
+from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
+from libvgpu.errors import InventoryError
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+#: Mounts under it are read as names of devices, if what is mounted is /dev/null.
+LIST_DIRECTORY = "/var/run/nvidia-container-devices"
+#: The kind of a GPU in the CDI files that ``nvidia-ctk cdi generate`` writes.
+CDI_KIND = "nvidia.com/gpu"
+#: What every user of a GPU opens beside the GPU's own node; a driver need not have all of them.
+_CONTROL_NODE = "/dev/nvidiactl"
+_SHARED_NODES = (
+    _CONTROL_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"
+)  # fmt: skip
+Exists = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One bind mount of an answer."""
+
+    container_path: str
+    host_path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """One device node of an answer; ``permissions`` of ``rwm``."""
+
+    container_path: str
+    host_path: str
+    permissions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a container is started with for one half."""
+
+    envs: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+    def joined(self, other: "Answer") -> "Answer":
+        """Returns both; their keys must not meet."""
+        return Answer(
+            {**self.envs, **other.envs},
+            self.mounts + other.mounts,
+            self.devices + other.devices,
+            {**self.annotations, **other.annotations},
+            self.cdi_devices + other.cdi_devices,
+        )
+
+
+def device_parts(
+    gpus: Sequence[Gpu], forms: DeviceForms, allocation_id: str, exists: Exists
+) -> Answer:
+    """Returns the parts of an answer that bring ``gpus`` into the container.
+
+    Args:
+        gpus: one or several; their order does not matter.
+        exists: whether a path is there, as the agent sees it.
+
+    Raises:
+        InventoryError: a GPU without an index is to be named by it.
+    """
+    ordered = sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+    ids = [_id(gpu, forms.ids) for gpu in ordered]
+    names = tuple(f"{CDI_KIND}={name}" for name in ids)
+    envs: dict[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    annotations: dict[str, str] = {}
+    if ListStrategy.ENVVAR in forms.lists:
+        envs[VISIBLE_DEVICES] = ",".join(ids)
+    if ListStrategy.VOLUME_MOUNTS in forms.lists:
+        # No device is called so: a runtime that does not read the mounts fails in words, where it
+        # would otherwise go by the variable of the image, which often says "all".
+        envs[VISIBLE_DEVICES] = LIST_DIRECTORY
+        mounts = tuple(Mount(f"{LIST_DIRECTORY}/{name}", "/dev/null", False) for name in ids)
+    if ListStrategy.CDI_ANNOTATIONS in forms.lists:
+        annotations[annotation_key(forms.annotation_prefix, allocation_id)] = ",".join(names)
+    return Answer(
+        envs,
+        mounts,
+        _nodes(ordered, forms, exists) if forms.pass_device_specs else (),
+        annotations,
+        names if ListStrategy.CDI_CRI in forms.lists else (),
+    )
+
+
+def missing_nodes(gpus: Sequence[Gpu], forms: DeviceForms, exists: Exists) -> tuple[str, ...]:
+    """Returns which nodes the config asks to pass and containers cannot do without are not there.
+
+    Each as a few words. Those of the CUDA driver's helpers come and go, and are not among them.
+    """
+    if not forms.pass_device_specs:
+        return ()
+    root = _seen_root(forms, exists)
+    unnumbered = [
+        f"that of GPU {g.index} (NVML tells no minor number)" for g in gpus if g.minor is None
+    ]
+    wanted = [_node(gpu.minor) for gpu in gpus if gpu.minor is not None]
+    paths = [_below(root, path) for path in (*wanted, _CONTROL_NODE)]
+    return (*unnumbered, *(path for path in paths if not exists(path)))
+
+
+def _id(gpu: Gpu, ids: IdStrategy) -> str:
+    if ids is IdStrategy.UUID:
+        return gpu.uuid
+    if gpu.index == UNKNOWN_INDEX:
+        raise InventoryError(
+            f"GPU {gpu.uuid} has no index, and flags.plugin.deviceIDStrategy is index",
+            hint="it has left this node; with deviceIDStrategy uuid its name would still hold",
+        )
+    return str(gpu.index)
+
+
+def _nodes(gpus: Sequence[Gpu], forms: DeviceForms, exists: Exists) -> tuple[DeviceNode, ...]:
+    root = _seen_root(forms, exists)
+    own = [_node(gpu.minor) for gpu in gpus if gpu.minor is not None]
+    return tuple(
+        DeviceNode(path, _below(forms.dev_root, path), "rw")
+        for path in (*own, *_SHARED_NODES)
+        if exists(_below(root, path))
+    )
+
+
+def _seen_root(forms: DeviceForms, exists: Exists) -> str:
+    """Returns where the agent looks for nodes: it may run in a container of its own.
+
+    The first of these that it can see; a privileged container has the host's nodes in its /dev.
+    """
+    for root in (forms.container_driver_root, forms.dev_root):
+        if root and exists(_below(root, "/dev")):
+            return root
+    return "/"
+
+
+def _node(minor: int) -> str:
+    return f"/dev/nvidia{minor}"
+
+
+def _below(root: str, path: str) -> str:
+    return root.rstrip("/") + path

@@ -1,0 +1,130 @@
+"""The form of the agent's checkpoint: a snapshot and what has changed since, line by line. Pure.
+
+Every line is ``<CRC-32 of the rest, 8 hex digits> <JSON>``. The first says the version and how many
+lines of the snapshot follow, one per holding. After them each line is one change as a whole, of one
+or of several holdings: ``{"put": […], "drop": […]}``. A line is on disk before the next is written,
+so only the last one can be torn, and it is dropped: that change was never acknowledged. Anything
+else that does not fit is damage, and nothing of such a file is believed.
+
+Holdings are written and read by their fields: what a newer agent added is left out, what an older
+one did not know has its default. A file of version 1 (one JSON document) is read, too.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+
+from deviceplugin.model.allocations import Holding
+from libvgpu.limits import Family
+
+VERSION = 2
+_CRC_DIGITS = 8
+_FIELDS = tuple(field.name for field in fields(Holding))
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a file says.
+
+    Attributes:
+        holdings: the live ones, the oldest first.
+        torn: its last line was torn and is dropped.
+    """
+
+    holdings: tuple[Holding, ...]
+    torn: bool
+
+
+def snapshot(holdings: Iterable[Holding]) -> bytes:
+    """Returns a whole file that says these holdings and nothing else."""
+    lines = [_line({"put": [_row(holding)]}) for holding in holdings]
+    return b"".join([_line({"version": VERSION, "snapshot": len(lines)}), *lines])
+
+
+def change(put: Iterable[Holding], drop: Iterable[str]) -> bytes:
+    """Returns the line of one change: new or changed holdings, then ids of those that ended."""
+    return _line({"put": [_row(holding) for holding in put], "drop": list(drop)})
+
+
+def replay(raw: bytes) -> Replayed:
+    """Returns what a file says.
+
+    Raises:
+        ValueError: in words, where and how it is damaged.
+    """
+    if raw.startswith(b"{"):
+        return Replayed(_version_1(raw), torn=False)
+    lines = raw.split(b"\n")
+    torn = bool(lines.pop())  # what follows the last newline
+    if not lines:
+        raise ValueError("it has not one whole line")
+    header = _content(lines[0], 1)
+    if header.get("version") != VERSION:
+        raise ValueError(f"version {header.get('version')!r}, not {VERSION}")
+    in_snapshot = header.get("snapshot")
+    if not isinstance(in_snapshot, int):
+        raise ValueError("its first line does not say how long the snapshot is")
+    live: dict[str, Holding] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            content = _content(line, number)
+        except ValueError:
+            if number < len(lines) or torn:
+                raise
+            torn = True
+            lines.pop()
+            break
+        _apply(live, content, number)
+    if len(lines) - 1 < in_snapshot:
+        raise ValueError(f"it ends after {len(lines) - 1} of {in_snapshot} lines of its snapshot")
+    return Replayed(tuple(live.values()), torn)
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    body = msgspec.json.encode({key: value for key, value in content.items() if value != []})
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _content(line: bytes, number: int) -> dict[str, Any]:
+    head, body = line[: _CRC_DIGITS + 1], line[_CRC_DIGITS + 1 :]
+    if head != b"%08x " % zlib.crc32(body):
+        raise ValueError(f"line {number} does not have the CRC it names")
+    content = msgspec.json.decode(body)
+    if not isinstance(content, dict):
+        raise ValueError(f"line {number} is not an object")
+    return content
+
+
+def _apply(live: dict[str, Holding], content: dict[str, Any], number: int) -> None:
+    try:
+        for row in content.get("put", ()):
+            holding = _holding(row)
+            live[holding.allocation_id] = holding
+        for allocation_id in content.get("drop", ()):
+            live.pop(allocation_id, None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"line {number}: {type(error).__name__}: {error}") from None
+
+
+def _version_1(raw: bytes) -> tuple[Holding, ...]:
+    try:
+        data = json.loads(raw)
+        if data["version"] != 1:
+            raise ValueError(f"version {data['version']!r}, not 1")
+        return tuple(_holding(row) for row in data["holdings"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _row(holding: Holding) -> dict[str, Any]:
+    row = {name: getattr(holding, name) for name in _FIELDS}
+    row["family"] = holding.family.name
+    return row
+
+
+def _holding(row: dict[str, Any]) -> Holding:
+    return msgspec.convert({**row, "family": Family[row["family"]].value}, Holding)

@@ -1,0 +1,157 @@
+"""What the agent's threads share: the book, its copy on disk, and one lock.
+
+Every change goes to disk first and into the book afterwards, so what was answered to the kubelet
+survives a kill at any instruction, and a full disk leaves the book as it was.
+
+`layout` is how the GPUs are shared now: what the config wants, as far as the book allows it
+(`draining`). It is replaced whole, by `share` and by `announce`.
+
+`revision` rises whenever what is advertised changes; the plugin servers follow it by
+`wait_for_change`.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import replace
+
+from deviceplugin.log import event
+from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.draining import changes, draining, in_force, newly_offered
+from deviceplugin.policy.layout import Layout
+from libvgpu.errors import VgpuError
+
+from .checkpoint import Checkpoint, Loaded
+
+#: From the announcement on; a kubelet takes a list apart in milliseconds.
+_RETURNED_S = 0.3
+_NOTHING = Layout("", ())
+
+
+class NodeState:
+    """The book under its lock; take `lock` before anything but `wait_for_change` and `wake`."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, wanted: Layout = _NOTHING, gpus: tuple[Gpu, ...] = ()
+    ) -> None:
+        """Makes an empty state; `load` fills it.
+
+        Args:
+            wanted: how the config wants the GPUs to be shared.
+            gpus: those of the node, shared or not.
+        """
+        self.lock = threading.Lock()
+        self.book = Book()
+        self.layout = self.wanted = wanted
+        self._gpus = gpus
+        self.draining: Mapping[str, str] = {}  # what each GPU waits for; replaced whole
+        self.revision = 0
+        self.ended = 0  # holdings dropped so far
+        self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
+        self._changed = threading.Condition(self.lock)
+        #: Tells which units and which GPUs are held back now; the service knows.
+        self.not_offered: Callable[[], tuple[Set[str], Set[str]]] = lambda: (set(), set())
+        self._announced: tuple[Set[str], Set[str], Layout] = set(), set(), wanted
+        self._returned: Set[str] = frozenset()
+        self._returned_at_s = 0.0
+        self._checkpoint = checkpoint
+
+    def load(self) -> Loaded:
+        """Takes over what the disk says, and returns it.
+
+        No holding is open then: a kubelet whose plugin ended between two halves has failed the pod.
+        """
+        loaded = self._checkpoint.load()
+        self.book = Book.of(replace(holding, settled=True) for holding in loaded.holdings)
+        return loaded
+
+    def share(self, wanted: Layout) -> None:
+        """Follows what the config wants now; `announce` has to come after it."""
+        self.wanted = wanted
+        self._lay_out()
+        # What containers run with is noted: it stays theirs when the config has no word of it more.
+        noted = []
+        for holding in self.book.holdings.values():
+            shared = self.layout.find(holding.uuid)
+            if shared is not None and not shared.drains and holding.compute is not shared.compute:
+                noted.append(replace(holding, compute=shared.compute))
+        try:
+            self.commit(noted)
+        except VgpuError as error:  # the config counts all the same
+            event(logging.ERROR, error.message)
+            for holding in noted:
+                self.book.put(holding)
+
+    def commit(self, put: Iterable[Holding] = (), drop: Iterable[str] = ()) -> None:
+        """Saves changes, then enters them.
+
+        Raises:
+            VgpuError: the disk does not take them; the book is as before.
+        """
+        changed, gone = list(put), list(drop)
+        if not changed and not gone:
+            return
+        self._checkpoint.record(changed, gone)
+        for allocation_id in gone:
+            self.book.drop(allocation_id)
+        self.ended += len(gone)
+        for holding in changed:
+            self.book.put(holding)
+
+    def announce(self) -> None:
+        """Tells the plugin servers to look, if what is (not) offered has changed.
+
+        A pair that comes or goes changes nothing for the kubelet, and four lists of thousands of
+        units are most of what an agent can be busy with.
+        """
+        if self.layout is not self.wanted:
+            self._lay_out()  # the last slice of a GPU that drains may have ended
+        now = (*self.not_offered(), self.layout)
+        if now == self._announced:
+            return
+        fresh = newly_offered(self._announced[2], self.layout)
+        self._returned = (self.returned() | self._announced[0] | fresh) - now[0]
+        self._returned_at_s = time.monotonic()
+        self._announced = now
+        self.revision += 1
+        self._changed.notify_all()
+
+    def _lay_out(self) -> None:
+        layout = in_force(self.wanted, self._gpus, self.book)
+        for change in changes(self.layout, layout, self.wanted, self.book):
+            if change.drains:
+                event(logging.INFO, "GPU drains: its sharing changes when its slices have ended",
+                      gpu=change.uuid, slices=change.slices, now=change.now,
+                      then=change.then)  # fmt: skip
+            else:
+                event(logging.INFO, "sharing in force", gpu=change.uuid, now=change.now)
+        self.layout = self.wanted if layout == self.wanted else layout
+        self.draining = draining(layout, self.wanted, self.book)
+
+    def returned(self) -> Set[str]:
+        """Returns the units that are offered again since so short a time that the kubelet may not
+        know: it takes the list apart while it admits the next pod.
+        """
+        is_new = time.monotonic() - self._returned_at_s < _RETURNED_S
+        return self._returned if is_new else frozenset()
+
+    def wait_until_known(self) -> None:
+        """Waits, without the lock, until the kubelet knows what was returned: a moment, for an
+        answer that hangs on it.
+        """
+        self._changed.wait_for(lambda: not self.returned(), _RETURNED_S)
+
+    def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
+        """Waits until what is advertised is newer than ``revision``, the time is over, or `wake`
+        is called and ``stopped`` holds; returns whether it is newer.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self.revision != revision or stopped(), timeout_s)
+            return self.revision != revision
+
+    def wake(self) -> None:
+        """Makes everyone in `wait_for_change` look whether to stop."""
+        with self._changed:
+            self._changed.notify_all()

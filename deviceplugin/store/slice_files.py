@@ -1,0 +1,275 @@
+"""What the host keeps for each container, and the answers that bring it there.
+
+Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.region) and ``meta.json``
+(`allocation_dirs`) under the run directory, which may be emptied by a reboot; per build of the
+shim a directory under the state directory, which survives. Both halves of a pair get answers made
+from the same holding, so their mounts and their variables are disjoint or equal: the kubelet may
+merge them in any order. What makes a client of MPS is left out where memory comes first: only core
+tells whether the container has its GPU bare. How they name the GPUs is in `answers`.
+
+Synchronised by the agent's lock, apart from `running`, which only reads.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from deviceplugin.config.device_forms import DeviceForms
+from deviceplugin.model.allocations import Holding
+from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
+from deviceplugin.model.units import Half
+from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, MIB
+from deviceplugin.policy.exclusive_gpu import is_bare
+from libvgpu import allocation_dirs, region
+from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
+from libvgpu.limits import ComputeMode, ContainerLimits, Family
+
+from .container_answer import Answer, Mount, device_parts
+from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
+from .spare_files import SpareFiles
+
+__all__ = ["Answer", "SliceStore", "container_shim_path", "pipe_directory"]
+
+SHARED_MEMORY = "/dev/shm"
+PRELOAD_FILE = "/etc/ld.so.preload"
+#: What the agent calls its allocations; those of `vgpuctl run` begin with ``run-``.
+_AGENTS_ID = re.compile(r"[0-9a-f]{12}")
+
+
+class SliceStore:
+    """The files of all slices of this node."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        state_dir: Path,
+        forms: DeviceForms | None = None,
+        gpus: Sequence[Gpu] = (),
+    ) -> None:
+        """Touches no file yet.
+
+        Args:
+            forms: how answers name the GPUs, for as long as the store lives.
+            gpus: those of the node; the indexes and device nodes of answers are from here.
+        """
+        self.run_dir = run_dir
+        self.state_dir = state_dir
+        self._forms = forms or DeviceForms()
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self.builds = ShimBuilds(state_dir)
+        self.spare = SpareFiles(run_dir)
+        self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
+
+    def prepare(self) -> None:
+        """Makes the directories and installs the present build of the shim.
+
+        Raises:
+            VgpuError: a directory cannot be made or written.
+        """
+        try:
+            for directory in (self.run_dir, self.state_dir):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.run_dir / "allocations").mkdir(mode=0o700, exist_ok=True)
+            self.spare.prepare()
+            self.builds.install()
+        except OSError as error:
+            raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+
+    @property
+    def build(self) -> str:
+        """The build id of the shim that new containers get."""
+        return self.builds.present
+
+    def directory(self, allocation_id: str) -> Path:
+        """Returns where the files of an allocation are."""
+        return allocation_dirs.allocation_directory(self.run_dir, allocation_id)
+
+    def put(self, holding: Holding, limits: ContainerLimits) -> ContainerLimits | None:
+        """Makes the files of a holding where they are missing, and writes ``limits`` into them.
+
+        Files that are whole keep their inode and change in place; a directory of which a part is
+        missing or damaged is made anew, which a container sees when it starts. A `ring` alone is
+        added to files of a build that made none: their processes stay, and the next start has it.
+
+        Returns:
+            What `limits` said before, None if it was made or said the same already.
+
+        Raises:
+            VgpuError: the files cannot be made.
+        """
+        directory = self.directory(holding.allocation_id)
+        if not all(os.path.isfile(f"{directory}/{name}") for name in ("usage", "lock")):
+            self._make(directory, holding, limits)
+            return None
+        try:
+            before = region.write_limits(directory, limits).limits
+        except DevicesDifferError:
+            raise
+        except RegionError:
+            self._make(directory, holding, limits)
+            return None
+        try:
+            region.make_ring(directory)
+        except OSError as error:
+            raise VgpuError(f"{directory / 'ring'} cannot be made: {error.strerror}") from None
+        self.write_meta(holding)
+        return before if before != limits else None
+
+    def write_meta(self, holding: Holding) -> None:
+        """Writes whose the allocation is beside its files, if that is new."""
+        directory = self.directory(holding.allocation_id)
+        meta, old = _meta(holding), self._metas.get(holding.allocation_id)
+        if old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}"):
+            try:
+                old = allocation_dirs.read_meta(directory)
+            except RegionError:
+                old = None
+        if old is not None:
+            meta = replace(meta, created_at=old.created_at)
+        if old != meta:
+            _write_meta(directory, meta)
+        self._metas[holding.allocation_id] = meta
+
+    def put_back(self, holding: Holding, limits: ContainerLimits) -> None:
+        """Makes sure that every host path of the holding's answers is there (PreStartContainer).
+
+        Raises:
+            VgpuError: something is missing that cannot be made again.
+        """
+        self._restore_directories()
+        if not self.builds.is_whole(holding.shim_build):
+            raise VgpuError(
+                f"build {holding.shim_build} of libvgpu.so, which this container was admitted "
+                f"with, is missing in {self.state_dir / 'lib'}",
+                hint="delete the pod, so that it is admitted with the present build",
+            )
+        self.put(holding, limits)
+
+    def remove(self, allocation_id: str) -> None:
+        """Removes the files of an allocation; running processes keep what they have open."""
+        self._metas.pop(allocation_id, None)
+        self.spare.discard(self.directory(allocation_id))
+
+    def sweep(self, known: set[str]) -> list[str]:
+        """Removes directories of the kubelet's allocations that are not ``known``; returns them.
+
+        Also those that an agent which was killed left half made or half removed; never those of
+        processes that live.
+        """
+        gone = []
+        for directory in sorted((self.run_dir / "allocations").iterdir()):
+            try:
+                ours = allocation_dirs.read_meta(directory).source == "kubelet"
+            except RegionError:
+                ours = _AGENTS_ID.fullmatch(directory.name) is not None
+            if ours and directory.name not in known and not self.running(directory.name):
+                self.remove(directory.name)
+                gone.append(directory.name)
+        return gone
+
+    def metas(self) -> dict[str, allocation_dirs.AllocationMeta]:
+        """Returns what the run directory says of the kubelet's allocations, by id."""
+        found = allocation_dirs.list_allocations(self.run_dir)
+        return {a.directory.name: a.meta for a in found if a.meta.source == "kubelet"}
+
+    def unaccounted(self, allocation_id: str) -> dict[str, int]:
+        """Returns what the files of an allocation charge beside its ledger, in bytes by GPU."""
+        try:
+            limits = region.read_limits(self.directory(allocation_id)).limits
+        except RegionError:
+            return {}
+        return {d.uuid: d.unaccounted_bytes for d in limits.devices if d.unaccounted_bytes}
+
+    def running(self, allocation_id: str) -> bool:
+        """Returns whether processes of an allocation are alive."""
+        try:
+            usage = region.read_usage(self.directory(allocation_id))
+        except RegionError:
+            return False
+        return any(process.alive for process in usage.processes)
+
+    def compute(self, allocation_id: str) -> ComputeMode | None:
+        """Returns how compute is held by an allocation's files, None where they do not say."""
+        try:
+            return region.read_limits(self.directory(allocation_id)).limits.devices[0].compute_mode
+        except (RegionError, IndexError):
+            return None
+
+    def answer(self, holding: Holding, half: Half, limits: ContainerLimits) -> Answer:
+        """Returns what the container is started with for ``half``.
+
+        Raises:
+            InventoryError: the GPU is to be named by an index that nobody knows.
+        """
+        directory = self.directory(holding.allocation_id)
+        library = self.builds.directory(holding.shim_build)
+        mounts = [
+            Mount(f"{CONTAINER_DIRECTORY}/limits", f"{directory}/limits", True),
+            Mount(f"{CONTAINER_DIRECTORY}/usage", f"{directory}/usage", False),
+            *(
+                Mount(f"{CONTAINER_DIRECTORY}/{ring.name}", str(ring), False)
+                for ring in (region.ring_path(directory, n) for n in range(len(limits.devices)))
+            ),
+            Mount(container_shim_path(holding.shim_build), f"{library}/libvgpu.so", True),
+            Mount(PRELOAD_FILE, f"{library}/ld.so.preload", True),
+        ]
+        envs: dict[str, str] = {}
+        # Memory alone does not say yet whether it is a client of MPS or has the GPU bare.
+        if holding.family is Family.MPS and holding.core and not is_bare(holding):
+            (device,) = limits.devices
+            pipe = pipe_directory(self.run_dir, holding.uuid)
+            mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
+            # Where a client and the server share memory.
+            mounts.append(Mount(SHARED_MEMORY, SHARED_MEMORY, False))
+            envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
+            if half is Half.CORE:
+                envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
+            if holding.memory:
+                # The container sees one GPU, so it is number 0 there.
+                mebibytes = device.mps_pinned_bytes // MIB
+                envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"
+        gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in holding.uuids]
+        parts = device_parts(gpus, self._forms, holding.allocation_id, os.path.exists)
+        return Answer(envs, tuple(mounts)).joined(parts)
+
+    def _restore_directories(self) -> None:
+        """Makes what the run directory must have again, if it was emptied under us."""
+        if not os.path.isdir(f"{self.run_dir}/allocations") or not self.spare.is_there():
+            self.prepare()
+
+    def _make(self, directory: Path, holding: Holding, limits: ContainerLimits) -> None:
+        self._restore_directories()
+        self.spare.discard(directory)
+        made = self.spare.make(limits)
+        meta = _meta(holding)
+        _write_meta(made, meta)
+        self._metas[holding.allocation_id] = meta
+        os.rename(made, directory)  # whole or not at all, whenever we are killed
+
+
+def _meta(holding: Holding) -> allocation_dirs.AllocationMeta:
+    owner = holding.owner
+    return allocation_dirs.AllocationMeta(
+        allocation_id=holding.allocation_id,
+        family=holding.family.name.lower(),
+        source="kubelet",
+        created_at=holding.changed_at,
+        namespace=owner.namespace if owner else "",
+        pod=owner.pod if owner else "",
+        container=owner.container if owner else "",
+        memory_unit_bytes=holding.memory_unit_bytes,
+    )
+
+
+def _write_meta(directory: Path, meta: allocation_dirs.AllocationMeta) -> None:
+    try:
+        allocation_dirs.write_meta(directory, meta)
+    except OSError as error:
+        raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
+
+
+def pipe_directory(run_dir: Path, uuid: str) -> Path:
+    """Returns the host's path of the pipe directory of a GPU's MPS daemon."""
+    return run_dir / "mps" / uuid / "pipe"

@@ -1,0 +1,108 @@
+"""Ready-made files for the containers to come, on the disk before anybody can fill it.
+
+`usage` may be written by its container, so a hostile one can fill the run directory's file system.
+The next pod must be admitted all the same: it takes a set that was made beforehand and needs no new
+room. A set's ``reserve`` is given up when it is taken; that leaves room for ``meta.json``.
+
+Sets are for one GPU, as almost every slice is. `make` is called under the agent's lock, `fill` from
+the agent's loop; they meet in the list of sets alone, whose `append` and `pop` are atomic.
+"""
+
+import logging
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from deviceplugin.log import event
+from libvgpu import region
+from libvgpu.errors import RegionError
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+
+COUNT = 110  # as many pods as a kubelet admits by default
+_MADE_AT_ONCE = 8  # a few milliseconds of the agent's loop
+_RESERVE_BYTES = 8 << 10
+_NOBODY = ContainerLimits("spare", Family.VGPU, (DeviceLimit("none", 0),))
+
+
+class SpareFiles:
+    """Sets of files in ``<run-dir>/spare``."""
+
+    def __init__(self, run_dir: Path, count: int = COUNT) -> None:
+        self._root = run_dir / "spare"
+        self._count = count
+        self._ready: list[Path] = []
+        self._is_full = False
+
+    def prepare(self) -> None:
+        """Finds the sets of the agent before; half-made ones are removed.
+
+        Raises:
+            OSError: the directory cannot be made.
+        """
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        self._ready = []
+        for entry in self._root.iterdir():
+            if entry.name.startswith("new-"):
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                self._ready.append(entry)
+
+    def is_there(self) -> bool:
+        """Returns whether the directory of the sets exists."""
+        return os.path.isdir(self._root)
+
+    def fill(self) -> None:
+        """Makes some of the missing sets; a full file system is said once and tried again."""
+        for _ in range(min(_MADE_AT_ONCE, self._count - len(self._ready))):
+            name = os.urandom(6).hex()
+            new, ready = self._root / f"new-{name}", self._root / name
+            try:
+                region.create(new, _NOBODY)
+                with open(new / "reserve", "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+                new.rename(ready)
+            except (RegionError, OSError) as error:
+                shutil.rmtree(new, ignore_errors=True)
+                if not self._is_full:
+                    event(logging.WARNING, "no room for spare files of containers to come",
+                          reason=error, ready=len(self._ready))  # fmt: skip
+                self._is_full = True
+                return
+            self._is_full = False
+            self._ready.append(ready)
+
+    def make(self, limits: ContainerLimits) -> Path:
+        """Returns a directory with a container's files, from a set where there is a suitable one.
+
+        The caller puts in what is missing and renames it into place; what a kill leaves here is
+        removed by the next `prepare`.
+
+        Raises:
+            RegionError: no set is left and the files cannot be made.
+        """
+        while len(limits.devices) == 1 and self._ready:
+            spare = self._ready.pop()
+            taken = self._root / f"new-{spare.name}"
+            try:
+                os.rename(spare, taken)
+                region.renew(taken, limits)
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{taken}/reserve")
+                return taken
+            except (RegionError, OSError):
+                shutil.rmtree(taken, ignore_errors=True)
+        fresh = self._root / f"new-{limits.allocation_id}"
+        region.create(fresh, limits)
+        return fresh
+
+    def discard(self, directory: Path) -> None:
+        """Removes a container's directory, whole or not at all, whenever we are killed."""
+        doomed = self._root / f"new-gone-{os.urandom(6).hex()}"
+        try:
+            os.rename(directory, doomed)
+        except FileNotFoundError:
+            return
+        except OSError:
+            doomed = directory
+        shutil.rmtree(doomed, ignore_errors=True)

@@ -1,0 +1,212 @@
+"""One look of the watch beside the shim: what NVML says against what the ledgers say.
+
+A ledger is read after NVML, so what is freed in between looks like an excess; what looks like one
+is read again a few times within the look, between two readings of the ledger, and the least counts.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deviceplugin.model.allocations import Holding
+from libvgpu.errors import RegionError
+from libvgpu.ledger_view import Ledger, read_ledger
+from libvgpu.limits import ContainerLimits, Family
+
+from . import procfs
+from .nvml_processes import GpuReading
+from .process_attribution import Belonging, Witness
+from .report import SeenProcess
+from .unaccounted_memory import Held, Steady, excess_bytes, next_charge
+
+#: bytes by GPU, by allocation id
+Charges = Mapping[str, Mapping[str, int]]
+
+_READ_AGAIN, _READ_AGAIN_S = 4, 0.007
+_MPS_SERVER = "nvidia-cuda-mps-server"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One allocation of the agent's.
+
+    Attributes:
+        directory: where its files are.
+        asked: its limits without rules.
+        limits: those in force, with what is charged already.
+    """
+
+    holding: Holding
+    directory: Path
+    asked: ContainerLimits
+    limits: ContainerLimits
+
+    def index(self, uuid: str) -> int | None:
+        """Returns the place of a GPU in `limits`, None where it has no slice of it."""
+        return next((n for n, d in enumerate(self.limits.devices) if d.uuid == uuid), None)
+
+
+class MemoryLook:
+    """One look, GPU by GPU.
+
+    Attributes:
+        charges: what is to be charged from now on, by allocation and GPU.
+        bypassing: see `memory_watch`.
+        foreign: the same.
+        keys: what is followed over time.
+    """
+
+    def __init__(
+        self,
+        families: Mapping[str, Family],
+        watched: Mapping[str, Watched],
+        found: Mapping[int, Belonging],
+        steady: Steady,
+        slice_bytes: Mapping[tuple[str, str], int],
+        now_s: float,
+        read_again: Callable[[str], GpuReading | None],
+        pause: Callable[[float], bool],
+    ) -> None:
+        """Judges nothing yet.
+
+        Args:
+            families: the shared GPUs.
+            watched: the agent's allocations, by id.
+            found: where processes belong, by pid.
+            steady: what earlier looks saw.
+            slice_bytes: the most that each slice was, by allocation and GPU.
+            now_s: on a clock that never goes back.
+            read_again: asks NVML for one GPU once more.
+            pause: waits so many seconds; returns whether all is to end.
+        """
+        self.watched, self.found, self.now_s = watched, found, now_s
+        self.charges: dict[tuple[str, str], int] = {}
+        self.bypassing: list[SeenProcess] = []
+        self.foreign: list[SeenProcess] = []
+        self.keys: set[Hashable] = set()
+        self._families, self._steady, self._slice_bytes = families, steady, slice_bytes
+        self._read_again, self._pause = read_again, pause
+
+    def examine(self, uuid: str, reading: GpuReading) -> None:
+        """Judges one GPU."""
+        mine: dict[str, list[Belonging]] = {}
+        for pid in reading.memory_bytes:
+            each = self.found.get(pid)
+            if each is None:
+                continue  # it has ended; NVML will notice
+            if each.allocation_id in self.watched:
+                mine.setdefault(each.allocation_id, []).append(each)
+            elif not each.allocation_id and not self._is_mps_server(uuid, each):
+                self._note(self.foreign, uuid, each, reading)
+        ledgers = {each: self._ledger(each) for each in mine}
+        for allocation_id, belongings in mine.items():
+            for each in belongings:
+                if self._is_bypassing(uuid, each, ledgers[allocation_id]):
+                    self._note(self.bypassing, uuid, each, reading)
+        self._charge(uuid, self._excess(uuid, reading, mine, ledgers))
+
+    def _excess(
+        self,
+        uuid: str,
+        reading: GpuReading,
+        mine: Mapping[str, Sequence[Belonging]],
+        ledgers: dict[str, Ledger | None],
+    ) -> dict[str, int]:
+        """Returns what each container has beside its ledger now, in doubt the least of some."""
+        excess = excess_bytes(self._held(uuid, reading, mine, ledgers), reading.used_bytes)
+        for _ in range(_READ_AGAIN):
+            if not any(excess.values()) or self._pause(_READ_AGAIN_S):
+                break
+            again = self._read_again(uuid)
+            if again is None:
+                break
+            fresh = {each: self._ledger(each) for each, beside in excess.items() if beside}
+            ledgers |= {each: _larger(ledgers[each], fresh[each]) for each in fresh}
+            less = excess_bytes(self._held(uuid, again, mine, ledgers), again.used_bytes)
+            excess = {each: min(excess[each], less[each]) for each in excess}
+            ledgers |= fresh
+        return excess
+
+    def _charge(self, uuid: str, excess: Mapping[str, int]) -> None:
+        """Notes what each container has beside its ledger, and what it is charged for that."""
+        for allocation_id, watched in self.watched.items():
+            index = watched.index(uuid)
+            if index is None:
+                continue
+            key = "excess", allocation_id, uuid
+            self.keys.add(key)
+            steady = self._steady.note(key, self.now_s, excess.get(allocation_id, 0))
+            charged = watched.limits.devices[index].unaccounted_bytes
+            wanted = charged if steady is None else next_charge(charged, steady)
+            self.charges[allocation_id, uuid] = wanted
+
+    def _note(
+        self, where: list[SeenProcess], uuid: str, each: Belonging, reading: GpuReading
+    ) -> None:
+        """Enters a process that has been there for long enough."""
+        process, watched = each.process, self.watched.get(each.allocation_id)
+        seen = SeenProcess(
+            uuid, process.pid, process.start_time_ticks, process.command,
+            reading.memory_bytes[process.pid], each.allocation_id,
+            str(watched.holding.owner or "unknown") if watched else "",
+            watched is not None and watched.index(uuid) is not None,
+        )  # fmt: skip
+        key = where is self.foreign, seen.key
+        self.keys.add(key)
+        if self._steady.note(key, self.now_s, 1):
+            where.append(seen)
+
+    def _is_mps_server(self, uuid: str, each: Belonging) -> bool:
+        """The server of family mps is nobody's; on old drivers it holds what its clients have."""
+        is_mps = self._families[uuid] is Family.MPS
+        return is_mps and procfs.program_name(each.process.pid) == _MPS_SERVER
+
+    def _is_bypassing(self, uuid: str, each: Belonging, ledger: Ledger | None) -> bool:
+        if self.watched[each.allocation_id].index(uuid) is None:
+            return True  # the shim lets nothing onto a GPU that `limits` does not name
+        if ledger is None or each.witness is Witness.OLD_MOUNTS:
+            return False  # nobody knows
+        return each.process.inner_pid not in ledger.pids
+
+    def _held(
+        self,
+        uuid: str,
+        reading: GpuReading,
+        mine: Mapping[str, Sequence[Belonging]],
+        ledgers: Mapping[str, Ledger | None],
+    ) -> dict[str, Held]:
+        found = {}
+        for allocation_id, belongings in mine.items():
+            watched, ledger = self.watched[allocation_id], ledgers[allocation_id]
+            index = watched.index(uuid)
+            if index is None:
+                continue
+            if any(each.witness is Witness.OLD_MOUNTS for each in belongings):
+                ledger = None  # what is there now is not the ledger of these processes
+            used = reading.memory_bytes
+            nvml = [used.get(each.process.pid) or 0 for each in belongings]
+            known = [b for b in belongings if not self._is_bypassing(uuid, b, ledger)]
+            found[allocation_id] = Held(
+                nvml_bytes=sum(nvml),
+                ledger_bytes=ledger.used_bytes[index] if ledger else None,
+                slice_bytes=self._slice_bytes[allocation_id, uuid],
+                context_bytes=watched.limits.devices[index].context_bytes,
+                known_processes=len(known),
+            )
+        return found
+
+    def _ledger(self, allocation_id: str) -> Ledger | None:
+        watched = self.watched[allocation_id]
+        try:
+            ledger = read_ledger(watched.directory)
+        except RegionError:
+            return None
+        return ledger if len(ledger.used_bytes) >= len(watched.limits.devices) else None
+
+
+def _larger(one: Ledger | None, other: Ledger | None) -> Ledger | None:
+    """Returns the later of two ledgers with the larger of their figures."""
+    if one is None or other is None:
+        return None
+    used = tuple(map(max, one.used_bytes, other.used_bytes))
+    return Ledger(used, one.pids | other.pids)

@@ -1,0 +1,223 @@
+"""The thread that watches what the shim cannot: memory and processes that NVML alone shows.
+
+Every `IDLE_S` it asks NVML for the processes on each shared GPU. While there are any it does so
+every `ACTIVE_S`, and compares what they hold with the ledgers of the allocations that they belong
+to (`belonging`):
+
+* a container's steady excess (`unaccounted`) is charged: it goes into `limits`, and back to zero
+  when it goes;
+* a process of a container that its ledger does not know *bypasses* its slice; one that belongs to
+  no allocation is *foreign*. Both are told of, in log, metrics, Events and ``/v1/state``;
+* by the policy ``terminate`` a bypassing process is ended, if its mounts name the container and,
+  looked at once more behind a pidfd, start time, cgroup and mounts are still the same.
+
+The thread has everything here to itself; it meets the rest in the callables it is given (which take
+the agent's lock for a moment), and `findings` is replaced whole. NVML may hang: then only this
+thread does.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.log import LOGGER, event
+from libvgpu.errors import VgpuError
+from libvgpu.limits import Family
+
+from . import procfs
+from .comparison import Charges, MemoryLook, Watched
+from .nvml_processes import GpuReading, read_gpus
+from .pid_visibility import Blindness, has_own_pid_namespace
+from .process_attribution import Belongings, Witness
+from .report import Findings, Ration, SeenProcess
+from .unaccounted_memory import Steady
+
+ACTIVE_S = 1.05
+IDLE_S = 1.75  # with the window of `unaccounted`, a process is told of within 5 s all the same
+
+
+class MemoryWatch:
+    """Watches from `start` to `stop`."""
+
+    def __init__(
+        self,
+        gpus: Callable[[], Mapping[str, Family]],
+        watched: Callable[[], Sequence[Watched]],
+        charge: Callable[[Charges], None],
+        belongings: Belongings,
+        policy: WatchPolicy,
+        read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a watch that does not run yet.
+
+        Args:
+            gpus: the shared GPUs, by UUID.
+            watched: the agent's allocations.
+            charge: puts bytes beside the ledger into force, for the allocations and GPUs named.
+            policy: what to do about a process that bypasses its slice; may be set at any time.
+            read: asks NVML.
+            clock: seconds, never back.
+        """
+        self.policy = policy
+        self.findings = Findings(policy=policy)
+        self._gpus, self._watched, self._charge = gpus, watched, charge
+        self._belongings, self._read, self._clock = belongings, read, clock
+        self._steady, self._ration = Steady(), Ration()
+        self._blindness = Blindness(has_own_pid_namespace())
+        self._most: dict[tuple[str, str], int] = {}
+        self._ended = 0
+        self._dying: set[tuple[int, int]] = set()
+        self._is_charging = True  # as an earlier agent may have been
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Changes nothing any more; the thread ends by itself."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                is_active = self.look()
+            except Exception as error:  # whatever NVML's bindings raise, the next look may do
+                is_active = True
+                problem = error.message if isinstance(error, VgpuError) else repr(error)
+                if not isinstance(error, VgpuError) and problem != self.findings.problem:
+                    LOGGER.exception("the processes on the GPUs could not be looked at")
+                self._say_problem(problem)
+            self._stop.wait(ACTIVE_S if is_active else IDLE_S)
+
+    def look(self) -> bool:
+        """Looks once; returns whether there is anything to look at often.
+
+        Raises:
+            VgpuError: NVML does not answer, or limits cannot be written.
+        """
+        families = self._gpus()
+        readings = self._read(tuple(families)) if families else {}
+        pids = {pid for reading in readings.values() for pid in reading.memory_bytes}
+        pids.discard(os.getpid())
+        if not pids and not self._is_charging and not self._blindness.is_possible:
+            self._steady.keep(())
+            self._say_findings((), ())
+            return False  # what an idle node costs is what came so far
+        watched = {each.holding.allocation_id: each for each in self._watched()}
+        found = self._belongings.of(pids, watched.keys())
+        problem = self._blindness.judge(
+            pids, found.keys(), [(each.directory, each.limits) for each in watched.values()]
+        )
+        if problem:
+            self._say_problem(problem)
+            self._put({(a, d.uuid): 0 for a, w in watched.items() for d in w.limits.devices},
+                      watched)  # fmt: skip
+            return False
+        self._remember_slices(watched)
+        look = MemoryLook(
+            families, watched, found, self._steady, self._most, self._clock(),
+            lambda uuid: self._read((uuid,)).get(uuid), self._stop.wait,
+        )  # fmt: skip
+        for uuid, reading in readings.items():
+            look.examine(uuid, reading)
+        self._finish(look)
+        return bool(pids)
+
+    def _remember_slices(self, watched: Mapping[str, Watched]) -> None:
+        """Notes the most that each slice was: who was lowered may hold more for a while."""
+        most = {}
+        for allocation_id, each in watched.items():
+            for asked, limit in zip(each.asked.devices, each.limits.devices, strict=True):
+                key = allocation_id, limit.uuid
+                most[key] = max(
+                    self._most.get(key, 0), asked.memory_limit_bytes, limit.memory_limit_bytes
+                )
+        self._most = most
+
+    def _finish(self, look: MemoryLook) -> None:
+        self._steady.keep(look.keys)
+        if self._stop.is_set():
+            return
+        self._put(look.charges, look.watched)
+        self._is_charging = any(
+            look.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
+            for allocation_id, each in look.watched.items()
+            for device in each.limits.devices
+        )
+        for each in look.foreign:
+            self._tell(each, "process of no allocation uses a GPU", look.now_s)
+        for each in look.bypassing:
+            self._tell(each, "process bypasses its slice", look.now_s)
+            if self.policy is WatchPolicy.TERMINATE:
+                self._end(each, look)
+        self._dying.intersection_update({b.process.key for b in look.found.values()})
+        self._ration.keep({each.key for each in (*look.foreign, *look.bypassing)}, look.now_s)
+        self._say_findings(look.bypassing, look.foreign)
+
+    def _put(self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, Watched]) -> None:
+        """Puts charges into force where they differ from those that are, and tells of it."""
+        changed: dict[str, dict[str, int]] = {}
+        for (allocation_id, uuid), charge_bytes in wanted.items():
+            each = watched[allocation_id]
+            (device,) = (d for d in each.limits.devices if d.uuid == uuid)
+            before = device.unaccounted_bytes
+            if charge_bytes == before:
+                continue
+            changed.setdefault(allocation_id, {})[uuid] = charge_bytes
+            event(
+                logging.WARNING if charge_bytes > before else logging.INFO,
+                f"memory beside the ledger{'' if charge_bytes else ' is gone'}",
+                allocation=allocation_id,
+                owner=each.holding.owner or "unknown", gpu=uuid,
+                bytes=f"{before}->{charge_bytes}",
+            )  # fmt: skip
+        if changed:
+            self._charge(changed)
+
+    def _tell(self, seen: SeenProcess, message: str, now_s: float) -> None:
+        if not self._ration.may_tell(seen.key, seen.subject, now_s):
+            return
+        whose = {"allocation": seen.allocation_id, "owner": seen.owner} if seen.owner else {}
+        held = "unknown" if seen.memory_bytes is None else seen.memory_bytes
+        event(logging.WARNING, message, **whose, gpu=seen.gpu, pid=seen.pid, command=seen.command,
+              bytes=held)  # fmt: skip
+
+    def _end(self, seen: SeenProcess, look: MemoryLook) -> None:
+        """Ends a process that bypasses its slice, if nothing about it is in doubt."""
+        was = look.found[seen.pid]
+        if not seen.memory_bytes or was.witness is not Witness.MOUNTS:
+            return
+        if was.process.key in self._dying:
+            return  # it takes its time to give a GPU back
+
+        def is_still() -> bool:
+            now = self._belongings.look(seen.pid, look.watched.keys())
+            return now is not None and now.identity == was.identity
+
+        if procfs.end(seen.pid, is_still):
+            self._ended += 1
+            self._dying.add(was.process.key)
+            event(logging.WARNING, "process ended: it bypassed its slice",
+                  allocation=seen.allocation_id, owner=seen.owner, gpu=seen.gpu, pid=seen.pid,
+                  command=seen.command, bytes=seen.memory_bytes)  # fmt: skip
+
+    def _say_findings(
+        self, bypassing: Sequence[SeenProcess], foreign: Sequence[SeenProcess]
+    ) -> None:
+        if self.findings.problem:
+            event(logging.INFO, "the watch sees the GPUs' processes again")
+        self.findings = Findings(
+            policy=self.policy, bypassing=tuple(bypassing), foreign=tuple(foreign),
+            ended=self._ended,
+        )  # fmt: skip
+
+    def _say_problem(self, problem: str) -> None:
+        if problem != self.findings.problem:  # once, not at every look
+            event(logging.WARNING, "the watch beside the shim sees nothing", reason=problem)
+        self.findings = Findings(problem, self.policy, ended=self._ended)

@@ -1,0 +1,94 @@
+"""Whether one more slice fits: the shares promised on a GPU never sum to more than the whole.
+
+Counted are the slices of one run directory that hold a share (family vgpu, compute not off;
+`elastic` ones too, since theirs is promised as well). Asking and making are one step: `admitting`
+locks the run directory itself, a lock that goes with the process and leaves no file.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from libvgpu import allocation_dirs, region
+from libvgpu.errors import AllocationRefused, RegionError
+from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
+
+_PATIENCE_S = 5.0
+_POLL_S = 0.01
+
+
+@contextlib.contextmanager
+def admitting(run_dir: Path) -> Iterator[None]:
+    """Keeps every other run of this run directory from making its slice meanwhile.
+
+    Raises:
+        AllocationRefused: another one has been at it for seconds, so it is stopped or stuck.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= give_up_s:
+                    raise AllocationRefused(
+                        f"another vgpuctl run has been making its slice in {run_dir} for "
+                        f"{_PATIENCE_S:.0f} s",
+                        hint="it may be stopped: continue or end it, and try again",
+                    ) from None
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def require_free_share(run_dir: Path, asked: Sequence[DeviceLimit], apart_from: str = "") -> None:
+    """Checks, within `admitting`, that the GPUs have the compute left that is asked of them.
+
+    Args:
+        asked: what one slice is to have.
+        apart_from: its allocation id, where it is there already and only changes.
+
+    Raises:
+        AllocationRefused: naming the GPU, what was asked, what is taken and what is allowed.
+    """
+    shares = _shares(run_dir, apart_from)
+    for device in asked:
+        if device.compute_mode is ComputeMode.OFF:
+            continue
+        percents = shares.get(device.uuid, [])
+        taken = sum(percents)
+        free = WHOLE_CORE_PERCENT - taken
+        if device.core_percent <= free:
+            continue
+        allowed = f"at most {free} % are allowed" if free > 0 else "none is left"
+        raise AllocationRefused(
+            f"core {device.core_percent} of GPU {device.uuid} cannot be given: {len(percents)} "
+            f"slice(s) of {run_dir} have {taken} % of it, so {allowed}",
+            hint=(f"ask for --core {free} or less, " if free > 0 else "wait until one ends, ")
+            + "or hold memory alone with --compute off; vgpuctl ps shows the slices",
+        )
+
+
+def _shares(run_dir: Path, apart_from: str) -> dict[str, list[int]]:
+    """Returns the promised percentages by GPU."""
+    found: dict[str, list[int]] = {}
+    for allocation in allocation_dirs.list_allocations(run_dir):
+        if allocation.meta.allocation_id == apart_from:
+            continue
+        try:
+            limits = region.read_limits(allocation.directory).limits
+        except RegionError:
+            continue  # it ended meanwhile, or grants nothing as it is
+        if limits.family is not Family.VGPU:
+            continue
+        for device in limits.devices:
+            if device.compute_mode is not ComputeMode.OFF:
+                found.setdefault(device.uuid, []).append(device.core_percent)
+    return found

@@ -1,0 +1,95 @@
+"""The GPUs a slice can be cut from: those of the driver, or of simulated machines.
+
+The driver's come through the node agent's inventory, so that both name and count them alike.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from deviceplugin.inventory.nvml import NvmlInventory
+from libvgpu import artifacts
+from libvgpu.errors import InventoryError, SimulationError
+from libvgpu.sim import named
+from libvgpu.sim.machine import Machine
+from libvgpu.sim.spec import MachineSpec
+
+from .requests import Gpu
+
+DRIVER, SIMULATED = "driver", "simulated"
+NO_DRIVER_HINT = "install the NVIDIA driver, or use a simulated GPU: --simulate h100"
+
+
+def gpus_of_driver() -> tuple[Gpu, ...]:
+    """Returns the GPUs that the NVML the loader finds lists.
+
+    Raises:
+        InventoryError: there is no driver, or it does not answer.
+    """
+    try:
+        found = NvmlInventory().gpus()
+    except InventoryError as error:
+        raise InventoryError(error.message, NO_DRIVER_HINT) from None
+    return tuple(Gpu(g.index, g.uuid, g.name, g.memory_bytes, g.context_bytes) for g in found)
+
+
+def gpus_of_spec(spec: MachineSpec) -> tuple[Gpu, ...]:
+    """Returns the GPUs that a simulated machine of this kind has, before there is one."""
+    return tuple(
+        Gpu(index, "", profile.product, profile.memory_bytes, profile.context_bytes)
+        for index, profile in enumerate(spec.profiles)
+    )
+
+
+def gpus_of_machine(machine: Machine) -> tuple[Gpu, ...]:
+    """Returns the GPUs of a simulated machine."""
+    return tuple(
+        Gpu(
+            device.index,
+            device.uuid,
+            device.profile.product,
+            device.profile.memory_bytes,
+            device.profile.context_bytes,
+        )
+        for device in machine.devices
+    )
+
+
+def simulated_machines(unusable: list[SimulationError] | None = None) -> tuple[Machine, ...]:
+    """Returns this user's simulated machines, named ones first.
+
+    Args:
+        unusable: takes the errors of those that cannot be opened; they are left out.
+    """
+    found = []
+    for directory in sorted(named.machines_root().iterdir()):
+        try:
+            if directory.is_dir() and named.has_machine(directory):
+                found.append(Machine.open(directory))
+        except SimulationError as error:
+            if unusable is not None:
+                unusable.append(error)
+    return tuple(found)
+
+
+def is_new(spec: MachineSpec) -> bool:
+    """Returns whether acquiring the machine would make one (another may, in between)."""
+    if spec.name is None:
+        return True
+    return not named.has_machine(named.named_directory(spec.name))
+
+
+@contextlib.contextmanager
+def acquired(spec: MachineSpec) -> Iterator[Machine]:
+    """Gives the simulated machine of a spec; an unnamed one is gone when the context ends."""
+    machine = named.acquire(spec)
+    try:
+        yield machine
+    finally:
+        named.release(machine)
+
+
+def search_path(simulated: bool) -> str:
+    """Returns PATH as a command will see it, which on a simulated machine has its tools."""
+    path = os.environ.get("PATH", os.defpath)
+    return f"{artifacts.SIM_BINARY_DIR}{os.pathsep}{path}" if simulated else path
