@@ -38,7 +38,7 @@ _PROFILE = "h200-141g"
 # The agent as it is, but for where a pod has its service account.
 _WITH_ACCOUNT = """\
 import pathlib, runpy
-from deviceplugin.apiserver import ApiServer
+from deviceplugin.kube.api_client import ApiServer
 ApiServer.from_environment.__func__.__defaults__ = (pathlib.Path({account!r}),)
 runpy.run_module("deviceplugin", run_name="__main__", alter_sys=True)
 """

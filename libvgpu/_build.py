@@ -5,11 +5,11 @@ Four targets, from the tables below:
 ==================  ==========================================  ===================================
 target              file                                        made of
 ==================  ==========================================  ===================================
-``shim``            ``libvgpu/libvgpu.so``                      ``src/*.c`` (plain C, no Python)
+``shim``            ``libvgpu/libvgpu.so``                      ``src/*/*.c`` (plain C, no Python)
 ``libcuda``         ``libvgpu/sim/lib/libcuda.so.1``            ``sim/driver/*.c``, ``sim/core/*.c``
 ``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
 ``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers,
-                                                                ``arbiter/*.c``, pure ``src/*.c``
+                                                                ``arbiter/*.c``, pure ``src/*/*.c``
 ==================  ==========================================  ===================================
 
 A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
@@ -46,24 +46,25 @@ INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core", "libvgpu/arbit
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
 PURE_SHIM_SOURCES = [
-    "checksum.c", "limits_file.c", "usage_file.c", "ledger.c", "share.c", "utilisation.c",
-    "delay.c", "arrival.c",
+    "slice/checksum.c", "slice/limits_file.c", "slice/usage_file.c", "slice/ledger.c",
+    "compute/virtual_time.c", "compute/utilisation.c", "compute/wait_histogram.c",
+    "compute/arrival.c",
 ]  # fmt: skip
 
 # What cffi reads, in this order. Each file holds only what cffi's parser takes once the
 # preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
 CFFI_HEADERS = [
     "libvgpu/include/vgpu/contract.h",
-    "libvgpu/src/checksum.h",
-    "libvgpu/src/limits_file.h",
-    "libvgpu/src/usage_file.h",
-    "libvgpu/src/ledger.h",
-    "libvgpu/src/share.h",
-    "libvgpu/src/utilisation.h",
+    "libvgpu/src/slice/checksum.h",
+    "libvgpu/src/slice/limits_file.h",
+    "libvgpu/src/slice/usage_file.h",
+    "libvgpu/src/slice/ledger.h",
+    "libvgpu/src/compute/virtual_time.h",
+    "libvgpu/src/compute/utilisation.h",
     "libvgpu/arbiter/policy.h",
     "libvgpu/arbiter/arbiter.h",
-    "libvgpu/src/delay.h",
-    "libvgpu/src/arrival.h",
+    "libvgpu/src/compute/wait_histogram.h",
+    "libvgpu/src/compute/arrival.h",
     "libvgpu/sim/core/machine_api.h",
 ]
 
@@ -125,8 +126,8 @@ def _sources(*patterns: str) -> list[str]:
 
 
 def _headers() -> list[str]:
-    return _sources("libvgpu/include/vgpu/*.h", "libvgpu/src/*.h", "libvgpu/src/*.def",
-                    "libvgpu/src/*.map", "libvgpu/arbiter/*.h", "libvgpu/sim/*/*.h",
+    return _sources("libvgpu/include/vgpu/*.h", "libvgpu/src/*/*.h", "libvgpu/src/*/*.def",
+                    "libvgpu/arbiter/*.h", "libvgpu/sim/*/*.h",
                     "libvgpu/sim/*/*.def")  # fmt: skip
 
 
@@ -161,7 +162,11 @@ def ffi_builder() -> FFI:
     headers = [h for h in CFFI_HEADERS if (ROOT / h).exists()]
     for header in headers:
         ffi.cdef(cffi_declarations(ROOT / header))
-    includes = "\n".join(f'#include "{Path(h).name}"' for h in headers if "/vgpu/" not in h)
+    includes = "\n".join(
+        f'#include "{h.removeprefix("libvgpu/src/") if "/src/" in h else Path(h).name}"'
+        for h in headers
+        if "/vgpu/" not in h
+    )
     ffi.set_source(
         "libvgpu._native",
         f'#include "vgpu/contract.h"\n{includes}\n',
@@ -185,7 +190,7 @@ def ffi_builder() -> FFI:
 def extensions() -> list[Extension]:
     """Returns the targets whose sources exist, in build order."""
     return [
-        _plain("libvgpu.shim", _sources("libvgpu/src/*.c"), "libvgpu.so"),
+        _plain("libvgpu.shim", _sources("libvgpu/src/*/*.c"), "libvgpu.so"),
         _plain("libvgpu.sim.libcuda",
                _sources("libvgpu/sim/driver/*.c", "libvgpu/sim/core/*.c"), "libcuda.so.1"),
         _plain("libvgpu.sim.libnvidia_ml",
@@ -333,7 +338,7 @@ def check_warnings() -> None:
     """
     compiler = os.environ.get("CC", "cc").split()
     with tempfile.TemporaryDirectory() as scratch:
-        for source in _sources("libvgpu/src/*.c", "libvgpu/arbiter/*.c", "libvgpu/sim/*/*.c"):
+        for source in _sources("libvgpu/src/*/*.c", "libvgpu/arbiter/*.c", "libvgpu/sim/*/*.c"):
             subprocess.run(
                 [*compiler, *COMPILE_ARGS, "-fPIC", "-Werror", *(f"-I{i}" for i in INCLUDES),
                  "-c", source, "-o", os.path.join(scratch, "object.o")],

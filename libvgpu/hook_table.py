@@ -1,4 +1,4 @@
-"""The table of hooks, ``src/hooks.def``, as Python sees it: for tests, benchmarks and README.
+"""The table of hooks, ``src/hooks/hooks.def``, as Python sees it: for tests, benchmarks and README.
 
 ``python -m libvgpu.hook_table`` prints it as README shows it; ``--write`` puts it there.
 """
@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-TABLE = Path(__file__).resolve().parent / "src" / "hooks.def"
+TABLE = Path(__file__).resolve().parent / "src" / "hooks" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
 README = TABLE.parent.parent.parent / "README.md"

@@ -1,8 +1,8 @@
 """The host's side of one container's slice: `limits` made and changed, `usage` and `ring` made.
 
 Every writer of `limits` holds an OFD lock on the file ``lock`` beside it, which no container sees,
-and publishes through the same C as the shim reads with (src/limits_file.c): the idle copy first,
-the generation last. All files keep their inode for life.
+and publishes through the same C as the shim reads with (slice/limits_file.c): the idle copy
+first, the generation last. All files keep their inode for life.
 
 `ring` is the FIFO into which a process writes one byte to make the GPU's arbiter look at `usage`;
 devices beyond the first have `ring.1`, `ring.2` …, since each GPU has its own arbiter. A slice

@@ -6,7 +6,7 @@ from .errors import UsageError
 
 _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s?(Ki|Mi|Gi|Ti)?B?")
-#: The ledger counts in 42 bits (libvgpu/src/ledger.h).
+#: The ledger counts in 42 bits (libvgpu/src/slice/ledger.h).
 MAX_BYTES = (1 << 42) - 1
 
 

@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "limits_file.h"
-#include "usage_file.h"
+#include "slice/limits_file.h"
+#include "slice/usage_file.h"
 
 static int check_usage(int usage_fd, uint32_t device_index)
 {

@@ -11,8 +11,8 @@ from support.sim_programs import run
 
 LIST_GPUS = """
 from dataclasses import asdict
-from deviceplugin.inventory import NvmlInventory
-from deviceplugin.topology import closest
+from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.inventory.topology import closest
 gpus = NvmlInventory().gpus()
 def places(count, *free):
     among = [gpus[index] for index in free] or gpus

@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "allocation_map.h"
 #include "ledger_fixture.h"
+#include "memory/allocation_map.h"
 
 #define THREADS 8
 #define HANDLES 2800 /* many enough that tables grow and are densely filled */

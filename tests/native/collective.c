@@ -2,15 +2,15 @@
  * "name NAME", "ask HANDLE", "kernel HANDLE NAME" and "function HANDLE NAME" (what the driver says
  * of a handle), "forget", "without" (a driver that tells no names). The answer of the first two is
  * a line: 0 or 1, and for a handle how often the driver has been asked so far. */
-#include "collective.h"
+#include "compute/collective.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture.h"
-#include "real.h"
+#include "compute/capture.h"
+#include "hooks/real.h"
 
 #define MOST_HANDLES 4096
 

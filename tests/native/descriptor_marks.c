@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "descriptor.h"
+#include "memory/descriptor.h"
 
 #define COUNT 256u
 #define HANG_SECONDS 20

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "image_size.h"
+#include "code/image_size.h"
 
 #define PAGE_BYTES 4096u
 #define MOST_IMAGE_BYTES (1u << 20)

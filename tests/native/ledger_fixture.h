@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "ledger.h"
-#include "limits_file.h"
-#include "usage_file.h"
+#include "slice/ledger.h"
+#include "slice/limits_file.h"
+#include "slice/usage_file.h"
 #include "vgpu/contract.h"
 
 #define CHECK(condition, ...) \

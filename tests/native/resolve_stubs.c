@@ -22,12 +22,12 @@
     { \
         __asm__ volatile("# " #symbol); \
     }
-#include "hooks.def"
+#include "hooks/hooks.def"
 #undef EACH
 
 const struct stub stubs[] = {
 #define EACH(symbol) {#symbol, (void *)symbol},
-#include "hooks.def"
+#include "hooks/hooks.def"
 #undef EACH
     {0},
 };

@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "hooks/real.h"
+#include "hooks/resolve.h"
 #include "ledger_fixture.h"
-#include "real.h"
-#include "resolve.h"
 #include "resolve_stubs.h"
 
 #define THREADS 8

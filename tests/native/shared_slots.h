@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "ledger_fixture.h"
-#include "slot.h"
+#include "slice/slot.h"
 
 struct slots {
     const char *path;
@@ -43,7 +43,7 @@ static inline uint64_t slots_used(struct slots *slots)
     return ledger_used_bytes(&slots->fixture.ledger);
 }
 
-/* As shared.c does it: charged twice for an instant. False: there is no slot. */
+/* As shared_memory.c does it: charged twice for an instant. False: there is no slot. */
 static inline bool slots_export(struct slots *slots, struct slot *piece, const uint64_t key[2],
                                 uint64_t bytes)
 {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "ledger_fixture.h"
-#include "slot.h"
+#include "slice/slot.h"
 
 #define SLICE_PATH_BYTES 256
 

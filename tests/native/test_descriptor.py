@@ -12,7 +12,7 @@ from support import Compile
 def test_a_mark_lasts_as_long_as_a_copy_of_its_descriptor(
     compile_program: Compile, file: str
 ) -> None:
-    program = compile_program("descriptor_marks.c", "libvgpu/src/descriptor.c")
+    program = compile_program("descriptor_marks.c", "libvgpu/src/memory/descriptor.c")
 
     done = subprocess.run([program, file], capture_output=True, text=True, timeout=60)
 

@@ -25,7 +25,7 @@ GRANULE = 512
 CEILING = 1 << 41
 LTO_KIND = 8
 SOURCES = tuple(
-    f"libvgpu/src/{stem}.c"
+    f"libvgpu/src/code/{stem}.c"
     for stem in (
         "image_view",
         "image_size",

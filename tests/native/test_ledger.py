@@ -10,8 +10,9 @@ import pytest
 
 from support import IS_LONG, Compile
 
-PURE = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usage_file.c",
-        "libvgpu/src/ledger.c")  # fmt: skip
+PURE = tuple(
+    f"libvgpu/src/slice/{name}.c" for name in ("checksum", "limits_file", "usage_file", "ledger")
+)
 #: Instructions from one stop to the next; 1 takes five times as long as 5 and finds the same.
 STRIDE = 5 if IS_LONG else 11
 LEAST_INSTRUCTIONS = 100  # fewer would mean that the victim was not stepped through its work

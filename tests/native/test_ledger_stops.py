@@ -13,8 +13,10 @@ import pytest
 from support import IS_LONG, ROOT, Compile
 
 MOST_POINTS = 0 if IS_LONG else 100
-PURE = tuple(f"libvgpu/src/{name}.c" for name in ("checksum", "limits_file", "usage_file", "slot"))
-LEDGER = "libvgpu/src/ledger.c"
+PURE = tuple(
+    f"libvgpu/src/slice/{name}.c" for name in ("checksum", "limits_file", "usage_file", "slot")
+)
+LEDGER = "libvgpu/src/slice/ledger.c"
 FLAGS = ("-Wl,-z,now",)  # else the loader's own work at first calls is stepped through, too
 
 # Each kind of work, with a number of points that it surely has.

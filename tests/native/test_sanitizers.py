@@ -14,12 +14,14 @@ import pytest
 from support import IS_LONG, ROOT, Compile
 
 LEDGER = tuple(
-    f"libvgpu/src/{name}.c" for name in ("checksum", "limits_file", "usage_file", "ledger", "slot")
+    f"libvgpu/src/slice/{name}.c"
+    for name in ("checksum", "limits_file", "usage_file", "ledger", "slot")
 )
-MAP = ("libvgpu/src/allocation_map.c",)
+MAP = ("libvgpu/src/memory/allocation_map.c",)
 RESOLVER = (
     "tests/native/resolve_stubs.c",
-    *(f"libvgpu/src/{name}.c" for name in ("resolve", "real", "elf_lookup", "log")),
+    *(f"libvgpu/src/hooks/{name}.c" for name in ("resolve", "real", "elf_lookup")),
+    "libvgpu/src/slice/log.c",
 )
 HIDDEN = ("-Wl,--version-script=tests/native/resolve_hidden.map", "-Wno-unused-parameter")
 DRIVERS = ROOT / "libvgpu/sim/lib"

@@ -10,8 +10,10 @@ import pytest
 
 from support import IS_LONG, Compile
 
-SOURCES = ("libvgpu/src/checksum.c", "libvgpu/src/limits_file.c", "libvgpu/src/usage_file.c",
-           "libvgpu/src/ledger.c", "libvgpu/src/slot.c")  # fmt: skip
+SOURCES = tuple(
+    f"libvgpu/src/slice/{name}.c"
+    for name in ("checksum", "limits_file", "usage_file", "ledger", "slot")
+)
 KILLS = 4000 if IS_LONG else 60
 #: Every so many instructions; what the ledger does is short, and all of it is taken.
 STRIDES = (

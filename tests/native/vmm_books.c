@@ -7,7 +7,7 @@
  * threads do while the driver is at work. */
 #include <string.h>
 
-#include "sparse_array.h"
+#include "memory/sparse_array.h"
 #include "vmm_fixture.h"
 
 #define PIECE 100u

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "charge.h"
-#include "log.h"
-#include "real.h"
-#include "region.h"
-#include "vmm.h"
+#include "hooks/real.h"
+#include "memory/charge.h"
+#include "memory/vmm.h"
+#include "slice/log.h"
+#include "slice/region.h"
 
 #define CHECK(condition, ...) \
     do { \

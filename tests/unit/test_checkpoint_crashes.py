@@ -266,8 +266,8 @@ def test_a_file_that_never_ends_is_not_read_into_memory(
 WRITER = """
 import sys
 from pathlib import Path
-from deviceplugin import checkpoint as module
-from deviceplugin.holdings import Holding
+from deviceplugin.store import checkpoint as module
+from deviceplugin.model.allocations import Holding
 from libvgpu.limits import Family
 module.COMPACT_SLACK_BYTES = 4000
 module.COMPACT_AT_TIMES = 1

@@ -1,0 +1,31 @@
+#include "compute/cap.h"
+
+#include "slice/limits_file.h"
+#include "slice/region.h"
+
+#define WHOLE_PERCENT 100
+
+static const struct vgpu_device_limit *limit_of(uint32_t device)
+{
+    return limits_device(region_limits(), device);
+}
+
+bool cap_is_set(uint32_t device)
+{
+    const struct vgpu_device_limit *limit = limit_of(device);
+    /* MPS holds the share of its family by itself: two caps would multiply. Left-overs (core 0) are
+     * whatever the driver gives. */
+    return region_family() != VGPU_FAMILY_MPS && limit->compute_mode != VGPU_COMPUTE_OFF &&
+           limit->core_percent > 0 && limit->core_percent < WHOLE_PERCENT;
+}
+
+uint32_t cap_percent(uint32_t device)
+{
+    return cap_is_set(device) ? limit_of(device)->core_percent : WHOLE_PERCENT;
+}
+
+bool cap_is_kept(uint32_t device, const struct window *window)
+{
+    return limit_of(device)->compute_mode != VGPU_COMPUTE_ELASTIC ||
+           (window->state != WINDOW_FREE && window->state != WINDOW_OPEN);
+}

@@ -1,0 +1,74 @@
+/* What one device has in flight for this process: charged launches, the batches that measure them,
+ * and the launches leased in advance. Every charge moves the container's virtual time and is taken
+ * out of the books again, with what is then known of it, when its batch is measured or given up.
+ *
+ * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing
+ * here sleeps. All zero is ready to use. */
+#ifndef VGPU_FLIGHT_H
+#define VGPU_FLIGHT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "compute/estimate.h"
+#include "compute/timing.h"
+#include "compute/waiting.h"
+#include "compute/window.h"
+
+#define FLIGHT_BATCH_NS 2000000 /* of estimated work are measured together */
+#define FLIGHT_MOST_NS 6000000  /* of it are in flight */
+#define STALE_AFTER_NS 50000    /* a batch that took this much longer to launch than to run idled */
+
+struct flight {
+    pthread_mutex_t lock;
+    struct turns turns;
+    struct timing timing;
+    struct estimates estimates;
+    struct window window; /* as last looked at */
+    uint64_t used_window; /* the last one that something was launched in */
+    int64_t in_flight_ns; /* charged and not measured yet */
+    int64_t
+        patience_ns;    /* how long the next unmeasured launch waits for the one before; 0: least */
+    int64_t settled_ns; /* when something came back from the GPU last */
+    uint64_t leased_key;
+    int64_t leased_price_ns; /* of one launch of the lease */
+    bool measure_next;       /* the last batch was lost: measure one launch alone */
+    bool is_blind;           /* no measurement has come back for long: do not wait for one */
+};
+
+/* Charges one launch and puts it into a batch on `stream`. True when flight_launched is to be
+ * called once the driver has taken it. */
+bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
+                   CUstream stream, int64_t now_ns);
+
+/* Leases further launches of the kind that has just been enlisted, as far as there is room. */
+void flight_grant(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                  const void *object, uint64_t blocks, int64_t now_ns);
+
+/* Takes back what is left of this device's lease. */
+void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Ends the open batch, or gives it up if the GPU has idled in it. */
+void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
+ * when it opened the batch, on an idle GPU, and the batch goes on: now is the time to lease. */
+bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Gives the open batch up if the GPU has idled in it by now. */
+void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Settles what is left of a context that is about to end, as estimated. */
+void flight_forget(struct flight *flight, uint32_t device, CUcontext context, int64_t now_ns);
+
+/* The oldest batch still runs: charges it for as long as that has lasted by now. */
+void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* Settles every batch that the GPU is through with. */
+void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* For the child of a fork: no lease. */
+void flight_reset_lease(void);
+
+#endif

@@ -1,0 +1,146 @@
+#include "compute/launch_wait.h"
+
+#include "compute/arrival.h"
+#include "compute/cap.h"
+#include "compute/virtual_time.h"
+#include "slice/region.h"
+
+#define MOST_WAITING_NS \
+    20000000 /* then the limit is read again: a raised one must not be slept over */
+#define POLL_FIRST_NS 20000
+#define POLL_MOST_NS 500000
+#define ORDER_POLL_NS 100000
+#define ORDER_PAUSE_NS 100000   /* who is served and launches nothing for so long is done */
+#define MOST_ORDER_NS 100000000 /* for a peer: then side by side with it */
+/* After waiting so long for the GPU, launches whose length is known wait for it no more until a
+ * measurement has come back: the virtual time, moved by estimates, still holds the share. Those
+ * nobody has measured yet go one by one, this far apart, and each time twice as far. */
+#define MOST_GPU_WAIT_NS 50000000
+#define LEAST_STEP_NS 50000
+#define MOST_STEP_NS 1000000
+#define MOST_PATIENCE_NS 1000000000
+
+/* Work that runs on beyond its predicted end keeps the neighbours' turns away for some time more,
+ * in steps that are small beside what it has lasted too long already. */
+static void say_it_lasts(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    if (oldest == NULL || now_ns <= oldest->predicted_end_ns)
+        return;
+    int64_t late_ns = now_ns - oldest->predicted_end_ns;
+    int64_t step_ns = late_ns / 2 < LEAST_STEP_NS ? LEAST_STEP_NS : late_ns / 2;
+    share_lasts(region_shared(device), now_ns + (step_ns < MOST_STEP_NS ? step_ns : MOST_STEP_NS));
+}
+
+/* True while another process of the container goes first: it came before, it is being served and
+ * launches on, or its work is on the GPU and ours is not. Side by side each would measure the
+ * other's time with its own; below a cap there is time to go one by one. */
+static bool is_after_a_peer(const struct flight *flight, uint32_t device,
+                            const struct hold_wait *wait, int64_t now_ns)
+{
+    struct vgpu_usage_header *usage = region_usage();
+    if (__atomic_load_n(&usage->hi_slot, __ATOMIC_RELAXED) <= 1)
+        return false;
+    enum arrival_turn turn = arrival_served(usage, device, region_slot(), now_ns);
+    if (wait == NULL && turn == ARRIVAL_OWN)
+        return false;
+    if (arrival_is_behind(usage, device, region_slot(), wait == NULL ? now_ns : wait->since_ns,
+                          now_ns))
+        return true;
+    int64_t pause_ns = turn == ARRIVAL_OTHER && wait != NULL ? ORDER_PAUSE_NS : 0;
+    return cap_is_kept(device, &flight->window) && flight->timing.count == 0 &&
+           share_busy_ns(region_shared(device), now_ns - pause_ns) > 0;
+}
+
+static enum hold held_by(const struct flight *flight, uint32_t device,
+                         const struct estimate *estimate, const struct hold_wait *wait,
+                         int64_t now_ns)
+{
+    const struct window *window = &flight->window;
+    int64_t slack_ns = wait == NULL ? SHARE_SLACK_NS : 0;
+    if (window->state == WINDOW_CLOSED)
+        return HOLD_TURN;
+    if (cap_is_kept(device, window) && share_wait_ns(region_shared(device), now_ns, slack_ns) > 0)
+        return HOLD_CAP;
+    if (window->state == WINDOW_OPEN && !window_fits(device, window, estimate->gpu_ns, now_ns))
+        return HOLD_TURN;
+    if (is_after_a_peer(flight, device, wait, now_ns))
+        return HOLD_ORDER;
+    if (estimate->samples == 0 && timing_holds(&flight->timing, estimate->key))
+        return HOLD_GPU;
+    if (flight->is_blind)
+        return HOLD_NOTHING;
+    if (flight->in_flight_ns > 0 && flight->in_flight_ns + estimate->gpu_ns > FLIGHT_MOST_NS)
+        return HOLD_GPU;
+    return flight->timing.count + 1 >= TIMING_BATCHES ? HOLD_GPU : HOLD_NOTHING;
+}
+
+struct hold_wait hold_begin(int64_t now_ns)
+{
+    return (struct hold_wait){.since_ns = now_ns, .poll_ns = POLL_FIRST_NS};
+}
+
+enum hold hold_new(const struct flight *flight, uint32_t device, const struct estimate *estimate,
+                   int64_t now_ns)
+{
+    return held_by(flight, device, estimate, NULL, now_ns);
+}
+
+enum hold hold_again(const struct flight *flight, uint32_t device, const struct estimate *estimate,
+                     struct hold_wait *wait, int64_t now_ns)
+{
+    enum hold hold = held_by(flight, device, estimate, wait, now_ns);
+    if (wait->looked_ns != 0)
+        wait->order_ns += now_ns - wait->looked_ns;
+    wait->looked_ns = hold == HOLD_ORDER ? now_ns : 0;
+    if (hold == HOLD_ORDER && wait->order_ns > MOST_ORDER_NS)
+        return HOLD_NOTHING;
+    return hold == HOLD_GPU && wait->is_over ? HOLD_NOTHING : hold;
+}
+
+/* When to look again at what the GPU is through with. */
+static int64_t next_poll(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                         struct hold_wait *wait, int64_t now_ns)
+{
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    int64_t most_ns =
+        MOST_GPU_WAIT_NS > flight->patience_ns ? MOST_GPU_WAIT_NS : flight->patience_ns;
+    wait->gpu_ns = wait->gpu_ns == 0 ? now_ns : wait->gpu_ns;
+    if (oldest == NULL || now_ns - wait->gpu_ns > most_ns + oldest->charged_ns) {
+        flight->is_blind |= estimate->samples > 0;
+        if (flight->patience_ns == 0) /* once: it may wait for us, and then it uses nothing */
+            flight_charge_overdue(flight, device, now_ns);
+        flight->patience_ns = 2 * most_ns < MOST_PATIENCE_NS ? 2 * most_ns : MOST_PATIENCE_NS;
+        wait->is_over = true;
+        return now_ns;
+    }
+    if (oldest->predicted_end_ns > now_ns + wait->poll_ns)
+        return oldest->predicted_end_ns;
+    if (wait->poll_ns < POLL_MOST_NS)
+        wait->poll_ns *= 2;
+    return now_ns + wait->poll_ns;
+}
+
+static int64_t at_most(int64_t value, int64_t most)
+{
+    return value < most ? value : most;
+}
+
+int64_t hold_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                   struct hold_wait *wait, enum hold hold, int64_t now_ns)
+{
+    int64_t until_ns = now_ns + share_wait_ns(region_shared(device), now_ns, 0);
+    if (hold == HOLD_GPU)
+        until_ns = next_poll(flight, device, estimate, wait, now_ns);
+    if (hold == HOLD_ORDER) {
+        int64_t busy_ns = share_busy_ns(region_shared(device), now_ns);
+        until_ns = now_ns + (busy_ns > ORDER_POLL_NS ? busy_ns : ORDER_POLL_NS);
+    }
+    until_ns = at_most(until_ns, now_ns + MOST_WAITING_NS);
+    if (hold == HOLD_GPU) /* in vain perhaps: that must not hold the others up */
+        arrival_leave(region_usage(), device, region_slot());
+    else
+        arrival_wait(region_usage(), device, region_slot(), wait->since_ns, until_ns);
+    say_it_lasts(flight, device, now_ns);
+    return until_ns;
+}

@@ -1,0 +1,46 @@
+/* What keeps a launch from starting, and when to look again.
+ *
+ * In this order: the arbiter's window, the container's own cap, its other processes, and what this
+ * process has on the GPU already. Only the first two are kept for as long as they last. What is on
+ * the GPU, ours or a peer's, may itself wait for what would be launched next (a kernel that polls
+ * host memory, a stream that waits for a value or for another process), so no launch is held for
+ * that without end.
+ *
+ * Called under the lock of `struct flight`; nothing here sleeps. */
+#ifndef VGPU_LAUNCH_WAIT_H
+#define VGPU_LAUNCH_WAIT_H
+
+#include "compute/flight.h"
+
+enum hold {
+    HOLD_NOTHING,
+    HOLD_CAP,   /* the virtual time is ahead of the clock */
+    HOLD_TURN,  /* not the container's window, or no room in it */
+    HOLD_ORDER, /* another process of the container goes first */
+    HOLD_GPU,   /* enough is in flight, or this kind is to be measured first */
+};
+
+/* How one launch has waited so far. */
+struct hold_wait {
+    int64_t since_ns;
+    int64_t order_ns;  /* for a peer, all in all */
+    int64_t looked_ns; /* when it was held for a peer; 0: it was not, at the last look */
+    int64_t gpu_ns;    /* since when for the GPU; 0: not yet */
+    int64_t poll_ns;
+    bool is_over; /* it has waited for the GPU long enough */
+};
+struct hold_wait hold_begin(int64_t now_ns);
+
+/* What holds a launch that comes now: it may take what its predecessor in the burst left. */
+enum hold hold_new(const struct flight *flight, uint32_t device, const struct estimate *estimate,
+                   int64_t now_ns);
+
+/* What still holds one that waits. */
+enum hold hold_again(const struct flight *flight, uint32_t device, const struct estimate *estimate,
+                     struct hold_wait *wait, int64_t now_ns);
+
+/* When it looks again; says meanwhile what the container's other processes must know. */
+int64_t hold_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                   struct hold_wait *wait, enum hold hold, int64_t now_ns);
+
+#endif

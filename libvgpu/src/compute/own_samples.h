@@ -1,0 +1,23 @@
+/* What the driver says of the container's own processes where their launches are not measured: on a
+ * device without a core cap, and under MPS.
+ *
+ * The driver names processes by the pids of its own namespace. Where one of ours stands in its list
+ * by the pid it knows itself by, the two count alike and the driver's samples can be sorted; else
+ * it cannot be told whose they are. No state. */
+#ifndef VGPU_OWN_SAMPLES_H
+#define VGPU_OWN_SAMPLES_H
+
+#include <stdbool.h>
+
+#include "slice/slot_processes.h"
+#include "vgpu/nvml_api.h"
+
+#define OWN_SAMPLES_MOST 256
+
+/* Fills `samples` (room for OWN_SAMPLES_MOST) with those of `own` that are newer than `since_us`.
+ * False when it cannot be told which they are. */
+bool own_samples(nvmlDevice_t handle, const struct process *own, uint32_t own_count,
+                 unsigned long long since_us, nvmlProcessUtilizationSample_t *samples,
+                 unsigned int *count);
+
+#endif

@@ -1,0 +1,44 @@
+#include "compute/sample_quality.h"
+
+bool evidence_is_clean(const struct window *window, const struct batch *batch)
+{
+    if (batch->window == 0)
+        return batch->is_clean && window->number == batch->grant;
+    return batch->is_clean &&
+           (window->id != batch->window || window->start_ns - WINDOW_EARLY_NS <= batch->opened_ns);
+}
+
+/* What ran on after its window, longer than was foreseen, did not have the GPU to itself there. */
+static bool has_overrun(const struct batch *batch, int64_t gpu_ns)
+{
+    return batch->window != 0 && gpu_ns > 2 * batch->charged_ns &&
+           batch->opened_ns + gpu_ns > batch->window_end_ns;
+}
+
+bool evidence_teaches(struct estimates *estimates, const struct window *window,
+                      const struct batch *batch, int64_t gpu_ns)
+{
+    if (evidence_is_clean(window, batch) || gpu_ns < batch->charged_ns)
+        return true;
+    for (uint32_t i = 0; i < batch->kind_count; i++)
+        if (estimate_find(estimates, batch->kinds[i].key)->samples == 0)
+            return true;
+    return false;
+}
+
+void evidence_learn(struct estimates *estimates, const struct window *window,
+                    const struct batch *batch, int64_t gpu_ns)
+{
+    bool is_rough = !evidence_is_clean(window, batch) || has_overrun(batch, gpu_ns);
+    double ratio = batch->charged_ns > 0 ? (double)gpu_ns / (double)batch->charged_ns : 1;
+    for (uint32_t i = 0; i < batch->kind_count; i++) {
+        uint32_t launches = batch->kinds[i].launches;
+        if (launches == 0)
+            continue;
+        struct estimate *estimate = estimate_find(estimates, batch->kinds[i].key);
+        double own_ns = batch->kind_count == 1
+                            ? (double)gpu_ns
+                            : (double)estimate_price(estimate) * (double)launches * ratio;
+        estimate_learn(estimate, (int64_t)own_ns, launches, is_rough);
+    }
+}

@@ -1,0 +1,186 @@
+#include "compute/throttle.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "compute/arrival.h"
+#include "compute/cap.h"
+#include "compute/estimate.h"
+#include "compute/flight.h"
+#include "compute/launch_wait.h"
+#include "compute/uncapped.h"
+#include "compute/virtual_time.h"
+#include "compute/wait_histogram.h"
+#include "compute/waiting.h"
+#include "slice/region.h"
+
+/* A context that ends waits this long for its measurements, or a program could run its work in one
+ * context after another unmeasured. The driver waits for the work anyway. */
+#define MOST_ENDING_NS 2000000000
+#define ENDING_POLL_NS 500000
+
+static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
+
+/* What this thread is about to launch, for throttle_after. */
+static __thread struct {
+    const void *object;
+    uint64_t blocks;
+} launching;
+
+static void reset_in_child(void)
+{
+    memset(flights, 0, sizeof flights);
+    flight_reset_lease();
+}
+
+/* Looks at the grant, says what is wanted, and keeps an elastic container out of debt. */
+static void look(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    flight->window = window_at(device, now_ns);
+    share_set_percent(region_shared(device), now_ns, cap_percent(device));
+    if (!cap_is_kept(device, &flight->window))
+        share_forgive(region_shared(device), now_ns);
+}
+
+/* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
+ * place among the container's processes still taken. */
+static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
+{
+    struct hold_wait wait = hold_begin(now_ns);
+    pthread_mutex_unlock(&flight->lock);
+    turns_enter(&flight->turns);
+    for (;;) {
+        pthread_mutex_lock(&flight->lock);
+        now_ns = waiting_now_ns();
+        flight_harvest(flight, device, now_ns);
+        look(flight, device, now_ns);
+        struct estimate *estimate = estimate_find(&flight->estimates, key);
+        enum hold hold = hold_again(flight, device, estimate, &wait, now_ns);
+        if (hold == HOLD_NOTHING || !cap_is_set(device))
+            break;
+        flight_close(flight, device, now_ns);
+        int64_t until_ns = hold_until(flight, device, estimate, &wait, hold, now_ns);
+        struct window window = flight->window;
+        pthread_mutex_unlock(&flight->lock);
+        if (window.state == WINDOW_OPEN && (hold == HOLD_CAP || hold == HOLD_TURN))
+            window_yield(device, &window, hold == HOLD_TURN);
+        if (hold != HOLD_CAP)
+            window_want(device, &window, now_ns, hold == HOLD_TURN);
+        if (hold == HOLD_TURN) {
+            window_wait(device, &window, now_ns);
+            continue;
+        }
+        waiting_sleep_until(until_ns);
+    }
+    turns_leave(&flight->turns);
+    region_add(&region_counters(device)->held_ns, now_ns - wait.since_ns);
+    delay_note(region_counters(device), now_ns - wait.since_ns);
+    return now_ns;
+}
+
+/* Of several threads' parts at one moment one may be taken for another beginning. */
+static bool has_begun(bool is_collective, int64_t now_ns)
+{
+    static int64_t last_ns; /* atomic: when this process last launched a part of a collective */
+    if (!is_collective)
+        return false;
+    int64_t before_ns = __atomic_exchange_n(&last_ns, now_ns, __ATOMIC_RELAXED);
+    return before_ns != 0 && now_ns - before_ns < THROTTLE_COLLECTIVE_NS;
+}
+
+bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+                     bool is_collective)
+{
+    struct flight *flight = &flights[device];
+    uint64_t key = estimate_key(object, blocks);
+    int64_t now_ns = waiting_now_ns();
+    region_on_child(reset_in_child);
+    share_enter(region_shared(device), now_ns);
+    pthread_mutex_lock(&flight->lock);
+    look(flight, device, now_ns);
+    flight_revoke(flight, device, now_ns);
+    flight_drop_stale(flight, device, now_ns);
+    struct batch *oldest = timing_oldest(&flight->timing);
+    if (oldest != NULL && now_ns >= oldest->predicted_end_ns)
+        flight_harvest(flight, device, now_ns);
+    struct estimate *estimate = estimate_find(&flight->estimates, key);
+    window_want(device, &flight->window, now_ns, false);
+    bool waits = !has_begun(is_collective, now_ns) &&
+                 (turns_is_busy(&flight->turns) ||
+                  hold_new(flight, device, estimate, now_ns) != HOLD_NOTHING);
+    if (waits) {
+        now_ns = wait_turn(flight, device, key, now_ns);
+        estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
+    }
+    bool tells = flight_enlist(flight, device, estimate, stream, now_ns);
+    if (waits) /* once it is charged: the next one must find the virtual time moved */
+        arrival_serve(region_usage(), device, region_slot(), now_ns);
+    launching.object = object;
+    launching.blocks = blocks;
+    if (!tells && timing_open_batch(&flight->timing) != NULL)
+        flight_grant(flight, device, estimate, object, blocks, now_ns);
+    pthread_mutex_unlock(&flight->lock);
+    return tells;
+}
+
+void throttle_after(uint32_t device)
+{
+    if (!cap_is_set(device) && uncapped_after())
+        return;
+    struct flight *flight = &flights[device];
+    int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
+    pthread_mutex_lock(&flight->lock);
+    if (flight_launched(flight, device, now_ns))
+        flight_grant(
+            flight, device,
+            estimate_find(&flight->estimates, estimate_key(launching.object, launching.blocks)),
+            launching.object, launching.blocks, now_ns);
+    pthread_mutex_unlock(&flight->lock);
+}
+
+void throttle_before_wait(void)
+{
+    if (region_open() != REGION_MAPPED)
+        return;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = &flights[device];
+        if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED))
+            continue;
+        pthread_mutex_lock(&flight->lock);
+        const struct batch *open = timing_open_batch(&flight->timing);
+        if (open != NULL && !open->ends_behind) /* else its own launch is about to close it */
+            flight_close(flight, device, waiting_now_ns());
+        pthread_mutex_unlock(&flight->lock);
+    }
+}
+
+/* True while a batch of that context is not measured. */
+static bool is_running(const struct timing *timing, CUcontext context)
+{
+    for (uint32_t i = 0; i < timing->count; i++)
+        if (timing->ring[(timing->first + i) % TIMING_BATCHES].context == context)
+            return true;
+    return false;
+}
+
+void throttle_forget_context(CUcontext context)
+{
+    if (region_open() != REGION_MAPPED || context == NULL)
+        return;
+    uncapped_forget_context(context);
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = &flights[device];
+        int64_t give_up_ns = waiting_now_ns() + MOST_ENDING_NS;
+        pthread_mutex_lock(&flight->lock);
+        flight_close(flight, device, waiting_now_ns());
+        flight_harvest(flight, device, waiting_now_ns());
+        while (is_running(&flight->timing, context) && waiting_now_ns() < give_up_ns) {
+            pthread_mutex_unlock(&flight->lock);
+            waiting_sleep_until(waiting_now_ns() + ENDING_POLL_NS);
+            pthread_mutex_lock(&flight->lock);
+            flight_harvest(flight, device, waiting_now_ns());
+        }
+        flight_forget(flight, device, context, waiting_now_ns());
+        pthread_mutex_unlock(&flight->lock);
+    }
+}

@@ -1,0 +1,45 @@
+/* Holds this container's GPU time to its share: charge an estimate at launch, correct it by
+ * measured time, carry the error as debt (virtual_time.h), and bound the work in flight so that a
+ * wrong estimate cannot run away.
+ *
+ * A launch may start while the container's virtual time is not ahead of the clock, at most
+ * FLIGHT_MOST_NS of estimated work is on the GPU unmeasured, and its kind of launch has been
+ * measured once; otherwise its thread waits its turn, in order of arrival. About every
+ * FLIGHT_BATCH_NS of estimated work a pair of events measures what really ran (timing.h).
+ *
+ * Where an arbiter hands out the device by turns (window.h), a launch also waits for the
+ * container's window, and gives it back when it does not fit into the rest of it.
+ *
+ * Per device one lock, held for bookkeeping and our own driver calls, never while sleeping and
+ * never during the program's call. A child of a fork starts with nothing in flight. */
+#ifndef VGPU_THROTTLE_H
+#define VGPU_THROTTLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vgpu/cuda_api.h"
+
+/* Parts of a collective follow each other within so long, on whatever devices. */
+#define THROTTLE_COLLECTIVE_NS 100000000
+
+/* Before a launch of `object` (function or graph) with `blocks` on `stream`: waits until it may
+ * start and charges it. A part of a
+ * collective that has begun is charged and not held: the others wait for it on the GPU. True when
+ * throttle_after is to be called once the driver has taken it. Further ones of the same kind may
+ * find a lease (prepaid.h). */
+bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+                     bool is_collective);
+
+/* After that launch: tells when it began, or ends its measurement behind it. */
+void throttle_after(uint32_t device);
+
+/* Before the program waits for the GPU, or begins a capture: the pause that follows must not be
+ * measured, and nothing leased may go into the capture. */
+void throttle_before_wait(void);
+
+/* A context is about to end, and our events in it: waits for what they measure. Without any lock
+ * held. */
+void throttle_forget_context(CUcontext context);
+
+#endif

@@ -1,0 +1,113 @@
+/* Hooks of stream capture, and what capture.h says. */
+#include "compute/capture.h"
+#include "compute/throttle.h"
+#include "hooks/export.h"
+#include "hooks/real.h"
+
+static int capture_count;         /* atomic */
+static __thread int capture_mine; /* begun here and not ended here */
+
+bool capture_is_any(void)
+{
+    return __atomic_load_n(&capture_count, __ATOMIC_ACQUIRE) > 0;
+}
+
+bool capture_is_mine(void)
+{
+    return capture_mine > 0 && capture_is_any();
+}
+
+bool capture_is_active(CUstream stream)
+{
+    if (__builtin_expect(!capture_is_any(), 1))
+        return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return real.cuStreamIsCapturing == NULL ||
+           real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUresult capture_ask(CUstream stream, bool *is_captured)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = CUDA_SUCCESS;
+    *is_captured = false;
+    if (!capture_is_any())
+        return result;
+    if (real.cuStreamIsCapturing != NULL)
+        result = real.cuStreamIsCapturing(stream, &status);
+    *is_captured = real.cuStreamIsCapturing == NULL || result != CUDA_SUCCESS ||
+                   status != CU_STREAM_CAPTURE_STATUS_NONE;
+    /* the driver takes nothing there, and the call itself is to say so and spoil the capture */
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ? CUDA_SUCCESS : result;
+}
+
+struct capture_pause capture_pause(void)
+{
+    struct capture_pause pause = {CU_STREAM_CAPTURE_MODE_RELAXED, false};
+    if (capture_is_any() && real.cuThreadExchangeStreamCaptureMode != NULL)
+        pause.is_changed = real.cuThreadExchangeStreamCaptureMode(&pause.mode) == CUDA_SUCCESS;
+    return pause;
+}
+
+void capture_resume(struct capture_pause pause)
+{
+    if (pause.is_changed)
+        real.cuThreadExchangeStreamCaptureMode(&pause.mode);
+}
+
+#define BEGIN_CAPTURE(symbol, arguments, values) \
+    VGPU_EXPORT CUresult symbol arguments \
+    { \
+        if (!real_load_cuda() || real.symbol == NULL) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        /* counted before it begins: a launch on another thread must not be measured into it */ \
+        __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        throttle_before_wait(); /* nothing leased may go into it either */ \
+        CUresult result = real.symbol values; \
+        if (result != CUDA_SUCCESS) \
+            __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        else \
+            capture_mine++; \
+        return result; \
+    }
+
+#define GRAPH_ARGUMENTS \
+    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, \
+     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+#define GRAPH_VALUES (stream, graph, dependencies, edges, count, mode)
+
+BEGIN_CAPTURE(cuStreamBeginCapture, (CUstream stream), (stream))
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, (CUstream stream), (stream))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode),
+              (stream, mode))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, GRAPH_ARGUMENTS, GRAPH_VALUES)
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GRAPH_ARGUMENTS, GRAPH_VALUES)
+
+/* An ended capture is over even when it was invalid; only a stream that was not captured keeps the
+ * count. */
+static CUresult ended(CUresult result)
+{
+    bool was_none = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_INVALID_VALUE ||
+                    result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE ||
+                    result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
+                    result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
+                    result == CUDA_ERROR_NOT_SUPPORTED;
+    if (!was_none && capture_mine > 0)
+        capture_mine--; /* another thread may end a relaxed one: this only errs on the safe side */
+    if (!was_none && capture_is_any())
+        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
+    return result;
+}
+
+#define END_CAPTURE(symbol) \
+    VGPU_EXPORT CUresult symbol(CUstream stream, CUgraph *graph) \
+    { \
+        if (!real_load_cuda() || real.symbol == NULL) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        return ended(real.symbol(stream, graph)); \
+    }
+
+END_CAPTURE(cuStreamEndCapture)
+END_CAPTURE(cuStreamEndCapture_ptsz)

@@ -1,0 +1,247 @@
+/* Hooks of contexts: a context costs device memory before its first allocation (context_charge.h),
+ * and takes what was allocated in it along when it ends: not what was made by cuMemCreate or came
+ * from a pool, which stays. Green contexts: hook_green.c. */
+#include "hooks/hook_context.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "compute/collective.h"
+#include "compute/throttle.h"
+#include "hooks/hook.h"
+#include "memory/allocation_map.h"
+#include "memory/context_charge.h"
+#include "memory/deferred_free.h"
+#include "slice/region.h"
+#include "vgpu/contract.h"
+
+static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct charge primary_charge[CONTEXT_DEVICES]; /* by CUDA device */
+static CUcontext primary_context[CONTEXT_DEVICES];    /* NULL: not charged */
+
+static void reset_in_child(void)
+{
+    pthread_mutex_init(&context_lock, NULL);
+    allocation_map_reset();
+    for (int i = 0; i < CONTEXT_DEVICES; i++) {
+        primary_charge[i] = (struct charge){.device = CHARGE_NONE};
+        primary_context[i] = NULL;
+    }
+}
+
+void contexts_lock(void)
+{
+    pthread_mutex_lock(&context_lock);
+    region_on_child(reset_in_child);
+}
+
+void contexts_unlock(void)
+{
+    pthread_mutex_unlock(&context_lock);
+}
+
+/* ---- primary contexts ---- */
+
+static bool is_accounted(CUdevice device)
+{
+    return device >= 0 && device < CONTEXT_DEVICES;
+}
+
+CUresult primary_retain(CUcontext *context, CUdevice device)
+{
+    if (!is_accounted(device) || primary_context[device] != NULL)
+        return real.cuDevicePrimaryCtxRetain(context, device);
+    struct opening opening;
+    CUresult result = opening_begin(&opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuDevicePrimaryCtxRetain(context, device);
+    if (!opening_end(&opening, result, context)) {
+        real.cuDevicePrimaryCtxRelease_v2(device);
+        opening_undone(&opening, *context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
+        primary_charge[device] = opening.charge;
+        primary_context[device] = *context;
+    }
+    return result;
+}
+
+VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    NEED(cuDevicePrimaryCtxRetain);
+    if (region_open() == REGION_NONE)
+        return real.cuDevicePrimaryCtxRetain(context, device);
+    contexts_lock();
+    CUresult result = primary_retain(context, device);
+    contexts_unlock();
+    return result;
+}
+
+void primary_settle(CUdevice device)
+{
+    unsigned int flags = 0;
+    int active = 1;
+    if (!is_accounted(device) || primary_context[device] == NULL ||
+        real.cuDevicePrimaryCtxGetState == NULL ||
+        real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active)
+        return;
+    charge_drop_context(primary_context[device]);
+    charge_cancel(&primary_charge[device]);
+    primary_context[device] = NULL;
+    primary_charge[device] = (struct charge){.device = CHARGE_NONE};
+}
+
+void primary_settle_all(void)
+{
+    for (CUdevice device = 0; device < CONTEXT_DEVICES; device++)
+        primary_settle(device);
+}
+
+CUcontext primary_of(int index)
+{
+    for (int i = 0; i < CONTEXT_DEVICES; i++)
+        if (primary_context[i] != NULL && primary_charge[i].device == index)
+            return primary_context[i];
+    return NULL;
+}
+
+/* Before the driver ends our events in a context, and its code. */
+static void forget_events(CUcontext context)
+{
+    collective_forget();
+    throttle_forget_context(context);
+    late_free_hold_context(context);
+}
+
+#define END_PRIMARY(symbol, drops_all) \
+    VGPU_EXPORT CUresult symbol(CUdevice device) \
+    { \
+        NEED(symbol); \
+        CUcontext context = NULL; \
+        if (is_accounted(device)) \
+            context = __atomic_load_n(&primary_context[device], __ATOMIC_RELAXED); \
+        forget_events(context); \
+        contexts_lock(); \
+        CUresult result = real.symbol(device); \
+        if (result == CUDA_SUCCESS && (drops_all) && is_accounted(device)) \
+            charge_drop_context(primary_context[device]); \
+        if (result == CUDA_SUCCESS) \
+            primary_settle(device); \
+        if (context != NULL) \
+            late_free_let_go_context(context, \
+                                     result == CUDA_SUCCESS && \
+                                         ((drops_all) || primary_context[device] != context)); \
+        contexts_unlock(); \
+        return result; \
+    }
+
+/* A reset frees what was allocated, whether or not the context itself goes. */
+END_PRIMARY(cuDevicePrimaryCtxRelease, false)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+END_PRIMARY(cuDevicePrimaryCtxReset, true)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
+
+/* ---- created contexts ---- */
+
+/* The charge of a created context is kept in the allocation map under the handle itself. */
+static CUresult created(struct opening *opening, CUresult result, const CUcontext *context)
+{
+    if (!opening_end(opening, result, context)) {
+        real.cuCtxDestroy_v2(*context);
+        opening_undone(opening, *context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
+        struct allocation allocation = {
+            .address = charge_context(*context),
+            .bytes = opening->charge.bytes,
+            .context = charge_context(*context),
+            .device = (uint16_t)opening->charge.device,
+            .kind = VGPU_KIND_CONTEXT,
+            .space = SPACE_CONTEXT,
+        };
+        charge_taken(&allocation, false);
+    }
+    return result;
+}
+
+#define CREATE_CONTEXT(call, context, device) \
+    do { \
+        struct opening opening; \
+        contexts_lock(); \
+        CUresult result = opening_begin(&opening, device); \
+        if (result == CUDA_SUCCESS) \
+            result = created(&opening, (call), context); \
+        contexts_unlock(); \
+        return result; \
+    } while (0)
+
+VGPU_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    NEED(cuCtxCreate);
+    CREATE_CONTEXT(real.cuCtxCreate(context, flags, device), context, device);
+}
+
+VGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    NEED(cuCtxCreate_v2);
+    CREATE_CONTEXT(real.cuCtxCreate_v2(context, flags, device), context, device);
+}
+
+VGPU_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities,
+                                    int affinity_count, unsigned int flags, CUdevice device)
+{
+    NEED(cuCtxCreate_v3);
+    CREATE_CONTEXT(real.cuCtxCreate_v3(context, affinities, affinity_count, flags, device), context,
+                   device);
+}
+
+VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params,
+                                    unsigned int flags, CUdevice device)
+{
+    NEED(cuCtxCreate_v4);
+    CREATE_CONTEXT(real.cuCtxCreate_v4(context, params, flags, device), context, device);
+}
+
+#define DESTROY_CONTEXT(symbol) \
+    VGPU_EXPORT CUresult symbol(CUcontext context) \
+    { \
+        NEED(symbol); \
+        forget_events(context); \
+        contexts_lock(); \
+        CUresult result = real.symbol(context); \
+        if (result == CUDA_SUCCESS) \
+            charge_drop_context(context); /* its own charge is one of them */ \
+        late_free_let_go_context(context, result == CUDA_SUCCESS); \
+        contexts_unlock(); \
+        return result; \
+    }
+
+DESTROY_CONTEXT(cuCtxDestroy)
+DESTROY_CONTEXT(cuCtxDestroy_v2)
+
+/* Whether the calling thread's current context ended in the call before, when it was `context`. */
+static bool has_ended(CUcontext context)
+{
+    CUcontext current = NULL;
+    CUdevice device;
+    return real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context ||
+           real.cuCtxGetDevice(&device) != CUDA_SUCCESS;
+}
+
+/* The driver counts the references; the last one ends the context. */
+VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+    NEED(cuCtxDetach);
+    forget_events(context);
+    contexts_lock();
+    CUresult result = real.cuCtxDetach(context);
+    bool is_over = result == CUDA_SUCCESS && has_ended(context);
+    if (is_over)
+        charge_drop_context(context);
+    late_free_let_go_context(context, is_over);
+    contexts_unlock();
+    return result;
+}

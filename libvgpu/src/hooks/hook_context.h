@@ -1,0 +1,26 @@
+/* What the hooks of contexts share: one lock, and the accounts of primary contexts. */
+#ifndef VGPU_HOOK_CONTEXT_H
+#define VGPU_HOOK_CONTEXT_H
+
+#include "memory/charge.h"
+
+#define CONTEXT_DEVICES 64 /* CUDA devices whose primary context is accounted */
+
+/* Contexts are few and slow to make: one lock serialises making, ending and setting the limits of
+ * them, so that a measurement sees one at a time. Released in the child of a fork. */
+void contexts_lock(void);
+void contexts_unlock(void);
+
+/* All below: under the lock. */
+
+/* Retains the primary context and charges it if it is the first to. */
+CUresult primary_retain(CUcontext *context, CUdevice device);
+
+/* After something that may have ended primary contexts: drops the charges of those that did. */
+void primary_settle(CUdevice device);
+void primary_settle_all(void);
+
+/* The primary context of a device of the slice (an index in `limits`); NULL when there is none. */
+CUcontext primary_of(int index);
+
+#endif

@@ -1,0 +1,186 @@
+/* Hooks of what takes GPU time: kernel and graph launches, and the calls that wait for them.
+ *
+ * A plain C hook for an eleven-argument call loads and stores all its stack arguments again, at
+ * three times the cost of the whole check. So kernel launches enter through an assembly thunk that
+ * compares two words (gate.h) and jumps to the driver with every register and the stack as they
+ * came. Only when they differ are the six argument registers saved around launch_gate, which
+ * returns where to jump: the driver, the C body that also ends a measurement behind the launch, or
+ * the refusal. */
+#include <stddef.h>
+
+#include "compute/collective.h"
+#include "compute/uncapped.h"
+#include "hooks/hook_launch.h"
+#include "memory/deferred_free.h"
+#include "memory/graph_memory.h"
+#include "memory/pool.h"
+
+static __thread uint32_t measured_device;
+
+#define KERNEL_ARGUMENTS \
+    CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
+        unsigned int block_x, unsigned int block_y, unsigned int block_z, \
+        unsigned int shared_bytes, CUstream stream, void **parameters
+#define KERNEL_VALUES \
+    function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters
+
+/* The C bodies behind the thunks: the launch, and the end of its measurement. */
+#define MEASURED(symbol, arguments, values) \
+    static CUresult measured_##symbol arguments \
+    { \
+        CUresult result = real.symbol values; \
+        throttle_after(measured_device); \
+        return result; \
+    }
+
+MEASURED(cuLaunchKernel, (KERNEL_ARGUMENTS, void **extra), (KERNEL_VALUES, extra))
+MEASURED(cuLaunchKernel_ptsz, (KERNEL_ARGUMENTS, void **extra), (KERNEL_VALUES, extra))
+MEASURED(cuLaunchCooperativeKernel, (KERNEL_ARGUMENTS), (KERNEL_VALUES))
+MEASURED(cuLaunchCooperativeKernel_ptsz, (KERNEL_ARGUMENTS), (KERNEL_VALUES))
+
+/* What a thunk's row stands for. */
+struct launch_row {
+    void *const *driver;
+    void *measured;
+    int is_per_thread; /* its stream 0 is the thread's own default stream */
+};
+
+enum { ROW_KERNEL, ROW_KERNEL_PTSZ, ROW_COOPERATIVE, ROW_COOPERATIVE_PTSZ };
+
+#define LAUNCH_ROW(symbol, per_thread) \
+    {(void *const *)&real.symbol, (void *)measured_##symbol, per_thread}
+
+static const struct launch_row launch_rows[] = {
+    [ROW_KERNEL] = LAUNCH_ROW(cuLaunchKernel, 0),
+    [ROW_KERNEL_PTSZ] = LAUNCH_ROW(cuLaunchKernel_ptsz, 1),
+    [ROW_COOPERATIVE] = LAUNCH_ROW(cuLaunchCooperativeKernel, 0),
+    [ROW_COOPERATIVE_PTSZ] = LAUNCH_ROW(cuLaunchCooperativeKernel_ptsz, 1),
+};
+
+/* Returns the address the thunk jumps to. */
+__attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x,
+                                        unsigned int grid_y, unsigned int grid_z, CUstream stream,
+                                        unsigned int row_index)
+{
+    const struct launch_row *row = &launch_rows[row_index];
+    uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
+    stream = launch_stream(stream, row->is_per_thread);
+    if (__builtin_expect(lease_take(function, blocks, stream), 1))
+        return *row->driver;
+    if (!real_load_cuda() || *row->driver == NULL)
+        return (void *)launch_refused;
+    uint32_t device = 0;
+    switch (gate_enter(function, blocks, stream, collective_is_function(function), &device)) {
+    case GATE_PASS:
+        return *row->driver;
+    case GATE_MEASURE:
+        measured_device = device;
+        return row->measured;
+    default:
+        return (void *)launch_refused;
+    }
+}
+
+/* The thunk of one row. Stack at entry: return address, block_z, shared_bytes, stream; behind the
+ * six pushes and the alignment the stream is 56 bytes further. Naked, so that the compiler adds
+ * nothing; extended, so that a field of `real` can be named by its offset. */
+#define SAVE(name) "    pushq %%" name "\n    .cfi_adjust_cfa_offset 8\n"
+#define RESTORE(name) "    popq %%" name "\n    .cfi_adjust_cfa_offset -8\n"
+#define LAUNCH_THUNK(symbol, row, ...) \
+    VGPU_EXPORT __attribute__((naked)) CUresult symbol(__VA_ARGS__) \
+    { \
+        __asm__("    movq gate_watch(%%rip), %%r11\n" \
+                "    movq gate_expected(%%rip), %%rax\n" \
+                "    cmpq %%rax, (%%r11)\n" \
+                "    jne 1f\n" \
+                "    jmpq *real+%c0(%%rip)\n" \
+                "1:\n" SAVE("rdi") SAVE("rsi") SAVE("rdx") SAVE("rcx") SAVE("r8") \
+                    SAVE("r9") "    subq $8, %%rsp\n    .cfi_adjust_cfa_offset 8\n" \
+                               "    movq 24+56(%%rsp), %%r8\n" \
+                               "    movl %1, %%r9d\n" \
+                               "    call launch_gate\n" \
+                               "    addq $8, %%rsp\n    .cfi_adjust_cfa_offset -8\n" RESTORE("r9") \
+                                   RESTORE("r8") RESTORE("rcx") RESTORE("rdx") RESTORE("rsi") \
+                                       RESTORE("rdi") "    jmpq *%%rax\n" \
+                : \
+                : "i"(offsetof(struct real, symbol)), "i"(row)); \
+    }
+
+LAUNCH_THUNK(cuLaunchKernel, ROW_KERNEL, KERNEL_ARGUMENTS, void **extra)
+LAUNCH_THUNK(cuLaunchKernel_ptsz, ROW_KERNEL_PTSZ, KERNEL_ARGUMENTS, void **extra)
+LAUNCH_THUNK(cuLaunchCooperativeKernel, ROW_COOPERATIVE, KERNEL_ARGUMENTS)
+LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUMENTS)
+
+/* Launches with few arguments are plain C. */
+#define LAUNCH_EX(symbol, per_thread) \
+    VGPU_EXPORT CUresult symbol(const CUlaunchConfig *config, CUfunction function, \
+                                void **parameters, void **extra) \
+    { \
+        uint64_t blocks = \
+            config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
+        CUstream stream = config == NULL ? NULL : config->hStream; \
+        LAUNCH_PART(symbol, function, blocks, launch_stream(stream, per_thread), \
+                    collective_is_function(function), \
+                    real.symbol(config, function, parameters, extra)); \
+    }
+
+LAUNCH_EX(cuLaunchKernelEx, 0)
+LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
+
+#define LAUNCH_GRAPH(symbol, per_thread) \
+    VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
+    { \
+        LAUNCH(symbol, exec, 1, launch_stream(stream, per_thread), \
+               graph_memory_call(exec, stream, real.symbol)); \
+    }
+
+LAUNCH_GRAPH(cuGraphLaunch, 0)
+LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
+
+/* Calls that wait for the GPU. */
+#define WAIT(symbol, call) \
+    do { \
+        if (!real_load_cuda() || real.symbol == NULL) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        throttle_before_wait(); \
+        CUresult result = call; \
+        uncapped_after_wait(); \
+        pool_after_wait(); \
+        late_free_look(); \
+        return result; \
+    } while (0)
+
+VGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+    WAIT(cuStreamSynchronize, real.cuStreamSynchronize(stream));
+}
+
+VGPU_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    WAIT(cuStreamSynchronize_ptsz, real.cuStreamSynchronize_ptsz(stream));
+}
+
+VGPU_EXPORT CUresult cuEventSynchronize(CUevent event)
+{
+    WAIT(cuEventSynchronize, real.cuEventSynchronize(event));
+}
+
+VGPU_EXPORT CUresult cuCtxSynchronize(void)
+{
+    WAIT(cuCtxSynchronize, real.cuCtxSynchronize());
+}
+
+VGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    WAIT(cuCtxSynchronize_v2, real.cuCtxSynchronize_v2(context));
+}
+
+VGPU_EXPORT CUresult cuMemcpyDtoH_v2(void *host, CUdeviceptr device, size_t bytes)
+{
+    WAIT(cuMemcpyDtoH_v2, real.cuMemcpyDtoH_v2(host, device, bytes));
+}
+
+VGPU_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *host, CUdeviceptr device, size_t bytes)
+{
+    WAIT(cuMemcpyDtoH_v2_ptds, real.cuMemcpyDtoH_v2_ptds(host, device, bytes));
+}

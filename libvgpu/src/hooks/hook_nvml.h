@@ -1,0 +1,35 @@
+/* What every hook of NVML begins with. */
+#ifndef VGPU_HOOK_NVML_H
+#define VGPU_HOOK_NVML_H
+
+#include <stdbool.h>
+
+#include "hooks/export.h"
+#include "hooks/real.h"
+#include "slice/devices.h"
+#include "slice/region.h"
+
+/* NVML must be there and have the function, or the program could not have found the hook. */
+#define NEED_NVML(symbol) \
+    do { \
+        if (!real_load_nvml()) \
+            return NVML_ERROR_LIBRARY_NOT_FOUND; \
+        if (real.symbol == NULL) \
+            return NVML_ERROR_FUNCTION_NOT_FOUND; \
+    } while (0)
+
+/* The device of the slice that a handle stands for, or DEVICE_NOT_OURS: also where there should be
+ * a slice and it cannot be read. Asked when region_open does not say REGION_NONE. */
+static inline int shown_device(nvmlDevice_t handle)
+{
+    return region_open() == REGION_MAPPED ? devices_find_nvml(handle) : DEVICE_NOT_OURS;
+}
+
+/* True when a call that was made with no room for its answer was itself in order. */
+static inline bool is_answerable(nvmlReturn_t result)
+{
+    return result == NVML_SUCCESS || result == NVML_ERROR_INSUFFICIENT_SIZE ||
+           result == NVML_ERROR_NOT_FOUND;
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* Hooks of stream-ordered memory and of pools. The twins of the per-thread default stream share
+ * their original's body. What is put on a captured stream becomes a node of a graph, which takes
+ * memory when it is launched (hook_graph_memory.c). */
+#include "compute/capture.h"
+#include "hooks/hook.h"
+#include "memory/charge.h"
+#include "memory/deferred_free.h"
+#include "memory/pool.h"
+
+/* Allocates from a locked pool by `call`, and by `give_back` undoes what turned out not to fit. */
+#define ALLOCATE(pool, call, give_back) \
+    do { \
+        CUresult result_ = pool_begin(pool, bytes); \
+        if (result_ != CUDA_SUCCESS) \
+            return result_; \
+        result_ = (call); \
+        if (pool_end(pool, bytes, result_ == CUDA_SUCCESS ? address : NULL)) \
+            return result_; \
+        if (result_ == CUDA_SUCCESS) \
+            give_back(*address, stream); \
+        pool_refresh(pool); \
+        return CUDA_ERROR_OUT_OF_MEMORY; \
+    } while (0)
+
+/* `same` is what a stream of 0 stands for in this form of the call. */
+#define ALLOCATION_HOOKS(alloc, from_pool, free, same) \
+    VGPU_EXPORT CUresult alloc(CUdeviceptr *address, size_t bytes, CUstream stream) \
+    { \
+        NEED(alloc); \
+        CUstream true_stream = stream != NULL ? stream : same; \
+        struct pool *pool = NULL; \
+        CUmemoryPool handle; \
+        bool is_recorded; \
+        CUresult result = capture_ask(true_stream, &is_recorded); \
+        if (result == CUDA_SUCCESS && !is_recorded && real.from_pool != NULL) \
+            result = pool_lock_of_stream(&pool, true_stream, &handle); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        if (pool == NULL) \
+            return real.alloc(address, bytes, stream); \
+        /* by name: another thread may give the GPU another pool at any moment */ \
+        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
+    } \
+    VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle, \
+                                   CUstream stream) \
+    { \
+        NEED(from_pool); \
+        CUstream true_stream = stream != NULL ? stream : same; \
+        struct pool *pool = NULL; \
+        bool is_recorded; \
+        CUresult result = capture_ask(true_stream, &is_recorded); \
+        if (result == CUDA_SUCCESS && !is_recorded) \
+            result = pool_lock(&pool, handle, true_stream); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        if (pool == NULL) \
+            return real.from_pool(address, bytes, handle, stream); \
+        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
+    } \
+    VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
+    { \
+        NEED(free); \
+        if (capture_is_active(stream != NULL ? stream : same)) \
+            return real.free(address, stream); \
+        struct allocation taken; \
+        bool known = allocation_map_take(SPACE_ADDRESS, address, &taken); \
+        CUresult result = real.free(address, stream); \
+        if (known && result == CUDA_SUCCESS && !pool_follows(taken.owner)) \
+            late_free_put(&taken, stream != NULL ? stream : same); \
+        else if (known) \
+            charge_taken(&taken, result == CUDA_SUCCESS); \
+        return result; \
+    }
+
+ALLOCATION_HOOKS(cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync, NULL)
+ALLOCATION_HOOKS(cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAsync_ptsz,
+                 CU_STREAM_PER_THREAD)
+
+/* ---- pools ---- */
+
+VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    NEED(cuMemPoolCreate);
+    CUresult result = real.cuMemPoolCreate(pool, properties);
+    if (result == CUDA_SUCCESS)
+        pool_placed(*pool, properties->location, properties->allocType, true);
+    return result;
+}
+
+VGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
+{
+    NEED(cuMemPoolDestroy);
+    struct pool *pool = pool_destroying(handle);
+    CUresult result = real.cuMemPoolDestroy(handle);
+    pool_destroyed(pool, result == CUDA_SUCCESS);
+    return result;
+}
+
+VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
+{
+    NEED(cuMemPoolTrimTo);
+    CUresult result = real.cuMemPoolTrimTo(handle, bytes_to_keep);
+    struct pool *pool = NULL;
+    if (result == CUDA_SUCCESS)
+        pool_lock(&pool, handle, NULL);
+    if (pool != NULL)
+        pool_refresh(pool);
+    return result;
+}
+
+/* Pools of places other than a GPU are handed out by these two alone. */
+#define HAND_OUT(symbol) \
+    VGPU_EXPORT CUresult symbol(CUmemoryPool *pool, CUmemLocation *location, \
+                                CUmemAllocationType type) \
+    { \
+        NEED(symbol); \
+        CUresult result = real.symbol(pool, location, type); \
+        if (result == CUDA_SUCCESS) \
+            pool_placed(*pool, *location, type, false); \
+        return result; \
+    }
+
+HAND_OUT(cuMemGetDefaultMemPool)
+HAND_OUT(cuMemGetMemPool)

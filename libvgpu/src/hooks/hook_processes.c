@@ -1,0 +1,117 @@
+/* Hooks of NVML's lists of processes: only the container's own, with the bytes that the ledger
+ * charges them on that device. The driver's list has host pids and other tenants in it, so it is
+ * asked only whether it would answer at all (for no room, which costs it no list). */
+#include "hooks/hook_nvml.h"
+#include "slice/limits_file.h"
+#include "slice/slot_processes.h"
+
+#define NO_INSTANCE 0xffffffffu
+
+/* Which MIG instance a handle stands for, as process lists say it. */
+struct instance {
+    unsigned int gpu;
+    unsigned int compute;
+};
+
+static struct instance instance_of(nvmlDevice_t handle)
+{
+    struct instance found;
+    if (real.nvmlDeviceGetGpuInstanceId != NULL && real.nvmlDeviceGetComputeInstanceId != NULL &&
+        real.nvmlDeviceGetGpuInstanceId(handle, &found.gpu) == NVML_SUCCESS &&
+        real.nvmlDeviceGetComputeInstanceId(handle, &found.compute) == NVML_SUCCESS)
+        return found;
+    return (struct instance){NO_INSTANCE, NO_INSTANCE};
+}
+
+/* Whether the processes of this slice are clients of MPS on the device. */
+static bool is_mps(int device)
+{
+    return region_family() == VGPU_FAMILY_MPS &&
+           limits_device(region_limits(), (uint32_t)device)->mps_pipe_directory[0] != '\0';
+}
+
+enum which { COMPUTE, GRAPHICS, MPS };
+
+/* Who is in such a list; `found` has room for VGPU_SLOT_COUNT. */
+static unsigned int list(nvmlDevice_t handle, enum which which, struct process *found)
+{
+    int device = shown_device(handle);
+    if (device < 0 || which == GRAPHICS || (which == MPS && !is_mps(device)))
+        return 0;
+    struct ledger ledger = region_ledger((uint32_t)device);
+    return processes_holding(&ledger, found);
+}
+
+static void put_v1(nvmlProcessInfo_v1_t *info, const struct process *process,
+                   struct instance instance)
+{
+    (void)instance;
+    *info = (nvmlProcessInfo_v1_t){.pid = process->pid, .usedGpuMemory = process->bytes};
+}
+
+static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
+                   struct instance instance)
+{
+    *info = (nvmlProcessInfo_v2_t){.pid = process->pid,
+                                   .usedGpuMemory = process->bytes,
+                                   .gpuInstanceId = instance.gpu,
+                                   .computeInstanceId = instance.compute};
+}
+
+#define PROCESS_LIST(symbol, type, put, which) \
+    VGPU_EXPORT nvmlReturn_t symbol(nvmlDevice_t handle, unsigned int *count, type *infos) \
+    { \
+        struct process found[VGPU_SLOT_COUNT]; \
+        unsigned int none = 0; \
+        NEED_NVML(symbol); \
+        if (region_open() == REGION_NONE) \
+            return real.symbol(handle, count, infos); \
+        nvmlReturn_t result = real.symbol(handle, count != NULL ? &none : NULL, NULL); \
+        if (!is_answerable(result)) \
+            return result; \
+        unsigned int room = infos != NULL ? *count : 0; \
+        *count = list(handle, which, found); \
+        for (unsigned int i = 0; i < *count && i < room; i++) \
+            put(&infos[i], &found[i], instance_of(handle)); \
+        return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS; \
+    }
+
+PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, put_v1, COMPUTE)
+PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, put_v2, COMPUTE)
+PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, put_v2, COMPUTE)
+PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, put_v1, GRAPHICS)
+PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, put_v2, GRAPHICS)
+PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, put_v2, GRAPHICS)
+PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, put_v1, MPS)
+PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, put_v2, MPS)
+PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, put_v2, MPS)
+
+static enum which which_of(unsigned int mode)
+{
+    if (mode == NVML_PROCESS_MODE_GRAPHICS)
+        return GRAPHICS;
+    return mode == NVML_PROCESS_MODE_MPS ? MPS : COMPUTE; /* all of ours compute */
+}
+
+VGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle,
+                                                               nvmlProcessDetailList_t *details)
+{
+    struct process found[VGPU_SLOT_COUNT];
+    NEED_NVML(nvmlDeviceGetRunningProcessDetailList);
+    if (region_open() == REGION_NONE || details == NULL)
+        return real.nvmlDeviceGetRunningProcessDetailList(handle, details);
+    nvmlProcessDetailList_t asked = {.version = details->version, .mode = details->mode};
+    nvmlReturn_t result = real.nvmlDeviceGetRunningProcessDetailList(handle, &asked);
+    if (!is_answerable(result))
+        return result;
+    unsigned int room = details->procArray != NULL ? details->numProcArrayEntries : 0;
+    unsigned int count = list(handle, which_of(details->mode), found);
+    struct instance instance = instance_of(handle);
+    details->numProcArrayEntries = count;
+    for (unsigned int i = 0; i < count && i < room; i++)
+        details->procArray[i] = (nvmlProcessDetail_v1_t){.pid = found[i].pid,
+                                                         .usedGpuMemory = found[i].bytes,
+                                                         .gpuInstanceId = instance.gpu,
+                                                         .computeInstanceId = instance.compute};
+    return count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}

@@ -1,0 +1,140 @@
+/* Hooks that show the slice in place of the GPU: memory totals of the driver and of NVML. Whoever
+ * only looks claims no slot. A GPU that the slice does not name has nothing, and where there should
+ * be a slice and it cannot be read, no GPU has. */
+#include "hooks/export.h"
+#include "hooks/hook_nvml.h"
+#include "hooks/real.h"
+#include "slice/devices.h"
+#include "slice/ledger.h"
+#include "slice/limits_file.h"
+#include "slice/region.h"
+
+/* What a program of this container should see of one device. */
+struct view {
+    uint64_t total_bytes;
+    uint64_t used_bytes;
+    uint64_t free_bytes;
+};
+
+/* True when more may be held than the GPU has for the slice: the rest is kept in host memory. */
+static bool is_overcommitted(uint32_t device)
+{
+    const struct vgpu_device_limit *limit = limits_device(region_limits(), device);
+    return limit->physical_bytes != 0 && limit->physical_bytes < limit->memory_limit_bytes;
+}
+
+static int shown_cuda_device(CUdevice device)
+{
+    return region_open() == REGION_MAPPED ? devices_find(device) : DEVICE_NOT_OURS;
+}
+
+/* The slice of `device` (an index in `limits`, or not ours: nothing). Free is also bounded by what
+ * the GPU itself has left. After a lowered limit more is used than there is in all: so it says. */
+static struct view view_of(int device, uint64_t physical_free_bytes)
+{
+    struct view view = {0};
+    if (device < 0)
+        return view;
+    struct ledger ledger = region_ledger((uint32_t)device);
+    ledger_sweep(&ledger); /* programs size their pools by what this shows */
+    view.total_bytes = ledger_limit_bytes(&ledger);
+    view.used_bytes = ledger_used_bytes(&ledger);
+    if (view.used_bytes < view.total_bytes)
+        view.free_bytes = view.total_bytes - view.used_bytes;
+    if (view.free_bytes > physical_free_bytes && !is_overcommitted((uint32_t)device))
+        view.free_bytes = physical_free_bytes;
+    return view;
+}
+
+VGPU_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    if (!real_load_cuda() || real.cuMemGetInfo_v2 == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuMemGetInfo_v2(free_bytes, total_bytes);
+    if (result != CUDA_SUCCESS || region_open() == REGION_NONE)
+        return result;
+    int device = region_open() == REGION_MAPPED ? devices_current() : DEVICE_NOT_OURS;
+    struct view view = view_of(device, *free_bytes);
+    *free_bytes = view.free_bytes;
+    *total_bytes = view.total_bytes;
+    return CUDA_SUCCESS;
+}
+
+VGPU_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    if (!real_load_cuda() || real.cuDeviceTotalMem_v2 == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuDeviceTotalMem_v2(bytes, device);
+    if (result == CUDA_SUCCESS && region_open() != REGION_NONE)
+        *bytes = view_of(shown_cuda_device(device), 0).total_bytes;
+    return result;
+}
+
+/* The forms of CUDA 3 and before say at most what 32 bits hold, as the driver does. */
+static unsigned int narrow(uint64_t bytes)
+{
+    return bytes > UINT32_MAX ? UINT32_MAX : (unsigned int)bytes;
+}
+
+VGPU_EXPORT CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes)
+{
+    if (!real_load_cuda() || real.cuMemGetInfo == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuMemGetInfo(free_bytes, total_bytes);
+    if (result != CUDA_SUCCESS || region_open() == REGION_NONE)
+        return result;
+    int device = region_open() == REGION_MAPPED ? devices_current() : DEVICE_NOT_OURS;
+    struct view view = view_of(device, *free_bytes);
+    *free_bytes = narrow(view.free_bytes);
+    *total_bytes = narrow(view.total_bytes);
+    return CUDA_SUCCESS;
+}
+
+VGPU_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
+    if (!real_load_cuda() || real.cuDeviceTotalMem == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuDeviceTotalMem(bytes, device);
+    if (result == CUDA_SUCCESS && region_open() != REGION_NONE)
+        *bytes = narrow(view_of(shown_cuda_device(device), 0).total_bytes);
+    return result;
+}
+
+/* The same for NVML, which also says what is used. A total that a tenant's program has spoilt must
+ * not show more than there can be. */
+static struct view view_of_nvml(nvmlDevice_t handle, uint64_t physical_bytes,
+                                uint64_t physical_free_bytes)
+{
+    struct view view = view_of(shown_device(handle), physical_free_bytes);
+    uint64_t most = view.total_bytes > physical_bytes ? view.total_bytes : physical_bytes;
+    if (view.used_bytes > most)
+        view.used_bytes = most;
+    return view;
+}
+
+VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    NEED_NVML(nvmlDeviceGetMemoryInfo);
+    nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
+    if (result != NVML_SUCCESS || region_open() == REGION_NONE)
+        return result;
+    struct view view = view_of_nvml(device, memory->total, memory->free);
+    memory->total = view.total_bytes;
+    memory->used = view.used_bytes;
+    memory->free = view.free_bytes;
+    return NVML_SUCCESS;
+}
+
+VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    NEED_NVML(nvmlDeviceGetMemoryInfo_v2);
+    nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
+    if (result != NVML_SUCCESS || region_open() == REGION_NONE)
+        return result;
+    struct view view = view_of_nvml(device, memory->total, memory->free);
+    memory->total = view.total_bytes;
+    memory->reserved = 0; /* the card's own reserve is nobody's slice */
+    memory->used = view.used_bytes;
+    memory->free = view.free_bytes;
+    return NVML_SUCCESS;
+}

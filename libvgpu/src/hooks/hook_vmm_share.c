@@ -1,0 +1,111 @@
+/* Hooks of memory that is taken by handle and goes to other processes, and of memory that comes
+ * from other interfaces: charged once in a container, as shared_memory.h tells.
+ *
+ * Nothing tells how large an imported piece is that nobody of this container exported. It is
+ * charged by what is mapped of it, so its bytes are counted when they can be used. */
+#include "hooks/hook.h"
+#include "memory/charge.h"
+#include "memory/shared_memory.h"
+#include "memory/vmm.h"
+#include "slice/devices.h"
+#include "slice/region.h"
+#include "vgpu/contract.h"
+
+#define FABRIC_HANDLE_BYTES 64
+
+/* ---- exports ---- */
+
+/* The piece that the handle's memory is charged to, moved there if need be; NULL: it is charged to
+ * this process, or not at all. */
+static struct charge_owner *shared_of(CUmemGenericAllocationHandle handle, const uint64_t key[2])
+{
+    struct charge charge;
+    struct charge_owner *owner = NULL;
+    uint64_t bytes;
+    int device;
+    if (!vmm_find(handle, &charge, &owner))
+        return NULL;
+    if (owner != NULL)
+        return shared_is(owner) ? owner : NULL;
+    owner = shared_export(&charge, key, NULL);
+    if (owner == NULL)
+        return NULL;
+    if (vmm_hand_over(handle, owner, &bytes, &device)) {
+        charge_cancel(&charge);
+        return owner;
+    }
+    owner->release(owner, NULL); /* another thread was first */
+    return vmm_find(handle, &charge, &owner) && shared_is(owner) ? owner : NULL;
+}
+
+VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
+                                                  CUmemGenericAllocationHandle handle,
+                                                  CUmemAllocationHandleType type,
+                                                  unsigned long long flags)
+{
+    NEED(cuMemExportToShareableHandle);
+    uint64_t key[2];
+    CUresult result = real.cuMemExportToShareableHandle(shareable, handle, type, flags);
+    if (result != CUDA_SUCCESS || region_open() != REGION_MAPPED)
+        return result;
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        shared_key_new(key);
+        struct charge_owner *owner = shared_of(handle, key);
+        if (owner != NULL)
+            shared_mark_descriptor(owner, *(int *)shareable);
+    } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        shared_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
+        shared_of(handle, key);
+    }
+    return result;
+}
+
+/* ---- imports ---- */
+
+/* Joins the piece that a descriptor or the bytes of a handle stand for. */
+static struct charge_owner *join(CUmemAllocationHandleType type, void *shareable,
+                                 struct charge *charge)
+{
+    uint64_t key[2];
+    if (region_open() != REGION_MAPPED)
+        return NULL;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC && shareable != NULL)
+        shared_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
+    else if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+             !shared_key_of_descriptor(key, (int)(intptr_t)shareable))
+        return NULL;
+    return shared_join(key, charge);
+}
+
+/* Index in `limits` of the device that the driver says the memory is of. */
+static int device_of(CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp properties;
+    if (real.cuMemGetAllocationPropertiesFromHandle == NULL ||
+        real.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS)
+        return 0; /* somebody must be charged */
+    if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CHARGE_NONE;
+    return devices_find(properties.location.id);
+}
+
+VGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                    void *shareable, CUmemAllocationHandleType type)
+{
+    NEED(cuMemImportFromShareableHandle);
+    if (handle == NULL || region_open() == REGION_NONE)
+        return real.cuMemImportFromShareableHandle(handle, shareable, type);
+    struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_VMM};
+    CUmemGenericAllocationHandle made = 0;
+    struct charge_owner *owner = join(type, shareable, &charge);
+    CUresult result = real.cuMemImportFromShareableHandle(&made, shareable, type);
+    if (result == CUDA_SUCCESS && owner == NULL)
+        charge.device = device_of(made);
+    /* a second handle of the same memory needs no second charge */
+    bool is_kept = result == CUDA_SUCCESS && vmm_adopt(made, &charge, owner);
+    if (!is_kept && owner != NULL)
+        owner->release(owner, NULL);
+    if (result == CUDA_SUCCESS)
+        *handle = made;
+    return result;
+}

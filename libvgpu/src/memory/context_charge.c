@@ -1,0 +1,110 @@
+#include "memory/context_charge.h"
+
+#include "code/library_context.h"
+#include "slice/devices.h"
+#include "slice/log.h"
+#include "slice/region.h"
+#include "vgpu/contract.h"
+
+static uint64_t counted(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+CUresult opening_begin(struct opening *opening, CUdevice device)
+{
+    *opening = (struct opening){.charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE};
+    enum region_state state = region_open();
+    if (state == REGION_NONE)
+        return CUDA_SUCCESS;
+    int index = state == REGION_MAPPED ? devices_find(device) : DEVICE_NOT_OURS;
+    if (index == DEVICE_UNKNOWN)
+        return CUDA_SUCCESS; /* the driver says why */
+    if (index < 0 || !region_claim())
+        return charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, 0);
+    const struct vgpu_usage_slot_device *own = region_counters((uint32_t)index);
+    opening->is_first = counted(&own->bytes) == 0;
+    bool is_told = opening->is_first && context_cost_news((uint32_t)index) != CONTEXT_COST_OLD;
+    uint64_t estimate;
+    opening->is_known = context_cost_estimate((uint32_t)index, &estimate);
+    CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = library_context_reserve(&opening->libraries, index);
+    if (result != CUDA_SUCCESS)
+        charge_cancel(&opening->charge);
+    /* A further context costs what the first did. It is not measured: what other threads take, and
+     * shared memory that passes to this process when its owner goes, would be taken for its cost.
+     */
+    bool is_judged = opening->is_first || !opening->is_known;
+    if (result != CUDA_SUCCESS || is_told || !is_judged)
+        return result;
+    opening->is_sampled = true;
+    opening->before = context_cost_sample((uint32_t)index);
+    opening->charge_count = counted(&own->count);
+    return CUDA_SUCCESS;
+}
+
+/* Whether no other thread of this process took or gave back memory since opening_begin. */
+static bool is_alone(const struct opening *opening)
+{
+    const struct vgpu_usage_slot_device *own = region_counters((uint32_t)opening->charge.device);
+    return counted(&own->count) == opening->charge_count;
+}
+
+/* From the growth of what this process holds, which other threads may have a part in. */
+static uint64_t judged_bytes(const struct opening *opening, uint64_t growth)
+{
+    if (!is_alone(opening))
+        return opening->is_known ? opening->charge.bytes : growth;
+    if (opening->is_first)
+        context_cost_keep((uint32_t)opening->charge.device, growth);
+    return growth;
+}
+
+/* What the context costs, as well as it can be told. */
+static uint64_t measured_bytes(const struct opening *opening)
+{
+    uint32_t device = (uint32_t)opening->charge.device;
+    uint64_t reserved = opening->charge.bytes;
+    uint64_t bytes;
+    if (!opening->is_sampled)
+        return reserved;
+    if (opening->is_first && context_cost_news(device) == CONTEXT_COST_EXACT &&
+        context_cost_estimate(device, &bytes))
+        return bytes;
+    struct context_cost_sample after = context_cost_sample(device);
+    if (context_cost_own_growth(&opening->before, &after, &bytes))
+        return judged_bytes(opening, bytes);
+    if (opening->is_known)
+        return reserved;
+    if (!after.is_gpu_known || !opening->before.is_gpu_known) {
+        log_line(LOG_INFO, "the cost of a context is not known here and not charged");
+        return 0;
+    }
+    bytes = after.gpu_bytes > opening->before.gpu_bytes
+                ? after.gpu_bytes - opening->before.gpu_bytes
+                : 0;
+    return opening->is_first ? context_cost_keep_rough(device, bytes) : bytes;
+}
+
+bool opening_end(struct opening *opening, CUresult result, const CUcontext *context)
+{
+    struct charge *charge = &opening->charge;
+    if (result != CUDA_SUCCESS) {
+        charge_cancel(&opening->libraries);
+        charge_cancel(charge);
+        return true;
+    }
+    if (charge->device >= 0 && charge_resize(charge, measured_bytes(opening)) != CUDA_SUCCESS) {
+        charge_cancel(&opening->libraries);
+        return false;
+    }
+    return library_context_made(&opening->libraries, *context);
+}
+
+void opening_undone(struct opening *opening, CUcontext context)
+{
+    charge_drop_context(context);
+    charge_cancel(&opening->charge);
+}

@@ -1,0 +1,31 @@
+/* The charge of a context while the driver makes it: reserved before by the best estimate there is,
+ * corrected afterwards to what was measured (context_cost.h). For hook_context.c and hook_green.c,
+ * whose lock lets one context of this process be made at a time. */
+#ifndef VGPU_CONTEXT_CHARGE_H
+#define VGPU_CONTEXT_CHARGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "memory/charge.h"
+#include "memory/context_cost.h"
+
+struct opening {
+    struct charge charge;
+    struct charge libraries; /* what is loaded into it with it (library_context.h) */
+    bool is_first;           /* this process held nothing on the device */
+    bool is_known;           /* what the charge was reserved by is an estimate */
+    bool is_sampled;         /* otherwise another process has just measured */
+    struct context_cost_sample before;
+    uint64_t charge_count; /* of this process's charges on the device, after its own */
+};
+
+/* Before the driver makes a context: CUDA_SUCCESS, or what the hook returns. */
+CUresult opening_begin(struct opening *opening, CUdevice device);
+
+/* After the driver answered `result`. False when the context does not fit after all: end it, then
+ * call opening_undone, so that nothing is free while it is still there. */
+bool opening_end(struct opening *opening, CUresult result, const CUcontext *context);
+void opening_undone(struct opening *opening, CUcontext context);
+
+#endif

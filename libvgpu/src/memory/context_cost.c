@@ -1,0 +1,153 @@
+#include "memory/context_cost.h"
+
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hooks/real.h"
+#include "slice/limits_file.h"
+#include "slice/region.h"
+#include "vgpu/contract.h"
+
+#define FEW_PROCESSES 64
+#define MORE_PROCESSES 64 /* may appear between two questions */
+#define FRESH_NS 1000000000u
+#define ROUGH ((uint64_t)1) /* in context_measured_ns: from the growth of the whole GPU */
+#define BYTES_UNKNOWN ((unsigned long long)-1) /* NVML_VALUE_NOT_AVAILABLE */
+
+/* ---- what the container knows ---- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+bool context_cost_estimate(uint32_t device, uint64_t *bytes)
+{
+    struct vgpu_usage_device *shared = region_shared(device);
+    bool is_measured = __atomic_load_n(&shared->context_measured_ns, __ATOMIC_ACQUIRE) != 0;
+    *bytes = is_measured ? __atomic_load_n(&shared->context_bytes, __ATOMIC_RELAXED)
+                         : limits_device(region_limits(), device)->context_bytes;
+    return is_measured || *bytes > 0;
+}
+
+enum context_cost_news context_cost_news(uint32_t device)
+{
+    struct vgpu_usage_device *shared = region_shared(device);
+    uint64_t measured_ns = __atomic_load_n(&shared->context_measured_ns, __ATOMIC_ACQUIRE);
+    uint64_t now = now_ns();
+    if (measured_ns == 0 || measured_ns > now || now - measured_ns >= FRESH_NS)
+        return CONTEXT_COST_OLD;
+    return measured_ns & ROUGH ? CONTEXT_COST_ROUGH : CONTEXT_COST_EXACT;
+}
+
+void context_cost_keep(uint32_t device, uint64_t bytes)
+{
+    struct vgpu_usage_device *shared = region_shared(device);
+    __atomic_store_n(&shared->context_bytes, bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->context_measured_ns, now_ns() & ~ROUGH, __ATOMIC_RELEASE);
+}
+
+uint64_t context_cost_keep_rough(uint32_t device, uint64_t bytes)
+{
+    struct vgpu_usage_device *shared = region_shared(device);
+    uint64_t unmeasured_ns = 0;
+    bool is_first = __atomic_load_n(&shared->context_measured_ns, __ATOMIC_ACQUIRE) == 0;
+    uint64_t kept = __atomic_load_n(&shared->context_bytes, __ATOMIC_RELAXED);
+    while ((is_first && kept == 0 && bytes > 0) || bytes < kept)
+        if (__atomic_compare_exchange_n(&shared->context_bytes, &kept, bytes, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            kept = bytes;
+    __atomic_compare_exchange_n(&shared->context_measured_ns, &unmeasured_ns, now_ns() | ROUGH,
+                                false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    return kept;
+}
+
+/* ---- what NVML knows ---- */
+
+/* Finds this process among `count` that NVML listed. */
+static bool find_own(const nvmlProcessInfo_t *processes, unsigned int count, uint64_t *bytes)
+{
+    unsigned int own = (unsigned int)getpid();
+    for (unsigned int i = 0; i < count; i++)
+        if (processes[i].pid == own && processes[i].usedGpuMemory != BYTES_UNKNOWN) {
+            *bytes = processes[i].usedGpuMemory;
+            return true;
+        }
+    return false;
+}
+
+/* As `own_bytes`, on a GPU with more processes than a stack should hold. */
+static bool own_bytes_of_many(nvmlDevice_t handle, unsigned int count, uint64_t *bytes)
+{
+    count += MORE_PROCESSES;
+    size_t size = count * sizeof(nvmlProcessInfo_t);
+    void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return false;
+    bool known =
+        real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, room) == NVML_SUCCESS &&
+        find_own(room, count, bytes);
+    munmap(room, size);
+    return known;
+}
+
+static bool own_bytes(nvmlDevice_t handle, uint64_t *bytes)
+{
+    nvmlProcessInfo_t few[FEW_PROCESSES];
+    unsigned int count = FEW_PROCESSES;
+    if (real.nvmlDeviceGetComputeRunningProcesses_v3 == NULL)
+        return false;
+    nvmlReturn_t result = real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, few);
+    if (result == NVML_ERROR_INSUFFICIENT_SIZE)
+        return own_bytes_of_many(handle, count, bytes);
+    return result == NVML_SUCCESS && find_own(few, count, bytes);
+}
+
+static bool gpu_bytes(nvmlDevice_t handle, uint64_t *bytes)
+{
+    nvmlMemory_t memory;
+    if (real.nvmlDeviceGetMemoryInfo == NULL ||
+        real.nvmlDeviceGetMemoryInfo(handle, &memory) != NVML_SUCCESS)
+        return false;
+    *bytes = memory.used;
+    return true;
+}
+
+struct context_cost_sample context_cost_sample(uint32_t device)
+{
+    struct context_cost_sample sample = {0};
+    nvmlDevice_t handle;
+    if (!real_load_nvml() || real.nvmlInit_v2 == NULL || real.nvmlShutdown == NULL ||
+        real.nvmlDeviceGetHandleByUUID == NULL || real.nvmlInit_v2() != NVML_SUCCESS)
+        return sample;
+    const char *uuid = limits_device(region_limits(), device)->uuid;
+    if (real.nvmlDeviceGetHandleByUUID(uuid, &handle) == NVML_SUCCESS) {
+        sample.is_own_known = own_bytes(handle, &sample.own_bytes);
+        sample.is_gpu_known = gpu_bytes(handle, &sample.gpu_bytes);
+    }
+    real.nvmlShutdown();
+    return sample;
+}
+
+bool context_cost_own_growth(const struct context_cost_sample *before,
+                             const struct context_cost_sample *after, uint64_t *bytes)
+{
+    if (!after->is_own_known)
+        return false;
+    /* A process that NVML listed before, and that a new context lets not grow, has our pid in
+     * another namespace. */
+    if (before->is_own_known && before->own_bytes > 0 && after->own_bytes <= before->own_bytes)
+        return false;
+    *bytes = after->own_bytes - (before->is_own_known ? before->own_bytes : 0);
+    return true;
+}
+
+bool context_cost_own_bytes(uint32_t device, uint64_t *bytes)
+{
+    struct context_cost_sample sample = context_cost_sample(device);
+    *bytes = sample.own_bytes;
+    return sample.is_own_known;
+}

@@ -1,0 +1,80 @@
+/* What the driver keeps for a pool, and the charge that follows it: see pool.h. Our calls are made
+ * so that a capture under way is not disturbed. */
+#include "compute/capture.h"
+#include "hooks/real.h"
+#include "memory/pool_state.h"
+#include "vgpu/contract.h"
+
+/* Asks the driver for one of the two figures of a pool, less what is charged elsewhere. False where
+ * nobody can be asked. */
+static bool ask(const struct pool *pool, bool reserved, uint64_t *result_bytes)
+{
+    uint64_t bytes = 0;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    struct capture_pause pause = capture_pause();
+    if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGetGraphMemAttribute != NULL)
+        result = real.cuDeviceGetGraphMemAttribute(pool->ordinal,
+                                                   reserved ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+                                                            : CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
+                                                   &bytes);
+    else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolGetAttribute != NULL)
+        result = real.cuMemPoolGetAttribute(pool->handle,
+                                            reserved ? CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+                                                     : CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                                            &bytes);
+    capture_resume(pause);
+    if (result == CUDA_SUCCESS)
+        *result_bytes = bytes > pool->elsewhere_bytes ? bytes - pool->elsewhere_bytes : 0;
+    return result == CUDA_SUCCESS;
+}
+
+bool pool_ask_reserved(const struct pool *pool, uint64_t *bytes)
+{
+    return ask(pool, true, bytes);
+}
+
+/* Where the driver does not say the charge stays as it is. */
+static uint64_t reserved_bytes(const struct pool *pool)
+{
+    uint64_t bytes;
+    return ask(pool, true, &bytes) ? bytes : pool->charged_bytes;
+}
+
+uint64_t pool_used_bytes(const struct pool *pool)
+{
+    uint64_t bytes;
+    if (ask(pool, false, &bytes))
+        return bytes;
+    return pool->form == POOL_OF_GRAPHS ? pool->charged_bytes : pool->used_bytes;
+}
+
+void pool_shrink_charge(struct pool *pool, uint64_t bytes)
+{
+    if (bytes >= pool->charged_bytes)
+        return;
+    charge_cancel(&(struct charge){
+        .device = pool->device, .kind = VGPU_KIND_ASYNC, .bytes = pool->charged_bytes - bytes});
+    pool->charged_bytes = bytes;
+}
+
+void pool_follow_driver(struct pool *pool)
+{
+    uint64_t bytes = reserved_bytes(pool);
+    if (bytes > pool->charged_bytes) { /* it is taken already */
+        struct charge more;
+        charge_force(&more, pool->device, VGPU_KIND_ASYNC, bytes - pool->charged_bytes);
+        pool->charged_bytes = bytes;
+    }
+    pool_shrink_charge(pool, bytes);
+}
+
+void pool_trim(struct pool *pool)
+{
+    struct capture_pause pause = capture_pause();
+    pool->epoch++;
+    if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGraphMemTrim != NULL)
+        real.cuDeviceGraphMemTrim(pool->ordinal);
+    else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolTrimTo != NULL)
+        real.cuMemPoolTrimTo(pool->handle, 0);
+    capture_resume(pause);
+}

@@ -1,0 +1,93 @@
+/* What the parts of pools share: pool.c charges, pool_driver.c asks the driver and follows it,
+ * pool_records.c finds the record of a pool. All but the finding is under the record's lock. */
+#ifndef VGPU_POOL_STATE_H
+#define VGPU_POOL_STATE_H
+
+#include <pthread.h>
+
+#include "memory/charge.h"
+#include "memory/pool.h"
+
+#define LEAST_GRANULE_BYTES 512
+
+enum pool_form { POOL_UNUSED, POOL_OF_STREAMS, POOL_OF_GRAPHS, POOL_DESTROYED };
+
+struct pool {
+    struct charge_owner owner; /* of its allocations; first */
+    pthread_mutex_t lock;
+    struct pool *next; /* set once */
+    enum pool_form form;
+    CUmemoryPool handle; /* of streams */
+    CUdevice ordinal;    /* of graphs */
+    int device;          /* index in `limits`; below 0: nothing can be reserved */
+    bool is_host;        /* never charged */
+    uint64_t charged_bytes;
+    uint64_t used_bytes;      /* of its allocations that we know, rounded */
+    uint64_t granule_bytes;   /* steps in which the driver was seen to reserve */
+    uint64_t elsewhere_bytes; /* reserved by the driver, but charged elsewhere */
+    uint64_t begun_bytes;     /* reserved by the pool_begin that has not ended */
+    uint64_t serial;          /* changes with the pool that the record stands for */
+    uint64_t epoch;           /* of graphs: see pool_end_graphs */
+    int cancelling;           /* of the thread that holds the lock */
+};
+
+/* A thread cancelled inside the driver would keep the pool for ever. */
+static inline void pool_lock_record(struct pool *pool)
+{
+    int cancelling;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    pthread_mutex_lock(&pool->lock);
+    pool->cancelling = cancelling;
+}
+
+static inline void pool_unlock_record(struct pool *pool)
+{
+    int cancelling = pool->cancelling;
+    pthread_mutex_unlock(&pool->lock);
+    pthread_setcancelstate(cancelling, NULL);
+}
+
+static inline bool pool_is_live(const struct pool *pool)
+{
+    enum pool_form form = __atomic_load_n(&pool->form, __ATOMIC_ACQUIRE);
+    return form == POOL_OF_STREAMS || form == POOL_OF_GRAPHS;
+}
+
+/* ---- pool_driver.c ---- */
+
+/* The bytes that the driver has reserved for the pool, less what is charged elsewhere. False where
+ * nobody can be asked. */
+bool pool_ask_reserved(const struct pool *pool, uint64_t *bytes);
+
+/* The bytes of it that are in use. The driver knows of frees that wait for their turn, and of those
+ * that a graph did. */
+uint64_t pool_used_bytes(const struct pool *pool);
+
+/* Gives back what is charged beyond `bytes`. */
+void pool_shrink_charge(struct pool *pool, uint64_t bytes);
+
+/* Sets the charge to what the driver has reserved, limit or not. */
+void pool_follow_driver(struct pool *pool);
+
+/* Has the driver give back what is not in use. */
+void pool_trim(struct pool *pool);
+
+/* ---- pool_records.c ---- */
+
+/* The first record; the others follow by `next`. */
+struct pool *pool_first_record(void);
+
+/* The record, locked, or NULL. */
+struct pool *pool_find_locked(enum pool_form form, CUmemoryPool handle, CUdevice ordinal);
+
+/* ---- pool.c ---- */
+
+/* The handle is nobody's any more, or another pool's by now. */
+void pool_part_from_handle(struct pool *pool);
+
+/* For charge_owner and charge_on_shortage; what a forked child forgets beside the records. */
+void pool_release(struct charge_owner *owner, const struct allocation *allocation);
+bool pool_reclaim(int device);
+void pool_forget_slack(void);
+
+#endif

@@ -1,0 +1,264 @@
+#include "slice/region.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "slice/log.h"
+#include "slice/mps_limits.h"
+#include "slice/slice_files.h"
+#include "slice/slot.h"
+#include "slice/usage_file.h"
+
+#define MANAGED_DIRECTORY "/run/vgpu"
+#define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
+#define CHILD_HANDLERS 32
+#define FAULT_BYTES 160
+
+static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
+static enum region_state state;
+static bool is_claimed;
+static struct slot own_slot;
+static const void *limits_map;
+static void *usage_map;
+static char usage_path[PATH_MAX];
+static struct vgpu_limits_copy limits_head;
+static struct vgpu_device_limit limits_devices[VGPU_MAX_DEVICES]; /* for their uuids */
+static void (*child_handlers[CHILD_HANDLERS])(void);
+
+/* Files are opened under the guard, and open is a cancellation point: a thread cancelled there
+ * would keep every fork of the process waiting. */
+static int guard_enter(void)
+{
+    int cancelling;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    pthread_mutex_lock(&fork_guard);
+    return cancelling;
+}
+
+static void guard_leave(int cancelling)
+{
+    pthread_mutex_unlock(&fork_guard);
+    pthread_setcancelstate(cancelling, NULL);
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&fork_guard);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&fork_guard);
+}
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&fork_guard, NULL);
+    is_claimed = false; /* the slot is the parent's, and its life page did not come along */
+    for (int i = 0; i < CHILD_HANDLERS && child_handlers[i] != NULL; i++)
+        child_handlers[i]();
+}
+
+/* Modules register from different threads, each under a lock of its own at most. */
+void region_on_child(void (*handler)(void))
+{
+    for (int i = 0; i < CHILD_HANDLERS; i++) {
+        void (*expected)(void) = NULL;
+        if (__atomic_compare_exchange_n(&child_handlers[i], &expected, handler, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            expected == handler)
+            return;
+    }
+}
+
+bool region_is_managed(void)
+{
+    Dl_info info;
+    return dladdr((void *)&limits_devices, &info) != 0 && info.dli_fname != NULL &&
+           strncmp(info.dli_fname, MANAGED_LIBRARIES, sizeof MANAGED_LIBRARIES - 1) == 0;
+}
+
+/* Where a slice is looked for, and what was wrong there. */
+struct search {
+    const char *directory;
+    bool is_told; /* somebody says that there is a slice */
+    struct slice_fault fault;
+};
+
+static enum region_state look(struct search *search, bool managed)
+{
+    const char *chosen = managed ? NULL : getenv("VGPU_DIR");
+    bool named = chosen != NULL && chosen[0] != '\0';
+    *search = (struct search){named ? chosen : MANAGED_DIRECTORY, managed || named, {0}};
+    struct slice_files files;
+    if (slice_files_open(search->directory, &files, &limits_head, limits_devices, &search->fault) ==
+        0) {
+        limits_map = files.limits;
+        usage_map = files.usage;
+        memcpy(usage_path, files.usage_path, sizeof usage_path);
+        return REGION_MAPPED;
+    }
+    /* Told by nobody that there is a slice, an absent one means that there is none. */
+    bool absent = search->fault.error == ENOENT && strcmp(search->fault.name, "limits") == 0;
+    return !search->is_told && absent ? REGION_NONE : REGION_REFUSE;
+}
+
+enum region_state region_open(void)
+{
+    enum region_state seen = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(seen != REGION_UNKNOWN, 1))
+        return seen;
+    bool managed = region_is_managed(); /* takes the loader's lock: never under ours */
+    bool refused = false;
+    struct search search;
+    int cancelling = guard_enter();
+    if (state == REGION_UNKNOWN) {
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        __atomic_store_n(&state, look(&search, managed), __ATOMIC_RELEASE);
+        refused = state == REGION_REFUSE;
+    }
+    guard_leave(cancelling);
+    if (refused) { /* said outside the guard: stderr may be slow */
+        char text[FAULT_BYTES];
+        log_line(LOG_ERROR,
+                 "the slice in %s cannot be used: its file %s %s; this process is granted no GPU "
+                 "memory and no GPU work",
+                 search.directory, search.fault.name,
+                 slice_fault_text(&search.fault, text, sizeof text));
+    }
+    return state;
+}
+
+bool region_claim(void)
+{
+    if (__builtin_expect(__atomic_load_n(&is_claimed, __ATOMIC_ACQUIRE), 1))
+        return true;
+    if (region_open() != REGION_MAPPED)
+        return false;
+    int result = 0;
+    int cancelling = guard_enter();
+    if (!is_claimed) {
+        result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
+        if (result == 0) {
+            mps_limits_tell(usage_slot(usage_map, own_slot.index));
+            __atomic_store_n(&is_claimed, true, __ATOMIC_RELEASE);
+        }
+    }
+    guard_leave(cancelling);
+    if (result != 0) /* said outside the guard: stderr may be slow */
+        log_line(LOG_ERROR, "no place in %s for this process: %s; it is granted no GPU memory",
+                 usage_path, result == -EUSERS ? "all slots are taken" : strerror(-result));
+    return is_claimed;
+}
+
+const void *region_limits(void)
+{
+    return limits_map;
+}
+
+void *region_usage(void)
+{
+    return usage_map;
+}
+
+uint32_t region_device_count(void)
+{
+    return limits_head.device_count;
+}
+
+uint32_t region_family(void)
+{
+    return limits_head.family;
+}
+
+int region_find_device(const char *uuid)
+{
+    for (uint32_t i = 0; i < limits_head.device_count; i++) {
+        const char *named = limits_devices[i].uuid;
+        const char *dash = strchr(named, '-');
+        const char *asked = strchr(uuid, '-');
+        if (dash != NULL && asked != NULL && strcmp(dash, asked) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Opened for each byte: a program may close, or use for its own, any descriptor that we keep. */
+static int open_ring(uint32_t device)
+{
+    char path[PATH_MAX];
+    int folder = (int)(strlen(usage_path) - strlen("usage"));
+    int length = device == 0
+                     ? snprintf(path, sizeof path, "%.*sring", folder, usage_path)
+                     : snprintf(path, sizeof path, "%.*sring.%u", folder, usage_path, device);
+    if (length < 0 || length >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+bool region_ring(uint32_t device)
+{
+    int saved_errno = errno;
+    int cancelling = guard_enter();
+    int file = open_ring(device);
+    if (file < 0 && errno == ENOENT && device != 0)
+        file = open_ring(0); /* a slice that was made with one for all its devices */
+    bool is_heard = file >= 0 && (write(file, "", 1) == 1 || errno == EAGAIN);
+    if (file >= 0)
+        close(file);
+    guard_leave(cancelling);
+    errno = saved_errno;
+    return is_heard;
+}
+
+struct ledger region_ledger(uint32_t device)
+{
+    return (struct ledger){usage_map, limits_map, device, slot_is_held, usage_path};
+}
+
+uint32_t region_slot(void)
+{
+    return own_slot.index;
+}
+
+struct vgpu_usage_slot_device *region_counters(uint32_t device)
+{
+    return usage_slot_device(usage_map, own_slot.index, device);
+}
+
+struct vgpu_usage_device *region_shared(uint32_t device)
+{
+    return usage_device(usage_map, device);
+}
+
+bool region_share(struct slot *slot, const uint64_t key[2])
+{
+    int cancelling = guard_enter();
+    int result = slot_claim_shared(slot, usage_path, usage_map, limits_map, key);
+    guard_leave(cancelling);
+    return result == 0;
+}
+
+uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device)
+{
+    int cancelling = guard_enter();
+    uint64_t bytes = slot_join_shared(slot, usage_path, usage_map, limits_map, key, device);
+    guard_leave(cancelling);
+    return bytes;
+}
+
+void region_leave(struct slot *slot, uint32_t device)
+{
+    int cancelling = guard_enter();
+    slot_leave_shared(slot, usage_path, usage_map, limits_map, device);
+    guard_leave(cancelling);
+}

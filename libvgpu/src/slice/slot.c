@@ -1,0 +1,272 @@
+#include "slice/slot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "slice/ledger.h"
+#include "slice/usage_file.h"
+
+/* glibc 2.17 has no names for these (linux/fcntl.h: since Linux 3.15). */
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+#define LIFE_PAGE_BYTES 4096
+#define STAT_BYTES 512
+/* Shared pieces may take half of the slots: a process without one can be granted nothing. */
+#define SHARED_SLOTS (VGPU_SLOT_COUNT / 2)
+
+static struct flock byte_lock(uint32_t slot, int which, short type)
+{
+    return (struct flock){
+        .l_type = type,
+        .l_whence = SEEK_SET,
+        .l_start = (off_t)(VGPU_LOCK_BASE + 2ull * slot + (unsigned)which),
+        .l_len = 1,
+    };
+}
+
+static int set_lock(int descriptor, uint32_t slot, int which, short type)
+{
+    struct flock lock = byte_lock(slot, which, type);
+    return fcntl(descriptor, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
+}
+
+/* Opens and closes without being a cancellation point: the caller may hold a lock of a hook, which
+ * a thread that is cancelled here would keep for ever. */
+static int open_usage(const char *path)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+}
+
+static void close_usage(int descriptor)
+{
+    syscall(SYS_close, descriptor);
+}
+
+int slot_is_held(void *context, uint32_t slot)
+{
+    int descriptor = open_usage(context);
+    if (descriptor < 0)
+        return 1;
+    struct flock lock = byte_lock(slot, VGPU_LOCK_LIFE, F_WRLCK);
+    int held = fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    close_usage(descriptor);
+    return held;
+}
+
+/* Field 22 of /proc/self/stat; 0 where there is no /proc. */
+static uint64_t own_start_time(void)
+{
+    char text[STAT_BYTES];
+    int descriptor = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return 0;
+    ssize_t length = read(descriptor, text, sizeof text - 1);
+    close(descriptor);
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    const char *at = strrchr(text, ')'); /* the command before it may hold anything */
+    unsigned long long ticks = 0;
+    if (at == NULL || sscanf(at + 2,
+                             "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
+                             "%*d %*d %*d %*d %llu",
+                             &ticks) != 1)
+        return 0;
+    return ticks;
+}
+
+/* Gives back what a dead user left, and makes the slot free and clean. */
+static void clean(uint32_t index, void *usage, const void *limits)
+{
+    uint32_t device_count = ((const struct vgpu_usage_header *)usage)->device_capacity;
+    struct vgpu_usage_slot *row = usage_slot(usage, index);
+    uint64_t gen = __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE);
+    for (uint32_t device = 0; device < device_count; device++) {
+        struct ledger ledger = {.usage = usage, .limits = limits, .device = device};
+        if (gen % 2 == 1)
+            ledger_reap(&ledger, index, gen);
+        struct vgpu_usage_slot_device *counters = usage_slot_device(usage, index, device);
+        /* everything but the ledger's word, which keeps its count for ever */
+        memset(counters->delay_counts, 0,
+               sizeof *counters - offsetof(struct vgpu_usage_slot_device, delay_counts));
+    }
+    if (gen % 2 == 1)
+        __atomic_store_n(&row->gen, gen + 1, __ATOMIC_RELEASE);
+}
+
+/* Makes the claimed slot this process's own, or that of a piece of memory of it. */
+static void occupy(uint32_t index, void *usage, const uint64_t key[2])
+{
+    struct vgpu_usage_header *header = usage;
+    struct vgpu_usage_slot *row = usage_slot(usage, index);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    row->pid = (uint32_t)syscall(SYS_getpid);
+    row->start_time_ticks = own_start_time();
+    row->attached_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    prctl(PR_GET_NAME, row->command);
+    row->shared_key[0] = key[0];
+    row->shared_key[1] = key[1];
+    row->mps_thread_percentage = 0;
+    row->mps_pinned_mib = 0;
+    uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
+    while (hi_slot < index + 1 &&
+           !__atomic_compare_exchange_n(&header->hi_slot, &hi_slot, index + 1, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
+        continue;
+    /* odd before the first reservation: from here on a dead user is looked for in this slot */
+    __atomic_store_n(&row->gen, row->gen + 1, __ATOMIC_RELEASE);
+}
+
+/* `held` is how the slot is locked for life: F_WRLCK for a process, F_RDLCK for a shared piece. */
+static int claim_one(int descriptor, uint32_t index, void *usage, const void *limits,
+                     const uint64_t key[2], short held)
+{
+    int status = set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_WRLCK);
+    if (status != 0)
+        return status;
+    clean(index, usage, limits);
+    status = set_lock(descriptor, index, VGPU_LOCK_LIFE, held);
+    if (status != 0) {
+        set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_UNLCK);
+        return status;
+    }
+    occupy(index, usage, key);
+    if (held == F_RDLCK)
+        set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_RDLCK); /* lets others join */
+    return 0;
+}
+
+/* Opens the file and maps the page that will keep the locks, before anything is locked: so no
+ * claimed slot can fail half-way. Returns the descriptor or a negative errno. */
+static int open_life(const char *path, void **page)
+{
+    int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    if (descriptor < 0)
+        return -errno;
+    *page = mmap(NULL, LIFE_PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (*page != MAP_FAILED && madvise(*page, LIFE_PAGE_BYTES, MADV_DONTFORK) == 0)
+        return descriptor;
+    int status = -errno;
+    if (*page != MAP_FAILED)
+        munmap(*page, LIFE_PAGE_BYTES);
+    close(descriptor);
+    return status;
+}
+
+/* Among the first `count` slots. */
+static int claim(struct slot *slot, const char *path, void *usage, const void *limits,
+                 const uint64_t key[2], short held, uint32_t count)
+{
+    void *page;
+    int descriptor = open_life(path, &page);
+    if (descriptor < 0)
+        return descriptor;
+    int status = -EUSERS;
+    for (uint32_t index = 0; index < count; index++) {
+        status = claim_one(descriptor, index, usage, limits, key, held);
+        if (status == 0) {
+            *slot = (struct slot){index, page};
+            break;
+        }
+        if (status != -EAGAIN && status != -EACCES)
+            break; /* not "somebody has it": no other slot would do better */
+        status = -EUSERS;
+    }
+    close(descriptor);
+    if (status != 0)
+        munmap(page, LIFE_PAGE_BYTES);
+    return status;
+}
+
+int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits)
+{
+    static const uint64_t no_key[2];
+    return claim(slot, path, usage, limits, no_key, F_WRLCK, VGPU_SLOT_COUNT);
+}
+
+/* ---- pieces of memory that several processes hold ---- */
+
+int slot_claim_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                      const uint64_t key[2])
+{
+    return claim(slot, path, usage, limits, key, F_RDLCK, SHARED_SLOTS);
+}
+
+/* Index of the slot in use with that key; VGPU_SLOT_COUNT: none. */
+static uint32_t find_shared(void *usage, const uint64_t key[2])
+{
+    const struct vgpu_usage_header *header = usage;
+    uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
+    for (uint32_t index = 0; index < hi_slot && index < VGPU_SLOT_COUNT; index++) {
+        const struct vgpu_usage_slot *row = usage_slot(usage, index);
+        if (__atomic_load_n(&row->gen, __ATOMIC_ACQUIRE) % 2 == 1 && row->shared_key[0] == key[0] &&
+            row->shared_key[1] == key[1])
+            return index;
+    }
+    return VGPU_SLOT_COUNT;
+}
+
+/* With the slot locked: its bytes, once no reaper that began earlier can take them any more. */
+static uint64_t keep_from_reapers(uint32_t index, void *usage, const void *limits,
+                                  const uint64_t key[2], uint32_t *device)
+{
+    const struct vgpu_usage_header *header = usage;
+    struct vgpu_usage_slot *row = usage_slot(usage, index);
+    uint64_t gen = __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE);
+    do {
+        if (gen % 2 == 0 || row->shared_key[0] != key[0] || row->shared_key[1] != key[1])
+            return 0; /* another piece's by now */
+    } while (!__atomic_compare_exchange_n(&row->gen, &gen, gen + 2, 0, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE));
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < header->device_capacity && bytes == 0; i++) {
+        struct ledger ledger = {.usage = usage, .limits = limits, .device = i};
+        ledger_force(&ledger, index, 0);
+        bytes = __atomic_load_n(&usage_slot_device(usage, index, i)->bytes, __ATOMIC_ACQUIRE);
+        *device = i;
+    }
+    return bytes;
+}
+
+uint64_t slot_join_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                          const uint64_t key[2], uint32_t *device)
+{
+    void *page;
+    uint32_t index = find_shared(usage, key);
+    int descriptor = index < VGPU_SLOT_COUNT ? open_life(path, &page) : -ENOENT;
+    if (descriptor < 0)
+        return 0;
+    uint64_t bytes = 0;
+    if (set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_RDLCK) == 0 &&
+        set_lock(descriptor, index, VGPU_LOCK_LIFE, F_RDLCK) == 0)
+        bytes = keep_from_reapers(index, usage, limits, key, device);
+    close(descriptor);
+    if (bytes > 0)
+        *slot = (struct slot){index, page};
+    else
+        munmap(page, LIFE_PAGE_BYTES);
+    return bytes;
+}
+
+void slot_leave_shared(struct slot *slot, const char *path, void *usage, const void *limits,
+                       uint32_t device)
+{
+    struct ledger ledger = {.usage = usage, .limits = limits, .device = device};
+    uint64_t gen = __atomic_load_n(&usage_slot(usage, slot->index)->gen, __ATOMIC_ACQUIRE);
+    munmap(slot->life_page, LIFE_PAGE_BYTES);
+    /* who joins from here on moves gen, and the bytes stay */
+    if (gen % 2 == 1 && !slot_is_held((void *)path, slot->index))
+        ledger_reap(&ledger, slot->index, gen);
+}
