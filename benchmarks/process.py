@@ -13,8 +13,8 @@ _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED in the low bits of a clock id that names a 
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Memory of a process.
+class ProcessMemory:
+    """ProcessMemory of a process.
 
     Attributes:
         resident_bytes: all that is in memory now.
@@ -27,7 +27,7 @@ class Memory:
     peak_bytes: int
 
 
-def memory(pid: int) -> Memory:
+def memory(pid: int) -> ProcessMemory:
     """Returns what a process has in memory.
 
     Raises:
@@ -37,7 +37,7 @@ def memory(pid: int) -> Memory:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         kib = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
                if name in ("VmRSS", "RssAnon", "VmHWM")}  # fmt: skip
-        return Memory(kib["VmRSS"] * _KIB, kib["RssAnon"] * _KIB, kib["VmHWM"] * _KIB)
+        return ProcessMemory(kib["VmRSS"] * _KIB, kib["RssAnon"] * _KIB, kib["VmHWM"] * _KIB)
     except (OSError, KeyError):
         raise VgpuError(f"process {pid} has ended") from None
 

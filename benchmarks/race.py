@@ -67,7 +67,7 @@ for line in sys.stdin:
 
 
 @dataclass
-class Look:
+class RaceReading:
     """What was seen while everybody stood still.
 
     Attributes:
@@ -154,7 +154,7 @@ class Race:
             raise VgpuError(f"the probing client ended: {self.log.read_text()[-500:]}")
         return [int(word) for word in answer]
 
-    def look(self) -> Look:
+    def look(self) -> RaceReading:
         """Lets everybody stand still and looks.
 
         Raises:
@@ -174,7 +174,7 @@ class Race:
         exact, beyond = self._ask(str(max(0, self.limit_bytes - ledger_bytes)))
         slowest_ns = self._take_slowest()
         self._order(pause=False)
-        return Look(ledger_bytes, device_bytes, exact != 0, beyond == 0, slowest_ns)
+        return RaceReading(ledger_bytes, device_bytes, exact != 0, beyond == 0, slowest_ns)
 
     def _take_slowest(self) -> int:
         slowest_ns = 0

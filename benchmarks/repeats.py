@@ -12,7 +12,7 @@ from libvgpu.errors import VgpuError
 from .figure import Measurement, Options
 from .plot import Curve
 from .stage import Stage
-from .tenants import Client, Tenant, Window, shares
+from .tenants import TenantClient, TenantProgram, Window, shares
 
 LABEL = "simulated GPU"
 OURS = "libvgpu"
@@ -39,7 +39,7 @@ class Lengths:
     window_seconds: float
     warm_up_seconds: float
 
-    def of(self, client: Client) -> float:
+    def of(self, client: TenantClient) -> float:
         """Returns the length of a capped window of this client."""
         is_long = client.kernel_ns >= _LONG_KERNEL_NS
         return self.window_seconds * (_LONG_FACTOR if is_long else 1)
@@ -71,7 +71,7 @@ def subjects_of(options: Options) -> dict[str, Path]:
 
 
 def take(
-    stage: Stage, results: Results, tenants: Sequence[Tenant], preload: Path,
+    stage: Stage, results: Results, tenants: Sequence[TenantProgram], preload: Path,
     long: Lengths, *, sampled: bool,
 ) -> None:  # fmt: skip
     """Measures one window and keeps it, or why there is none."""
@@ -88,7 +88,9 @@ def take(
     results.windows.append(window)
 
 
-def measure_alone(stage: Stage, clients: Sequence[Client], long: Lengths) -> dict[Client, float]:
+def measure_alone(
+    stage: Stage, clients: Sequence[TenantClient], long: Lengths
+) -> dict[TenantClient, float]:
     """Returns what each client takes of the device alone, without any shim.
 
     Raises:

@@ -33,7 +33,7 @@ from .repeats import (
     take,
 )
 from .stage import NO_ARBITER, open_stage
-from .tenants import Client, Tenant, Window
+from .tenants import TenantClient, TenantProgram, Window
 
 _ERROR_POINTS = 0.3
 _PROCESSES_ERROR_POINTS = 0.6
@@ -48,7 +48,7 @@ class Cell:
     """A client under a percentage."""
 
     core_percent: int
-    client: Client
+    client: TenantClient
     processes: int = 1
 
     @property
@@ -61,27 +61,27 @@ class Cell:
         return _PROCESSES_ERROR_POINTS if self.processes > 1 else _ERROR_POINTS
 
 
-def _streams(kernel_ns: int, *, sync: bool, blocks: int = FEW) -> Client:
-    return Client(kernel_ns, sync=4 if sync else 0, blocks=blocks, streams=4)
+def _streams(kernel_ns: int, *, sync: bool, blocks: int = FEW) -> TenantClient:
+    return TenantClient(kernel_ns, sync=4 if sync else 0, blocks=blocks, streams=4)
 
 
 CELLS = (
-    Cell(10, Client(20 * US)),
-    Cell(10, Client(20 * MS, sync=1, blocks=MANY)),
-    Cell(10, Client(1 * MS, "graph")),
-    Cell(25, Client(1 * MS, sync=1)),
+    Cell(10, TenantClient(20 * US)),
+    Cell(10, TenantClient(20 * MS, sync=1, blocks=MANY)),
+    Cell(10, TenantClient(1 * MS, "graph")),
+    Cell(25, TenantClient(1 * MS, sync=1)),
     Cell(25, _streams(20 * US, sync=False, blocks=MANY)),
-    Cell(25, Client(200 * MS, blocks=MANY)),
-    Cell(50, Client(20 * MS, blocks=MANY)),
-    Cell(50, Client(20 * US, sync=1)),
-    Cell(50, Client(1 * MS, "memset")),
-    Cell(50, Client(1 * MS), processes=2),
-    Cell(75, Client(1 * MS, "cooperative")),
-    Cell(75, Client(20 * MS)),
-    Cell(75, Client(20 * US, "graph", sync=1, blocks=MANY)),
-    Cell(90, Client(20 * US, blocks=MANY)),
+    Cell(25, TenantClient(200 * MS, blocks=MANY)),
+    Cell(50, TenantClient(20 * MS, blocks=MANY)),
+    Cell(50, TenantClient(20 * US, sync=1)),
+    Cell(50, TenantClient(1 * MS, "memset")),
+    Cell(50, TenantClient(1 * MS), processes=2),
+    Cell(75, TenantClient(1 * MS, "cooperative")),
+    Cell(75, TenantClient(20 * MS)),
+    Cell(75, TenantClient(20 * US, "graph", sync=1, blocks=MANY)),
+    Cell(90, TenantClient(20 * US, blocks=MANY)),
     Cell(90, _streams(20 * MS, sync=True)),
-    Cell(90, Client(200 * MS, sync=1)),
+    Cell(90, TenantClient(200 * MS, sync=1)),
 )
 
 
@@ -138,7 +138,7 @@ def measure_cells(cells: Sequence[Cell], options: Options) -> list[Measurement]:
         for number in range(options.rounds):
             for (cell, subject), kept in results.items():
                 say(f"round {number + 1} of {options.rounds}: {cell.title}, {subject}")
-                tenants = [Tenant(cell.client, cell.core_percent, processes=cell.processes)]
+                tenants = [TenantProgram(cell.client, cell.core_percent, processes=cell.processes)]
                 take(stage, kept, tenants, subjects[subject], long,
                      sampled=options.plot is not None)  # fmt: skip
     found = []

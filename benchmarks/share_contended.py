@@ -34,15 +34,15 @@ from .repeats import (
 )
 from .share_response import ONE_MS, measure_responses, planned_response_seconds
 from .stage import open_stage
-from .tenants import Client, Tenant
+from .tenants import TenantClient, TenantProgram
 
 _TOTAL = 0.985
 _REST_POINTS = 0.5
 
-SHORT = Client(20 * US)
-LONG = Client(20 * MS)
-GRAPH = Client(20 * US, "graph")
-WAITING = Client(50 * US, sync=1)
+SHORT = TenantClient(20 * US)
+LONG = TenantClient(20 * MS)
+GRAPH = TenantClient(20 * US, "graph")
+WAITING = TenantClient(50 * US, sync=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +59,18 @@ class Contest:
     """
 
     title: str
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[TenantProgram, ...]
     most_points: float
     least_total: float = _TOTAL
     rest: bool = False
 
 
 def _contest(
-    title: str, clients: Sequence[Client], percents: Sequence[int], most_points: float,
+    title: str, clients: Sequence[TenantClient], percents: Sequence[int], most_points: float,
     least_total: float = _TOTAL,
 ) -> Contest:  # fmt: skip
     pairs = zip(clients, percents, strict=True)
-    tenants = tuple(Tenant(client, percent) for client, percent in pairs)
+    tenants = tuple(TenantProgram(client, percent) for client, percent in pairs)
     return Contest(title, tenants, most_points, least_total)
 
 
@@ -84,14 +84,14 @@ CONTESTS = (
     _contest("50/50, both sync after 50 µs", (WAITING, WAITING), (50, 50), 1.0, 0.95),
     Contest(
         "strict 30 beside elastic 30",
-        (Tenant(ONE_MS, 30), Tenant(ONE_MS, 30, ComputeMode.ELASTIC)),
+        (TenantProgram(ONE_MS, 30), TenantProgram(ONE_MS, 30, ComputeMode.ELASTIC)),
         _REST_POINTS,
         rest=True,
     ),
 )
 
 
-def expected_of(contest: Contest, alone: Mapping[Client, float]) -> list[float]:
+def expected_of(contest: Contest, alone: Mapping[TenantClient, float]) -> list[float]:
     """Returns what each tenant should have: percent of the split, or of the device with `rest`."""
     percents = [float(tenant.core_percent) for tenant in contest.tenants]
     if contest.rest:
@@ -101,7 +101,7 @@ def expected_of(contest: Contest, alone: Mapping[Client, float]) -> list[float]:
 
 
 def summarise(
-    contest: Contest, subject: str, results: Results, alone: Mapping[Client, float]
+    contest: Contest, subject: str, results: Results, alone: Mapping[TenantClient, float]
 ) -> list[Measurement]:
     """Returns the measurements of one contest; without a device, so that made-up windows do too.
 

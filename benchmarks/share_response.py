@@ -18,22 +18,22 @@ from libvgpu.limits import ComputeMode
 from .figure import Measurement, Options
 from .repeats import MS, OURS, START_SECONDS, US, Lengths, judged_errors, lengths, no_value, say
 from .stage import NO_ARBITER, Stage, open_stage
-from .tenants import Client, Tenant, shares
+from .tenants import TenantClient, TenantProgram, shares
 
 _RESPONSE_DELAY_SECONDS = 0.05
 _RESPONSE_SECONDS = 0.2
 _RESPONSE_WARM_UP_SECONDS = 1.5
 _RESPONSE_POINTS = 5.0
 _ELASTIC_LEAST_PERCENT = 99.0
-ONE_MS = Client(1 * MS)
+ONE_MS = TenantClient(1 * MS)
 #: A job that keeps the GPU busy and looks at a result every 10 ms.
-JOB = Client(100 * US, sync=100)
+JOB = TenantClient(100 * US, sync=100)
 
 
 def share_after(
     stage: Stage,
     preload: Path,
-    tenants: Sequence[Tenant],
+    tenants: Sequence[TenantProgram],
     change: str,
     warm_up_seconds: float = _RESPONSE_WARM_UP_SECONDS,
 ) -> tuple[float, str]:
@@ -61,20 +61,20 @@ def share_after(
 
 
 _LOWERED_PERCENT = 20
-_WAKING = tuple(Tenant(ONE_MS, 50, ComputeMode.ELASTIC) for _ in range(2))
+_WAKING = tuple(TenantProgram(ONE_MS, 50, ComputeMode.ELASTIC) for _ in range(2))
 #: title -> tenants, kind of change, expected percentage.
-RESPONSES: Mapping[str, tuple[tuple[Tenant, ...], str, float]] = {
-    "limit changed from 80 to 20 %": ((Tenant(ONE_MS, 80),), "limit", _LOWERED_PERCENT),
+RESPONSES: Mapping[str, tuple[tuple[TenantProgram, ...], str, float]] = {
+    "limit changed from 80 to 20 %": ((TenantProgram(ONE_MS, 80),), "limit", _LOWERED_PERCENT),
     "neighbour of 50 % wakes": (_WAKING, "wake", 50.0),
 }
 _RESPONSE_QUANTITY = "share, 200 ms from 50 ms after it"
 
-_ALONE = Tenant(ONE_MS, 30, ComputeMode.ELASTIC)
+_ALONE = TenantProgram(ONE_MS, 30, ComputeMode.ELASTIC)
 _ALONE_TITLE = "elastic 30 % alone"
 #: title -> the job's tenant, most percent slower.
-OVERHEADS: Mapping[str, tuple[Tenant, float]] = {
-    "GPU-bound job, uncapped": (Tenant(JOB, 100, ComputeMode.OFF), 0.2),
-    "GPU-bound job, capped at 100 %": (Tenant(JOB, 100), 0.5),
+OVERHEADS: Mapping[str, tuple[TenantProgram, float]] = {
+    "GPU-bound job, uncapped": (TenantProgram(JOB, 100, ComputeMode.OFF), 0.2),
+    "GPU-bound job, capped at 100 %": (TenantProgram(JOB, 100), 0.5),
 }
 
 
@@ -132,7 +132,9 @@ def _responses(stage: Stage, long: Lengths) -> Iterator[tuple[Samples, Callable[
         samples = Samples(title, _RESPONSE_QUANTITY, "%", expected, _RESPONSE_POINTS)
 
         def respond(
-            kept: Samples = samples, tenants: Sequence[Tenant] = tenants, change: str = change
+            kept: Samples = samples,
+            tenants: Sequence[TenantProgram] = tenants,
+            change: str = change,
         ) -> None:
             kept.add(lambda: share_after(stage, ours, tenants, change))
 
@@ -146,7 +148,9 @@ def _responses(stage: Stage, long: Lengths) -> Iterator[tuple[Samples, Callable[
     yield alone, use_all
 
 
-def _share(stage: Stage, preload: Path | None, tenant: Tenant, long: Lengths) -> tuple[float, str]:
+def _share(
+    stage: Stage, preload: Path | None, tenant: TenantProgram, long: Lengths
+) -> tuple[float, str]:
     window, note = stage.measure([tenant], preload, long.warm_up_seconds, long.window_seconds)
     return window.shares[0], note
 
@@ -156,7 +160,7 @@ def _overheads(stage: Stage, long: Lengths, kept: Mapping[str, Samples]) -> None
     alone = stage.alone(JOB, long.warm_up_seconds, long.window_seconds)
     for title, (tenant, _) in OVERHEADS.items():
 
-        def slower(tenant: Tenant = tenant) -> tuple[float, str]:
+        def slower(tenant: TenantProgram = tenant) -> tuple[float, str]:
             share, note = _share(stage, shim_path(), tenant, long)
             return slower_percent(share, alone), "" if note == NO_ARBITER else note
 

@@ -26,7 +26,7 @@ from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sim import Machine, Profile, find_profile
 
 from .nulldriver import build_client
-from .tenants import Client, Look, Tenant, Window, shares
+from .tenants import TenantClient, TenantProgram, TenantReading, Window, shares
 
 _PROFILE = "h100-80g"
 _START_SECONDS = 60.0
@@ -51,7 +51,7 @@ class Running:
     """
 
     machine: Machine
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[TenantProgram, ...]
     directories: tuple[Path, ...]
     log: Path
     note: str = ""
@@ -69,7 +69,7 @@ class Running:
         changed = replace(device, core_percent=core_percent, weight=core_percent)
         write_limits(self.directories[index], replace(limits, devices=(changed,)))
 
-    def look(self) -> Look:
+    def look(self) -> TenantReading:
         """Reads the books.
 
         Raises:
@@ -83,7 +83,7 @@ class Running:
                 )
         books = self.machine.books()[0]
         of = {client.pid: client for client in books.clients}
-        return Look(
+        return TenantReading(
             books.clock_ns,
             tuple(sum(of[p.pid].busy_ns for p in group) for group in self.processes),
             tuple(sum(of[p.pid].launches for p in group) for group in self.processes),
@@ -164,7 +164,7 @@ class Stage:
     profile: Profile
 
     @contextmanager
-    def open(self, tenants: Sequence[Tenant], preload: Path | None) -> Iterator[Running]:
+    def open(self, tenants: Sequence[TenantProgram], preload: Path | None) -> Iterator[Running]:
         """Starts the processes of some tenants, which then wait to be told to go.
 
         Args:
@@ -205,7 +205,7 @@ class Stage:
             yield running
 
     def measure(
-        self, tenants: Sequence[Tenant], preload: Path | None, warm_up_seconds: float,
+        self, tenants: Sequence[TenantProgram], preload: Path | None, warm_up_seconds: float,
         seconds: float, *, sampled: bool = False,
     ) -> tuple[Window, str]:  # fmt: skip
         """Measures one window; returns it, and what is to be known about it.
@@ -216,12 +216,14 @@ class Stage:
         with self.open(tenants, preload) as running:
             return running.watch(warm_up_seconds, seconds, sampled=sampled), running.note
 
-    def alone(self, client: Client, warm_up_seconds: float, seconds: float) -> float:
+    def alone(self, client: TenantClient, warm_up_seconds: float, seconds: float) -> float:
         """Returns the percentage of the device that one process takes alone, without any shim."""
-        window, _ = self.measure([Tenant(client)], None, warm_up_seconds, seconds)
+        window, _ = self.measure([TenantProgram(client)], None, warm_up_seconds, seconds)
         return window.shares[0]
 
-    def _make_slice(self, directory: Path, machine: Machine, tenant: Tenant, count: int) -> Path:
+    def _make_slice(
+        self, directory: Path, machine: Machine, tenant: TenantProgram, count: int
+    ) -> Path:
         device = machine.devices[0]
         limit = DeviceLimit(
             device.uuid, device.profile.memory_bytes // count,

@@ -20,7 +20,7 @@ def format_ns(duration_ns: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class TenantClient:
     """What one process of a tenant does without end.
 
     Attributes:
@@ -68,7 +68,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantProgram:
     """One slice and what runs in it; its weight is its percentage.
 
     Attributes:
@@ -78,14 +78,14 @@ class Tenant:
         processes: how many there are.
     """
 
-    client: Client
+    client: TenantClient
     core_percent: int = 100
     mode: ComputeMode = ComputeMode.STRICT
     processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TenantReading:
     """What the books said at one moment: per tenant, since it began.
 
     Attributes:
@@ -99,7 +99,7 @@ class Look:
     launches: tuple[int, ...]
 
 
-def shares(first: Look, last: Look) -> tuple[float, ...]:
+def shares(first: TenantReading, last: TenantReading) -> tuple[float, ...]:
     """Returns the percentage of the device that each tenant had between two looks."""
     window_ns = last.clock_ns - first.clock_ns
     return tuple(
@@ -121,4 +121,4 @@ class Window:
 
     shares: tuple[float, ...]
     p99_delay_ns: tuple[int | None, ...]
-    looks: tuple[Look, ...]
+    looks: tuple[TenantReading, ...]

@@ -42,7 +42,7 @@ def main(
     from deviceplugin.http.listeners import split_address
     from deviceplugin.inventory.nvml import NvmlInventory
 
-    from .agent import Settings, run
+    from .agent import AgentSettings, run
     from .stopping import stop_on_signals
 
     footprint.settle()
@@ -51,7 +51,7 @@ def main(
     try:
         split_address(metrics_address)
         run(
-            Settings(
+            AgentSettings(
                 config=config,
                 kubelet_dir=kubelet_dir.absolute(),
                 state_dir=state_dir.absolute(),

@@ -41,7 +41,7 @@ from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.container_answer import missing_nodes
 from deviceplugin.store.slice_files import SliceStore
-from deviceplugin.watch.process_attribution import Belongings, RecordedPods
+from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import ConfigError, VgpuError
 from libvgpu.limits import Family
@@ -65,7 +65,7 @@ _SPARE_EVERY_S = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AgentSettings:
     """What the agent is started with.
 
     Attributes:
@@ -86,7 +86,7 @@ class Settings:
     watch_health: bool = False
 
 
-def run(settings: Settings, inventory: Inventory, stop: threading.Event) -> None:
+def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
     """Runs the agent until ``stop`` is set.
 
     Raises:
@@ -108,7 +108,7 @@ def run(settings: Settings, inventory: Inventory, stop: threading.Event) -> None
 
 
 def _run(
-    settings: Settings,
+    settings: AgentSettings,
     config: AgentConfig,
     gpus: tuple[Gpu, ...],
     layout: Layout,
@@ -142,7 +142,8 @@ def _run(
     memory = MemoryWatch(
         lambda: {shared.gpu.uuid: shared.family for shared in service.layout.gpus},
         service.watched, service.set_unaccounted,
-        Belongings(settings.run_dir / "allocations", RecordedPods(witness).read), config.watch,
+        ProcessAttribution(settings.run_dir / "allocations", RecordedPods(witness).read),
+        config.watch,
     )  # fmt: skip
     absent, left_out = absent_devices(config, gpus)
     if left_out is not None:

@@ -50,7 +50,7 @@ _FIELDS = tuple(field.name for field in fields(AllocationMeta))
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class AllocationDir:
     """A listed allocation: where it is and whose."""
 
     directory: Path
@@ -124,7 +124,7 @@ def read_meta(directory: Path) -> AllocationMeta:
         raise RegionError(f"{path} cannot be read: {error}") from error
 
 
-def list_allocations(run_dir: Path) -> list[Allocation]:
+def list_allocations(run_dir: Path) -> list[AllocationDir]:
     """Returns the allocations of ``run_dir``, oldest first; half-made ones are left out."""
     found = []
     root = run_dir / "allocations"
@@ -134,7 +134,7 @@ def list_allocations(run_dir: Path) -> list[Allocation]:
         return []
     for name in names:
         try:
-            found.append(Allocation(root / name, read_meta(root / name)))
+            found.append(AllocationDir(root / name, read_meta(root / name)))
         except RegionError:
             continue
     return sorted(found, key=lambda a: (a.meta.created_at, a.meta.allocation_id))

@@ -46,7 +46,7 @@ class GpuArbiter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ArbiterChange:
     """Something that became different at a look, for a log.
 
     Attributes:
@@ -99,9 +99,9 @@ class ArbiterSet:
         """The GPUs whose arbiter runs here."""
         return frozenset(self._held)
 
-    def look(self) -> list[Change]:
+    def look(self) -> list[ArbiterChange]:
         """Makes arbiters and their tenants what the slices are now; returns what is new."""
-        changes: list[Change] = []
+        changes: list[ArbiterChange] = []
         found = self._watch.look()
         if found is self._seen:
             return changes
@@ -113,7 +113,7 @@ class ArbiterSet:
         }
         for uuid in [u for u in self._held if u not in needed]:
             self._drop(uuid)
-            changes.append(Change(uuid, "arbiter stopped: nobody has to share"))
+            changes.append(ArbiterChange(uuid, "arbiter stopped: nobody has to share"))
         for uuid in [u for u in self._said if u not in needed]:
             del self._said[uuid]
         for uuid, tenants in needed.items():
@@ -136,7 +136,7 @@ class ArbiterSet:
         self._watch.close()
         self._seen = None
 
-    def _take(self, uuid: str) -> list[Change]:
+    def _take(self, uuid: str) -> list[ArbiterChange]:
         try:
             lock = self._hold(self._run_dir, uuid)
             if lock is None:
@@ -149,13 +149,13 @@ class ArbiterSet:
         except (VgpuError, OSError) as error:
             return self._say(uuid, "arbiter cannot be started", str(error))
         self._said.pop(uuid, None)
-        return [Change(uuid, "arbiter started")]
+        return [ArbiterChange(uuid, "arbiter started")]
 
-    def _say(self, uuid: str, what: str, reason: str = "") -> list[Change]:
+    def _say(self, uuid: str, what: str, reason: str = "") -> list[ArbiterChange]:
         before, self._said[uuid] = self._said.get(uuid), what + reason
-        return [] if before == what + reason else [Change(uuid, what, reason)]
+        return [] if before == what + reason else [ArbiterChange(uuid, what, reason)]
 
-    def _follow(self, uuid: str, held: _Held, tenants: list[Tenant]) -> list[Change]:
+    def _follow(self, uuid: str, held: _Held, tenants: list[Tenant]) -> list[ArbiterChange]:
         changes = []
         now = {tenant.directory: tenant for tenant in tenants}
         for directory, old in list(held.tenants.items()):
@@ -173,7 +173,9 @@ class ArbiterSet:
                     continue  # it has just ended
                 if held.failed.get(directory) != str(error):
                     held.failed[directory] = str(error)
-                    changes.append(Change(uuid, f"{directory.name} not arbitrated", str(error)))
+                    changes.append(
+                        ArbiterChange(uuid, f"{directory.name} not arbitrated", str(error))
+                    )
             else:
                 held.tenants[directory] = new
                 held.failed.pop(directory, None)

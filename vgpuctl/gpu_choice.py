@@ -14,13 +14,13 @@ from libvgpu.sim import named
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.spec import MachineSpec
 
-from .requests import Gpu
+from .requests import GpuCandidate
 
 DRIVER, SIMULATED = "driver", "simulated"
 NO_DRIVER_HINT = "install the NVIDIA driver, or use a simulated GPU: --simulate h100"
 
 
-def gpus_of_driver() -> tuple[Gpu, ...]:
+def gpus_of_driver() -> tuple[GpuCandidate, ...]:
     """Returns the GPUs that the NVML the loader finds lists.
 
     Raises:
@@ -30,21 +30,23 @@ def gpus_of_driver() -> tuple[Gpu, ...]:
         found = NvmlInventory().gpus()
     except InventoryError as error:
         raise InventoryError(error.message, NO_DRIVER_HINT) from None
-    return tuple(Gpu(g.index, g.uuid, g.name, g.memory_bytes, g.context_bytes) for g in found)
+    return tuple(
+        GpuCandidate(g.index, g.uuid, g.name, g.memory_bytes, g.context_bytes) for g in found
+    )
 
 
-def gpus_of_spec(spec: MachineSpec) -> tuple[Gpu, ...]:
+def gpus_of_spec(spec: MachineSpec) -> tuple[GpuCandidate, ...]:
     """Returns the GPUs that a simulated machine of this kind has, before there is one."""
     return tuple(
-        Gpu(index, "", profile.product, profile.memory_bytes, profile.context_bytes)
+        GpuCandidate(index, "", profile.product, profile.memory_bytes, profile.context_bytes)
         for index, profile in enumerate(spec.profiles)
     )
 
 
-def gpus_of_machine(machine: Machine) -> tuple[Gpu, ...]:
+def gpus_of_machine(machine: Machine) -> tuple[GpuCandidate, ...]:
     """Returns the GPUs of a simulated machine."""
     return tuple(
-        Gpu(
+        GpuCandidate(
             device.index,
             device.uuid,
             device.profile.product,

@@ -16,7 +16,7 @@ from libvgpu.usage import is_measured
 
 from . import ownership
 from .render import Row, seconds
-from .requests import Gpu
+from .requests import GpuCandidate
 from .targets import readable_allocations
 
 MIB = 1 << 20
@@ -56,7 +56,7 @@ def read_slices(run_dir: Path) -> tuple[Slice, ...]:
     )
 
 
-def _read_slice(run_dir: Path, allocation: allocation_dirs.Allocation) -> Slice | None:
+def _read_slice(run_dir: Path, allocation: allocation_dirs.AllocationDir) -> Slice | None:
     limits = None
     try:
         limits = region.read_limits(allocation.directory).limits
@@ -215,7 +215,7 @@ def _row(
 class SeenGpu:
     """One GPU and who told of it: ``driver``, ``simulated``, or ``limits`` (only its name)."""
 
-    gpu: Gpu
+    gpu: GpuCandidate
     source: str
 
 
@@ -223,7 +223,9 @@ def gpu_rows(gpus: Sequence[SeenGpu], slices: Sequence[Slice]) -> list[Row]:
     """Returns one row per GPU seen, then one per GPU that only a slice names."""
     known = {seen.gpu.uuid for seen in gpus}
     named = {d.uuid for s in slices if s.limits for d in s.limits.devices}
-    only_named = [SeenGpu(Gpu(-1, uuid, "", 0), "limits") for uuid in sorted(named - known)]
+    only_named = [
+        SeenGpu(GpuCandidate(-1, uuid, "", 0), "limits") for uuid in sorted(named - known)
+    ]
     return [_gpu_row(seen, slices) for seen in (*gpus, *only_named)]
 
 

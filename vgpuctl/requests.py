@@ -18,7 +18,7 @@ DEFAULT_GPU = "0"
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuCandidate:
     """One GPU that a slice can be cut from.
 
     Attributes:
@@ -98,7 +98,7 @@ def parse_requests(
     )
 
 
-def choose_gpu(selector: str, gpus: Sequence[Gpu]) -> Gpu:
+def choose_gpu(selector: str, gpus: Sequence[GpuCandidate]) -> GpuCandidate:
     """Returns the GPU that a selector names.
 
     Raises:
@@ -112,7 +112,7 @@ def choose_gpu(selector: str, gpus: Sequence[Gpu]) -> Gpu:
 
 
 def limits_for(
-    requests: Sequence[GpuRequest], gpus: Sequence[Gpu], compute: ComputeMode
+    requests: Sequence[GpuRequest], gpus: Sequence[GpuCandidate], compute: ComputeMode
 ) -> tuple[DeviceLimit, ...]:
     """Returns the limits of a slice in the order asked.
 

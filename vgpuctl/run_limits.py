@@ -16,7 +16,7 @@ from pathlib import Path
 from deviceplugin.config.loading import COMPUTE_MODES
 from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu import region
-from libvgpu.allocation_dirs import Allocation
+from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
 from libvgpu.sizes import format_size
@@ -30,7 +30,7 @@ MemoryOf = Callable[[str], int | None]
 
 
 def set_limits(
-    run_dir: Path, allocation: Allocation, override: Override, memory_of: MemoryOf
+    run_dir: Path, allocation: AllocationDir, override: Override, memory_of: MemoryOf
 ) -> LimitChange:
     """Sets the values that ``override`` names on every GPU of the slice.
 
@@ -59,7 +59,7 @@ def set_limits(
         return _publish(directory, before, after)
 
 
-def clear_limits(run_dir: Path, allocation: Allocation) -> LimitChange:
+def clear_limits(run_dir: Path, allocation: AllocationDir) -> LimitChange:
     """Goes back to what the slice was made with.
 
     Raises:

@@ -5,13 +5,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from libvgpu.allocation_dirs import Allocation, list_allocations
+from libvgpu.allocation_dirs import AllocationDir, list_allocations
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError
 
 _SHOWN = 5  # candidates that a message names
 
 
-def readable_allocations(run_dir: Path) -> list[Allocation]:
+def readable_allocations(run_dir: Path) -> list[AllocationDir]:
     """Returns the allocations of a run directory, oldest first; none where it does not exist.
 
     Raises:
@@ -28,7 +28,7 @@ def readable_allocations(run_dir: Path) -> list[Allocation]:
     return list_allocations(run_dir)
 
 
-def find_allocation(word: str, among: Sequence[Allocation]) -> Allocation:
+def find_allocation(word: str, among: Sequence[AllocationDir]) -> AllocationDir:
     """Returns the one allocation that a word names.
 
     Args:
@@ -66,11 +66,11 @@ def find_allocation(word: str, among: Sequence[Allocation]) -> Allocation:
     return found[0]
 
 
-def _full_name(allocation: Allocation) -> list[str]:
+def _full_name(allocation: AllocationDir) -> list[str]:
     meta = allocation.meta
     return [meta.namespace, meta.pod, meta.container]
 
 
-def _described(allocation: Allocation) -> str:
+def _described(allocation: AllocationDir) -> str:
     name = "/".join(_full_name(allocation)).strip("/") or " ".join(allocation.meta.command)[:40]
     return f"{allocation.meta.allocation_id} ({name or 'not yet known'})"

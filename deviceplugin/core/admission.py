@@ -1,7 +1,7 @@
 """What the kubelet asks of an admission: which units, give them, may the container start.
 
 Order of an `Allocate`: decide (pure, `allocation`), make the container's files, save the change,
-enter the book, answer. Whatever fails leaves the book as it was; files of a holding that never
+enter the book, answer. Whatever fails leaves the book as it was; files of an allocation that never
 reached the disk are swept at the next start.
 
 Which container asks is not said; podresources is looked at in every `prefer` to know it (`asking`).
@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, gpu_of, resource_name
-from deviceplugin.policy import allocation, exclusive_gpu, implicit_units, podresources_listing
+from deviceplugin.policy import exclusive_gpu, implicit_units, pairing, podresources_listing
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
-from deviceplugin.policy.pod_correlation import WhoAsks
+from deviceplugin.policy.pod_correlation import PodCorrelation
 from deviceplugin.recovery import kubelet_records
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.store.node_state import NodeState
@@ -29,7 +29,7 @@ from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 
 from .enforcement import Enforcement
-from .podresources_sync import Looks
+from .podresources_sync import PodResourcesSync
 
 
 class Admission:
@@ -44,7 +44,7 @@ class Admission:
         state: NodeState,
         store: SliceStore,
         enforcement: Enforcement,
-        looks: Looks,
+        looks: PodResourcesSync,
         wait_for_mps: Callable[[Sequence[str], bool], None],
         clock: Callable[[], float],
         closest: Closest,
@@ -53,7 +53,7 @@ class Admission:
         self._state, self._store, self._enforcement = state, store, enforcement
         self._looks, self._wait_for_mps = looks, wait_for_mps
         self._clock, self._closest = clock, closest
-        self._who = WhoAsks()
+        self._who = PodCorrelation()
         self.last_started: dict[str, str] = {}
 
     @property
@@ -68,7 +68,7 @@ class Admission:
         must_include: Sequence[str],
         count: int,
     ) -> list[str]:
-        """Answers GetPreferredAllocation (see `allocation.prefer`).
+        """Answers GetPreferredAllocation (see `pairing.prefer`).
 
         How long podresources lets us wait is not the container's doing: a half that waited for this
         one when the call came waits on.
@@ -81,7 +81,7 @@ class Admission:
         if again is not None:
             kin = self._know_who_asks(family, half, again, asked_at)
         with self._state.lock:
-            partner = allocation.open_holding(self._state.book, family, half, asked_at)
+            partner = pairing.open_allocation(self._state.book, family, half, asked_at)
             if partner is not None:
                 self._state.book.put(replace(partner, changed_at=self._clock()))
             with self._settling_on_refusal(family, half):
@@ -96,12 +96,12 @@ class Admission:
         available: Sequence[str],
         must_include: Sequence[str],
         count: int,
-        kin: list[Holding],
+        kin: list[Allocation],
     ) -> list[str]:
         """Decides twice where units have come back that the kubelet may not know of."""
 
         def choose(returned: Set[str] = frozenset()) -> list[str]:
-            return allocation.prefer(
+            return pairing.prefer(
                 self._layout, self._state.book, family, half, available, must_include, count,
                 self._clock(), closest=self._closest, kin=kin, returned=returned,
             )  # fmt: skip
@@ -124,14 +124,14 @@ class Admission:
         half: Half,
         listing: Sequence[podresources_listing.Listed] | None,
         asked_at: float,
-    ) -> list[Holding]:
+    ) -> list[Allocation]:
         with self._state.lock:
             return self._who.prefers(
                 self._state.book, family, half, listing, asked_at, self._looks.allocations_done
             )
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        """Answers Allocate for one container (see `allocation.allocate`)."""
+        """Answers Allocate for one container (see `pairing.allocate`)."""
         with (
             self._looks.held_off(units),
             self._state.lock,
@@ -141,39 +141,40 @@ class Admission:
 
     def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         book, new_id = self._state.book, os.urandom(6).hex()
-        for settled in allocation.settle_before(book, family, half, units):
+        for settled in pairing.settle_before(book, family, half, units):
             book.put(settled)
-        holding = allocation.allocate(
+        allocation = pairing.allocate(
             self._layout, book, family, half, units, self._clock(), new_id
         )
-        shared = self._layout.find(holding.uuid)
-        holding = replace(
-            holding,
-            shim_build=holding.shim_build or self._store.build,
+        shared = self._layout.find(allocation.uuid)
+        allocation = replace(
+            allocation,
+            shim_build=allocation.shim_build or self._store.build,
             compute=shared.compute if shared else None,
         )
-        limits = self._enforcement.limits(holding)
-        before = book.holdings.get(holding.allocation_id)
+        limits = self._enforcement.limits(allocation)
+        before = book.allocations.get(allocation.allocation_id)
         try:
-            self._store.put(holding, limits)
-            if holding != before:
-                self._state.commit([holding])
+            self._store.put(allocation, limits)
+            if allocation != before:
+                self._state.commit([allocation])
         except VgpuError as error:
             if before is None:
-                self._store.remove(holding.allocation_id)
+                self._store.remove(allocation.allocation_id)
             else:
                 self._enforcement.write(before)
             raise AllocationRefused(
                 f"{resource_name(self._layout.resource_domain, family, half)}: {error.message}"
             ) from error
-        self._who.opened(book, holding, family, half, self._looks.allocations_done)
+        self._who.opened(book, allocation, family, half, self._looks.allocations_done)
         if shared is not None and shared.drains:
             self._state.announce()  # begun before it did, so these units may be withdrawn already
         event(
             logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
-            gpu=" ".join(holding.uuids), allocation=holding.allocation_id, whole=holding.whole,
+            gpu=" ".join(allocation.uuids), allocation=allocation.allocation_id,
+            whole=allocation.whole,
         )  # fmt: skip
-        return self._store.answer(holding, half, limits)
+        return self._store.answer(allocation, half, limits)
 
     def pre_start(self, family: Family, half: Half, units: Sequence[str]) -> None:
         """Answers PreStartContainer: the last gate before the container's processes start.
@@ -185,7 +186,7 @@ class Admission:
         try:
             done = self._start(family, half, units, listing, entries)
             if family is Family.MPS:
-                self._wait_for_mps(done.uuids, not exclusive_gpu.is_bare(done))
+                self._wait_for_mps(done.uuids, not exclusive_gpu.is_exclusive(done))
         except VgpuError as error:
             owner = next((c.owner for c in listing or () if c.units.issuperset(units)), "unknown")
             event(logging.WARNING, "start refused", owner=owner, reason=error.message)
@@ -200,40 +201,42 @@ class Admission:
         units: Sequence[str],
         listing: Sequence[podresources_listing.Listed] | None,
         entries: Sequence[KubeletEntry],
-    ) -> Holding:
+    ) -> Allocation:
         wanted = frozenset(units)
         with self._state.lock:
             book = self._state.book
             candidates = {h.allocation_id: h for u in units for h in book.holders(u)}
             # Two where a container was given just what an init container of its pod had.
-            holdings = [h for h in candidates.values() if set(h.of(half)) == wanted]
-            if not holdings:
+            allocations = [h for h in candidates.values() if set(h.of(half)) == wanted]
+            if not allocations:
                 raise AllocationRefused(
                     f"the agent has no record of these {len(units)} units of "
                     f"{resource_name(self._layout.resource_domain, family, half)}; "
                     "delete the pod, so that it is admitted anew"
                 )
-            return [self._let_start(holding, listing, entries) for holding in holdings][-1]
+            return [self._let_start(allocation, listing, entries) for allocation in allocations][-1]
 
     def _let_start(
         self,
-        holding: Holding,
+        allocation: Allocation,
         listing: Sequence[podresources_listing.Listed] | None,
         entries: Sequence[KubeletEntry],
-    ) -> Holding:
-        problem = kubelet_records.conflict(entries, holding.allocation_id)
+    ) -> Allocation:
+        problem = kubelet_records.conflict(entries, allocation.allocation_id)
         if listing is not None:
-            problem = podresources_listing.conflict(self._state.book, holding, listing) or problem
+            problem = (
+                podresources_listing.conflict(self._state.book, allocation, listing) or problem
+            )
         if problem is not None:
             raise AllocationRefused(problem)
-        done = implicit_units.complete_start(self._layout, self._state.book, holding)
+        done = implicit_units.complete_start(self._layout, self._state.book, allocation)
         done = replace(done, started=True)
         if done.family is Family.MPS:
             self.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
         self._store.put_back(done, self._enforcement.limits(done))
-        if done != holding:
+        if done != allocation:
             self._state.commit([done])
-            if done.borrowed != holding.borrowed:
+            if done.implicit_units != allocation.implicit_units:
                 self._state.announce()
         return done
 
@@ -243,7 +246,7 @@ class Admission:
         try:
             yield
         except AllocationRefused:
-            partner = allocation.open_holding(self._state.book, family, half, self._clock())
+            partner = pairing.open_allocation(self._state.book, family, half, self._clock())
             if partner is not None:
                 self._state.book.put(replace(partner, settled=True, refused=True))
             raise

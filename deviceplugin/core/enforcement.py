@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from deviceplugin.config.loading import LimitRule
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy.effective_limits import (
@@ -37,7 +37,7 @@ _MOST_ENDED = 64
 
 
 class Enforcement:
-    """What every holding may use, and its way into the files."""
+    """What every allocation may use, and its way into the files."""
 
     def __init__(self, state: NodeState, store: SliceStore, rules: Sequence[LimitRule]) -> None:
         self._state = state
@@ -47,15 +47,17 @@ class Enforcement:
         self.labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
 
-    def limits(self, holding: Holding) -> ContainerLimits:
-        """Returns what a holding may use now."""
-        asked, rule = self._asked(holding), self._rule(holding)
-        held = with_left_over(effective_limits(asked, rule, holding.override, room_of(holding)))
-        return with_unaccounted(held, self._beside(holding.allocation_id))
+    def limits(self, allocation: Allocation) -> ContainerLimits:
+        """Returns what an allocation may use now."""
+        asked, rule = self._asked(allocation), self._rule(allocation)
+        held = with_left_over(
+            effective_limits(asked, rule, allocation.override, room_of(allocation))
+        )
+        return with_unaccounted(held, self._beside(allocation.allocation_id))
 
-    def asked(self, holding: Holding) -> ContainerLimits:
-        """Returns what a holding asked for, without rules and `vgpuctl set`."""
-        return self._asked(holding)
+    def asked(self, allocation: Allocation) -> ContainerLimits:
+        """Returns what an allocation asked for, without rules and `vgpuctl set`."""
+        return self._asked(allocation)
 
     def set_unaccounted(self, charges: Mapping[str, Mapping[str, int]]) -> None:
         """Charges allocations with what they have beside their ledgers; 0 takes it back.
@@ -64,28 +66,28 @@ class Enforcement:
             charges: bytes by GPU, by allocation id; what is not named stays. Allocations that have
                 ended meanwhile are left out.
         """
-        holdings = self._state.book.holdings
+        allocations = self._state.book.allocations
         for allocation_id, charge in charges.items():
-            if allocation_id in holdings:
+            if allocation_id in allocations:
                 beside = {**self._beside(allocation_id), **charge}
                 self._unaccounted[allocation_id] = beside
-                self.write(holdings[allocation_id])
+                self.write(allocations[allocation_id])
 
     def _beside(self, allocation_id: str) -> Mapping[str, int]:
         """Returns what an allocation is charged with; what an earlier agent charged still holds."""
-        holdings = self._state.book.holdings
-        if allocation_id not in holdings:
+        allocations = self._state.book.allocations
+        if allocation_id not in allocations:
             return {}  # about to begin: it has no files yet
         if allocation_id not in self._unaccounted:
-            if len(self._unaccounted) > 2 * len(holdings) + _MOST_ENDED:
-                for ended in self._unaccounted.keys() - holdings.keys():
+            if len(self._unaccounted) > 2 * len(allocations) + _MOST_ENDED:
+                for ended in self._unaccounted.keys() - allocations.keys():
                     del self._unaccounted[ended]
             self._unaccounted[allocation_id] = self._store.unaccounted(allocation_id)
         return self._unaccounted[allocation_id]
 
-    def follow_rules(self, holdings: Sequence[Holding]) -> None:
-        """Puts the rules into force in ``holdings``; what one gives up another may rise by."""
-        fitted = [(h, *self._fitted(h)) for h in holdings]
+    def follow_rules(self, allocations: Sequence[Allocation]) -> None:
+        """Puts the rules into force in ``allocations``; what one gives up another may rise by."""
+        fitted = [(h, *self._fitted(h)) for h in allocations]
         changed = {}
         for old, new, _ in fitted:
             if len(new.raised) < len(old.raised):
@@ -93,14 +95,14 @@ class Enforcement:
                 changed[new.allocation_id] = new
         for old, new, problem in fitted:
             if len(new.raised) > len(old.raised) or problem is not None:
-                new, problem = self._fitted(self._state.book.holdings[old.allocation_id])
+                new, problem = self._fitted(self._state.book.allocations[old.allocation_id])
                 if new.raised != old.raised:
                     changed[new.allocation_id] = new
                 self._state.book.put(new)
             if problem is not None:
                 event(logging.WARNING, "raise refused", allocation=old.allocation_id,
                       owner=old.owner or "unknown", reason=problem)  # fmt: skip
-            self.write(self._state.book.holdings[old.allocation_id])
+            self.write(self._state.book.allocations[old.allocation_id])
         if changed:
             self._state.commit(changed.values())
             self._state.announce()
@@ -115,27 +117,27 @@ class Enforcement:
             AllocationRefused: it may not be raised so far, and nothing has changed.
             VgpuError: it cannot be written.
         """
-        holding = self._known(allocation_id)
-        asked, rule = self._asked(holding), self._rule(holding)
-        who = holding.described()
+        allocation = self._known(allocation_id)
+        asked, rule = self._asked(allocation), self._rule(allocation)
+        who = allocation.described()
         wanted = effective_limits(asked, LimitRule(allow_raise=True), override, PLENTY)
-        room = reach_of(self._state.layout, self._state.book, holding)
+        room = reach_of(self._state.layout, self._state.book, allocation)
         problem = not_permitted(asked, rule, override, who) or no_room(asked, wanted, room, who)
         if problem is not None:
             raise AllocationRefused(problem)
-        return self._override(holding, override.over(holding.override))
+        return self._override(allocation, override.over(allocation.override))
 
     def clear_override(self, allocation_id: str) -> LimitChange:
         """Takes back what was set; raises like `set_override`."""
         return self._override(self._known(allocation_id), None)
 
-    def write(self, holding: Holding) -> None:
-        """Puts the limits of a holding into force; what cannot be written is logged."""
-        limits = self.limits(holding)
+    def write(self, allocation: Allocation) -> None:
+        """Puts the limits of an allocation into force; what cannot be written is logged."""
+        limits = self.limits(allocation)
         try:
-            before = self._store.put(holding, limits)
+            before = self._store.put(allocation, limits)
         except VgpuError as error:
-            event(logging.ERROR, "limits cannot be written", allocation=holding.allocation_id,
+            event(logging.ERROR, "limits cannot be written", allocation=allocation.allocation_id,
                   reason=error.message)  # fmt: skip
             return
         if before is None:
@@ -144,52 +146,52 @@ class Enforcement:
             if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
                 continue  # the watch that measures it tells of it
             event(
-                logging.INFO, "limits changed", allocation=holding.allocation_id,
-                owner=holding.owner or "unknown", gpu=new.uuid,
+                logging.INFO, "limits changed", allocation=allocation.allocation_id,
+                owner=allocation.owner or "unknown", gpu=new.uuid,
                 memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
                 core_percent=f"{old.core_percent}->{new.core_percent}",
                 compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
                 pending="; ".join(pending(before, limits)) or "nothing",
-                cause=cause(self._rule(holding), holding.override),
+                cause=cause(self._rule(allocation), allocation.override),
             )  # fmt: skip
 
-    def _known(self, allocation_id: str) -> Holding:
-        holding = self._state.book.holdings.get(allocation_id)
-        if holding is None:
+    def _known(self, allocation_id: str) -> Allocation:
+        allocation = self._state.book.allocations.get(allocation_id)
+        if allocation is None:
             raise UnknownAllocation(f"allocation {allocation_id} is not there (any more)")
-        return holding
+        return allocation
 
-    def _override(self, holding: Holding, override: Override | None) -> LimitChange:
-        before = self.limits(holding)
-        new, _ = self._fitted(replace(holding, override=override))
+    def _override(self, allocation: Allocation, override: Override | None) -> LimitChange:
+        before = self.limits(allocation)
+        new, _ = self._fitted(replace(allocation, override=override))
         self._state.commit([new])
         self.write(new)
-        if new.raised != holding.raised:
+        if new.raised != allocation.raised:
             self._state.announce()
         after = self.limits(new)
-        owner = str(holding.owner) if holding.owner else ""
+        owner = str(allocation.owner) if allocation.owner else ""
         return LimitChange(owner, before, after, tuple(pending(before, after)))
 
-    def _fitted(self, holding: Holding) -> tuple[Holding, str | None]:
-        asked = self._asked(holding)
-        wanted = effective_limits(asked, self._rule(holding), holding.override, PLENTY)
-        return fit_raise(self._state.layout, self._state.book, holding, asked, wanted)
+    def _fitted(self, allocation: Allocation) -> tuple[Allocation, str | None]:
+        asked = self._asked(allocation)
+        wanted = effective_limits(asked, self._rule(allocation), allocation.override, PLENTY)
+        return fit_raise(self._state.layout, self._state.book, allocation, asked, wanted)
 
-    def _asked(self, holding: Holding) -> ContainerLimits:
-        uuids = holding.uuids
+    def _asked(self, allocation: Allocation) -> ContainerLimits:
+        uuids = allocation.uuids
         here = {g.gpu.uuid: g for g in self._state.layout.gpus if g.gpu.uuid in uuids}
-        shared = here.get(holding.uuid)
+        shared = here.get(allocation.uuid)
         whole_bytes = {
             uuid: gpu.gpu.memory_bytes
             for uuid, gpu in here.items()
-            if fits_layout(gpu, [holding])
-            and len(holding.units) >= sum(gpu_units(gpu, half) for half in Half)
-            and all(holding.count(half, uuid) == gpu_units(gpu, half) for half in Half)
+            if fits_layout(gpu, [allocation])
+            and len(allocation.units) >= sum(gpu_units(gpu, half) for half in Half)
+            and all(allocation.count(half, uuid) == gpu_units(gpu, half) for half in Half)
         }
-        mode = shared.compute if shared else holding.compute
+        mode = shared.compute if shared else allocation.compute
         mode = DEFAULT_COMPUTE if mode is None else mode
         context_bytes = shared.gpu.context_bytes if shared else 0
-        return asked_limits(holding, mode, context_bytes, whole_bytes)
+        return asked_limits(allocation, mode, context_bytes, whole_bytes)
 
-    def _rule(self, holding: Holding) -> LimitRule | None:
-        return matching_rule(self.rules, holding.owner, self.labels(holding.allocation_id))
+    def _rule(self, allocation: Allocation) -> LimitRule | None:
+        return matching_rule(self.rules, allocation.owner, self.labels(allocation.allocation_id))

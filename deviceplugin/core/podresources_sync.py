@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from functools import cache
 
 from deviceplugin.log import LOGGER, event
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half
 from deviceplugin.policy import podresources_listing
-from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry, Witness
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
@@ -41,7 +41,7 @@ _EXPECTED_S = 0.1
 Lister = Callable[[], Sequence[podresources_listing.Listed]]
 
 
-class Looks:
+class PodResourcesSync:
     """podresources, seen through the book."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Looks:
         store: SliceStore,
         enforcement: Enforcement,
         lister: Lister,
-        witness: Callable[[], Witness],
+        witness: Callable[[], CheckpointReading],
         clock: Callable[[], float],
     ) -> None:
         """Makes it.
@@ -149,12 +149,12 @@ class Looks:
     def look_again(self, offered: frozenset[str]) -> Sequence[podresources_listing.Listed] | None:
         """Looks a second time within GetPreferredAllocation, where the first look left a doubt.
 
-        A holding that was never listed although its units are offered may be one whose answer the
-        kubelet has not recorded yet.
+        An allocation that was never listed although its units are offered may be one whose answer
+        the kubelet has not recorded yet.
         """
         with self._state.lock:
             book = self._state.book
-            missing = [h for h in book.holdings.values() if h.missing_since and h.owner is None]
+            missing = [h for h in book.allocations.values() if h.missing_since and h.owner is None]
             doubtful = any(
                 book.holder(unit) is h for h in missing for unit in offered.intersection(h.units)
             )
@@ -167,12 +167,12 @@ class Looks:
         """Returns what the kubelet's checkpoint says, nothing where it cannot be read."""
         return self._witness().entries
 
-    def _recorder(self) -> Callable[[Holding], bool]:
-        """Returns what says whether the kubelet has a holding on record whose pod is still there.
+    def _recorder(self) -> Callable[[Allocation], bool]:
+        """Returns what says whether the kubelet has an allocation on record whose pod is there.
 
         Its checkpoint keeps pods that have ended until it is next written. Without the kubelet's
-        directories of pods, nothing speaks for a holding that was listed before, and a pod of init
-        containers is over when nothing else that it had is listed.
+        directories of pods, nothing speaks for an allocation that was listed before, and a pod of
+        init containers is over when nothing else that it had is listed.
         """
 
         @cache  # read once a listing, and only if somebody asks
@@ -180,15 +180,15 @@ class Looks:
             witness = self._witness()
             return witness.pods, [(each.pod_uid, allocation_of(each)) for each in witness.entries]
 
-        def is_recorded(holding: Holding) -> bool:
+        def is_recorded(allocation: Allocation) -> bool:
             pods, recorded = seen()
-            uids = {uid for uid, each in recorded if each == holding.allocation_id}
+            uids = {uid for uid, each in recorded if each == allocation.allocation_id}
             if pods is not None:
                 return not uids.isdisjoint(pods)
-            if holding.owner is not None:
+            if allocation.owner is not None:
                 return False
-            others = {each for uid, each in recorded if uid in uids} - {holding.allocation_id}
-            held = (self._state.book.holdings.get(each or "") for each in others)
+            others = {each for uid, each in recorded if uid in uids} - {allocation.allocation_id}
+            held = (self._state.book.allocations.get(each or "") for each in others)
             return bool(uids) and (
                 not others or any(h and h.owner and not h.missing_since for h in held)
             )
@@ -208,13 +208,13 @@ class Looks:
         except VgpuError as error:  # nothing is freed that the disk still holds
             event(logging.ERROR, "what podresources shows cannot be saved", reason=error.message)
             return
-        for holding in found.changed:  # when one was missed last need not survive us
-            self._state.book.put(holding)
-        for holding in found.ended:
-            self._store.remove(holding.allocation_id)
-            event(logging.INFO, "freed: its container has ended", gpu=" ".join(holding.uuids),
-                  allocation=holding.allocation_id, owner=holding.owner or "unknown",
-                  core=len(holding.core), memory=len(holding.memory))  # fmt: skip
+        for allocation in found.changed:  # when one was missed last need not survive us
+            self._state.book.put(allocation)
+        for allocation in found.ended:
+            self._store.remove(allocation.allocation_id)
+            event(logging.INFO, "freed: its container has ended", gpu=" ".join(allocation.uuids),
+                  allocation=allocation.allocation_id, owner=allocation.owner or "unknown",
+                  core=len(allocation.core), memory=len(allocation.memory))  # fmt: skip
         self._enforcement.follow_rules(found.identified)
         if found.ended:
             self._state.announce()

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 from deviceplugin.config.loading import AgentConfig
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
-from deviceplugin.policy import allocation, exclusive_gpu, offer
+from deviceplugin.policy import exclusive_gpu, offer, pairing
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
 from deviceplugin.policy.placement import Closest
-from deviceplugin.recovery.kubelet_checkpoint import Witness
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import Answer, SliceStore
-from deviceplugin.watch.comparison import Charges, Watched
+from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from libvgpu.limits import ContainerLimits, Family
 
 from .admission import Admission
 from .enforcement import Enforcement
-from .podresources_sync import Lister, Looks
+from .podresources_sync import Lister, PodResourcesSync
 from .startup import take_over
 
 
@@ -50,8 +50,8 @@ class SliceService:
         lister: Lister,
         wait_for_mps: Callable[[Sequence[str], bool], None] = lambda uuids, under_mps: None,
         clock: Callable[[], float] = time.time,
-        witness: Callable[[], Witness] = lambda: Witness(()),
-        closest: Closest = allocation.first_by_index,
+        witness: Callable[[], CheckpointReading] = lambda: CheckpointReading(()),
+        closest: Closest = pairing.first_by_index,
         labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None,
         gpus: tuple[Gpu, ...] | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class SliceService:
         self._store = store
         self._enforcement = Enforcement(self.state, store, config.rules)
         self._enforcement.labels = labels
-        self._looks = Looks(self.state, store, self._enforcement, lister, witness, clock)
+        self._looks = PodResourcesSync(self.state, store, self._enforcement, lister, witness, clock)
         self.state.not_offered = lambda: (
             offer.withdrawn(self.layout, self.state.book),
             frozenset(self.state.unwell),
@@ -85,7 +85,7 @@ class SliceService:
         take_over(self.state, store, gpus, witness())
         with self.state.lock:
             self.state.share(layout)
-            self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+            self._enforcement.follow_rules(list(self.state.book.allocations.values()))
             self.state.announce()  # what was taken over, before anybody has a list
 
     # ---- what is advertised ------------------------------------------------------------------
@@ -174,23 +174,23 @@ class SliceService:
     def owners_on(self, uuid: str) -> list[Owner | None]:
         """Returns whose containers are on a GPU, None for one not yet known."""
         with self.state.lock:
-            return [holding.owner for holding in self.state.book.on_gpu(uuid)]
+            return [allocation.owner for allocation in self.state.book.on_gpu(uuid)]
 
     def unwell(self) -> Mapping[str, str]:
         """Returns why each GPU that is not well is not, by UUID."""
         return self.state.unwell
 
     def reconcile(self) -> None:
-        """Asks podresources whose the holdings are and frees those that have ended.
+        """Asks podresources whose the allocations are and frees those that have ended.
 
         Called every second; while nobody is unknown or missing it asks at every fourth call, since
         the listing of a full node is most of what an idle agent does.
         """
         with self.state.lock:
-            holdings = self.state.book.holdings.values()
-            is_calm = all(h.owner and h.settled and not h.missing_since for h in holdings)
+            allocations = self.state.book.allocations.values()
+            is_calm = all(h.owner and h.settled and not h.missing_since for h in allocations)
             self._skipped = (self._skipped + 1) % 4 if is_calm else 0
-            if not holdings or self._skipped:
+            if not allocations or self._skipped:
                 return
         self._looks.look()
 
@@ -205,22 +205,22 @@ class SliceService:
             self._enforcement.rules = config.rules
             self.state.share(wanted)
             try:
-                self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+                self._enforcement.follow_rules(list(self.state.book.allocations.values()))
             finally:
                 self.state.announce()
 
     def follow_labels(self) -> None:
         """Puts the rules into force anew, since labels of pods have changed."""
         with self.state.lock:
-            self._enforcement.follow_rules(list(self.state.book.holdings.values()))
+            self._enforcement.follow_rules(list(self.state.book.allocations.values()))
 
     def owners_for_labels(self) -> dict[str, Owner]:
         """Returns whose each allocation is, by id; nothing while no rule asks for labels."""
         with self.state.lock:
             if not any(rule.needs_labels for rule in self._enforcement.rules):
                 return {}
-            holdings = self.state.book.holdings.values()
-            return {h.allocation_id: h.owner for h in holdings if h.owner is not None}
+            allocations = self.state.book.allocations.values()
+            return {h.allocation_id: h.owner for h in allocations if h.owner is not None}
 
     def set_override(self, allocation_id: str, override: Override) -> LimitChange:
         """See `Enforcement.set_override`."""
@@ -232,21 +232,23 @@ class SliceService:
         with self.state.lock:
             return self._enforcement.clear_override(allocation_id)
 
-    def holdings(self) -> list[tuple[Holding, ContainerLimits]]:
-        """Returns all holdings with their limits in force."""
+    def allocations(self) -> list[tuple[Allocation, ContainerLimits]]:
+        """Returns all allocations with their limits in force."""
         with self.state.lock:
-            return [(h, self._enforcement.limits(h)) for h in self.state.book.holdings.values()]
+            return [(h, self._enforcement.limits(h)) for h in self.state.book.allocations.values()]
 
-    def watched(self) -> list[Watched]:
-        """Returns all holdings with their files, what they asked for and their limits in force."""
+    def watched(self) -> list[ComparedAllocation]:
+        """Returns all allocations with their files, what they asked for and limits in force."""
         with self.state.lock:
             return [
-                Watched(
-                    h, self._store.directory(h.allocation_id), self._enforcement.asked(h),
+                ComparedAllocation(
+                    h,
+                    self._store.directory(h.allocation_id),
+                    self._enforcement.asked(h),
                     self._enforcement.limits(h),
                 )
-                for h in self.state.book.holdings.values()
-            ]  # fmt: skip
+                for h in self.state.book.allocations.values()
+            ]
 
     def set_unaccounted(self, charges: Charges) -> None:
         """See `Enforcement.set_unaccounted`."""

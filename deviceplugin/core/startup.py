@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.draining import in_force
 from deviceplugin.policy.implicit_units import complete_start
-from deviceplugin.recovery.kubelet_checkpoint import Witness
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of
 from deviceplugin.recovery.rebuild import rebuild
 from deviceplugin.store.node_state import NodeState
@@ -17,7 +17,9 @@ from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import VgpuError
 
 
-def take_over(state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: Witness) -> None:
+def take_over(
+    state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: CheckpointReading
+) -> None:
     """Fills the state, and removes the files of allocations that nobody has on record.
 
     Args:
@@ -34,29 +36,29 @@ def take_over(state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: Wi
         level = logging.WARNING if loaded.problem else logging.INFO
         event(level, "the kubelet is no witness", reason=seen.problem)
 
-    def complete(book: Book, holding: Holding) -> Holding:
-        return complete_start(in_force(state.wanted, gpus, book), book, holding)
+    def complete(book: AllocationBook, allocation: Allocation) -> Allocation:
+        return complete_start(in_force(state.wanted, gpus, book), book, allocation)
 
-    rebuilt = rebuild(seen.entries, store.metas(), state.wanted, complete, loaded.holdings, gpus)
-    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.holdings]
+    rebuilt = rebuild(seen.entries, store.metas(), state.wanted, complete, loaded.allocations, gpus)
+    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.allocations]
     for problem in rebuilt.problems:
         event(logging.WARNING, problem)
-    for holding in taken:
-        event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=holding.uuid,
-              allocation=holding.allocation_id, owner=holding.owner or "unknown",
-              core=len(holding.core), memory=len(holding.memory))  # fmt: skip
+    for allocation in taken:
+        event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=allocation.uuid,
+              allocation=allocation.allocation_id, owner=allocation.owner or "unknown",
+              core=len(allocation.core), memory=len(allocation.memory))  # fmt: skip
     try:
         state.commit(taken)
     except VgpuError as error:  # what runs goes on; the next Allocate is refused in words
         event(logging.ERROR, error.message)
-        for holding in taken:
-            state.book.put(holding)
+        for allocation in taken:
+            state.book.put(allocation)
     if loaded.trusted or seen.problem is None:
         named = {allocation_of(entry) or "" for entry in seen.entries}
-        for gone in store.sweep(set(state.book.holdings) | named):
+        for gone in store.sweep(set(state.book.allocations) | named):
             event(logging.INFO, "removed the files of an allocation that has ended", id=gone)
     if seen.problem is None:
-        named = {holding.shim_build for holding in state.book.holdings.values()}
+        named = {allocation.shim_build for allocation in state.book.allocations.values()}
         named.update(build_of(entry) for entry in seen.entries)
         for build in store.builds.remove_others(named):
             event(logging.INFO, "removed a build of libvgpu.so that no container has", build=build)

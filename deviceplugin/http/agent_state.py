@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.watch.report import Findings
+from deviceplugin.watch.report import WatchFindings
 
 from .message import Request, Response, plain
 
@@ -62,7 +62,7 @@ class AgentState:
         mps_gpus: Callable[[], Sequence[str]],
         clock: Callable[[], float] = time.monotonic,
         unwell: Callable[[], Mapping[str, str]] = dict,
-        watch_findings: Callable[[], Findings] = Findings,
+        watch_findings: Callable[[], WatchFindings] = WatchFindings,
         draining: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Counts as having turned just now.

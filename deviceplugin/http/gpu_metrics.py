@@ -6,23 +6,23 @@ Counted are the units that containers hold or use up, by the GPU in each unit's 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of
 from deviceplugin.policy.layout import Layout
-from deviceplugin.watch.report import Findings
+from deviceplugin.watch.report import WatchFindings
 from libvgpu.limits import ContainerLimits
 
 from .exposition import GaugeMetricFamily
 
-NOTHING_FOUND = Findings()
+NOTHING_FOUND = WatchFindings()
 _LABELS = ("gpu", "index", "family")
 
 
 def gpu_families(
     layout: Layout,
-    holdings: Sequence[tuple[Holding, ContainerLimits]],
+    allocations: Sequence[tuple[Allocation, ContainerLimits]],
     unwell: Container[str] = (),
-    findings: Findings = NOTHING_FOUND,
+    findings: WatchFindings = NOTHING_FOUND,
 ) -> Iterable[GaugeMetricFamily]:
     """Returns the families, with a series for every GPU of the layout.
 
@@ -50,10 +50,10 @@ def gpu_families(
         labels=_LABELS,
     )  # fmt: skip
     charged = Counter[str]()
-    for _, limits in holdings:
+    for _, limits in allocations:
         charged.update({d.uuid: d.unaccounted_bytes for d in limits.devices})
     foreign_counts, _ = findings.counts()
-    units, memory_bytes = _given(holding for holding, _ in holdings)
+    units, memory_bytes = _given(allocation for allocation, _ in allocations)
     for shared in layout.gpus:
         uuid = shared.gpu.uuid
         labels = [uuid, str(shared.gpu.index), shared.family.name.lower()]
@@ -68,13 +68,17 @@ def gpu_families(
 
 
 def _given(
-    holdings: Iterable[Holding],
+    allocations: Iterable[Allocation],
 ) -> tuple[Counter[str], Counter[str]]:
     """Returns the core units and the bytes given, by GPU."""
     units: Counter[str] = Counter()
     memory_bytes: Counter[str] = Counter()
     # A unit counts once: an init container's is a later container's, too.
-    taken = {unit: holding.memory_unit_bytes for holding in holdings for unit in holding.units}
+    taken = {
+        unit: allocation.memory_unit_bytes
+        for allocation in allocations
+        for unit in allocation.units
+    }
     for unit, unit_bytes in taken.items():
         if half_of(unit) is Half.CORE:
             units[gpu_of(unit)] += 1

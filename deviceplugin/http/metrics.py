@@ -2,19 +2,19 @@
 
 Per container from its `limits` in force and its `usage` file (hostile: libvgpu.region bounds every
 value; an unreadable file counts as zeros and shows in ``vgpu_container_usage_readable``); per GPU
-from the holdings; of the agent itself. Every GPU and container has its series from the beginning,
-at zero. GPU seconds carry ``estimated="true"`` where nothing forces them to be measured (family mps
-and containers without a cap); their launches and present share are estimates, too.
+from the allocations; of the agent itself. Every GPU and container has its series from the
+beginning, at zero. GPU seconds carry ``estimated="true"`` where nothing forces them to be measured
+(family mps and containers without a cap); their launches and present share are estimates, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 
 from deviceplugin.core.service import SliceService
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.mps.state_files import GpuMps
 from deviceplugin.store.slice_files import SliceStore
-from deviceplugin.watch.report import Findings
+from deviceplugin.watch.report import WatchFindings
 from libvgpu import region
 from libvgpu.errors import RegionError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit
@@ -64,7 +64,7 @@ class NodeCollector:
         store: SliceStore,
         config: Callable[[], tuple[bool, str]],
         registrations: Callable[[], Mapping[str, float | None]],
-        findings: Callable[[], Findings] = Findings,
+        findings: Callable[[], WatchFindings] = WatchFindings,
         mps: Callable[[], Mapping[str, GpuMps]] = dict,
     ) -> None:
         """Makes a collector.
@@ -81,9 +81,9 @@ class NodeCollector:
 
     def collect(self) -> Iterable[Family]:
         """Yields every family."""
-        holdings, findings = self._service.holdings(), self._findings()
-        yield from self._containers(holdings, findings)
-        yield from gpu_families(self._service.layout, holdings, self._service.unwell(), findings)
+        allocations, findings = self._service.allocations(), self._findings()
+        yield from self._containers(allocations, findings)
+        yield from gpu_families(self._service.layout, allocations, self._service.unwell(), findings)
         yield from mps_families(self._mps())
         good, digest = self._config()
         yield GaugeMetricFamily(
@@ -110,7 +110,7 @@ class NodeCollector:
         yield registered
 
     def _containers(
-        self, holdings: list[tuple[Holding, ContainerLimits]], findings: Findings
+        self, allocations: list[tuple[Allocation, ContainerLimits]], findings: WatchFindings
     ) -> Iterable[Family]:
         _, bypassing = findings.counts()
         families: list[Family] = [
@@ -123,29 +123,29 @@ class NodeCollector:
             "vgpu_container_gpu_seconds_total", "GPU time that the container used",
             labels=(*_CONTAINER_LABELS, "estimated"),
         )  # fmt: skip
-        for holding, limits in holdings:
-            usage = self._usage(holding)
+        for allocation, limits in allocations:
+            usage = self._usage(allocation)
             for index, limit in enumerate(limits.devices):
-                labels = _labels(holding, limit)
+                labels = _labels(allocation, limit)
                 values, gpu_seconds = _container_values(limit, usage, index)
-                more = limit.unaccounted_bytes, bypassing[holding.allocation_id, limit.uuid]
+                more = limit.unaccounted_bytes, bypassing[allocation.allocation_id, limit.uuid]
                 for family, value in zip(families, (*values, *more), strict=True):
                     family.add_metric(labels, value)
                 seconds.add_metric([*labels, _estimated(limits, limit, usage, index)], gpu_seconds)
         yield from families
         yield seconds
 
-    def _usage(self, holding: Holding) -> region.ContainerUsage | None:
+    def _usage(self, allocation: Allocation) -> region.ContainerUsage | None:
         try:
-            return region.read_usage(self._store.directory(holding.allocation_id))
+            return region.read_usage(self._store.directory(allocation.allocation_id))
         except RegionError:
             return None
 
 
-def _labels(holding: Holding, limit: DeviceLimit) -> list[str]:
-    owner = holding.owner
+def _labels(allocation: Allocation, limit: DeviceLimit) -> list[str]:
+    owner = allocation.owner
     names = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
-    return [*names, holding.allocation_id, limit.uuid, holding.family.name.lower()]
+    return [*names, allocation.allocation_id, limit.uuid, allocation.family.name.lower()]
 
 
 def _estimated(

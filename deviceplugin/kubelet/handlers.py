@@ -28,7 +28,7 @@ class MalformedRequestError(VgpuError):
     """A request that no kubelet sends."""
 
 
-class Plugin(Protocol):
+class PluginMethods(Protocol):
     """What answers; the methods of `plugin.PluginServer`."""
 
     resource: str
@@ -46,7 +46,7 @@ class Plugin(Protocol):
         """PreStartContainer."""
 
 
-def method_handlers(plugin: Plugin, stopping: threading.Event) -> dict[str, Any]:
+def method_handlers(plugin: PluginMethods, stopping: threading.Event) -> dict[str, Any]:
     """Returns gRPC's handlers of all methods, by name.
 
     Args:

@@ -1,9 +1,9 @@
 """Who holds which units: the agent's book, as values.
 
-A `Holding` is what one container holds, on one GPU or on several whole ones. It is born with one
+A `Allocation` is what one container holds, on one GPU or on several whole ones. It is born with one
 half (the first `Allocate` of the container), is *open* until the other half joins, a moment passes,
 or the container starts.
-`Book` keeps them; it does no I/O and takes no lock, its user does both.
+`AllocationBook` keeps them; it does no I/O and takes no lock, its user does both.
 """
 
 from collections.abc import Container, Iterable
@@ -28,7 +28,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Allocation:
     """What one container holds.
 
     Attributes:
@@ -57,7 +57,7 @@ class Holding:
     memory_unit_bytes: int
     core: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
-    borrowed: tuple[str, ...] = ()
+    implicit_units: tuple[str, ...] = ()
     settled: bool = False
     refused: bool = False
     started: bool = False
@@ -76,13 +76,15 @@ class Holding:
     @property
     def units(self) -> tuple[str, ...]:
         """All units it uses up."""
-        return (*self.core, *self.memory, *self.borrowed, *self.raised)
+        return (*self.core, *self.memory, *self.implicit_units, *self.raised)
 
     @property
     def uuids(self) -> tuple[str, ...]:
         """Its GPUs in order, `uuid` first: several where whole GPUs were asked for."""
         first = f"{self.uuid}::"
-        parts = [each for each in (self.core, self.memory, self.borrowed, self.raised) if each]
+        parts = [
+            each for each in (self.core, self.memory, self.implicit_units, self.raised) if each
+        ]
         # Units stand GPU by GPU, and almost always all are of one: then the ends tell.
         if all(part[0].startswith(first) and part[-1].startswith(first) for part in parts):
             return (self.uuid,)
@@ -97,15 +99,15 @@ class Holding:
     @property
     def memory_bytes(self) -> int:
         """What its memory units are worth on all its GPUs, without a raise."""
-        own = (*self.memory, *self.borrowed)
+        own = (*self.memory, *self.implicit_units)
         return self.memory_unit_bytes * sum(half_of(u) is Half.MEMORY for u in own)
 
     def count(self, half: Half, uuid: str) -> int:
         """Returns how many units of one half it has on one GPU, without a raise."""
         first = unit_name(uuid, half, "")
-        return sum(u.startswith(first) for u in (*self.core, *self.memory, *self.borrowed))
+        return sum(u.startswith(first) for u in (*self.core, *self.memory, *self.implicit_units))
 
-    def with_half(self, half: Half, units: tuple[str, ...], now: float) -> "Holding":
+    def with_half(self, half: Half, units: tuple[str, ...], now: float) -> "Allocation":
         """Returns it with one half set."""
         if half is Half.CORE:
             return replace(self, core=units, changed_at=now)
@@ -117,51 +119,51 @@ class Holding:
 
 
 @dataclass(slots=True)
-class Book:
-    """All holdings of the node, by allocation id.
+class AllocationBook:
+    """All allocations of the node, by allocation id.
 
     A unit has one holder, but for those of a plain init container: the kubelet gives them to later
     containers of the same pod again, which run when it has ended. The newest holder counts.
     """
 
-    holdings: dict[str, Holding] = field(default_factory=dict)
+    allocations: dict[str, Allocation] = field(default_factory=dict)
     _holders: dict[str, tuple[str, ...]] = field(default_factory=dict)  # unit -> ids, newest last
     _shared: set[str] = field(default_factory=set)  # units of several holders
     _on_gpu: dict[str, dict[str, None]] = field(default_factory=dict)  # GPU -> ids
 
     @classmethod
-    def of(cls, holdings: Iterable[Holding]) -> "Book":
-        """Returns a book with these holdings, the oldest first."""
+    def of(cls, allocations: Iterable[Allocation]) -> "AllocationBook":
+        """Returns a book with these allocations, the oldest first."""
         book = cls()
-        for holding in holdings:
-            book.put(holding)
+        for allocation in allocations:
+            book.put(allocation)
         return book
 
-    def put(self, holding: Holding) -> None:
-        """Enters a holding, or its new state; which of two holders is newer stays."""
-        before = self.holdings.get(holding.allocation_id)
-        self.holdings[holding.allocation_id] = holding
-        for uuid in holding.uuids:
-            self._on_gpu.setdefault(uuid, {})[holding.allocation_id] = None
-        units = dict.fromkeys(holding.units)
+    def put(self, allocation: Allocation) -> None:
+        """Enters an allocation, or its new state; which of two holders is newer stays."""
+        before = self.allocations.get(allocation.allocation_id)
+        self.allocations[allocation.allocation_id] = allocation
+        for uuid in allocation.uuids:
+            self._on_gpu.setdefault(uuid, {})[allocation.allocation_id] = None
+        units = dict.fromkeys(allocation.units)
         had = frozenset(before.units) if before else frozenset()
         for unit in had.difference(units):
-            self._leave(unit, holding.allocation_id)
+            self._leave(unit, allocation.allocation_id)
         for unit in units:
             if unit not in had:
                 ids = self._holders.get(unit, ())
-                self._holders[unit] = (*ids, holding.allocation_id)
+                self._holders[unit] = (*ids, allocation.allocation_id)
                 if ids:
                     self._shared.add(unit)
 
     def drop(self, allocation_id: str) -> None:
-        """Takes a holding out; its units are free, or those of who held them before."""
-        holding = self.holdings.pop(allocation_id, None)
-        if holding is None:
+        """Takes an allocation out; its units are free, or those of who held them before."""
+        allocation = self.allocations.pop(allocation_id, None)
+        if allocation is None:
             return
-        for uuid in holding.uuids:
+        for uuid in allocation.uuids:
             self._on_gpu[uuid].pop(allocation_id, None)
-        for unit in holding.units:
+        for unit in allocation.units:
             self._leave(unit, allocation_id)
 
     def _leave(self, unit: str, allocation_id: str) -> None:
@@ -173,14 +175,14 @@ class Book:
         else:
             self._holders.pop(unit, None)
 
-    def holder(self, unit: str) -> Holding | None:
+    def holder(self, unit: str) -> Allocation | None:
         """Returns who holds (or borrowed) a unit, the newest of several."""
         ids = self._holders.get(unit)
-        return self.holdings[ids[-1]] if ids else None
+        return self.allocations[ids[-1]] if ids else None
 
-    def holders(self, unit: str) -> list[Holding]:
+    def holders(self, unit: str) -> list[Allocation]:
         """Returns all who hold a unit, the newest last."""
-        return [self.holdings[each] for each in self._holders.get(unit, ())]
+        return [self.allocations[each] for each in self._holders.get(unit, ())]
 
     def is_free(self, unit: str) -> bool:
         """Returns whether nobody holds or borrowed a unit."""
@@ -200,37 +202,42 @@ class Book:
         kept = (h.units for h in self.on_gpu(uuid) if not h.missing_since)
         return set(units.difference(*kept))
 
-    def has_passed_on(self, holding: Holding, ended: Container[str] = ()) -> bool:
+    def has_passed_on(self, allocation: Allocation, ended: Container[str] = ()) -> bool:
         """Returns whether a later container has some of its units: it is an init container's.
 
         The kubelet must have given them. An earlier one that asked for core alone borrows memory of
         a later one, which does not run yet.
 
         Args:
-            ended: allocation ids of holdings that do not count any more.
+            ended: allocation ids of allocations that do not count any more.
         """
         if not self._shared:
             return False
-        for unit in self._shared.intersection(holding.units):
+        for unit in self._shared.intersection(allocation.units):
             ids = self._holders[unit]
-            later = ids[ids.index(holding.allocation_id) + 1 :]
+            later = ids[ids.index(allocation.allocation_id) + 1 :]
             if any(
-                each not in ended and unit not in self.holdings[each].borrowed for each in later
+                each not in ended and unit not in self.allocations[each].implicit_units
+                for each in later
             ):
                 return True
         return False
 
-    def sharing_with(self, holding: Holding) -> list[Holding]:
+    def sharing_with(self, allocation: Allocation) -> list[Allocation]:
         """Returns the other holders of its units: of the same pod (see `has_passed_on`)."""
-        ids = {each for u in self._shared.intersection(holding.units) for each in self._holders[u]}
-        return [self.holdings[each] for each in ids if each != holding.allocation_id]
+        ids = {
+            each for u in self._shared.intersection(allocation.units) for each in self._holders[u]
+        }
+        return [self.allocations[each] for each in ids if each != allocation.allocation_id]
 
-    def on_gpu(self, uuid: str) -> list[Holding]:
-        """The holdings on one GPU."""
-        return [self.holdings[each] for each in self._on_gpu.get(uuid, ())]
+    def on_gpu(self, uuid: str) -> list[Allocation]:
+        """The allocations on one GPU."""
+        return [self.allocations[each] for each in self._on_gpu.get(uuid, ())]
 
     def withdrawn(self) -> set[str]:
         """Units that no container was given but a default or a raise uses up: Unhealthy."""
-        borrowed = {u for h in self.holdings.values() for u in (*h.borrowed, *h.raised)}
-        given = {unit for h in self.holdings.values() for unit in (*h.core, *h.memory)}
-        return borrowed - given  # a held unit is never withdrawn
+        implicit_units = {
+            u for h in self.allocations.values() for u in (*h.implicit_units, *h.raised)
+        }
+        given = {unit for h in self.allocations.values() for unit in (*h.core, *h.memory)}
+        return implicit_units - given  # a held unit is never withdrawn

@@ -1,7 +1,7 @@
 """What `vgpuctl set` says of one container, as values.
 
-An `Override` is kept with the container's holding and in the agent's checkpoint until it is cleared
-or the container ends. What it is worth beside the config's rules is decided in `limits`.
+An `Override` is kept with the container's allocation and in the agent's checkpoint until it is
+cleared or the container ends. What it is worth beside the config's rules is decided in `limits`.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError
 
 from .control_pipe import READY_COMMAND, TOOL, ask, daemon_environment, tool_path
-from .processes import Watched, has_variable, parent_of
+from .processes import PidfdProcess, has_variable, parent_of
 
 # Becomes the daemon once the kernel has promised to end it with its parent. A program of its own,
 # since between fork and exec of a process with threads nothing may be done.
@@ -52,8 +52,8 @@ class Daemon:
         self.uuid = uuid
         self._run_dir, self._memory_mib = run_dir, memory_bytes // _MIB
         self._pipe = pipe_directory(run_dir, uuid)
-        self.process: Watched | None = None
-        self.server: Watched | None = None
+        self.process: PidfdProcess | None = None
+        self.server: PidfdProcess | None = None
         self._settings = ""
 
     def adopt(self, pid: int) -> bool:
@@ -67,7 +67,7 @@ class Daemon:
             if candidate <= 0 or not has_variable(candidate, f"{_MARK}={self._pipe}"):
                 continue
             try:
-                process = Watched(candidate)
+                process = PidfdProcess(candidate)
             except MpsError:
                 continue
             if has_variable(candidate, f"{_MARK}={self._pipe}"):  # still the same one
@@ -128,8 +128,8 @@ class Daemon:
             raise MpsError(
                 f"the MPS daemon of GPU {self.uuid} cannot be started: {error}"
             ) from None
-        self.process = Watched(child.pid)
-        child.returncode = 0  # `Watched` collects it
+        self.process = PidfdProcess(child.pid)
+        child.returncode = 0  # `PidfdProcess` collects it
         event(logging.INFO, "MPS daemon started", gpu=self.uuid, pid=child.pid)
 
     def answers(self) -> bool:
@@ -239,7 +239,7 @@ class Daemon:
         ])  # fmt: skip
 
     def _find_server(self) -> bool:
-        """Looks for the server; one that is no child of the daemon is none (see `mps_control`)."""
+        """Looks for the server; one that is no child of the daemon is none (`control_pipe`)."""
         assert self.process is not None
         try:
             listed = ask(self._run_dir, self.uuid, "get_server_list").split()
@@ -249,7 +249,7 @@ class Daemon:
             pid = int(word) if word.isdecimal() and len(word) < 10 else 0
             if pid and parent_of(pid) == self.process.pid:
                 try:
-                    server = Watched(pid)
+                    server = PidfdProcess(pid)
                 except MpsError:
                     continue
                 if self.server is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from libvgpu.errors import MpsError
 
 
-class Watched:
+class PidfdProcess:
     """One process, from the moment it was found until `close`."""
 
     def __init__(self, pid: int) -> None:

@@ -6,8 +6,8 @@ hold stays listed and healthy, and nothing of it is offered. So a memory unit's 
 number of bytes for as long as anybody holds one of that GPU, and families may have GPUs of
 different units meanwhile.
 
-It depends on nothing but config, GPUs and holdings, so an agent that was restarted in the midst of
-it computes the same. `NodeState` keeps the result and has it computed anew when one of them
+It depends on nothing but config, GPUs and allocations, so an agent that was restarted in the midst
+of it computes the same. `NodeState` keeps the result and has it computed anew when one of them
 changed.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from deviceplugin.config.loading import Placement
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from libvgpu.limits import ComputeMode, Family
@@ -25,7 +25,7 @@ from .layout import Layout, SharedGpu
 from .offer import fits_layout, unit_names
 
 
-def in_force(wanted: Layout, gpus: Iterable[Gpu], book: Book) -> Layout:
+def in_force(wanted: Layout, gpus: Iterable[Gpu], book: AllocationBook) -> Layout:
     """Returns how each GPU is shared now.
 
     Args:
@@ -38,11 +38,11 @@ def in_force(wanted: Layout, gpus: Iterable[Gpu], book: Book) -> Layout:
     return replace(wanted, gpus=tuple(found))
 
 
-def _now(wanted: SharedGpu | None, gpu: Gpu, holdings: list[Holding]) -> SharedGpu | None:
-    if not holdings or (wanted is not None and fits_layout(wanted, holdings)):
+def _now(wanted: SharedGpu | None, gpu: Gpu, allocations: list[Allocation]) -> SharedGpu | None:
+    if not allocations or (wanted is not None and fits_layout(wanted, allocations)):
         return wanted
     # All are alike, unless a kubelet's record that was taken over names pods that have ended, too.
-    newest = max(holdings, key=lambda h: (h.changed_at, h.allocation_id))
+    newest = max(allocations, key=lambda h: (h.changed_at, h.allocation_id))
     compute = wanted.compute if wanted else ComputeMode.STRICT
     return SharedGpu(
         gpu,
@@ -55,7 +55,7 @@ def _now(wanted: SharedGpu | None, gpu: Gpu, holdings: list[Holding]) -> SharedG
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SharingChange:
     """What came into force with one GPU.
 
     Attributes:
@@ -71,7 +71,9 @@ class Change:
     then: str = ""
 
 
-def changes(before: Layout, after: Layout, wanted: Layout, book: Book) -> Iterator[Change]:
+def changes(
+    before: Layout, after: Layout, wanted: Layout, book: AllocationBook
+) -> Iterator[SharingChange]:
     """Yields what differs between two layouts in force, GPU by GPU."""
     uuids = dict.fromkeys(shared.gpu.uuid for shared in (*before.gpus, *after.gpus))
     for uuid in uuids:
@@ -80,10 +82,10 @@ def changes(before: Layout, after: Layout, wanted: Layout, book: Book) -> Iterat
             drains = new is not None and new.drains
             slices = len(book.on_gpu(uuid))
             then = shared_as(wanted.find(uuid)) if drains else ""
-            yield Change(uuid, drains, slices, shared_as(new), then)
+            yield SharingChange(uuid, drains, slices, shared_as(new), then)
 
 
-def draining(layout: Layout, wanted: Layout, book: Book) -> Mapping[str, str]:
+def draining(layout: Layout, wanted: Layout, book: AllocationBook) -> Mapping[str, str]:
     """Returns of each GPU that drains what it waits for, in words."""
     return {
         shared.gpu.uuid: (

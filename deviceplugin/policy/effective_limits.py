@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from deviceplugin.config.loading import COMPUTE_MODES, LimitRule
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import MAX_BYTES
 
-from .exclusive_gpu import is_bare
+from .exclusive_gpu import is_exclusive
 
 MIB = 1 << 20
 #: Of who asked for memory alone: the least there is, and what nobody else wants.
@@ -34,15 +34,15 @@ CONTAINER_PIPE_DIRECTORY = "/run/vgpu/mps"
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RaiseRoom:
     """How far a container may rise above what it asked for."""
 
     core_percent: int = 0
     memory_bytes: int = 0
 
 
-NO_ROOM = Room()
-PLENTY = Room(WHOLE_CORE_PERCENT, MAX_BYTES)
+NO_ROOM = RaiseRoom()
+PLENTY = RaiseRoom(WHOLE_CORE_PERCENT, MAX_BYTES)
 
 
 def matching_rule(
@@ -72,12 +72,12 @@ def _labels_match(rule: LimitRule, labels: Mapping[str, str] | None) -> bool:
 
 
 def asked_limits(
-    holding: Holding,
+    allocation: Allocation,
     compute: ComputeMode,
     context_bytes: int = 0,
     whole_bytes: Mapping[str, int] | None = None,
 ) -> ContainerLimits:
-    """Returns what a holding is worth without any rule.
+    """Returns what an allocation is worth without any rule.
 
     A half that is missing is 0 (see `with_left_over`).
 
@@ -85,12 +85,12 @@ def asked_limits(
         compute: how the config holds compute on its GPUs (family vgpu).
         context_bytes: what a context costs there; 0 lets the shim measure it.
         whole_bytes: memory of each GPU whose last part of a unit nobody else could have, since the
-            holding has all its units, by UUID.
+            allocation has all its units, by UUID.
     """
     devices = []
-    for uuid in holding.uuids:
-        percent = holding.count(Half.CORE, uuid)
-        units = holding.count(Half.MEMORY, uuid) * holding.memory_unit_bytes
+    for uuid in allocation.uuids:
+        percent = allocation.count(Half.CORE, uuid)
+        units = allocation.count(Half.MEMORY, uuid) * allocation.memory_unit_bytes
         memory_bytes = (whole_bytes or {}).get(uuid, units)
         device = DeviceLimit(
             uuid=uuid,
@@ -102,13 +102,13 @@ def asked_limits(
             weight=max(1, percent),
         )
         devices.append(device)
-    if holding.family is Family.MPS:
+    if allocation.family is Family.MPS:
         # MPS holds the share of its clients; nobody holds that of who has its GPU bare.
-        bare = is_bare(holding)
+        bare = is_exclusive(allocation)
         devices = [
             replace(d, compute_mode=ComputeMode.OFF) if bare else _under_mps(d) for d in devices
         ]
-    return ContainerLimits(holding.allocation_id, holding.family, tuple(devices))
+    return ContainerLimits(allocation.allocation_id, allocation.family, tuple(devices))
 
 
 def with_left_over(limits: ContainerLimits) -> ContainerLimits:
@@ -140,7 +140,7 @@ def effective_limits(
     asked: ContainerLimits,
     rule: LimitRule | None,
     override: Override | None = None,
-    room: Room = NO_ROOM,
+    room: RaiseRoom = NO_ROOM,
 ) -> ContainerLimits:
     """Returns what holds: ``asked`` lowered, or raised as far as permitted and as ``room`` goes.
 
@@ -155,7 +155,7 @@ def effective_limits(
     devices = []
     for device in asked.devices:
         percent, memory = device.core_percent, device.memory_limit_bytes
-        if not has_bare_gpu(asked):
+        if not has_exclusive_gpu(asked):
             percent = _held(percent, _wished_percent(percent, rule, override), room.core_percent)
         memory = _held(memory, _wished_bytes(memory, rule, override), room.memory_bytes)
         changed = replace(
@@ -166,12 +166,12 @@ def effective_limits(
             physical_bytes=memory,
             compute_mode=_mode(device, rule, override) if percent else device.compute_mode,
         )
-        is_client = asked.family is Family.MPS and not has_bare_gpu(asked)
+        is_client = asked.family is Family.MPS and not has_exclusive_gpu(asked)
         devices.append(_under_mps(changed) if is_client else changed)
     return replace(asked, devices=tuple(devices))
 
 
-def has_bare_gpu(limits: ContainerLimits) -> bool:
+def has_exclusive_gpu(limits: ContainerLimits) -> bool:
     """Returns whether a container of family mps has its GPUs without MPS: its share is all."""
     return limits.family is Family.MPS and not any(d.mps_pipe_directory for d in limits.devices)
 

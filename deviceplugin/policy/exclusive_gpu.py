@@ -8,7 +8,7 @@ sandbox is made anew, again: then the container that was let start last decides.
 
 from collections.abc import Mapping, Set
 
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
 from libvgpu.errors import AllocationRefused
@@ -21,14 +21,16 @@ _CLIENTS, _CLIENTS_BEFORE_VOLTA = 48, 16
 _VOLTA_MAJOR = 7
 
 
-def is_bare(holding: Holding) -> bool:
+def is_exclusive(allocation: Allocation) -> bool:
     """Returns whether a container has its GPUs to itself, without MPS."""
-    return holding.family is Family.MPS and all(
-        holding.count(Half.CORE, uuid) == CORE_UNITS_PER_GPU for uuid in holding.uuids
+    return allocation.family is Family.MPS and all(
+        allocation.count(Half.CORE, uuid) == CORE_UNITS_PER_GPU for uuid in allocation.uuids
     )
 
 
-def under_mps(layout: Layout, book: Book, last_started: Mapping[str, str]) -> dict[str, bool]:
+def under_mps(
+    layout: Layout, book: AllocationBook, last_started: Mapping[str, str]
+) -> dict[str, bool]:
     """Returns the GPUs that are to be under MPS, and whether containers have slices of them.
 
     A GPU that still carries slices of the sharing it had before keeps that.
@@ -37,25 +39,29 @@ def under_mps(layout: Layout, book: Book, last_started: Mapping[str, str]) -> di
         last_started: by GPU, the allocation that was let start there last.
     """
     now_mps = {shared.gpu.uuid for shared in layout.of_family(Family.MPS)}
-    carrying = {uuid for h in book.holdings.values() if h.family is Family.MPS for uuid in h.uuids}
+    carrying = {
+        uuid for h in book.allocations.values() if h.family is Family.MPS for uuid in h.uuids
+    }
     found = {}
     for uuid in sorted(now_mps | carrying):
         here = book.on_gpu(uuid)
-        if any(holding.family is not Family.MPS for holding in here):
+        if any(allocation.family is not Family.MPS for allocation in here):
             continue
-        if not _is_bare_now(here, last_started.get(uuid)):
+        if not _is_exclusive_now(here, last_started.get(uuid)):
             found[uuid] = bool(here)
     return found
 
 
-def _is_bare_now(here: list[Holding], last_started: str | None) -> bool:
-    bare = [holding for holding in here if is_bare(holding)]
+def _is_exclusive_now(here: list[Allocation], last_started: str | None) -> bool:
+    bare = [allocation for allocation in here if is_exclusive(allocation)]
     if not bare or len(bare) == len(here):
         return bool(bare)
-    last = next((holding for holding in here if holding.allocation_id == last_started), None)
+    last = next(
+        (allocation for allocation in here if allocation.allocation_id == last_started), None
+    )
     if last is not None:
-        return is_bare(last)
-    return any(holding.started for holding in bare)
+        return is_exclusive(last)
+    return any(allocation.started for allocation in bare)
 
 
 def clients_most(gpu: Gpu) -> int:
@@ -65,7 +71,7 @@ def clients_most(gpu: Gpu) -> int:
     return _CLIENTS
 
 
-def is_full(gpu: Gpu, book: Book, units: Set[str] = frozenset()) -> bool:
+def is_full(gpu: Gpu, book: AllocationBook, units: Set[str] = frozenset()) -> bool:
     """Returns whether as many containers have slices of a GPU as MPS takes clients.
 
     Args:
@@ -75,7 +81,7 @@ def is_full(gpu: Gpu, book: Book, units: Set[str] = frozenset()) -> bool:
     return len(others) >= clients_most(gpu)
 
 
-def check_clients(gpu: Gpu, book: Book, units: Set[str], what: str) -> None:
+def check_clients(gpu: Gpu, book: AllocationBook, units: Set[str], what: str) -> None:
     """Refuses a container that could not become a client of MPS.
 
     Args:

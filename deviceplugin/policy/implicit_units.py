@@ -10,7 +10,7 @@ until the container ends, so that the kubelet's sums stay true.
 
 from dataclasses import replace
 
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, resource_name
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
@@ -20,37 +20,39 @@ from .layout import Layout, SharedGpu
 from .offer import fits_layout, unit_names
 
 
-def complete_start(layout: Layout, book: Book, holding: Holding) -> Holding:
-    """Returns the holding as its container may start.
+def complete_start(layout: Layout, book: AllocationBook, allocation: Allocation) -> Allocation:
+    """Returns the allocation as its container may start.
 
     Raises:
         AllocationRefused: the default cannot be honoured.
     """
-    if holding.whole or holding.borrowed:
-        return replace(holding, settled=True)
-    core, memory = (resource_name(layout.resource_domain, holding.family, h) for h in Half)
-    if not holding.core:
-        if holding.family is Family.MPS:
+    if allocation.whole or allocation.implicit_units:
+        return replace(allocation, settled=True)
+    core, memory = (resource_name(layout.resource_domain, allocation.family, h) for h in Half)
+    if not allocation.core:
+        if allocation.family is Family.MPS:
             raise AllocationRefused(
-                f"{memory}: {len(holding.memory)} without {core} cannot be honoured, since MPS "
+                f"{memory}: {len(allocation.memory)} without {core} cannot be honoured, since MPS "
                 f"reserves no left-over compute; ask for {core} too"
             )
-        return replace(holding, settled=True)
-    what = f"{core}: {len(holding.core)} without {memory}"
+        return replace(allocation, settled=True)
+    what = f"{core}: {len(allocation.core)} without {memory}"
     borrowed: list[str] = []
-    for uuid in holding.uuids:
+    for uuid in allocation.uuids:
         shared = layout.find(uuid)
-        if shared is None or not fits_layout(shared, [holding]):
+        if shared is None or not fits_layout(shared, [allocation]):
             raise AllocationRefused(f"GPU {uuid} of {core} is not shared in this way any more")
-        borrowed += _share_of_memory(shared, book, holding, what)
-    return replace(holding, borrowed=tuple(borrowed), settled=True)
+        borrowed += _share_of_memory(shared, book, allocation, what)
+    return replace(allocation, implicit_units=tuple(borrowed), settled=True)
 
 
-def _share_of_memory(shared: SharedGpu, book: Book, holding: Holding, what: str) -> list[str]:
-    core_units = holding.count(Half.CORE, shared.gpu.uuid)
+def _share_of_memory(
+    shared: SharedGpu, book: AllocationBook, allocation: Allocation, what: str
+) -> list[str]:
+    core_units = allocation.count(Half.CORE, shared.gpu.uuid)
     wanted = max(1, shared.memory_units * core_units // CORE_UNITS_PER_GPU)
     # What an init container of the same pod borrowed serves the next one as well.
-    ancestors = {h.allocation_id for unit in holding.core for h in book.holders(unit)}
+    ancestors = {h.allocation_id for unit in allocation.core for h in book.holders(unit)}
     names = unit_names(shared, Half.MEMORY)
     free = [u for u in names if {h.allocation_id for h in book.holders(u)} <= ancestors]
     if len(free) < wanted:

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, unit_name
 from libvgpu.limits import Family
 
@@ -38,7 +38,7 @@ def advertised(layout: Layout, family: Family, half: Half) -> list[tuple[str, Sh
     ]
 
 
-def withdrawn(layout: Layout, book: Book, joined: Container[str] = ()) -> set[str]:
+def withdrawn(layout: Layout, book: AllocationBook, joined: Container[str] = ()) -> set[str]:
     """Returns the units to report Unhealthy although their GPU is well.
 
     Those that a default, a whole GPU or a raised limit uses up, and the free ones of a GPU that
@@ -56,16 +56,16 @@ def withdrawn(layout: Layout, book: Book, joined: Container[str] = ()) -> set[st
     return units
 
 
-def fits_layout(shared: SharedGpu, holdings: Iterable[Holding]) -> bool:
+def fits_layout(shared: SharedGpu, allocations: Iterable[Allocation]) -> bool:
     """Returns whether slices are of the family and the unit that their GPU is shared by."""
     return all(
         h.family is shared.family and h.memory_unit_bytes == shared.memory_unit_bytes
-        for h in holdings
+        for h in allocations
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeUnits:
     """What is free on one GPU for one request.
 
     Attributes:
@@ -90,12 +90,12 @@ class Room:
 
 def rooms(
     shared_gpus: Iterable[SharedGpu],
-    book: Book,
+    book: AllocationBook,
     half: Half,
     available: Iterable[str],
     must_include: Sequence[str],
     blocked: set[str],
-) -> dict[str, Room]:
+) -> dict[str, FreeUnits]:
     """Returns the room on each GPU, by UUID.
 
     Args:
@@ -114,11 +114,11 @@ def rooms(
         )
         free = book.free(all_units & offered) - required - blocked
         others = book.seem_free(all_others, uuid)
-        found[uuid] = Room(
+        found[uuid] = FreeUnits(
             shared,
             tuple(unit for unit in names if unit in free),
             sum(gpu_of(unit) == uuid for unit in required),
             len(others - blocked),
-            all(holding.missing_since for holding in book.on_gpu(uuid)),
+            all(allocation.missing_since for allocation in book.on_gpu(uuid)),
         )
     return found

@@ -18,14 +18,18 @@ from deviceplugin.config.loading import Placement
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
 from libvgpu.errors import AllocationRefused
 
-from .offer import Room, gpu_units
+from .offer import FreeUnits, gpu_units
 
 #: The ``count`` GPUs of the given ones that lie closest together, with those of the third argument.
 Closest = Callable[[Sequence[str], int, Sequence[str]], Sequence[str]]
 
 
 def one_gpu(
-    rooms: Mapping[str, Room], count: int, other_count: int | None, placement: Placement, what: str
+    rooms: Mapping[str, FreeUnits],
+    count: int,
+    other_count: int | None,
+    placement: Placement,
+    what: str,
 ) -> str:
     """Returns the GPU for a fraction.
 
@@ -54,7 +58,7 @@ def one_gpu(
             )
         fitting = both
 
-    def order(room: Room) -> tuple[int, int, int]:
+    def order(room: FreeUnits) -> tuple[int, int, int]:
         fullness = room.count if placement is Placement.BINPACK else -room.count
         if other_count is None:
             return -room.other_free, fullness, room.shared.gpu.index
@@ -65,7 +69,7 @@ def one_gpu(
 
 
 def whole_gpus(
-    rooms: Mapping[str, Room],
+    rooms: Mapping[str, FreeUnits],
     half: Half,
     count: int,
     required: Sequence[str],

@@ -7,11 +7,11 @@ has come since, and the first half's admission is over: it must not be joined.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import Half
 from libvgpu.limits import Family
 
-from . import allocation
+from . import pairing
 from .podresources_listing import Listed
 
 #: Pods by namespace and name, with what they have.
@@ -52,8 +52,8 @@ class _Asked:
     allocations_done: int
 
 
-class WhoAsks:
-    """Remembers which pods there were when holdings were opened; used under the agent's lock."""
+class PodCorrelation:
+    """Remembers which pods there were when allocations were opened; used under the agent's lock."""
 
     def __init__(self) -> None:
         self._asked: _Asked | None = None
@@ -61,14 +61,14 @@ class WhoAsks:
 
     def prefers(
         self,
-        book: Book,
+        book: AllocationBook,
         family: Family,
         half: Half,
         listing: Sequence[Listed] | None,
         now: float,
         allocations_done: int,
-    ) -> list[Holding]:
-        """Notes a GetPreferredAllocation, and ends an open holding whose admission is over.
+    ) -> list[Allocation]:
+        """Notes a GetPreferredAllocation, and ends an open allocation whose admission is over.
 
         Args:
             listing: None where podresources could not be asked.
@@ -76,8 +76,8 @@ class WhoAsks:
             allocations_done: how many `Allocate` there were.
 
         Returns:
-            Holdings of plain init containers of the pod that asks: opened when there were the same
-            pods, and never listed.
+            Allocations of plain init containers of the pod that asks: opened when there were the
+            same pods, and never listed.
         """
         self._asked = None
         if listing is None:
@@ -85,29 +85,35 @@ class WhoAsks:
         pods = pods_of(listing)
         kept = {pod: next(iter(units), None) for pod, units in pods.items()}
         self._asked = _Asked(family, half, kept, allocations_done)
-        partner = allocation.open_holding(book, family, half, now)
+        partner = pairing.open_allocation(book, family, half, now)
         if partner is not None:
             mine = {*partner.core, *partner.memory}
             its_own = {pod for pod, units in pods.items() if mine & units}
             then = self._pods_at.get(partner.allocation_id)
             if then is not None and newcomers(then, pods) - its_own:
                 book.put(replace(partner, settled=True))
-        holdings = book.holdings
+        allocations = book.allocations
         self._pods_at = {
             each: then
             for each, then in self._pods_at.items()
-            if each in holdings and (holdings[each].owner is None or not holdings[each].settled)
+            if each in allocations
+            and (allocations[each].owner is None or not allocations[each].settled)
         }
         return [
-            holdings[each]
+            allocations[each]
             for each, then in self._pods_at.items()
-            if holdings[each].owner is None and not newcomers(then, pods)
+            if allocations[each].owner is None and not newcomers(then, pods)
         ]
 
     def opened(
-        self, book: Book, holding: Holding, family: Family, half: Half, allocations_done: int
+        self,
+        book: AllocationBook,
+        allocation: Allocation,
+        family: Family,
+        half: Half,
+        allocations_done: int,
     ) -> None:
-        """Notes an `Allocate`, so which pods there were when its holding was opened.
+        """Notes an `Allocate`, so which pods there were when its allocation was opened.
 
         The kubelet gives units of a plain init container to the next one without asking for a
         preference. That is in one admission, so no pod has come since.
@@ -118,11 +124,11 @@ class WhoAsks:
             and (asked.family, asked.half) == (family, half)
             and asked.allocations_done == allocations_done
         ):
-            self._pods_at.setdefault(holding.allocation_id, asked.pods)
+            self._pods_at.setdefault(allocation.allocation_id, asked.pods)
             return
-        units = holding.of(half)
+        units = allocation.of(half)
         for ancestor in book.holders(units[0]):
             then = self._pods_at.get(ancestor.allocation_id)
-            recent = holding.changed_at - ancestor.changed_at <= allocation.JOIN_WINDOW_S
+            recent = allocation.changed_at - ancestor.changed_at <= pairing.JOIN_WINDOW_S
             if then is not None and recent and set(units) <= set(ancestor.of(half)):
-                self._pods_at.setdefault(holding.allocation_id, then)
+                self._pods_at.setdefault(allocation.allocation_id, then)

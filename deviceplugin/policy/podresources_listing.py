@@ -1,10 +1,10 @@
-"""What a podresources listing says about the holdings: whose they are, and which have ended.
+"""What a podresources listing says about the allocations: whose they are, and which have ended.
 
 Pure. A listing names, per active container, the units the kubelet has on record. It may be behind
-(a kubelet that just started lists nothing) or forgetful (kubernetes#137534), so a holding is given
-up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An offer
-of its units by the kubelet is a second witness: then one listing is enough, and two in a row for a
-holding that was never listed, whose answer the kubelet may not have recorded yet.
+(a kubelet that just started lists nothing) or forgetful (kubernetes#137534), so an allocation is
+given up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An
+offer of its units by the kubelet is a second witness: then one listing is enough, and two in a row
+for an allocation that was never listed, whose answer the kubelet may not have recorded yet.
 
 Plain init containers are never listed. One is known by a later container of its pod having some of
 its units, and lives as long as that one; else the kubelet's checkpoint speaks for it. So it does
@@ -14,9 +14,9 @@ for a pod that is not listed: a kubelet that starts knows none until the API ser
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 
-#: How long a holding must be missing before it counts as ended.
+#: How long an allocation must be missing before it counts as ended.
 ENDED_AFTER_S = 3.0
 #: The same for one that was never listed: its pod may just be being admitted.
 NEVER_SEEN_AFTER_S = 10.0
@@ -31,28 +31,28 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class ListingFindings:
     """What to do after a listing.
 
     Attributes:
-        changed: holdings with a new state (owner known, missing or back).
-        ended: holdings whose units are free.
+        changed: allocations with a new state (owner known, missing or back).
+        ended: allocations whose units are free.
         identified: those of ``changed`` whose owner was not known before.
     """
 
-    changed: tuple[Holding, ...]
-    ended: tuple[Holding, ...]
-    identified: tuple[Holding, ...]
+    changed: tuple[Allocation, ...]
+    ended: tuple[Allocation, ...]
+    identified: tuple[Allocation, ...]
 
 
 def examine(
-    book: Book,
+    book: AllocationBook,
     listing: Iterable[Listed],
     now: float,
     running: Callable[[str], bool],
     offered: frozenset[str] = frozenset(),
-    recorded: Callable[[Holding], bool] = lambda holding: False,
-) -> Findings:
+    recorded: Callable[[Allocation], bool] = lambda allocation: False,
+) -> ListingFindings:
     """Compares a listing with the book.
 
     Args:
@@ -60,7 +60,7 @@ def examine(
         now: seconds since the epoch.
         running: whether an allocation has live processes.
         offered: units that the kubelet offers right now, so believes free.
-        recorded: whether the kubelet's checkpoint names a holding whose pod is still there.
+        recorded: whether the kubelet's checkpoint names an allocation whose pod is still there.
     """
     containers = list(listing)
     by_unit: dict[str, int] = {}
@@ -69,43 +69,43 @@ def examine(
     pods = {(c.owner.namespace, c.owner.pod) for c in containers}
     changed, identified = [], []
     missing: set[str] = set()
-    ended: dict[str, Holding] = {}
+    ended: dict[str, Allocation] = {}
     # The newest first: an init container is as missing, or over, as those that have its units now.
-    for holding in reversed(book.holdings.values()):
-        given = (*holding.core, *holding.memory)
+    for allocation in reversed(book.allocations.values()):
+        given = (*allocation.core, *allocation.memory)
         # Units that were passed on are listed for whom they were passed on to.
-        own = () if book.has_passed_on(holding) else given
+        own = () if book.has_passed_on(allocation) else given
         owners = {containers[n].owner for n in set(map(by_unit.get, own)) if n is not None}
-        if owners or book.has_passed_on(holding, missing):
-            owner = owners.pop() if len(owners) == 1 else holding.owner
-            if owner != holding.owner or holding.missing_since:
-                new = replace(holding, owner=owner, missing_since=0.0)
+        if owners or book.has_passed_on(allocation, missing):
+            owner = owners.pop() if len(owners) == 1 else allocation.owner
+            if owner != allocation.owner or allocation.missing_since:
+                new = replace(allocation, owner=owner, missing_since=0.0)
                 changed.append(new)
-                if owner != holding.owner:
+                if owner != allocation.owner:
                     identified.append(new)
             continue
-        whose = holding.owner and (holding.owner.namespace, holding.owner.pod)
-        if whose not in pods and offered.isdisjoint(given) and recorded(holding):
-            if holding.missing_since:  # looked at before its pod had a directory
-                changed.append(replace(holding, missing_since=0.0))
+        whose = allocation.owner and (allocation.owner.namespace, allocation.owner.pod)
+        if whose not in pods and offered.isdisjoint(given) and recorded(allocation):
+            if allocation.missing_since:  # looked at before its pod had a directory
+                changed.append(replace(allocation, missing_since=0.0))
             continue
-        missing.add(holding.allocation_id)
-        since = holding.missing_since or now
-        lives_on = book.has_passed_on(holding, ended)
+        missing.add(allocation.allocation_id)
+        since = allocation.missing_since or now
+        lives_on = book.has_passed_on(allocation, ended)
         # Containers with units in common are of one pod; what is offered of one ends them all, but
         # for one that may have the units of a pod that failed and is being admitted itself.
-        others = book.sharing_with(holding) if holding.settled else []
+        others = book.sharing_with(allocation) if allocation.settled else []
         kin = (unit for other in others for unit in (*other.core, *other.memory))
         is_offered = not offered.isdisjoint((*given, *kin))
-        if not lives_on and _has_ended(holding, since, now, pods, running, is_offered):
-            ended[holding.allocation_id] = holding
-        elif not holding.missing_since:
-            changed.append(replace(holding, missing_since=now))
-    return Findings(tuple(changed), tuple(ended.values()), tuple(identified))
+        if not lives_on and _has_ended(allocation, since, now, pods, running, is_offered):
+            ended[allocation.allocation_id] = allocation
+        elif not allocation.missing_since:
+            changed.append(replace(allocation, missing_since=now))
+    return ListingFindings(tuple(changed), tuple(ended.values()), tuple(identified))
 
 
 def _has_ended(
-    holding: Holding,
+    allocation: Allocation,
     missing_since: float,
     now: float,
     pods: set[tuple[str, str]],
@@ -114,50 +114,50 @@ def _has_ended(
 ) -> bool:
     if is_offered:
         # One that nobody has listed yet may be an answer that the kubelet has not recorded yet.
-        if holding.owner is None and not holding.missing_since and not holding.refused:
+        if allocation.owner is None and not allocation.missing_since and not allocation.refused:
             return False
-    elif holding.owner is None:
-        if now - max(holding.changed_at, missing_since) < NEVER_SEEN_AFTER_S:
+    elif allocation.owner is None:
+        if now - max(allocation.changed_at, missing_since) < NEVER_SEEN_AFTER_S:
             return False
     elif now - missing_since < ENDED_AFTER_S:
         return False
-    owner = holding.owner
+    owner = allocation.owner
     if owner is not None and (owner.namespace, owner.pod) not in pods:
         return True
-    return not running(holding.allocation_id)
+    return not running(allocation.allocation_id)
 
 
-def conflict(book: Book, holding: Holding, listing: Iterable[Listed]) -> str | None:
-    """Returns in words why a container may not start with this holding, None where it may.
+def conflict(book: AllocationBook, allocation: Allocation, listing: Iterable[Listed]) -> str | None:
+    """Returns in words why a container may not start with this allocation, None where it may.
 
-    Either two containers ended in one holding, or one container in two holdings (two GPUs or two
-    families): both would share files that belong to one.
+    Either two containers ended in one allocation, or one container in two allocations (two GPUs or
+    two families): both would share files that belong to one.
     """
-    mine = {*holding.core, *holding.memory}
+    mine = {*allocation.core, *allocation.memory}
     holders = [container for container in listing if mine & container.units]
     for unit in mine:
         both = [str(c.owner) for c in holders if unit in c.units]
         if len(both) > 1:
             return (
-                f"unit {unit} of allocation {holding.allocation_id} is on the kubelet's record for "
-                f"{' and '.join(both)} at once; delete one of these pods"
+                f"unit {unit} of allocation {allocation.allocation_id} is on the kubelet's record "
+                f"for {' and '.join(both)} at once; delete one of these pods"
             )
-    if book.has_passed_on(holding):
+    if book.has_passed_on(allocation):
         return None  # an init container's: it has ended before the others start
     for container in holders:
         foreign = mine - container.units
         if foreign:
             return (
-                f"core and memory of allocation {holding.allocation_id} went to different "
+                f"core and memory of allocation {allocation.allocation_id} went to different "
                 f"containers ({container.owner} has only {len(mine) - len(foreign)} of its "
                 f"{len(mine)} units); each must ask for both halves, or one at a time"
             )
-        for other in book.holdings.values():
-            if other.allocation_id == holding.allocation_id or book.has_passed_on(other):
+        for other in book.allocations.values():
+            if other.allocation_id == allocation.allocation_id or book.has_passed_on(other):
                 continue
             if container.units & {*other.core, *other.memory}:
                 return (
-                    f"container {container.owner} holds slices of GPU {holding.uuid} and GPU "
+                    f"container {container.owner} holds slices of GPU {allocation.uuid} and GPU "
                     f"{other.uuid}; a container has one slice, of one family"
                 )
     return None

@@ -9,7 +9,7 @@ from deviceplugin.model.overrides import Override
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import format_size
 
-from .effective_limits import Room, has_bare_gpu, may_be_off, may_rise
+from .effective_limits import RaiseRoom, has_exclusive_gpu, may_be_off, may_rise
 
 
 def raised_by(
@@ -41,7 +41,7 @@ def not_permitted(
             f"compute {override.compute} of {who} cannot be set: it belongs to family vgpu; in "
             "family mps the MPS daemon holds the share"
         )
-    if override.core_percent is not None and has_bare_gpu(asked):
+    if override.core_percent is not None and has_exclusive_gpu(asked):
         return (
             f"core {override.core_percent} of {who} cannot be set: it has its GPU bare, without "
             "MPS, where nobody holds a share; only its memory can be changed"
@@ -88,7 +88,9 @@ def _raise_problem(
     return None
 
 
-def no_room(asked: ContainerLimits, wanted: ContainerLimits, room: Room, who: str) -> str | None:
+def no_room(
+    asked: ContainerLimits, wanted: ContainerLimits, room: RaiseRoom, who: str
+) -> str | None:
     """Returns in words why a GPU cannot bear a raise, None where it can.
 
     Args:

@@ -54,7 +54,7 @@ class KubeletEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class CheckpointReading:
     """What the file says.
 
     Attributes:
@@ -108,9 +108,9 @@ class KubeletCheckpoint:
         self._prefix = domain + "/"
         self._mounts_of = mounts_of
         self._clock_ns = clock_ns
-        self._kept: tuple[Identity, Witness] | None = None
+        self._kept: tuple[Identity, CheckpointReading] | None = None
 
-    def read(self) -> Witness:
+    def read(self) -> CheckpointReading:
         """Returns what the file says now, and which pods there are."""
         try:
             pods = frozenset(os.listdir(self._pods))
@@ -119,18 +119,18 @@ class KubeletCheckpoint:
         said = self._read()
         return said if pods is None else replace(said, pods=pods)
 
-    def _read(self) -> Witness:
+    def _read(self) -> CheckpointReading:
         kept = self._kept
         try:
             identity = _identity(os.stat(self.path))
             if kept is not None and kept[0] == identity:
                 return kept[1]
             raw, identity = _read(self.path)
-            witness = Witness(self._entries(raw))
+            witness = CheckpointReading(self._entries(raw))
         except OSError as error:
-            return Witness((), f"{self.path} cannot be read: {error.strerror or error}")
+            return CheckpointReading((), f"{self.path} cannot be read: {error.strerror or error}")
         except (ValueError, RecursionError) as error:
-            witness = Witness((), f"{self.path} is no checkpoint of a kubelet: {error}")
+            witness = CheckpointReading((), f"{self.path} is no checkpoint of a kubelet: {error}")
         settled = self._clock_ns() - identity[0] > SETTLED_AFTER_NS
         self._kept = (identity, witness) if settled else None
         return witness

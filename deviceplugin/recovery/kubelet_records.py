@@ -34,7 +34,7 @@ class RecordDisagrees(Exception):  # noqa: N818 - the sentence that says it
 
 
 @dataclass(slots=True)
-class Recorded:
+class KubeletRecord:
     """What the kubelet has under one allocation id; ``entries`` with their family and half."""
 
     allocation_id: str
@@ -95,7 +95,7 @@ class Recorded:
 
 def by_allocation(
     entries: Iterable[KubeletEntry], domain: str
-) -> tuple[dict[str, Recorded], list[KubeletEntry]]:
+) -> tuple[dict[str, KubeletRecord], list[KubeletEntry]]:
     """Returns the allocations on record by id, and the entries of our resources that name none.
 
     Args:
@@ -103,7 +103,7 @@ def by_allocation(
         domain: of our resources.
     """
     resources = {resource_name(domain, f, h): (f, h) for f in Family for h in Half}
-    found: dict[str, Recorded] = {}
+    found: dict[str, KubeletRecord] = {}
     strays = []
     for entry in entries:
         if entry.resource not in resources:
@@ -112,7 +112,7 @@ def by_allocation(
         if allocation_id is None:
             strays.append(entry)
             continue
-        recorded = found.setdefault(allocation_id, Recorded(allocation_id))
+        recorded = found.setdefault(allocation_id, KubeletRecord(allocation_id))
         recorded.entries.append((entry, *resources[entry.resource]))
     return found, strays
 

@@ -1,20 +1,20 @@
-"""Holdings made anew from what the kubelet remembers, where our own checkpoint lacks them. Pure.
+"""Allocations made anew from what the kubelet remembers, where our own checkpoint lacks them. Pure.
 
-`recorded` puts the kubelet's entries together by allocation; each becomes a holding again. The run
-directory, where it was not emptied by a reboot, adds whose it is, since when, and how large a
+`recorded` puts the kubelet's entries together by allocation; each becomes an allocation again. The
+run directory, where it was not emptied by a reboot, adds whose it is, since when, and how large a
 memory unit was; else the unit is the one of the present config.
 
 What disagrees is told in words and left out, never guessed: halves on different GPUs, GPUs that are
 not there, units that two pods have. Units that containers of *one* pod have in common are those of
 its init containers, which the kubelet gives to the next ones. What our own checkpoint names is
 never contradicted: the kubelet's file has pods that ended until it is written again. For the same
-reason a holding may be made anew whose pod has ended; the ordinary tracking frees it.
+reason an allocation may be made anew whose pod has ended; the ordinary tracking frees it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, shown, unit_name, unit_number
 from deviceplugin.policy.layout import Layout
@@ -22,10 +22,10 @@ from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.errors import AllocationRefused
 
 from .kubelet_checkpoint import KubeletEntry
-from .kubelet_records import LIMITS_MOUNT, RecordDisagrees, Recorded, by_allocation
+from .kubelet_records import LIMITS_MOUNT, KubeletRecord, RecordDisagrees, by_allocation
 
 #: Gives a lone half its default, as when its container starts; AllocationRefused if it cannot.
-Complete = Callable[[Book, Holding], Holding]
+Complete = Callable[[AllocationBook, Allocation], Allocation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Rebuilt:
     """What the kubelet has and our checkpoint does not.
 
     Attributes:
-        holdings: made anew, the oldest first.
+        allocations: made anew, the oldest first.
         problems: one sentence for each allocation that was left out or is not whole.
-        left_out: units on record with the kubelet that no holding has; somebody may use them.
+        left_out: units on record with the kubelet that no allocation has; somebody may use them.
     """
 
-    holdings: tuple[Holding, ...]
+    allocations: tuple[Allocation, ...]
     problems: tuple[str, ...]
     left_out: frozenset[str]
 
@@ -48,10 +48,10 @@ def rebuild(
     metas: Mapping[str, AllocationMeta],
     layout: Layout,
     complete: Complete,
-    known: Iterable[Holding] = (),
+    known: Iterable[Allocation] = (),
     gpus: Sequence[Gpu] | None = None,
 ) -> Rebuilt:
-    """Returns the holdings that the kubelet has on record and ``known`` lacks.
+    """Returns the allocations that the kubelet has on record and ``known`` lacks.
 
     Args:
         entries: of the kubelet's checkpoint.
@@ -63,7 +63,7 @@ def rebuild(
     """
     if gpus is None:
         gpus = [shared.gpu for shared in layout.gpus]
-    book = Book.of(known)
+    book = AllocationBook.of(known)
     found, strays = by_allocation(entries, layout.resource_domain)
     pods_of = _pods_by_unit(found, book)
     problems = [
@@ -74,42 +74,42 @@ def rebuild(
     left_out = {unit for stray in strays for unit in stray.units}
     made = []
     for allocation_id, one in found.items():
-        if allocation_id in book.holdings:
+        if allocation_id in book.allocations:
             continue
         try:
             _check_sharing(one, pods_of)
-            made.append(_holding(one, metas.get(allocation_id), layout, gpus))
+            made.append(_allocation(one, metas.get(allocation_id), layout, gpus))
         except RecordDisagrees as why:
             problems.append(f"{one.described()} is left out: {why}")
             left_out |= one.all_units
     made.sort(key=lambda h: (h.changed_at, h.allocation_id))
-    for holding in made:
-        book.put(holding)
-    for number, holding in enumerate(made):
+    for allocation in made:
+        book.put(allocation)
+    for number, allocation in enumerate(made):
         try:
-            made[number] = complete(book, holding)
+            made[number] = complete(book, allocation)
         except AllocationRefused as why:
-            problems.append(f"{found[holding.allocation_id].described()} lacks a half: {why}")
+            problems.append(f"{found[allocation.allocation_id].described()} lacks a half: {why}")
         book.put(made[number])
     held = {unit for unit in left_out if book.holder(unit) is not None}
     return Rebuilt(tuple(made), tuple(problems), frozenset(left_out - held))
 
 
-def _pods_by_unit(found: Mapping[str, Recorded], book: Book) -> dict[str, set[str]]:
-    """Returns which pods have each unit; a holding whose pod nobody knows stands for itself."""
+def _pods_by_unit(found: Mapping[str, KubeletRecord], book: AllocationBook) -> dict[str, set[str]]:
+    """Returns which pods have each unit; an allocation whose pod nobody knows stands for itself."""
     pods: dict[str, set[str]] = {}
     for one in found.values():
         for unit in one.all_units:
             pods.setdefault(unit, set()).update(one.pods)
-    for holding in book.holdings.values():
-        recorded = found.get(holding.allocation_id)
-        its = recorded.pods if recorded else {f"allocation {holding.allocation_id} of the agent"}
-        for unit in (*holding.core, *holding.memory, *holding.borrowed):
+    for allocation in book.allocations.values():
+        recorded = found.get(allocation.allocation_id)
+        its = recorded.pods if recorded else {f"allocation {allocation.allocation_id} of the agent"}
+        for unit in (*allocation.core, *allocation.memory, *allocation.implicit_units):
             pods.setdefault(unit, set()).update(its)
     return pods
 
 
-def _check_sharing(one: Recorded, pods_of: Mapping[str, set[str]]) -> None:
+def _check_sharing(one: KubeletRecord, pods_of: Mapping[str, set[str]]) -> None:
     twice = [unit for unit in one.all_units if len(pods_of[unit]) > 1]
     if twice:
         others = set().union(*(pods_of[unit] for unit in twice)) - one.pods
@@ -118,9 +118,9 @@ def _check_sharing(one: Recorded, pods_of: Mapping[str, set[str]]) -> None:
         )
 
 
-def _holding(
-    one: Recorded, meta: AllocationMeta | None, layout: Layout, of_node: Sequence[Gpu]
-) -> Holding:
+def _allocation(
+    one: KubeletRecord, meta: AllocationMeta | None, layout: Layout, of_node: Sequence[Gpu]
+) -> Allocation:
     units = one.units()
     gpus = _gpus(units, of_node)
     order = [gpu.uuid for gpu in gpus]
@@ -133,7 +133,7 @@ def _holding(
             sorted(units.get(half, ()), key=lambda u: (order.index(gpu_of(u)), unit_number(u)))
         )
 
-    return Holding(
+    return Allocation(
         allocation_id=one.allocation_id,
         family=one.family(),
         uuid=order[0],
@@ -165,7 +165,7 @@ def _gpus(units: Mapping[Half, tuple[str, ...]], of_node: Sequence[Gpu]) -> list
 
 
 def _memory_unit(
-    one: Recorded,
+    one: KubeletRecord,
     units: tuple[str, ...],
     gpus: list[Gpu],
     meta: AllocationMeta | None,

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from libvgpu.errors import VgpuError
 
 from . import journal
@@ -27,7 +27,7 @@ from .append_file import LogFile
 from .disk import Disk
 
 NAME = "checkpoint.json"
-#: Thousands of holdings take a few MiB.
+#: Thousands of allocations take a few MiB.
 MOST_BYTES = 64 << 20
 #: The file is written anew when it is so many times as long as its snapshot, and not a short one.
 COMPACT_AT_TIMES = 4
@@ -43,7 +43,7 @@ class Loaded:
         problem: what was wrong with the file, in words; None where nothing was.
     """
 
-    holdings: tuple[Holding, ...]
+    allocations: tuple[Allocation, ...]
     trusted: bool
     problem: str | None = None
 
@@ -56,10 +56,10 @@ class Checkpoint:
         self._disk = disk or Disk()
         self._lock = threading.Lock()
         self._file = LogFile(self.path, self._disk)
-        self._live: dict[str, Holding] = {}  # what the file says
+        self._live: dict[str, Allocation] = {}  # what the file says
 
     def load(self) -> Loaded:
-        """Returns the stored holdings, the oldest first.
+        """Returns the stored allocations, the oldest first.
 
         Raises:
             VgpuError: the file is there and cannot be read.
@@ -77,40 +77,40 @@ class Checkpoint:
                 found = journal.replay(raw)
             except ValueError as error:
                 return self._put_aside(error)
-            self._live = {h.allocation_id: h for h in found.holdings}
+            self._live = {h.allocation_id: h for h in found.allocations}
             with suppress(OSError):  # a full disk: the next change says so
-                self._file.replace(journal.snapshot(found.holdings))
+                self._file.replace(journal.snapshot(found.allocations))
             problem = f"the last line of {self.path} was torn and is dropped"
-            return Loaded(found.holdings, trusted=True, problem=problem if found.torn else None)
+            return Loaded(found.allocations, trusted=True, problem=problem if found.torn else None)
 
-    def put(self, *holdings: Holding) -> None:
-        """Stores new or changed holdings; on disk when it returns.
+    def put(self, *allocations: Allocation) -> None:
+        """Stores new or changed allocations; on disk when it returns.
 
         Raises:
             VgpuError: the disk does not take it; the old state is still there.
         """
-        self.record(put=holdings)
+        self.record(put=allocations)
 
     def drop(self, *allocation_ids: str) -> None:
-        """Removes holdings; on disk when it returns.
+        """Removes allocations; on disk when it returns.
 
         Raises:
             VgpuError: the disk does not take it; the old state is still there.
         """
         self.record(drop=allocation_ids)
 
-    def save(self, holdings: Iterable[Holding]) -> None:
-        """Makes the stored state exactly these holdings; writes only what differs.
+    def save(self, allocations: Iterable[Allocation]) -> None:
+        """Makes the stored state exactly these allocations; writes only what differs.
 
         Raises:
             VgpuError: the disk does not take it; the old state is still there.
         """
-        wanted = {h.allocation_id: h for h in holdings}
+        wanted = {h.allocation_id: h for h in allocations}
         with self._lock:
             gone = [each for each in self._live if each not in wanted]
         self.record(wanted.values(), gone)
 
-    def record(self, put: Iterable[Holding] = (), drop: Iterable[str] = ()) -> None:
+    def record(self, put: Iterable[Allocation] = (), drop: Iterable[str] = ()) -> None:
         """Stores several changes as one: all of them are on disk when it returns, or none.
 
         What is stored already costs nothing.
@@ -119,7 +119,7 @@ class Checkpoint:
             VgpuError: the disk does not take it; the old state is still there.
         """
         with self._lock:
-            # Identity first: to compare a thousand holdings by value takes a millisecond.
+            # Identity first: to compare a thousand allocations by value takes a millisecond.
             new = [h for h in put if (old := self._live.get(h.allocation_id)) is not h and old != h]
             gone = [each for each in drop if each in self._live]
             if not new and not gone:

@@ -1,13 +1,13 @@
 """The form of the agent's checkpoint: a snapshot and what has changed since, line by line. Pure.
 
 Every line is ``<CRC-32 of the rest, 8 hex digits> <JSON>``. The first says the version and how many
-lines of the snapshot follow, one per holding. After them each line is one change as a whole, of one
-or of several holdings: ``{"put": […], "drop": […]}``. A line is on disk before the next is written,
-so only the last one can be torn, and it is dropped: that change was never acknowledged. Anything
-else that does not fit is damage, and nothing of such a file is believed.
+lines of the snapshot follow, one per allocation. After them each line is one change as a whole, of
+one or of several allocations: ``{"put": […], "drop": […]}``. A line is on disk before the next is
+written, so only the last one can be torn, and it is dropped: that change was never acknowledged.
+Anything else that does not fit is damage, and nothing of such a file is believed.
 
-Holdings are written and read by their fields: what a newer agent added is left out, what an older
-one did not know has its default. A file of version 1 (one JSON document) is read, too.
+Allocations are written and read by their fields: what a newer agent added is left out, what an
+older one did not know has its default. A file of version 1 (one JSON document) is read, too.
 """
 
 import json
@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from libvgpu.limits import Family
 
 VERSION = 2
 _CRC_DIGITS = 8
-_FIELDS = tuple(field.name for field in fields(Holding))
+_FIELDS = tuple(field.name for field in fields(Allocation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,23 @@ class Replayed:
     """What a file says.
 
     Attributes:
-        holdings: the live ones, the oldest first.
+        allocations: the live ones, the oldest first.
         torn: its last line was torn and is dropped.
     """
 
-    holdings: tuple[Holding, ...]
+    allocations: tuple[Allocation, ...]
     torn: bool
 
 
-def snapshot(holdings: Iterable[Holding]) -> bytes:
-    """Returns a whole file that says these holdings and nothing else."""
-    lines = [_line({"put": [_row(holding)]}) for holding in holdings]
+def snapshot(allocations: Iterable[Allocation]) -> bytes:
+    """Returns a whole file that says these allocations and nothing else."""
+    lines = [_line({"put": [_row(allocation)]}) for allocation in allocations]
     return b"".join([_line({"version": VERSION, "snapshot": len(lines)}), *lines])
 
 
-def change(put: Iterable[Holding], drop: Iterable[str]) -> bytes:
-    """Returns the line of one change: new or changed holdings, then ids of those that ended."""
-    return _line({"put": [_row(holding) for holding in put], "drop": list(drop)})
+def change(put: Iterable[Allocation], drop: Iterable[str]) -> bytes:
+    """Returns the line of one change: new or changed allocations, then ids of those that ended."""
+    return _line({"put": [_row(allocation) for allocation in put], "drop": list(drop)})
 
 
 def replay(raw: bytes) -> Replayed:
@@ -68,7 +68,7 @@ def replay(raw: bytes) -> Replayed:
     in_snapshot = header.get("snapshot")
     if not isinstance(in_snapshot, int):
         raise ValueError("its first line does not say how long the snapshot is")
-    live: dict[str, Holding] = {}
+    live: dict[str, Allocation] = {}
     for number, line in enumerate(lines[1:], start=2):
         try:
             content = _content(line, number)
@@ -99,32 +99,32 @@ def _content(line: bytes, number: int) -> dict[str, Any]:
     return content
 
 
-def _apply(live: dict[str, Holding], content: dict[str, Any], number: int) -> None:
+def _apply(live: dict[str, Allocation], content: dict[str, Any], number: int) -> None:
     try:
         for row in content.get("put", ()):
-            holding = _holding(row)
-            live[holding.allocation_id] = holding
+            allocation = _allocation(row)
+            live[allocation.allocation_id] = allocation
         for allocation_id in content.get("drop", ()):
             live.pop(allocation_id, None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"line {number}: {type(error).__name__}: {error}") from None
 
 
-def _version_1(raw: bytes) -> tuple[Holding, ...]:
+def _version_1(raw: bytes) -> tuple[Allocation, ...]:
     try:
         data = json.loads(raw)
         if data["version"] != 1:
             raise ValueError(f"version {data['version']!r}, not 1")
-        return tuple(_holding(row) for row in data["holdings"])
+        return tuple(_allocation(row) for row in data["allocations"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _row(holding: Holding) -> dict[str, Any]:
-    row = {name: getattr(holding, name) for name in _FIELDS}
-    row["family"] = holding.family.name
+def _row(allocation: Allocation) -> dict[str, Any]:
+    row = {name: getattr(allocation, name) for name in _FIELDS}
+    row["family"] = allocation.family.name
     return row
 
 
-def _holding(row: dict[str, Any]) -> Holding:
-    return msgspec.convert({**row, "family": Family[row["family"]].value}, Holding)
+def _allocation(row: dict[str, Any]) -> Allocation:
+    return msgspec.convert({**row, "family": Family[row["family"]].value}, Allocation)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.draining import changes, draining, in_force, newly_offered
 from deviceplugin.policy.layout import Layout
@@ -43,12 +43,12 @@ class NodeState:
             gpus: those of the node, shared or not.
         """
         self.lock = threading.Lock()
-        self.book = Book()
+        self.book = AllocationBook()
         self.layout = self.wanted = wanted
         self._gpus = gpus
         self.draining: Mapping[str, str] = {}  # what each GPU waits for; replaced whole
         self.revision = 0
-        self.ended = 0  # holdings dropped so far
+        self.ended = 0  # allocations dropped so far
         self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         self._changed = threading.Condition(self.lock)
         #: Tells which units and which GPUs are held back now; the service knows.
@@ -61,10 +61,13 @@ class NodeState:
     def load(self) -> Loaded:
         """Takes over what the disk says, and returns it.
 
-        No holding is open then: a kubelet whose plugin ended between two halves has failed the pod.
+        No allocation is open then: a kubelet whose plugin ended between two halves has failed the
+        pod.
         """
         loaded = self._checkpoint.load()
-        self.book = Book.of(replace(holding, settled=True) for holding in loaded.holdings)
+        self.book = AllocationBook.of(
+            replace(allocation, settled=True) for allocation in loaded.allocations
+        )
         return loaded
 
     def share(self, wanted: Layout) -> None:
@@ -73,18 +76,22 @@ class NodeState:
         self._lay_out()
         # What containers run with is noted: it stays theirs when the config has no word of it more.
         noted = []
-        for holding in self.book.holdings.values():
-            shared = self.layout.find(holding.uuid)
-            if shared is not None and not shared.drains and holding.compute is not shared.compute:
-                noted.append(replace(holding, compute=shared.compute))
+        for allocation in self.book.allocations.values():
+            shared = self.layout.find(allocation.uuid)
+            if (
+                shared is not None
+                and not shared.drains
+                and allocation.compute is not shared.compute
+            ):
+                noted.append(replace(allocation, compute=shared.compute))
         try:
             self.commit(noted)
         except VgpuError as error:  # the config counts all the same
             event(logging.ERROR, error.message)
-            for holding in noted:
-                self.book.put(holding)
+            for allocation in noted:
+                self.book.put(allocation)
 
-    def commit(self, put: Iterable[Holding] = (), drop: Iterable[str] = ()) -> None:
+    def commit(self, put: Iterable[Allocation] = (), drop: Iterable[str] = ()) -> None:
         """Saves changes, then enters them.
 
         Raises:
@@ -97,8 +104,8 @@ class NodeState:
         for allocation_id in gone:
             self.book.drop(allocation_id)
         self.ended += len(gone)
-        for holding in changed:
-            self.book.put(holding)
+        for allocation in changed:
+            self.book.put(allocation)
 
     def announce(self) -> None:
         """Tells the plugin servers to look, if what is (not) offered has changed.

@@ -3,7 +3,7 @@
 Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.region) and ``meta.json``
 (`allocation_dirs`) under the run directory, which may be emptied by a reboot; per build of the
 shim a directory under the state directory, which survives. Both halves of a pair get answers made
-from the same holding, so their mounts and their variables are disjoint or equal: the kubelet may
+from the same allocation, so their mounts and their variables are disjoint or equal: the kubelet may
 merge them in any order. What makes a client of MPS is left out where memory comes first: only core
 tells whether the container has its GPU bare. How they name the GPUs is in `answers`.
 
@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.config.device_forms import DeviceForms
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, MIB
-from deviceplugin.policy.exclusive_gpu import is_bare
+from deviceplugin.policy.exclusive_gpu import is_exclusive
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
@@ -86,8 +86,8 @@ class SliceStore:
         """Returns where the files of an allocation are."""
         return allocation_dirs.allocation_directory(self.run_dir, allocation_id)
 
-    def put(self, holding: Holding, limits: ContainerLimits) -> ContainerLimits | None:
-        """Makes the files of a holding where they are missing, and writes ``limits`` into them.
+    def put(self, allocation: Allocation, limits: ContainerLimits) -> ContainerLimits | None:
+        """Makes the files of an allocation where they are missing, and writes ``limits`` into them.
 
         Files that are whole keep their inode and change in place; a directory of which a part is
         missing or damaged is made anew, which a container sees when it starts. A `ring` alone is
@@ -99,28 +99,28 @@ class SliceStore:
         Raises:
             VgpuError: the files cannot be made.
         """
-        directory = self.directory(holding.allocation_id)
+        directory = self.directory(allocation.allocation_id)
         if not all(os.path.isfile(f"{directory}/{name}") for name in ("usage", "lock")):
-            self._make(directory, holding, limits)
+            self._make(directory, allocation, limits)
             return None
         try:
             before = region.write_limits(directory, limits).limits
         except DevicesDifferError:
             raise
         except RegionError:
-            self._make(directory, holding, limits)
+            self._make(directory, allocation, limits)
             return None
         try:
             region.make_ring(directory)
         except OSError as error:
             raise VgpuError(f"{directory / 'ring'} cannot be made: {error.strerror}") from None
-        self.write_meta(holding)
+        self.write_meta(allocation)
         return before if before != limits else None
 
-    def write_meta(self, holding: Holding) -> None:
+    def write_meta(self, allocation: Allocation) -> None:
         """Writes whose the allocation is beside its files, if that is new."""
-        directory = self.directory(holding.allocation_id)
-        meta, old = _meta(holding), self._metas.get(holding.allocation_id)
+        directory = self.directory(allocation.allocation_id)
+        meta, old = _meta(allocation), self._metas.get(allocation.allocation_id)
         if old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}"):
             try:
                 old = allocation_dirs.read_meta(directory)
@@ -130,22 +130,22 @@ class SliceStore:
             meta = replace(meta, created_at=old.created_at)
         if old != meta:
             _write_meta(directory, meta)
-        self._metas[holding.allocation_id] = meta
+        self._metas[allocation.allocation_id] = meta
 
-    def put_back(self, holding: Holding, limits: ContainerLimits) -> None:
-        """Makes sure that every host path of the holding's answers is there (PreStartContainer).
+    def put_back(self, allocation: Allocation, limits: ContainerLimits) -> None:
+        """Makes sure that every host path of the allocation's answers is there (PreStartContainer).
 
         Raises:
             VgpuError: something is missing that cannot be made again.
         """
         self._restore_directories()
-        if not self.builds.is_whole(holding.shim_build):
+        if not self.builds.is_whole(allocation.shim_build):
             raise VgpuError(
-                f"build {holding.shim_build} of libvgpu.so, which this container was admitted "
+                f"build {allocation.shim_build} of libvgpu.so, which this container was admitted "
                 f"with, is missing in {self.state_dir / 'lib'}",
                 hint="delete the pod, so that it is admitted with the present build",
             )
-        self.put(holding, limits)
+        self.put(allocation, limits)
 
     def remove(self, allocation_id: str) -> None:
         """Removes the files of an allocation; running processes keep what they have open."""
@@ -197,14 +197,14 @@ class SliceStore:
         except (RegionError, IndexError):
             return None
 
-    def answer(self, holding: Holding, half: Half, limits: ContainerLimits) -> Answer:
+    def answer(self, allocation: Allocation, half: Half, limits: ContainerLimits) -> Answer:
         """Returns what the container is started with for ``half``.
 
         Raises:
             InventoryError: the GPU is to be named by an index that nobody knows.
         """
-        directory = self.directory(holding.allocation_id)
-        library = self.builds.directory(holding.shim_build)
+        directory = self.directory(allocation.allocation_id)
+        library = self.builds.directory(allocation.shim_build)
         mounts = [
             Mount(f"{CONTAINER_DIRECTORY}/limits", f"{directory}/limits", True),
             Mount(f"{CONTAINER_DIRECTORY}/usage", f"{directory}/usage", False),
@@ -212,26 +212,26 @@ class SliceStore:
                 Mount(f"{CONTAINER_DIRECTORY}/{ring.name}", str(ring), False)
                 for ring in (region.ring_path(directory, n) for n in range(len(limits.devices)))
             ),
-            Mount(container_shim_path(holding.shim_build), f"{library}/libvgpu.so", True),
+            Mount(container_shim_path(allocation.shim_build), f"{library}/libvgpu.so", True),
             Mount(PRELOAD_FILE, f"{library}/ld.so.preload", True),
         ]
         envs: dict[str, str] = {}
         # Memory alone does not say yet whether it is a client of MPS or has the GPU bare.
-        if holding.family is Family.MPS and holding.core and not is_bare(holding):
+        if allocation.family is Family.MPS and allocation.core and not is_exclusive(allocation):
             (device,) = limits.devices
-            pipe = pipe_directory(self.run_dir, holding.uuid)
+            pipe = pipe_directory(self.run_dir, allocation.uuid)
             mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
             # Where a client and the server share memory.
             mounts.append(Mount(SHARED_MEMORY, SHARED_MEMORY, False))
             envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
             if half is Half.CORE:
                 envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
-            if holding.memory:
+            if allocation.memory:
                 # The container sees one GPU, so it is number 0 there.
                 mebibytes = device.mps_pinned_bytes // MIB
                 envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"
-        gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in holding.uuids]
-        parts = device_parts(gpus, self._forms, holding.allocation_id, os.path.exists)
+        gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in allocation.uuids]
+        parts = device_parts(gpus, self._forms, allocation.allocation_id, os.path.exists)
         return Answer(envs, tuple(mounts)).joined(parts)
 
     def _restore_directories(self) -> None:
@@ -239,27 +239,27 @@ class SliceStore:
         if not os.path.isdir(f"{self.run_dir}/allocations") or not self.spare.is_there():
             self.prepare()
 
-    def _make(self, directory: Path, holding: Holding, limits: ContainerLimits) -> None:
+    def _make(self, directory: Path, allocation: Allocation, limits: ContainerLimits) -> None:
         self._restore_directories()
         self.spare.discard(directory)
         made = self.spare.make(limits)
-        meta = _meta(holding)
+        meta = _meta(allocation)
         _write_meta(made, meta)
-        self._metas[holding.allocation_id] = meta
+        self._metas[allocation.allocation_id] = meta
         os.rename(made, directory)  # whole or not at all, whenever we are killed
 
 
-def _meta(holding: Holding) -> allocation_dirs.AllocationMeta:
-    owner = holding.owner
+def _meta(allocation: Allocation) -> allocation_dirs.AllocationMeta:
+    owner = allocation.owner
     return allocation_dirs.AllocationMeta(
-        allocation_id=holding.allocation_id,
-        family=holding.family.name.lower(),
+        allocation_id=allocation.allocation_id,
+        family=allocation.family.name.lower(),
         source="kubelet",
-        created_at=holding.changed_at,
+        created_at=allocation.changed_at,
         namespace=owner.namespace if owner else "",
         pod=owner.pod if owner else "",
         container=owner.container if owner else "",
-        memory_unit_bytes=holding.memory_unit_bytes,
+        memory_unit_bytes=allocation.memory_unit_bytes,
     )
 
 

@@ -19,7 +19,7 @@ import grpc
 from . import checkpoint_file
 from .merge import RunOptions, merge_answers
 from .plugin_client import DeviceState, Plugin, reason
-from .pod_admission import Admission, AdmissionFailed, Affinity, described
+from .pod_admission import AdmissionFailed, Affinity, PodAdmission, described
 from .pods import ContainerManifest, PodManifest
 from .records import AdmittedContainer, AdmittedPod
 from .unit_table import UnitTable
@@ -169,7 +169,7 @@ class DeviceManager:
                     container.running = False
 
     def _admit(self, pod: AdmittedPod) -> None:
-        admission = Admission(
+        admission = PodAdmission(
             self.plugins, self._known.__contains__, self._look, self._table, self.affinity,
             self._order,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from .merge import RunOptions
 from .pod_admission import Affinity
 from .pods import PodManifest
 from .records import AdmittedPod
-from .services import PodResources, Registration
+from .services import PodResourcesService, Registration
 
 _API_VERSION = "v1beta1"
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
@@ -92,7 +92,7 @@ class StandInKubelet:
             if leftover.is_socket():
                 leftover.unlink()
         self._manager.open()
-        resources = PodResources(self._manager.active_pods, self._manager.inventory)
+        resources = PodResourcesService(self._manager.active_pods, self._manager.inventory)
         self._servers = [
             self._serve(
                 self.podresources_socket,

@@ -1,4 +1,4 @@
-"""Admission of one container against registered plugins, in the order the kubelet has.
+"""PodAdmission of one container against registered plugins, in the order the kubelet has.
 
 Init containers first, then containers; within a container the resources of ``limits`` in random
 order (the kubelet iterates a map), each of them wholly before the next: choose the units, then
@@ -32,7 +32,7 @@ class AdmissionFailed(AllocationRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class PodAdmission:
     """What admissions work with.
 
     Attributes:

@@ -37,7 +37,7 @@ class Registration:
         return pb.Empty()
 
 
-class PodResources:
+class PodResourcesService:
     """Serves v1.PodResourcesLister from two views of the kubelet's state."""
 
     def __init__(

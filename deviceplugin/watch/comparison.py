@@ -8,14 +8,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from libvgpu.errors import RegionError
 from libvgpu.ledger_view import Ledger, read_ledger
 from libvgpu.limits import ContainerLimits, Family
 
 from . import procfs
 from .nvml_processes import GpuReading
-from .process_attribution import Belonging, Witness
+from .process_attribution import Attribution, AttributionSource
 from .report import SeenProcess
 from .unaccounted_memory import Held, Steady, excess_bytes, next_charge
 
@@ -27,7 +27,7 @@ _MPS_SERVER = "nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ComparedAllocation:
     """One allocation of the agent's.
 
     Attributes:
@@ -36,7 +36,7 @@ class Watched:
         limits: those in force, with what is charged already.
     """
 
-    holding: Holding
+    allocation: Allocation
     directory: Path
     asked: ContainerLimits
     limits: ContainerLimits
@@ -46,7 +46,7 @@ class Watched:
         return next((n for n, d in enumerate(self.limits.devices) if d.uuid == uuid), None)
 
 
-class MemoryLook:
+class MemoryComparison:
     """One look, GPU by GPU.
 
     Attributes:
@@ -59,8 +59,8 @@ class MemoryLook:
     def __init__(
         self,
         families: Mapping[str, Family],
-        watched: Mapping[str, Watched],
-        found: Mapping[int, Belonging],
+        watched: Mapping[str, ComparedAllocation],
+        found: Mapping[int, Attribution],
         steady: Steady,
         slice_bytes: Mapping[tuple[str, str], int],
         now_s: float,
@@ -89,7 +89,7 @@ class MemoryLook:
 
     def examine(self, uuid: str, reading: GpuReading) -> None:
         """Judges one GPU."""
-        mine: dict[str, list[Belonging]] = {}
+        mine: dict[str, list[Attribution]] = {}
         for pid in reading.memory_bytes:
             each = self.found.get(pid)
             if each is None:
@@ -109,7 +109,7 @@ class MemoryLook:
         self,
         uuid: str,
         reading: GpuReading,
-        mine: Mapping[str, Sequence[Belonging]],
+        mine: Mapping[str, Sequence[Attribution]],
         ledgers: dict[str, Ledger | None],
     ) -> dict[str, int]:
         """Returns what each container has beside its ledger now, in doubt the least of some."""
@@ -141,14 +141,14 @@ class MemoryLook:
             self.charges[allocation_id, uuid] = wanted
 
     def _note(
-        self, where: list[SeenProcess], uuid: str, each: Belonging, reading: GpuReading
+        self, where: list[SeenProcess], uuid: str, each: Attribution, reading: GpuReading
     ) -> None:
         """Enters a process that has been there for long enough."""
         process, watched = each.process, self.watched.get(each.allocation_id)
         seen = SeenProcess(
             uuid, process.pid, process.start_time_ticks, process.command,
             reading.memory_bytes[process.pid], each.allocation_id,
-            str(watched.holding.owner or "unknown") if watched else "",
+            str(watched.allocation.owner or "unknown") if watched else "",
             watched is not None and watched.index(uuid) is not None,
         )  # fmt: skip
         key = where is self.foreign, seen.key
@@ -156,15 +156,15 @@ class MemoryLook:
         if self._steady.note(key, self.now_s, 1):
             where.append(seen)
 
-    def _is_mps_server(self, uuid: str, each: Belonging) -> bool:
+    def _is_mps_server(self, uuid: str, each: Attribution) -> bool:
         """The server of family mps is nobody's; on old drivers it holds what its clients have."""
         is_mps = self._families[uuid] is Family.MPS
         return is_mps and procfs.program_name(each.process.pid) == _MPS_SERVER
 
-    def _is_bypassing(self, uuid: str, each: Belonging, ledger: Ledger | None) -> bool:
+    def _is_bypassing(self, uuid: str, each: Attribution, ledger: Ledger | None) -> bool:
         if self.watched[each.allocation_id].index(uuid) is None:
             return True  # the shim lets nothing onto a GPU that `limits` does not name
-        if ledger is None or each.witness is Witness.OLD_MOUNTS:
+        if ledger is None or each.witness is AttributionSource.OLD_MOUNTS:
             return False  # nobody knows
         return each.process.inner_pid not in ledger.pids
 
@@ -172,7 +172,7 @@ class MemoryLook:
         self,
         uuid: str,
         reading: GpuReading,
-        mine: Mapping[str, Sequence[Belonging]],
+        mine: Mapping[str, Sequence[Attribution]],
         ledgers: Mapping[str, Ledger | None],
     ) -> dict[str, Held]:
         found = {}
@@ -181,7 +181,7 @@ class MemoryLook:
             index = watched.index(uuid)
             if index is None:
                 continue
-            if any(each.witness is Witness.OLD_MOUNTS for each in belongings):
+            if any(each.witness is AttributionSource.OLD_MOUNTS for each in belongings):
                 ledger = None  # what is there now is not the ledger of these processes
             used = reading.memory_bytes
             nvml = [used.get(each.process.pid) or 0 for each in belongings]

@@ -29,7 +29,7 @@ def has_own_pid_namespace() -> bool:
         return True
 
 
-class Blindness:
+class PidVisibility:
     """Judges look by look."""
 
     def __init__(self, is_possible: bool) -> None:

@@ -9,8 +9,8 @@
   allocation if the pod has just one; that is enough for its books and never enough to end it.
 * A process in no pod (`vgpuctl run`, tests) belongs to the allocation whose files it has mapped.
 
-`Belongings` remembers what it found by pid and start time, so that a look that brings nothing new
-costs one small read a process. Used by one thread.
+`ProcessAttribution` remembers what it found by pid and start time, so that a look that brings
+nothing new costs one small read a process. Used by one thread.
 """
 
 import os
@@ -19,17 +19,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
-from deviceplugin.recovery.kubelet_checkpoint import Witness as Witnessed
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of
 
-from .procfs import PROC, Mount, Process, read_mapped_files, read_mounts, read_process, start_time
+from .procfs import (
+    PROC,
+    MountPoint,
+    Process,
+    read_mapped_files,
+    read_mounts,
+    read_process,
+    start_time,
+)
 
 _LIMITS = "limits"
 _FILES = frozenset({_LIMITS, "usage"})
 
 
-class Witness(StrEnum):
+class AttributionSource(StrEnum):
     """What tells where a process belongs."""
 
     MOUNTS = "mounts"
@@ -39,12 +46,12 @@ class Witness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class Attribution:
     """A process and where it belongs; an empty ``allocation_id``: to no allocation."""
 
     process: Process
     allocation_id: str = ""
-    witness: Witness | None = None
+    witness: AttributionSource | None = None
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
@@ -59,7 +66,7 @@ Pods = Mapping[str, Set[str]]
 class RecordedPods:
     """Who the kubelet's checkpoint says the allocations are; asked by one thread."""
 
-    def __init__(self, witness: Callable[[], Witnessed]) -> None:
+    def __init__(self, witness: Callable[[], CheckpointReading]) -> None:
         """Reads nothing yet.
 
         Args:
@@ -81,13 +88,13 @@ class RecordedPods:
         return self._pods
 
 
-def place_of(mounts: Iterable[Mount], directory: str) -> tuple[str, str] | None:
+def place_of(mounts: Iterable[MountPoint], directory: str) -> tuple[str, str] | None:
     """Returns file system and path in it of ``directory``, by the mounts of who sees it so.
 
     Args:
         directory: absolute, without links.
     """
-    best: Mount | None = None
+    best: MountPoint | None = None
     for mount in mounts:
         top = mount.target.rstrip("/") + "/"
         if (directory + "/").startswith(top) and (
@@ -100,7 +107,7 @@ def place_of(mounts: Iterable[Mount], directory: str) -> tuple[str, str] | None:
     return best.device, best.source.rstrip("/") + rest
 
 
-def mounted(mounts: Iterable[Mount], place: tuple[str, str]) -> tuple[set[str], set[str]]:
+def mounted(mounts: Iterable[MountPoint], place: tuple[str, str]) -> tuple[set[str], set[str]]:
     """Returns the ids of the allocations whose `limits` are mounted, and those whose were.
 
     Args:
@@ -120,7 +127,7 @@ def mounted(mounts: Iterable[Mount], place: tuple[str, str]) -> tuple[set[str], 
 
 def judge(
     process: Process, present: Set[str], gone: Set[str], held: Set[str], pods: Pods
-) -> Belonging:
+) -> Attribution:
     """Returns where a process belongs by mounts and cgroup.
 
     Args:
@@ -130,22 +137,25 @@ def judge(
         pods: who the kubelet says they are.
     """
     uid = process.pod.pod_uid if process.pod else None
-    for ids, witness in ((present & held, Witness.MOUNTS), (gone & held, Witness.OLD_MOUNTS)):
+    for ids, witness in (
+        (present & held, AttributionSource.MOUNTS),
+        (gone & held, AttributionSource.OLD_MOUNTS),
+    ):
         if len(ids) == 1:
             (allocation_id,) = ids
             named = pods.get(allocation_id)
             if uid is not None and named and uid not in named:
-                return Belonging(process)
-            return Belonging(process, allocation_id, witness)
+                return Attribution(process)
+            return Attribution(process, allocation_id, witness)
         if ids:
-            return Belonging(process)  # it sees the files of several: none of them is its own
+            return Attribution(process)  # it sees the files of several: none of them is its own
     of_pod = [each for each, uids in pods.items() if uid in uids and each in held]
     if uid is not None and len(of_pod) == 1:
-        return Belonging(process, of_pod[0], Witness.POD)
-    return Belonging(process)
+        return Attribution(process, of_pod[0], AttributionSource.POD)
+    return Attribution(process)
 
 
-class Belongings:
+class ProcessAttribution:
     """Where the processes of this host belong."""
 
     def __init__(self, allocations_dir: Path, pods: Callable[[], Pods], proc: Path = PROC) -> None:
@@ -156,22 +166,22 @@ class Belongings:
             pods: tells who the kubelet says the allocations are.
         """
         self._directory, self._pods, self._proc = allocations_dir, pods, proc
-        self._known: dict[int, Belonging] = {}
+        self._known: dict[int, Attribution] = {}
 
-    def of(self, pids: Iterable[int], held: Set[str]) -> dict[int, Belonging]:
+    def of(self, pids: Iterable[int], held: Set[str]) -> dict[int, Attribution]:
         """Returns where processes belong; those that are gone are left out.
 
         Args:
             held: ids of the agent's allocations.
         """
-        found: dict[int, Belonging] = {}
+        found: dict[int, Attribution] = {}
         for pid in pids:
             known = self._known.get(pid)
             if (
                 known is not None
                 and known.allocation_id
                 and start_time(pid, self._proc) == known.process.start_time_ticks
-                and (known.allocation_id in held or known.witness is Witness.MAPPED)
+                and (known.allocation_id in held or known.witness is AttributionSource.MAPPED)
             ):
                 found[pid] = known
             elif (fresh := self.look(pid, held)) is not None:
@@ -179,7 +189,7 @@ class Belongings:
         self._known = found
         return found
 
-    def look(self, pid: int, held: Set[str]) -> Belonging | None:
+    def look(self, pid: int, held: Set[str]) -> Attribution | None:
         """Returns where a process belongs by what can be seen now, None where it is gone."""
         process = read_process(pid, self._proc)
         if process is None:
@@ -194,7 +204,7 @@ class Belongings:
         still = start_time(pid, self._proc) == process.start_time_ticks
         return found if still else None
 
-    def _by_mapped_files(self, process: Process) -> Belonging:
+    def _by_mapped_files(self, process: Process) -> Attribution:
         top = os.path.realpath(self._directory) + "/"
         for inode, path in read_mapped_files(process.pid, self._proc):
             allocation_id, _, name = path.removeprefix(top).partition("/")
@@ -205,5 +215,5 @@ class Belongings:
             except OSError:
                 continue
             if is_it:
-                return Belonging(process, allocation_id, Witness.MAPPED)
-        return Belonging(process)
+                return Attribution(process, allocation_id, AttributionSource.MAPPED)
+        return Attribution(process)

@@ -47,7 +47,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountPoint:
     """One mount of a process.
 
     Attributes:
@@ -84,14 +84,14 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     )
 
 
-def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[Mount]:
+def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[MountPoint]:
     """Yields the mounts of a process, the oldest first; none where it is gone."""
     for line in (_read(proc / str(pid) / "mountinfo") or "").splitlines():
         fields = line.split(" ")
         if len(fields) > 4:
             source = _plain(fields[3])
             deleted = source.endswith(_DELETED)
-            yield Mount(fields[2], source.removesuffix(_DELETED), _plain(fields[4]), deleted)
+            yield MountPoint(fields[2], source.removesuffix(_DELETED), _plain(fields[4]), deleted)
 
 
 def read_mapped_files(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:

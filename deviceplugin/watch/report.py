@@ -54,7 +54,7 @@ class SeenProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class WatchFindings:
     """What stands at present; replaced whole.
 
     Attributes:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 STEADY_S = 2.0
-#: Looks further apart than this say nothing of the time between.
+#: PodResourcesSync further apart than this say nothing of the time between.
 _GAP_S = 5.0
 #: Small allocations of a process lie in blocks of 2 MiB, of which one of each of the driver's two
 #: sizes is filled in part.

@@ -28,11 +28,11 @@ from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 
 from . import procfs
-from .comparison import Charges, MemoryLook, Watched
+from .comparison import Charges, ComparedAllocation, MemoryComparison
 from .nvml_processes import GpuReading, read_gpus
-from .pid_visibility import Blindness, has_own_pid_namespace
-from .process_attribution import Belongings, Witness
-from .report import Findings, Ration, SeenProcess
+from .pid_visibility import PidVisibility, has_own_pid_namespace
+from .process_attribution import AttributionSource, ProcessAttribution
+from .report import Ration, SeenProcess, WatchFindings
 from .unaccounted_memory import Steady
 
 ACTIVE_S = 1.05
@@ -45,9 +45,9 @@ class MemoryWatch:
     def __init__(
         self,
         gpus: Callable[[], Mapping[str, Family]],
-        watched: Callable[[], Sequence[Watched]],
+        watched: Callable[[], Sequence[ComparedAllocation]],
         charge: Callable[[Charges], None],
-        belongings: Belongings,
+        belongings: ProcessAttribution,
         policy: WatchPolicy,
         read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
         clock: Callable[[], float] = time.monotonic,
@@ -63,11 +63,11 @@ class MemoryWatch:
             clock: seconds, never back.
         """
         self.policy = policy
-        self.findings = Findings(policy=policy)
+        self.findings = WatchFindings(policy=policy)
         self._gpus, self._watched, self._charge = gpus, watched, charge
         self._belongings, self._read, self._clock = belongings, read, clock
         self._steady, self._ration = Steady(), Ration()
-        self._blindness = Blindness(has_own_pid_namespace())
+        self._blindness = PidVisibility(has_own_pid_namespace())
         self._most: dict[tuple[str, str], int] = {}
         self._ended = 0
         self._dying: set[tuple[int, int]] = set()
@@ -109,7 +109,7 @@ class MemoryWatch:
             self._steady.keep(())
             self._say_findings((), ())
             return False  # what an idle node costs is what came so far
-        watched = {each.holding.allocation_id: each for each in self._watched()}
+        watched = {each.allocation.allocation_id: each for each in self._watched()}
         found = self._belongings.of(pids, watched.keys())
         problem = self._blindness.judge(
             pids, found.keys(), [(each.directory, each.limits) for each in watched.values()]
@@ -120,7 +120,7 @@ class MemoryWatch:
                       watched)  # fmt: skip
             return False
         self._remember_slices(watched)
-        look = MemoryLook(
+        look = MemoryComparison(
             families, watched, found, self._steady, self._most, self._clock(),
             lambda uuid: self._read((uuid,)).get(uuid), self._stop.wait,
         )  # fmt: skip
@@ -129,7 +129,7 @@ class MemoryWatch:
         self._finish(look)
         return bool(pids)
 
-    def _remember_slices(self, watched: Mapping[str, Watched]) -> None:
+    def _remember_slices(self, watched: Mapping[str, ComparedAllocation]) -> None:
         """Notes the most that each slice was: who was lowered may hold more for a while."""
         most = {}
         for allocation_id, each in watched.items():
@@ -140,7 +140,7 @@ class MemoryWatch:
                 )
         self._most = most
 
-    def _finish(self, look: MemoryLook) -> None:
+    def _finish(self, look: MemoryComparison) -> None:
         self._steady.keep(look.keys)
         if self._stop.is_set():
             return
@@ -160,7 +160,9 @@ class MemoryWatch:
         self._ration.keep({each.key for each in (*look.foreign, *look.bypassing)}, look.now_s)
         self._say_findings(look.bypassing, look.foreign)
 
-    def _put(self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, Watched]) -> None:
+    def _put(
+        self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, ComparedAllocation]
+    ) -> None:
         """Puts charges into force where they differ from those that are, and tells of it."""
         changed: dict[str, dict[str, int]] = {}
         for (allocation_id, uuid), charge_bytes in wanted.items():
@@ -174,7 +176,7 @@ class MemoryWatch:
                 logging.WARNING if charge_bytes > before else logging.INFO,
                 f"memory beside the ledger{'' if charge_bytes else ' is gone'}",
                 allocation=allocation_id,
-                owner=each.holding.owner or "unknown", gpu=uuid,
+                owner=each.allocation.owner or "unknown", gpu=uuid,
                 bytes=f"{before}->{charge_bytes}",
             )  # fmt: skip
         if changed:
@@ -188,10 +190,10 @@ class MemoryWatch:
         event(logging.WARNING, message, **whose, gpu=seen.gpu, pid=seen.pid, command=seen.command,
               bytes=held)  # fmt: skip
 
-    def _end(self, seen: SeenProcess, look: MemoryLook) -> None:
+    def _end(self, seen: SeenProcess, look: MemoryComparison) -> None:
         """Ends a process that bypasses its slice, if nothing about it is in doubt."""
         was = look.found[seen.pid]
-        if not seen.memory_bytes or was.witness is not Witness.MOUNTS:
+        if not seen.memory_bytes or was.witness is not AttributionSource.MOUNTS:
             return
         if was.process.key in self._dying:
             return  # it takes its time to give a GPU back
@@ -212,7 +214,7 @@ class MemoryWatch:
     ) -> None:
         if self.findings.problem:
             event(logging.INFO, "the watch sees the GPUs' processes again")
-        self.findings = Findings(
+        self.findings = WatchFindings(
             policy=self.policy, bypassing=tuple(bypassing), foreign=tuple(foreign),
             ended=self._ended,
         )  # fmt: skip
@@ -220,4 +222,4 @@ class MemoryWatch:
     def _say_problem(self, problem: str) -> None:
         if problem != self.findings.problem:  # once, not at every look
             event(logging.WARNING, "the watch beside the shim sees nothing", reason=problem)
-        self.findings = Findings(problem, self.policy, ended=self._ended)
+        self.findings = WatchFindings(problem, self.policy, ended=self._ended)

@@ -1,4 +1,5 @@
-"""`holding.py BYTES COMMAND...`: holds device memory while COMMAND runs; exits with its status."""
+"""`allocation.py BYTES COMMAND...`: holds device memory while COMMAND runs; exits with its
+status."""
 
 import subprocess
 import sys

@@ -10,8 +10,8 @@ import pytest
 from deviceplugin.core import enforcement, startup
 from deviceplugin.core.admission import Admission
 from deviceplugin.kubelet.podresources import PodResources
-from deviceplugin.model.allocations import Book, Holding
-from deviceplugin.policy import allocation, podresources_listing
+from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.policy import pairing, podresources_listing
 from deviceplugin.recovery.rebuild import Rebuilt
 from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint
@@ -92,19 +92,19 @@ def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPat
 
 
 def splits_pairs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(allocation, "open_holding", lambda *_: None)
+    patch.setattr(pairing, "open_allocation", lambda *_: None)
 
 
 def gives_held_units(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Book, "free", lambda self, units: set(units))
-    patch.setattr(allocation, "_check_given", lambda *_: None)
+    patch.setattr(AllocationBook, "free", lambda self, units: set(units))
+    patch.setattr(pairing, "_check_given", lambda *_: None)
 
 
 def leaks(patch: pytest.MonkeyPatch) -> None:
-    nothing = podresources_listing.Findings((), (), ())
+    nothing = podresources_listing.ListingFindings((), (), ())
     examine = podresources_listing.examine
 
-    def never_ends(*given: Any) -> podresources_listing.Findings:
+    def never_ends(*given: Any) -> podresources_listing.ListingFindings:
         return replace(examine(*given), ended=nothing.ended)
 
     patch.setattr(podresources_listing, "examine", never_ends)
@@ -116,8 +116,8 @@ def forgets_over_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
-    def too_much(holding: Holding, *more: Any) -> ContainerLimits:
-        asked = asked_limits(holding, *more)
+    def too_much(allocation: Allocation, *more: Any) -> ContainerLimits:
+        asked = asked_limits(allocation, *more)
         (device, *rest) = asked.devices
         return replace(asked, devices=(replace(device, core_percent=100), *rest))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.recovery.kubelet_checkpoint import NAME
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
@@ -75,12 +75,12 @@ def units(*pods: AdmittedPod) -> list[str]:
     ]  # fmt: skip
 
 
-def stored(node: Node) -> tuple[Holding, ...]:
-    """Returns the agent's holdings as they are on disk."""
+def stored(node: Node) -> tuple[Allocation, ...]:
+    """Returns the agent's allocations as they are on disk."""
     copy = node.config.parent / "copy"
     copy.mkdir()
     shutil.copy(node.state_dir / "checkpoint.json", copy)
-    return Checkpoint(copy).load().holdings
+    return Checkpoint(copy).load().allocations
 
 
 def restart_agent(node: Node) -> None:

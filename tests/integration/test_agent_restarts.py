@@ -30,7 +30,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
         yield node
 
 
-def test_a_restarted_agent_keeps_every_holding(node: Node) -> None:
+def test_a_restarted_agent_keeps_every_allocation(node: Node) -> None:
     pod = node.admit("a", {"vgpu-core": 60, "vgpu-memory": 10})
     before = node.limit(pod)
     node.stop_agent()
@@ -217,6 +217,6 @@ def test_the_checkpoint_names_every_holding_and_its_owner(node: Node) -> None:
 
     def owners() -> list[str | None]:
         found = replay((node.state_dir / "checkpoint.json").read_bytes())
-        return [h.owner and h.owner.pod for h in found.holdings]
+        return [h.owner and h.owner.pod for h in found.allocations]
 
     wait_until(lambda: owners() == ["a"])

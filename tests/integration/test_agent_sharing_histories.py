@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from deviceplugin import agent
-from deviceplugin.model.allocations import Book
+from deviceplugin.model.allocations import AllocationBook
 from deviceplugin.model.units import Half
-from deviceplugin.policy import allocation, offer
+from deviceplugin.policy import offer, pairing
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.offer import unit_names
 from deviceplugin.store import node_state
@@ -41,7 +41,7 @@ def goes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     The stand-in kubelet dials a plugin that registers for 10 s; one that an edit took away again
     meanwhile keeps an admission waiting for that long between its halves.
     """
-    monkeypatch.setattr(allocation, "JOIN_WINDOW_S", 30.0)
+    monkeypatch.setattr(pairing, "JOIN_WINDOW_S", 30.0)
     monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.03)
     monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.1)
 
@@ -68,7 +68,7 @@ def takes_edits_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def withdraws_held_units(patch: pytest.MonkeyPatch) -> None:
-    def everything(layout: Layout, book: Book, *more: Any) -> set[str]:
+    def everything(layout: Layout, book: AllocationBook, *more: Any) -> set[str]:
         drains = [shared for shared in layout.gpus if shared.drains]
         return {unit for shared in drains for half in Half for unit in unit_names(shared, half)}
 

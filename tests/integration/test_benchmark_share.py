@@ -18,13 +18,13 @@ from benchmarks.plot import Curve
 from benchmarks.repeats import MS, OURS, ROUNDS, US, Results, curves_of, lengths
 from benchmarks.share import Cell
 from benchmarks.stage import open_stage
-from benchmarks.tenants import Client, Look, Tenant, Window
+from benchmarks.tenants import TenantClient, TenantProgram, TenantReading, Window
 from libvgpu import artifacts
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import ComputeMode
 
 MINUTE_SECONDS = 60
-CLIENT = Client(MS)
+CLIENT = TenantClient(MS)
 # The shim on a busy machine and in windows of half a second; the planted one is far beyond it.
 LOOSE_POINTS = 4.0
 NEEDS_BUILD = pytest.mark.skipif(
@@ -201,7 +201,7 @@ def test_the_figures_keep_to_their_time() -> None:
 
 def test_curves_are_the_shares_between_looks() -> None:
     second_ns = 10**9
-    looks = tuple(Look(second_ns * (5 + i), busy, (0, 0)) for i, busy in enumerate(
+    looks = tuple(TenantReading(second_ns * (5 + i), busy, (0, 0)) for i, busy in enumerate(
         [(0, 0), (second_ns // 4, second_ns // 2), (second_ns // 2, second_ns // 2)]
     ))  # fmt: skip
 
@@ -242,13 +242,16 @@ def test_a_cell_becomes_a_picture(tmp_path: Path) -> None:
 @NEEDS_BUILD
 def test_a_client_that_cannot_begin_says_why() -> None:
     with open_stage() as opened, pytest.raises(VgpuError, match=r"status 2: argument 'form=none'"):
-        opened.alone(Client(MS, form="none"), 0.1, 0.1)
+        opened.alone(TenantClient(MS, form="none"), 0.1, 0.1)
 
 
 @NEEDS_BUILD
 @pytest.mark.parametrize("form", ["kernel", "graph", "cooperative", "memset"])
 def test_every_form_keeps_the_device_busy_without_a_shim(form: str) -> None:
-    with open_stage() as opened, opened.open([Tenant(Client(MS, form))], None) as running:
+    with (
+        open_stage() as opened,
+        opened.open([TenantProgram(TenantClient(MS, form))], None) as running,
+    ):
         window = running.watch(0.2, 0.3)
 
     assert window.shares[0] > 95
@@ -261,7 +264,7 @@ def test_every_form_keeps_the_device_busy_without_a_shim(form: str) -> None:
 def test_what_a_client_launched_is_what_it_says_it_completed() -> None:
     with (
         open_stage() as opened,
-        opened.open([Tenant(CLIENT, 50)], artifacts.shim_path()) as running,
+        opened.open([TenantProgram(CLIENT, 50)], artifacts.shim_path()) as running,
     ):
         running.go(0)
         running.watch(0.1, 0.2)
@@ -289,7 +292,11 @@ def test_an_arbiter_serves_who_is_capped_under_our_shim_alone(
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(stage, "_ARBITER_MODULE", "remembering")
-    tenants = [Tenant(CLIENT, 30), Tenant(CLIENT, 100, ComputeMode.OFF), Tenant(CLIENT, 70)]
+    tenants = [
+        TenantProgram(CLIENT, 30),
+        TenantProgram(CLIENT, 100, ComputeMode.OFF),
+        TenantProgram(CLIENT, 70),
+    ]
 
     # WHEN tenants are opened with our shim, and some without it
     with open_stage() as opened:
@@ -341,7 +348,11 @@ def test_a_controller_that_counts_blocks_is_caught_where_ours_is_not(
     subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(planted), "-ldl"],
                    check=True, timeout=30)  # fmt: skip
     monkeypatch.setattr(share, "_ERROR_POINTS", LOOSE_POINTS)
-    cells = (Cell(50, CLIENT), Cell(50, Client(MS, blocks=16_896)), Cell(50, Client(100 * US)))
+    cells = (
+        Cell(50, CLIENT),
+        Cell(50, TenantClient(MS, blocks=16_896)),
+        Cell(50, TenantClient(100 * US)),
+    )
 
     # WHEN both are measured in one run
     found = share.measure_cells(cells, Options(planted, 1, 0.5))

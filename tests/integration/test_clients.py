@@ -79,8 +79,8 @@ def run(tmp_path: Path) -> Run:
 
 def held(command: str, *arguments: str) -> list[str]:
     """Returns a command that runs a monitor while a process holds `HELD_BYTES`."""
-    holding = [sys.executable, str(CLIENTS / "holding.py"), str(HELD_BYTES)]
-    return [*holding, tool(command), *arguments]
+    allocation = [sys.executable, str(CLIENTS / "allocation.py"), str(HELD_BYTES)]
+    return [*allocation, tool(command), *arguments]
 
 
 both_places = pytest.mark.parametrize("place", [WHOLE, SLICE], ids=["whole", "slice"])
@@ -136,7 +136,7 @@ def test_gpustat_in_numbers(run: Run, place: tuple[str, ...]) -> None:
     assert (gpu["memory.total"], gpu["memory.used"]) == (TOTAL_BYTES[place] // MIB, used_mib)
     (process,) = gpu["processes"]
     assert process["gpu_memory_usage"] == used_mib
-    assert "holding.py" in " ".join(process["full_command"])
+    assert "allocation.py" in " ".join(process["full_command"])
 
 
 @both_places

@@ -16,7 +16,7 @@ from benchmarks.repeats import MS, US
 from benchmarks.share import CELLS, Cell
 from benchmarks.share_contended import Contest
 from benchmarks.stage import Stage, open_stage
-from benchmarks.tenants import Client, Tenant
+from benchmarks.tenants import TenantClient, TenantProgram
 from libvgpu import artifacts
 from libvgpu.limits import ComputeMode
 
@@ -58,7 +58,7 @@ def stage() -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def alone_of(stage: Stage) -> Callable[[Client], float]:
+def alone_of(stage: Stage) -> Callable[[TenantClient], float]:
     """Returns ``alone_of(client)``: what it takes of the device without a cap, measured once."""
     return functools.cache(
         lambda client: stage.alone(client, WARM_UP_SECONDS, WINDOW_SECONDS)
@@ -75,7 +75,7 @@ def _assert_most(measure: Callable[[], Shares], is_right: Callable[[Shares], boo
     assert rights > wrongs, f"the shares of the windows, in percent: {found}"
 
 
-def _window(stage: Stage, *tenants: Tenant) -> Shares:
+def _window(stage: Stage, *tenants: TenantProgram) -> Shares:
     """Returns the share of each tenant, in percent of the device."""
     window, _ = stage.measure(
         tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS
@@ -83,7 +83,7 @@ def _window(stage: Stage, *tenants: Tenant) -> Shares:
     return window.shares
 
 
-def _share_after(stage: Stage, tenants: Sequence[Tenant], change: str) -> Shares:
+def _share_after(stage: Stage, tenants: Sequence[TenantProgram], change: str) -> Shares:
     share, _ = share_response.share_after(
         stage, artifacts.shim_path(), tenants, change, RESPONSE_WARM_UP_SECONDS
     )
@@ -92,7 +92,7 @@ def _share_after(stage: Stage, tenants: Sequence[Tenant], change: str) -> Shares
 
 @pytest.mark.parametrize("cell", SHORT_CELLS, ids=lambda cell: cell.title)
 def test_one_tenant_has_its_share(stage: Stage, cell: Cell) -> None:
-    tenant = Tenant(cell.client, cell.core_percent, processes=cell.processes)
+    tenant = TenantProgram(cell.client, cell.core_percent, processes=cell.processes)
 
     _assert_most(
         lambda: _window(stage, tenant),
@@ -111,7 +111,7 @@ def test_a_lowered_limit_holds_soon(stage: Stage) -> None:
 
 @pytest.mark.parametrize("contest", SHORT_CONTESTS, ids=lambda contest: contest.title)
 def test_tenants_divide_the_device(
-    stage: Stage, alone_of: Callable[[Client], float], contest: Contest
+    stage: Stage, alone_of: Callable[[TenantClient], float], contest: Contest
 ) -> None:
     alone = {tenant.client: alone_of(tenant.client) for tenant in contest.tenants}
     expected = share_contended.expected_of(contest, alone)
@@ -139,6 +139,6 @@ def test_a_neighbour_that_wakes_has_its_share_soon(stage: Stage) -> None:
 
 
 def test_an_elastic_tenant_alone_has_all(stage: Stage) -> None:
-    tenant = Tenant(Client(20 * US), 30, ComputeMode.ELASTIC)
+    tenant = TenantProgram(TenantClient(20 * US), 30, ComputeMode.ELASTIC)
 
     _assert_most(lambda: _window(stage, tenant), lambda shares: shares[0] > LEAST_ALONE_PERCENT)

@@ -62,14 +62,14 @@ class Node:
 
     def start_agent(self) -> None:
         self._stop = threading.Event()
-        settings = agent.Settings(
+        settings = agent.AgentSettings(
             self.config, self.kubelet_dir, self.state_dir, self.run_dir,
             self.metrics_address, "test-node", spawn_mps=False,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
         self._thread.start()
 
-    def _run(self, settings: agent.Settings) -> None:
+    def _run(self, settings: agent.AgentSettings) -> None:
         try:
             agent.run(settings, GivenGpus(), self._stop)
         except BaseException as error:

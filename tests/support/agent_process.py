@@ -55,7 +55,7 @@ def main() -> None:
     artifacts.SHIM_PATH = shim
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    settings = agent.Settings(
+    settings = agent.AgentSettings(
         config, kubelet_dir, state_dir, run_dir, "127.0.0.1:0", "test-node", spawn_mps=False
     )
     agent.run(settings, GivenGpus(), stop)

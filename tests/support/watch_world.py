@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.loading import WatchPolicy
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.watch import process_attribution, procfs, watcher
-from deviceplugin.watch.comparison import Charges, Watched
+from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading
-from deviceplugin.watch.process_attribution import Belongings
-from deviceplugin.watch.procfs import Mount
+from deviceplugin.watch.process_attribution import ProcessAttribution
+from deviceplugin.watch.procfs import MountPoint
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -47,7 +47,7 @@ class World:
         real = procfs.read_mounts
 
         def read_mounts(pid: int | str, proc: Path = procfs.PROC) -> object:
-            here = [Mount(DEVICE, "/", str(path / "run"), False)]
+            here = [MountPoint(DEVICE, "/", str(path / "run"), False)]
             return here if pid == "self" else real(pid, proc)
 
         monkeypatch.setattr(process_attribution, "read_mounts", read_mounts)
@@ -56,7 +56,7 @@ class World:
         pods = {"a": {UID}, "b": {OTHER_UID}}
         self.watch = MemoryWatch(
             lambda: self.families, self.watched, self.charge,
-            Belongings(self.allocations, lambda: pods, self.proc.path),
+            ProcessAttribution(self.allocations, lambda: pods, self.proc.path),
             WatchPolicy.REPORT, self.read, lambda: self.now_s,
         )  # fmt: skip
 
@@ -67,10 +67,10 @@ class World:
             raise self.broken
         return {u: self.readings.get(u, GpuReading({}, None)) for u in uuids}
 
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[ComparedAllocation]:
         return [
-            Watched(
-                Holding(name, Family.VGPU, GPU, GIB, owner=Owner("ns", f"pod-{name}", "c")),
+            ComparedAllocation(
+                Allocation(name, Family.VGPU, GPU, GIB, owner=Owner("ns", f"pod-{name}", "c")),
                 self.allocations / name, asked, limits,
             )
             for name, (asked, limits) in self.slices.items()

@@ -11,7 +11,7 @@ import pytest
 
 from deviceplugin.config.loading import load_config
 from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.units import Half
 from deviceplugin.policy.effective_limits import asked_limits
 from deviceplugin.store.checkpoint import Checkpoint
@@ -20,11 +20,13 @@ from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ComputeMode, Family
 
-HELD = Holding(
+HELD = Allocation(
     "id", Family.MPS, "GPU-0", 1 << 30, core=("GPU-0::c0", "GPU-0::c7"), memory=("GPU-0::m0",),
     settled=True, changed_at=5.5, owner=Owner("a", "b", "c"), shim_build="ab12",
 )  # fmt: skip
-LONE = Holding("id2", Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), borrowed=("GPU-1::m9",))
+LONE = Allocation(
+    "id2", Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), implicit_units=("GPU-1::m9",)
+)
 
 
 @pytest.fixture
@@ -44,20 +46,28 @@ def test_holdings_come_back_as_they_were(tmp_path: Path) -> None:
 
     loaded = Checkpoint(tmp_path).load()
 
-    assert loaded.holdings == (HELD, LONE)
+    assert loaded.allocations == (HELD, LONE)
     assert loaded.trusted
 
 
 def test_no_file_is_the_empty_state(tmp_path: Path) -> None:
     loaded = Checkpoint(tmp_path).load()
 
-    assert loaded.holdings == ()
+    assert loaded.allocations == ()
     assert loaded.problem is None
     assert not loaded.trusted, "what a lost checkpoint does not name must not be removed"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 9, "holdings": []}',
-                                     '{"version": 1, "holdings": [{"family": "X"}]}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 9, "allocations": []}',
+        '{"version": 1, "allocations": [{"family": "X"}]}',
+    ],
+)
 def test_a_damaged_file_is_put_aside_and_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / "checkpoint.json").write_text(content)
 
@@ -79,18 +89,18 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(VgpuError, match="No space left"):
         checkpoint.save([HELD, LONE])
     monkeypatch.undo()
-    assert checkpoint.load().holdings == (HELD,)
+    assert checkpoint.load().allocations == (HELD,)
 
 
 def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) -> None:
     rows = [{**asdict(h), "family": h.family.name, "of_a_newer_agent": [1]} for h in (HELD, LONE)]
     del rows[1]["shim_build"], rows[1]["missing_since"]  # of an older one
     path = tmp_path / "checkpoint.json"
-    path.write_text(json.dumps({"version": 1, "holdings": rows}))
+    path.write_text(json.dumps({"version": 1, "allocations": rows}))
 
-    assert Checkpoint(tmp_path).load().holdings == (HELD, LONE)
+    assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
     assert not path.read_bytes().startswith(b"{")
-    assert Checkpoint(tmp_path).load().holdings == (HELD, LONE)
+    assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
 
 
 def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> None:
@@ -132,7 +142,7 @@ def test_a_long_journal_is_made_short_while_others_write(
         stop.set()
         writer.join()
 
-    last = Checkpoint(tmp_path).load().holdings
+    last = Checkpoint(tmp_path).load().allocations
     assert [h.allocation_id for h in last] == ["id", "id2", "busy"]
     assert last == tuple(checkpoint._live.values())
     checkpoint.compact()  # of what was written after the first time, which may be much
@@ -205,8 +215,8 @@ def test_the_installed_shim_is_found_by_the_preload_file(store: SliceStore) -> N
 def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> None:
     for allocation_id, source in (("old", "kubelet"), ("known", "kubelet"), ("mine", "run")):
         directory = store.directory(allocation_id)
-        holding = replace(HELD, allocation_id=allocation_id)
-        region.create(directory, asked_limits(holding, ComputeMode.STRICT))
+        allocation = replace(HELD, allocation_id=allocation_id)
+        region.create(directory, asked_limits(allocation, ComputeMode.STRICT))
         meta = allocation_dirs.AllocationMeta(allocation_id, "mps", source, 1.0)
         allocation_dirs.write_meta(directory, meta)
 

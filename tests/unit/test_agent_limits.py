@@ -3,11 +3,11 @@
 import pytest
 
 from deviceplugin.config.loading import LimitRule
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.effective_limits import (
     PLENTY,
-    Room,
+    RaiseRoom,
     asked_limits,
     effective_limits,
     matching_rule,
@@ -22,19 +22,19 @@ OWNER = Owner("team-a", "pod", "main")
 
 
 def asked(family: Family = Family.VGPU, core: int = 40, memory: int = 8) -> ContainerLimits:
-    holding = Holding(
+    allocation = Allocation(
         "id", family, "GPU-0", GIB,
         core=tuple(f"GPU-0::c{n}" for n in range(core)),
         memory=tuple(f"GPU-0::m{n}" for n in range(memory)),
     )  # fmt: skip
-    return asked_limits(holding, ComputeMode.STRICT)
+    return asked_limits(allocation, ComputeMode.STRICT)
 
 
 def under(
     rule: LimitRule | None,
     family: Family = Family.VGPU,
     override: Override | None = None,
-    room: Room = PLENTY,
+    room: RaiseRoom = PLENTY,
 ) -> DeviceLimit:
     (device,) = effective_limits(asked(family), rule, override, room).devices
     return device
@@ -151,8 +151,8 @@ def test_it_rises_as_far_as_there_is_room_where_the_rule_allows_it(
     rule: LimitRule, override: Override | None
 ) -> None:
     wanted = under(rule, override=override)
-    held = under(rule, override=override, room=Room(10, GIB))
-    without = under(rule, override=override, room=Room())
+    held = under(rule, override=override, room=RaiseRoom(10, GIB))
+    without = under(rule, override=override, room=RaiseRoom())
 
     assert (wanted.core_percent, wanted.memory_limit_bytes) == (70, 12 * GIB)
     assert (held.core_percent, held.memory_limit_bytes) == (50, 9 * GIB)

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deviceplugin.http.exposition import render
 from deviceplugin.http.metrics import NodeCollector
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
@@ -22,9 +22,9 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def collect(directory: Path, limits: ContainerLimits) -> Series:
     """Returns the series of one container whose slice is in ``directory``, as Prometheus reads."""
-    holding = Holding("a", limits.family, UUID, 1 << 30)
+    allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
-        holdings=lambda: [(holding, limits)], layout=SimpleNamespace(gpus=()), unwell=dict
+        allocations=lambda: [(allocation, limits)], layout=SimpleNamespace(gpus=()), unwell=dict
     )
     store = SimpleNamespace(directory=lambda _: directory)
     collector = NodeCollector(

@@ -3,9 +3,9 @@
 import pytest
 
 from deviceplugin.config.loading import LimitRule
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.overrides import Override
-from deviceplugin.policy.effective_limits import PLENTY, Room, asked_limits, effective_limits
+from deviceplugin.policy.effective_limits import PLENTY, RaiseRoom, asked_limits, effective_limits
 from deviceplugin.policy.raise_permission import cause, no_room, not_permitted, raised_by
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
@@ -16,8 +16,8 @@ ALLOWING = LimitRule(allow_raise=True, path="$.limits[0]", line=3)
 FORBIDDING = LimitRule(core_percent=90, path="$.limits[2]", line=7)
 
 
-def holding(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> Holding:
-    return Holding(
+def allocation(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> Allocation:
+    return Allocation(
         "id", family, "GPU-0", GIB,
         core=tuple(f"GPU-0::c{n}" for n in range(core)),
         memory=tuple(f"GPU-0::m{n}" for n in range(memory)),
@@ -25,7 +25,7 @@ def holding(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> Ho
 
 
 def asked(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> ContainerLimits:
-    return asked_limits(holding(core, memory, family), ComputeMode.STRICT)
+    return asked_limits(allocation(core, memory, family), ComputeMode.STRICT)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_whole_gpus_are_never_raised() -> None:
 def test_a_raise_beyond_what_is_free_is_refused_with_the_numbers() -> None:
     wanted = effective_limits(asked(), ALLOWING, Override(70, 12 * GIB), PLENTY)
 
-    assert no_room(asked(), wanted, Room(30, 4 * GIB), WHO) is None
-    assert no_room(asked(), wanted, Room(29, 4 * GIB), WHO) == (
+    assert no_room(asked(), wanted, RaiseRoom(30, 4 * GIB), WHO) is None
+    assert no_room(asked(), wanted, RaiseRoom(29, 4 * GIB), WHO) == (
         f"core 70 of {WHO} cannot be given: that is 30 more than the 40 it asked for, and GPU "
         "GPU-0 has 29 unallocated; at most 69 is allowed"
     )
-    assert no_room(asked(), wanted, Room(30, 3 * GIB), WHO) == (
+    assert no_room(asked(), wanted, RaiseRoom(30, 3 * GIB), WHO) == (
         f"memory 12 GiB of {WHO} cannot be given: that is 4 GiB more than the 8 GiB it asked for, "
         "and GPU GPU-0 has 3 GiB unallocated; at most 11 GiB is allowed"
     )

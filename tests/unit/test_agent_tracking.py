@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.policy.podresources_listing import (
     ENDED_AFTER_S,
     NEVER_SEEN_AFTER_S,
-    Findings,
     Listed,
+    ListingFindings,
     conflict,
     examine,
 )
@@ -17,7 +17,7 @@ from libvgpu.limits import Family
 
 NOW = 1000.0
 OWNER = Owner("team", "pod", "main")
-HELD = Holding(
+HELD = Allocation(
     "id", Family.VGPU, "GPU-0", 1 << 30,
     core=("GPU-0::c0",), memory=("GPU-0::m0",), settled=True, changed_at=NOW,
 )  # fmt: skip
@@ -25,13 +25,13 @@ UNITS = frozenset({"GPU-0::c0", "GPU-0::m0"})
 
 
 def look(
-    holding: Holding,
+    allocation: Allocation,
     *listing: Listed,
     now: float = NOW,
     running: bool = False,
     offered: frozenset[str] = frozenset(),
-) -> Findings:
-    return examine(Book.of([holding]), listing, now, lambda _: running, offered)
+) -> ListingFindings:
+    return examine(AllocationBook.of([allocation]), listing, now, lambda _: running, offered)
 
 
 def test_a_listing_names_the_owner_once() -> None:
@@ -39,7 +39,7 @@ def test_a_listing_names_the_owner_once() -> None:
 
     assert [h.owner for h in found.identified] == [OWNER]
     again = look(found.identified[0], Listed(OWNER, UNITS))
-    assert again == Findings((), (), ())
+    assert again == ListingFindings((), (), ())
 
 
 def test_a_missing_holding_ends_after_a_while_and_not_before() -> None:
@@ -63,17 +63,21 @@ def test_one_that_the_kubelet_has_on_record_is_not_missing_any_more() -> None:
     missing = replace(HELD, missing_since=NOW)
 
     found = examine(
-        Book.of([missing]), [], NOW + 60, lambda _: False, recorded=lambda holding: True
+        AllocationBook.of([missing]),
+        [],
+        NOW + 60,
+        lambda _: False,
+        recorded=lambda allocation: True,
     )
 
-    assert found == Findings((HELD,), (), ())
+    assert found == ListingFindings((HELD,), (), ())
 
 
 def test_an_init_container_that_borrows_of_a_later_one_ends_with_it() -> None:
     app = replace(HELD, allocation_id="app", owner=OWNER, missing_since=NOW)
-    init = replace(HELD, memory=(), borrowed=HELD.memory, missing_since=NOW)
-    before = replace(init, borrowed=())
-    book = Book.of([before, app])
+    init = replace(HELD, memory=(), implicit_units=HELD.memory, missing_since=NOW)
+    before = replace(init, implicit_units=())
+    book = AllocationBook.of([before, app])
     book.put(init)  # completed at its start, when the later one was admitted already
 
     found = examine(book, [], NOW + 60, lambda _: False)
@@ -85,9 +89,14 @@ def test_a_kubelet_that_knows_no_pod_yet_ends_none_that_it_has_on_record() -> No
     """It was restarted, and the API server is away: it lists nothing, for as long as that takes."""
     known = replace(HELD, owner=OWNER, started=True, missing_since=NOW)
 
-    def ended(*listing: Listed, offered: frozenset[str] = frozenset()) -> tuple[Holding, ...]:
+    def ended(*listing: Listed, offered: frozenset[str] = frozenset()) -> tuple[Allocation, ...]:
         return examine(
-            Book.of([known]), listing, NOW + 60, lambda _: False, offered, lambda holding: True
+            AllocationBook.of([known]),
+            listing,
+            NOW + 60,
+            lambda _: False,
+            offered,
+            lambda allocation: True,
         ).ended
 
     assert not ended()
@@ -128,8 +137,8 @@ def test_an_offer_of_an_init_containers_units_ends_its_whole_pod() -> None:
     init = replace(HELD, missing_since=NOW)
     half = replace(HELD, allocation_id="app", memory=(), missing_since=NOW)
 
-    def ended(offered: frozenset[str]) -> set[Holding]:
-        found = examine(Book.of([init, half]), [], NOW, lambda _: False, offered)
+    def ended(offered: frozenset[str]) -> set[Allocation]:
+        found = examine(AllocationBook.of([init, half]), [], NOW, lambda _: False, offered)
         return set(found.ended)
 
     assert ended(frozenset({"GPU-0::m0"})) == {init, half}
@@ -151,8 +160,8 @@ def test_units_that_the_kubelet_forgot_stay_with_a_running_container() -> None:
 
 
 def test_a_holding_of_one_container_has_no_conflict() -> None:
-    assert conflict(Book.of([HELD]), HELD, [Listed(OWNER, UNITS)]) is None
-    assert conflict(Book.of([HELD]), HELD, []) is None
+    assert conflict(AllocationBook.of([HELD]), HELD, [Listed(OWNER, UNITS)]) is None
+    assert conflict(AllocationBook.of([HELD]), HELD, []) is None
 
 
 @pytest.mark.parametrize("unit", sorted(UNITS))
@@ -160,7 +169,7 @@ def test_a_holding_of_two_containers_is_a_conflict(unit: str) -> None:
     other = Owner("team", "pod", "other")
     listing = [Listed(OWNER, frozenset({unit})), Listed(other, UNITS - {unit})]
 
-    problem = conflict(Book.of([HELD]), HELD, listing)
+    problem = conflict(AllocationBook.of([HELD]), HELD, listing)
 
     assert problem is not None
     assert "went to different containers" in problem
@@ -172,7 +181,7 @@ def test_a_container_with_two_holdings_is_a_conflict() -> None:
     )
     both = Listed(OWNER, UNITS | {"GPU-1::c0", "GPU-1::m0"})
 
-    problem = conflict(Book.of([HELD, second]), HELD, [both])
+    problem = conflict(AllocationBook.of([HELD, second]), HELD, [both])
 
     assert problem is not None
     assert "slices of GPU GPU-0 and GPU GPU-1" in problem

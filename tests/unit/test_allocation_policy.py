@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.inventory.nvml import Gpu
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.units import Half, gpu_of, unit_name
-from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy import implicit_units, offer, pairing
 from deviceplugin.policy.draining import in_force
 from deviceplugin.policy.layout import Layout, SharedGpu
 from libvgpu.errors import AllocationRefused
@@ -35,7 +35,9 @@ def names(uuid: str, half: Half, numbers: range) -> list[str]:
     return [unit_name(uuid, half, n) for n in numbers]
 
 
-def free_units(layout: Layout, book: Book, half: Half, family: Family = VGPU) -> list[str]:
+def free_units(
+    layout: Layout, book: AllocationBook, half: Half, family: Family = VGPU
+) -> list[str]:
     """What a kubelet that knows what the book knows would offer."""
     gone = offer.withdrawn(layout, book)
     return [
@@ -49,28 +51,28 @@ class Admission:
     """Admits containers as the kubelet does, against the pure policy alone."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout, self.book, self.now, self.made = layout, Book(), NOW, 0
+        self.layout, self.book, self.now, self.made = layout, AllocationBook(), NOW, 0
 
-    def half(self, half: Half, count: int) -> Holding:
+    def half(self, half: Half, count: int) -> Allocation:
         self.now += STEP_S
-        chosen = allocation.prefer(
+        chosen = pairing.prefer(
             self.layout, self.book, VGPU, half, free_units(self.layout, self.book, half), (),
             count, self.now,
         )  # fmt: skip
         assert len(chosen) == count == len(set(chosen))
         return self.allocate(half, chosen)
 
-    def allocate(self, half: Half, units: list[str]) -> Holding:
+    def allocate(self, half: Half, units: list[str]) -> Allocation:
         self.made += 1
-        for settled in allocation.settle_before(self.book, VGPU, half, units):
+        for settled in pairing.settle_before(self.book, VGPU, half, units):
             self.book.put(settled)
-        holding = allocation.allocate(
+        allocation = pairing.allocate(
             self.layout, self.book, VGPU, half, units, self.now, f"id{self.made}"
         )
-        self.book.put(holding)
-        return holding
+        self.book.put(allocation)
+        return allocation
 
-    def pair(self, core: int, memory: int, core_first: bool) -> Holding:
+    def pair(self, core: int, memory: int, core_first: bool) -> Allocation:
         order = [(Half.CORE, core), (Half.MEMORY, memory)]
         (first, amount), (second, other) = order if core_first else order[::-1]
         opened = self.half(first, amount)
@@ -93,7 +95,7 @@ def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
     admission = Admission(layout_of(gpu_count))
     for step in steps:
         if isinstance(step, int):
-            living = list(admission.book.holdings)
+            living = list(admission.book.allocations)
             if living:
                 admission.book.drop(living[step % len(living)])
             continue
@@ -105,17 +107,17 @@ def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
                      if gpu_of(u) == g.gpu.uuid]) >= memory
             for g in admission.layout.gpus
         )  # fmt: skip
-        before = set(admission.book.holdings)
+        before = set(admission.book.allocations)
         try:
-            holding = admission.pair(core, memory, core_first)
+            allocation = admission.pair(core, memory, core_first)
         except AllocationRefused:
             assert not fits, "a pair that one GPU can hold was refused"
-            assert set(admission.book.holdings) == before
+            assert set(admission.book.allocations) == before
             continue
-        assert (len(holding.core), len(holding.memory)) == (core, memory)
-        assert {gpu_of(u) for u in (*holding.core, *holding.memory)} == {holding.uuid}
-        assert holding.settled
-        held = [u for h in admission.book.holdings.values() for u in (*h.core, *h.memory)]
+        assert (len(allocation.core), len(allocation.memory)) == (core, memory)
+        assert {gpu_of(u) for u in (*allocation.core, *allocation.memory)} == {allocation.uuid}
+        assert allocation.settled
+        held = [u for h in admission.book.allocations.values() for u in (*h.core, *h.memory)]
         assert len(held) == len(set(held)), "a unit has two holders"
 
 
@@ -124,7 +126,7 @@ def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
     calls=st.lists(
         st.tuples(
             st.sampled_from(Half), st.integers(0, 1), st.integers(0, 12), st.integers(1, 4),
-            st.sampled_from([0.0, 0.1, allocation.JOIN_WINDOW_S + 1]),
+            st.sampled_from([0.0, 0.1, pairing.JOIN_WINDOW_S + 1]),
         ),
         max_size=30,
     )
@@ -135,23 +137,23 @@ def test_whatever_a_kubelet_gives_nothing_is_split_or_given_twice(
     admission = Admission(layout_of(2))
     for half, gpu, first, count, pause_s in calls:
         admission.now += pause_s
-        for shown in list(admission.book.holdings.values()):
+        for shown in list(admission.book.allocations.values()):
             admission.book.put(replace(shown, owner=OWNER))  # as podresources lists it
         units = names(f"GPU-{gpu}", half, range(first, first + count))
         taken = [u for u in units if admission.book.holder(u) is not None]
         try:
-            holding = admission.allocate(half, units)
+            allocation = admission.allocate(half, units)
         except AllocationRefused:
             continue
         assert not taken, "a held unit was given again"
-        assert {gpu_of(u) for u in (*holding.core, *holding.memory)} == {holding.uuid}
+        assert {gpu_of(u) for u in (*allocation.core, *allocation.memory)} == {allocation.uuid}
 
 
 def test_the_second_half_is_steered_to_the_first() -> None:
     admission = Admission(layout_of(3))
     first = admission.allocate(Half.CORE, names("GPU-2", Half.CORE, range(30)))
 
-    chosen = allocation.prefer(
+    chosen = pairing.prefer(
         admission.layout, admission.book, VGPU, Half.MEMORY,
         free_units(admission.layout, admission.book, Half.MEMORY), (), 4, admission.now,
     )  # fmt: skip
@@ -170,7 +172,7 @@ def test_a_split_pair_is_refused_with_both_gpus() -> None:
 def test_a_late_half_belongs_to_another_container() -> None:
     admission = Admission(layout_of(1))
     lone = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(30)))
-    admission.now += allocation.JOIN_WINDOW_S + 1
+    admission.now += pairing.JOIN_WINDOW_S + 1
 
     other = admission.allocate(Half.MEMORY, names("GPU-0", Half.MEMORY, range(4)))
 
@@ -221,7 +223,7 @@ def test_a_preference_keeps_what_the_container_has_already() -> None:
     admission = Admission(layout_of(3))
     required = names("GPU-1", Half.CORE, range(40, 45))
 
-    chosen = allocation.prefer(
+    chosen = pairing.prefer(
         admission.layout, admission.book, VGPU, Half.CORE,
         free_units(admission.layout, admission.book, Half.CORE), required, 20, NOW,
     )  # fmt: skip
@@ -234,7 +236,7 @@ def test_a_preference_keeps_what_the_container_has_already() -> None:
 def test_among_equal_gpus_the_fullest_that_fits_is_taken() -> None:
     admission = Admission(layout_of(2))
     core = names("GPU-1", Half.CORE, range(50))
-    admission.book.put(Holding("old", VGPU, "GPU-1", GIB, core=tuple(core), settled=True))
+    admission.book.put(Allocation("old", VGPU, "GPU-1", GIB, core=tuple(core), settled=True))
 
     assert admission.half(Half.CORE, 50).uuid == "GPU-1"
 
@@ -247,7 +249,7 @@ def test_core_alone_borrows_its_share_of_memory_and_gives_it_back() -> None:
     admission.book.put(done)
 
     assert done.memory_bytes == 4 * GIB
-    assert offer.withdrawn(admission.layout, admission.book) == set(done.borrowed)
+    assert offer.withdrawn(admission.layout, admission.book) == set(done.implicit_units)
     admission.book.drop(done.allocation_id)
     assert offer.withdrawn(admission.layout, admission.book) == set()
 
@@ -263,18 +265,18 @@ def test_core_alone_without_free_memory_is_refused_with_the_numbers() -> None:
 
 def test_memory_alone_is_refused_by_mps_and_reserves_nothing_else() -> None:
     memory = (unit_name("GPU-0", Half.MEMORY, 1),)
-    lone = Holding("id", Family.MPS, "GPU-0", GIB, memory=memory)
+    lone = Allocation("id", Family.MPS, "GPU-0", GIB, memory=memory)
 
     with pytest.raises(AllocationRefused, match="MPS reserves no left-over compute"):
-        implicit_units.complete_start(layout_of(1, Family.MPS), Book(), lone)
+        implicit_units.complete_start(layout_of(1, Family.MPS), AllocationBook(), lone)
 
-    done = implicit_units.complete_start(layout_of(1), Book(), replace(lone, family=VGPU))
-    assert (done.settled, done.borrowed) == (True, ())
+    done = implicit_units.complete_start(layout_of(1), AllocationBook(), replace(lone, family=VGPU))
+    assert (done.settled, done.implicit_units) == (True, ())
 
 
 def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
-    book = Book()
-    held = Holding("id", Family.MPS, "GPU-0", GIB, core=("GPU-0::c0",), settled=True)
+    book = AllocationBook()
+    held = Allocation("id", Family.MPS, "GPU-0", GIB, core=("GPU-0::c0",), settled=True)
     book.put(held)
     wanted = layout_of(2)
     gpus = [shared.gpu for shared in wanted.gpus]
@@ -286,9 +288,9 @@ def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
     assert "GPU-0::c0" not in gone, "a held unit must never be withdrawn"
     assert not [u for u in gone if gpu_of(u) == "GPU-1"]
     with pytest.raises(AllocationRefused, match="still carries slices"):
-        allocation.allocate(layout, book, Family.MPS, Half.CORE, ["GPU-0::c5"], NOW, "new")
+        pairing.allocate(layout, book, Family.MPS, Half.CORE, ["GPU-0::c5"], NOW, "new")
     with pytest.raises(AllocationRefused, match="not offered"):
-        allocation.allocate(layout, book, VGPU, Half.CORE, ["GPU-0::c5"], NOW, "new")
+        pairing.allocate(layout, book, VGPU, Half.CORE, ["GPU-0::c5"], NOW, "new")
     book.drop("id")
     assert offer.withdrawn(in_force(wanted, gpus, book), book) == set()
 
@@ -299,8 +301,8 @@ def test_memory_that_came_back_a_moment_ago_is_not_counted_on_yet() -> None:
     back = frozenset(names("GPU-0", Half.MEMORY, range(16)))
 
     def gpu(available: list[str], returned: frozenset[str]) -> str:
-        chosen = allocation.prefer(
-            layout, Book(), VGPU, Half.CORE, available, (), 90, NOW, returned=returned
+        chosen = pairing.prefer(
+            layout, AllocationBook(), VGPU, Half.CORE, available, (), 90, NOW, returned=returned
         )
         return gpu_of(chosen[0])
 
@@ -314,8 +316,8 @@ def test_what_the_kubelet_offers_it_knows_to_be_back() -> None:
     layout = layout_of(1)
     memory = names("GPU-0", Half.MEMORY, range(16))
 
-    chosen = allocation.prefer(
-        layout, Book(), VGPU, Half.MEMORY, memory, (), 16, NOW, returned=frozenset(memory)
+    chosen = pairing.prefer(
+        layout, AllocationBook(), VGPU, Half.MEMORY, memory, (), 16, NOW, returned=frozenset(memory)
     )
 
     assert sorted(chosen) == sorted(memory)

@@ -9,7 +9,7 @@ import pytest
 
 from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
 from deviceplugin.config.loading import parse_config
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.policy.effective_limits import asked_limits
@@ -192,15 +192,15 @@ def test_the_halves_of_a_pair_merge_in_any_order(
     store_of: Callable[[DeviceForms], SliceStore], lists: tuple[ListStrategy, ...], family: Family
 ) -> None:
     store = store_of(DeviceForms(lists))
-    whole = Holding(
+    whole = Allocation(
         "id", family, ONE.uuid, GIB, core=(f"{ONE.uuid}::c0",), memory=(f"{ONE.uuid}::m0",),
         shim_build="ab12",
     )  # fmt: skip
     opened = replace(whole, memory=())
 
     core, memory = (
-        store.answer(holding, half, asked_limits(holding, ComputeMode.STRICT))
-        for holding, half in ((opened, Half.CORE), (whole, Half.MEMORY))
+        store.answer(allocation, half, asked_limits(allocation, ComputeMode.STRICT))
+        for allocation, half in ((opened, Half.CORE), (whole, Half.MEMORY))
     )
 
     assert core.joined(memory).envs == memory.joined(core).envs

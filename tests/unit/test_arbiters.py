@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
-from libvgpu.arbiter_set import ArbiterSet, Change
+from libvgpu.arbiter_set import ArbiterChange, ArbiterSet
 from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from support.arbiters import GpuLocks, NotedArbiter
@@ -69,7 +69,7 @@ def test_two_slices_of_a_gpu_get_one_with_their_weights(world: World) -> None:
 
     changes = arbiters.look()
 
-    assert changes == [Change(A, "arbiter started")]
+    assert changes == [ArbiterChange(A, "arbiter started")]
     (arbiter,) = world.made
     assert arbiter.calls == [("add", "one", 0), ("add", "two", 1)]
     assert arbiters.uuids == world.locks.taken == {A}
@@ -105,7 +105,7 @@ def test_it_follows_slices_as_they_come_go_and_change(world: World) -> None:
     assert len(arbiter.calls) == calls, "a look at what is as before changes nothing"
 
     world.end("three")
-    assert arbiters.look() == [Change(A, "arbiter stopped: nobody has to share")]
+    assert arbiters.look() == [ArbiterChange(A, "arbiter stopped: nobody has to share")]
     assert arbiter.calls[-1] == ("stop",)
     assert (arbiters.uuids, world.locks.taken) == (set(), set())
 
@@ -150,14 +150,14 @@ def test_the_next_takes_over_when_the_holder_ends(
     world.slice("two", a=70)
     first, second = world.process(A), world.process(A)
     first.look()
-    assert second.look() == [Change(A, "arbiter left to another process")]
+    assert second.look() == [ArbiterChange(A, "arbiter left to another process")]
     assert second.look() == [], "it is said once"
     assert len(world.made) == 1
 
     ends(first)
     world.locks.taken.clear()  # as the kernel does for the dead
 
-    assert second.look() == [Change(A, "arbiter started")]
+    assert second.look() == [ArbiterChange(A, "arbiter started")]
     assert world.made[1].weights == {"one": 30, "two": 70}
 
 
@@ -180,7 +180,7 @@ def test_a_slice_that_cannot_be_taken_in_costs_the_others_nothing(world: World) 
     made = NotedArbiter(refused={"one"})
     arbiters = ArbiterSet(world.run_dir, make=lambda: made, hold=world.locks.hold)
 
-    assert arbiters.look()[1:] == [Change(A, "one not arbitrated", "one is damaged")]
+    assert arbiters.look()[1:] == [ArbiterChange(A, "one not arbitrated", "one is damaged")]
     assert arbiters.look() == [], "it is said once"
     assert made.weights == {"two": 30, "three": 30}
 
@@ -202,7 +202,7 @@ def test_a_slice_that_ends_while_it_is_taken_in_is_no_failure(world: World) -> N
     made = EndsOne()
     arbiters = ArbiterSet(world.run_dir, make=lambda: made, hold=world.locks.hold)
 
-    assert arbiters.look() == [Change(A, "arbiter started")]
+    assert arbiters.look() == [ArbiterChange(A, "arbiter started")]
 
     assert made.weights == {"two": 30, "three": 30}
     assert arbiters.look() == []
@@ -217,5 +217,5 @@ def test_an_arbiter_that_cannot_start_leaves_the_gpu_to_others(world: World) -> 
 
     changes = ArbiterSet(world.run_dir, make=fail, hold=world.locks.hold).look()
 
-    assert changes == [Change(A, "arbiter cannot be started", "no threads left")]
+    assert changes == [ArbiterChange(A, "arbiter cannot be started", "no threads left")]
     assert world.locks.taken == set()

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from deviceplugin.inventory.nvml import Gpu
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy import allocation
+from deviceplugin.policy import pairing
 from deviceplugin.policy.effective_limits import asked_limits, effective_limits
-from deviceplugin.policy.exclusive_gpu import clients_most, is_bare, under_mps
+from deviceplugin.policy.exclusive_gpu import clients_most, is_exclusive, under_mps
 from deviceplugin.policy.layout import Layout, SharedGpu
 from deviceplugin.policy.raise_permission import not_permitted
 from libvgpu.errors import AllocationRefused
@@ -32,8 +32,8 @@ def layout_of(count: int = 2, major: int | None = None, memory_gib: int = 80) ->
     return Layout("nvidia.com", gpus)
 
 
-def held(name: str, *uuids: str, core: range = range(100), memory: range = range(8)) -> Holding:
-    return Holding(
+def held(name: str, *uuids: str, core: range = range(100), memory: range = range(8)) -> Allocation:
+    return Allocation(
         name, Family.MPS, uuids[0], GIB, settled=True,
         core=tuple(unit_name(u, Half.CORE, n) for u in uuids for n in core),
         memory=tuple(unit_name(u, Half.MEMORY, n) for u in uuids for n in memory),
@@ -41,15 +41,15 @@ def held(name: str, *uuids: str, core: range = range(100), memory: range = range
 
 
 def test_all_core_units_of_its_gpus_are_whole_gpus_with_any_memory() -> None:
-    assert is_bare(held("one", A))
-    assert is_bare(held("two", A, B, memory=range(80)))
-    assert not is_bare(held("most", A, core=range(99)))
-    assert not is_bare(replace(held("vgpu", A), family=Family.VGPU))
-    assert not is_bare(replace(held("memory", A), core=()))
+    assert is_exclusive(held("one", A))
+    assert is_exclusive(held("two", A, B, memory=range(80)))
+    assert not is_exclusive(held("most", A, core=range(99)))
+    assert not is_exclusive(replace(held("vgpu", A), family=Family.VGPU))
+    assert not is_exclusive(replace(held("memory", A), core=()))
 
 
 def test_a_gpu_that_somebody_has_whole_is_not_under_mps_until_he_ends() -> None:
-    book = Book.of([held("whole", A)])
+    book = AllocationBook.of([held("whole", A)])
     assert under_mps(layout_of(), book, {}) == {B: False}
 
     book.drop("whole")
@@ -60,52 +60,57 @@ def test_a_gpu_that_somebody_has_whole_is_not_under_mps_until_he_ends() -> None:
 
 def test_of_a_pods_containers_the_one_that_was_let_start_last_decides() -> None:
     init, main = held("init", A, core=range(50)), held("main", A)
-    book = Book.of([init, main])
+    book = AllocationBook.of([init, main])
     assert A in under_mps(layout_of(), book, {})  # the init container is first
 
     assert A in under_mps(layout_of(), book, {A: "init"})
     assert A not in under_mps(layout_of(), book, {A: "main"})
 
     # and for an agent that was started since, what is on record
-    assert A not in under_mps(layout_of(), Book.of([init, replace(main, started=True)]), {})
+    assert A not in under_mps(
+        layout_of(), AllocationBook.of([init, replace(main, started=True)]), {}
+    )
 
 
 def test_a_gpu_keeps_the_sharing_of_the_slices_it_carries() -> None:
     moved = Layout("nvidia.com", layout_of().gpus[1:])  # GPU A is not of family mps any more
-    assert under_mps(moved, Book.of([held("old", A, core=range(5))]), {}) == {A: True, B: False}
+    assert under_mps(moved, AllocationBook.of([held("old", A, core=range(5))]), {}) == {
+        A: True,
+        B: False,
+    }
 
     other = replace(held("vgpu", A, core=range(5)), family=Family.VGPU)
-    assert under_mps(layout_of(), Book.of([other]), {}) == {B: False}
+    assert under_mps(layout_of(), AllocationBook.of([other]), {}) == {B: False}
 
 
 def test_whole_gpus_are_given_and_only_free_ones() -> None:
-    layout, book = layout_of(), Book()
+    layout, book = layout_of(), AllocationBook()
     offered = [unit_name(u, Half.CORE, n) for u in (A, B) for n in range(100)]
-    two = allocation.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 200, NOW)
-    assert is_bare(allocation.allocate(layout, book, Family.MPS, Half.CORE, two, NOW, "two"))
+    two = pairing.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 200, NOW)
+    assert is_exclusive(pairing.allocate(layout, book, Family.MPS, Half.CORE, two, NOW, "two"))
 
     book.put(held("part", A, core=range(1), memory=range(1)))
     left = [unit for unit in offered if book.is_free(unit)]
 
     with pytest.raises(AllocationRefused, match="mps-core: 200"):
-        allocation.prefer(layout, book, Family.MPS, Half.CORE, left, (), 200, NOW)
+        pairing.prefer(layout, book, Family.MPS, Half.CORE, left, (), 200, NOW)
     (one,) = {
         u.split("::")[0]
-        for u in allocation.prefer(layout, book, Family.MPS, Half.CORE, left, (), 100, NOW)
+        for u in pairing.prefer(layout, book, Family.MPS, Half.CORE, left, (), 100, NOW)
     }
     assert one == B
 
 
 @pytest.mark.parametrize(("major", "most"), [(6, 16), (7, 48), (9, 48), (None, 48)])
 def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, most: int) -> None:
-    layout, book = layout_of(1, major), Book()
+    layout, book = layout_of(1, major), AllocationBook()
     assert clients_most(layout.gpus[0].gpu) == most
 
-    def ask() -> Holding:
+    def ask() -> Allocation:
         offered = [u for u in (unit_name(A, Half.CORE, n) for n in range(100)) if book.is_free(u)]
-        units = allocation.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 1, NOW)
-        number = str(len(book.holdings))
-        return allocation.allocate(layout, book, Family.MPS, Half.CORE, units, NOW, number)
+        units = pairing.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 1, NOW)
+        number = str(len(book.allocations))
+        return pairing.allocate(layout, book, Family.MPS, Half.CORE, units, NOW, number)
 
     for _ in range(most):
         book.put(replace(ask(), settled=True))
@@ -113,21 +118,21 @@ def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, mos
         ask()
     free = [unit_name(A, Half.CORE, 99)]
     with pytest.raises(AllocationRefused, match=f"carries {most} slices already.*no more clients"):
-        allocation.allocate(layout, book, Family.MPS, Half.CORE, free, NOW, "more")
+        pairing.allocate(layout, book, Family.MPS, Half.CORE, free, NOW, "more")
 
     book.drop("3")
     ask()
 
 
 def test_the_last_slice_still_gets_its_other_half() -> None:
-    layout, book = layout_of(1), Book()
+    layout, book = layout_of(1), AllocationBook()
     for n in range(48):
         core = [unit_name(A, Half.CORE, n)]
-        book.put(allocation.allocate(layout, book, Family.MPS, Half.CORE, core, NOW, str(n)))
+        book.put(pairing.allocate(layout, book, Family.MPS, Half.CORE, core, NOW, str(n)))
         memory = [unit_name(A, Half.MEMORY, n)]
-        book.put(allocation.allocate(layout, book, Family.MPS, Half.MEMORY, memory, NOW, "x"))
+        book.put(pairing.allocate(layout, book, Family.MPS, Half.MEMORY, memory, NOW, "x"))
 
-    assert len(book.holdings) == 48
+    assert len(book.allocations) == 48
 
 
 def test_limits_of_a_bare_gpu_name_no_mps_and_keep_the_share() -> None:

@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.watch import process_attribution, procfs
-from deviceplugin.watch.process_attribution import Belonging, Belongings, Witness, mounted, place_of
-from deviceplugin.watch.procfs import Mount, read_mounts
+from deviceplugin.watch.process_attribution import (
+    Attribution,
+    AttributionSource,
+    ProcessAttribution,
+    mounted,
+    place_of,
+)
+from deviceplugin.watch.procfs import MountPoint, read_mounts
 from support.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
 
 PID = 4711
@@ -20,20 +26,20 @@ def proc(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path / "proc")
 
 
-def mount(source: str, target: str, device: str = DEVICE) -> Mount:
-    return Mount(device, source, target, False)
+def mount(source: str, target: str, device: str = DEVICE) -> MountPoint:
+    return MountPoint(device, source, target, False)
 
 
 class World:
-    """Belongings over a fake ``/proc``; the agent sees the run directory at `run_dir`."""
+    """ProcessAttribution over a fake ``/proc``; the agent sees the run directory at `run_dir`."""
 
     def __init__(self, proc: FakeProc, run_dir: Path, pods: Mapping[str, Set[str]]) -> None:
         self.proc, self.directory = proc, run_dir / "allocations"
         self.directory.mkdir(parents=True)
         proc.path.mkdir(exist_ok=True)
-        self.belongings = Belongings(self.directory, lambda: pods, proc.path)
+        self.belongings = ProcessAttribution(self.directory, lambda: pods, proc.path)
 
-    def look(self) -> Belonging | None:
+    def look(self) -> Attribution | None:
         return self.belongings.look(PID, HELD)
 
 
@@ -62,7 +68,7 @@ def test_a_containers_mount_names_its_allocation(world: World, proc: FakeProc) -
     found = world.look()
 
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("aaa", Witness.MOUNTS)
+    assert (found.allocation_id, found.witness) == ("aaa", AttributionSource.MOUNTS)
     assert (found.process.pid, found.process.inner_pid) == (PID, 7)
 
 
@@ -112,7 +118,7 @@ def test_files_that_were_removed_since_are_told_apart(world: World, proc: FakePr
     found = world.look()
 
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("aaa", Witness.OLD_MOUNTS)
+    assert (found.allocation_id, found.witness) == ("aaa", AttributionSource.OLD_MOUNTS)
 
 
 def test_the_pod_speaks_for_a_process_that_left_its_mounts(world: World, proc: FakeProc) -> None:
@@ -121,7 +127,7 @@ def test_the_pod_speaks_for_a_process_that_left_its_mounts(world: World, proc: F
     found = world.look()
 
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("aaa", Witness.POD)
+    assert (found.allocation_id, found.witness) == ("aaa", AttributionSource.POD)
 
 
 def test_a_pod_of_two_slices_does_not_say_whose(proc: FakeProc, tmp_path: Path) -> None:
@@ -144,7 +150,7 @@ def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(
     proc.put(PID, maps=line)
     found = world.look()
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("run-1", Witness.MAPPED)
+    assert (found.allocation_id, found.witness) == ("run-1", AttributionSource.MAPPED)
 
     proc.put(PID, maps=line.replace(str(usage.stat().st_ino), "1"))  # another file of that name
     found = world.look()

@@ -32,8 +32,8 @@ class Node:
         for half, count in ((Half.CORE, 20), (Half.MEMORY, 4)):
             names = [unit_name(GPU.uuid, half, number) for number in range(count)]
             self.service.allocate(Family.VGPU, half, names)
-        ((holding, _),) = self.service.holdings()
-        self.allocation_id = holding.allocation_id
+        ((allocation, _),) = self.service.allocations()
+        self.allocation_id = allocation.allocation_id
 
     def start(self, config: AgentConfig = CONFIG) -> None:
         store = SliceStore(self.folder / "run", self.folder / "state")
@@ -49,7 +49,7 @@ class Node:
     def device(self) -> DeviceLimit:
         directory = self.folder / "run" / "allocations" / self.allocation_id
         (device,) = region.read_limits(directory).limits.devices
-        ((_, limits),) = self.service.holdings()
+        ((_, limits),) = self.service.allocations()
         assert limits.devices == (device,)
         return device
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.store import checkpoint as module
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
 from deviceplugin.store.disk import Disk
@@ -22,26 +22,26 @@ from support.sim_disk import Files, SimDisk, Stopped
 
 STATE_DIR = Path("/state")
 NAME = STATE_DIR / "checkpoint.json"
-State = frozenset[Holding]
+State = frozenset[Allocation]
 VERSION_1 = (
-    b'{"version":1,"holdings":[{"allocation_id":"old","family":"MPS","uuid":"GPU-0",'
-    b'"memory_unit_bytes":1073741824,"core":["GPU-0::c9"],"memory":[],"borrowed":[],'
+    b'{"version":1,"allocations":[{"allocation_id":"old","family":"MPS","uuid":"GPU-0",'
+    b'"memory_unit_bytes":1073741824,"core":["GPU-0::c9"],"memory":[],"implicit_units":[],'
     b'"settled":true,"refused":false,"started":false,"changed_at":1.5,"missing_since":0.0,'
     b'"owner":{"namespace":"a","pod":"b","container":"c"},"shim_build":"ab12"}]}'
 )
-OLD = Holding(
+OLD = Allocation(
     "old", Family.MPS, "GPU-0", 1 << 30, core=("GPU-0::c9",), settled=True, changed_at=1.5,
     owner=Owner("a", "b", "c"), shim_build="ab12",
 )  # fmt: skip
 
 
-def holding(name: str, units: int = 2, **more: object) -> Holding:
+def allocation(name: str, units: int = 2, **more: object) -> Allocation:
     core = tuple(f"GPU-1::c{n}" for n in range(units))
-    return Holding(name, Family.VGPU, "GPU-1", 1 << 30, core=core, **more)  # type: ignore[arg-type]
+    return Allocation(name, Family.VGPU, "GPU-1", 1 << 30, core=core, **more)  # type: ignore[arg-type]
 
 
-A, B, C, D = (holding(name, units) for name, units in (("a", 1), ("b", 3), ("c", 2), ("d", 1)))
-SETTLED = holding("b", 3, settled=True)
+A, B, C, D = (allocation(name, units) for name, units in (("a", 1), ("b", 3), ("c", 2), ("d", 1)))
+SETTLED = allocation("b", 3, settled=True)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Step:
     """One call of the checkpoint, and what it does to the state."""
 
     act: Callable[[Checkpoint], object]
-    put: tuple[Holding, ...] = ()
+    put: tuple[Allocation, ...] = ()
     drop: tuple[str, ...] = ()
 
     def after(self, state: State) -> State:
@@ -124,7 +124,7 @@ def loaded(files: Files) -> State:
     found = Checkpoint(STATE_DIR, SimDisk(files)).load()
     if NAME in files:
         assert found.trusted, found.problem
-    return frozenset(found.holdings)
+    return frozenset(found.allocations)
 
 
 def places(files: Files, start: State) -> Iterator[tuple[int, int]]:
@@ -199,13 +199,13 @@ def test_what_is_stored_already_costs_no_write() -> None:
     checkpoint.put(A, B)
     calls = disk.calls
 
-    checkpoint.put(holding("a", 1))
+    checkpoint.put(allocation("a", 1))
     checkpoint.save([B, A])
     checkpoint.drop("nobody")
 
     assert disk.calls == calls
     checkpoint.put(C, D)
-    assert disk.calls == calls + 2, "two holdings, one write and one sync"
+    assert disk.calls == calls + 2, "two allocations, one write and one sync"
 
 
 def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) 
             assert not found.trusted
             assert "is damaged" in str(found.problem)
         else:
-            assert found.holdings == (A,)
+            assert found.allocations == (A,)
             assert found.trusted
             assert ("torn" in str(found.problem)) == (length > short)
             assert load(tmp_path).problem is None, "it was not written anew"
@@ -246,9 +246,9 @@ def test_a_flipped_bit_is_never_believed(tmp_path: Path) -> None:
         if place < last - 1:
             assert not found.trusted, place
         elif place == last - 1:  # the newline: two lines are one, which looks torn
-            assert found.holdings == (A,)
+            assert found.allocations == (A,)
         else:
-            assert found.holdings in ((A, B), (A, B, C)), place
+            assert found.allocations in ((A, B), (A, B, C)), place
 
 
 def test_a_file_that_never_ends_is_not_read_into_memory(
@@ -267,16 +267,16 @@ WRITER = """
 import sys
 from pathlib import Path
 from deviceplugin.store import checkpoint as module
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from libvgpu.limits import Family
 module.COMPACT_SLACK_BYTES = 4000
 module.COMPACT_AT_TIMES = 1
 checkpoint = module.Checkpoint(Path(sys.argv[1]))
-number = max((int(h.allocation_id) for h in checkpoint.load().holdings), default=0)
+number = max((int(h.allocation_id) for h in checkpoint.load().allocations), default=0)
 while True:
     number += 1
     core = tuple(f"GPU-0::c{n}" for n in range(number % 50))
-    fresh = Holding(str(number), Family.VGPU, "GPU-0", 1 << 30, core=core)
+    fresh = Allocation(str(number), Family.VGPU, "GPU-0", 1 << 30, core=core)
     checkpoint.record([fresh], [str(number - 5)])
     print(number, flush=True)
     if number % 20 == 0:
@@ -303,7 +303,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
         found = load(tmp_path)
 
         assert found.trusted
-        ids = [int(h.allocation_id) for h in found.holdings]
+        ids = [int(h.allocation_id) for h in found.allocations]
         newest = ids[-1]
         assert newest in (last, last + 1)
         assert ids == list(range(max(1, newest - 4), newest + 1))

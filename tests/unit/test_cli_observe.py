@@ -16,7 +16,7 @@ from libvgpu import _native, allocation_dirs, region
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from vgpuctl.__main__ import main
 from vgpuctl.observe import SeenGpu, gpu_rows, process_rows, read_slices
-from vgpuctl.requests import Gpu
+from vgpuctl.requests import GpuCandidate
 
 ffi, lib = _native.ffi, _native.lib
 MIB, GIB = 1 << 20, 1 << 30
@@ -272,7 +272,9 @@ def test_status_adds_up_what_is_given_away_on_each_gpu(
     tenants.append(Tenant(first, 0, 7, b"x"))
     tenants[0].uses(0, 3 * MIB)
 
-    rows = gpu_rows([SeenGpu(Gpu(0, A, "NVIDIA X", 80 * GIB), "driver")], read_slices(tmp_path))
+    rows = gpu_rows(
+        [SeenGpu(GpuCandidate(0, A, "NVIDIA X", 80 * GIB), "driver")], read_slices(tmp_path)
+    )
 
     assert [
         (r["uuid"], r["source"], r["containers"], r["core_allocated_percent"]) for r in rows

@@ -4,11 +4,11 @@ import pytest
 
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode
-from vgpuctl.requests import Gpu, GpuRequest, limits_for, parse_core, parse_requests
+from vgpuctl.requests import GpuCandidate, GpuRequest, limits_for, parse_core, parse_requests
 
 GIB = 1 << 30
-SMALL = Gpu(0, "GPU-aaaa", "NVIDIA Small", 16 * GIB, 300 << 20)
-LARGE = Gpu(1, "GPU-bbbb", "NVIDIA Large", 80 * GIB, 400 << 20)
+SMALL = GpuCandidate(0, "GPU-aaaa", "NVIDIA Small", 16 * GIB, 300 << 20)
+LARGE = GpuCandidate(1, "GPU-bbbb", "NVIDIA Large", 80 * GIB, 400 << 20)
 
 
 @pytest.mark.parametrize("text", ["0", "101", "150", "-1", "50%", "5.5", "", "half", "٣"])

@@ -23,29 +23,29 @@ def device(uuid: str, percent: int = 40, mode: ComputeMode = STRICT) -> DeviceLi
     )  # fmt: skip
 
 
-def make(run_dir: Path, name: str, *devices: DeviceLimit) -> allocation_dirs.Allocation:
+def make(run_dir: Path, name: str, *devices: DeviceLimit) -> allocation_dirs.AllocationDir:
     (run_dir / "allocations").mkdir(exist_ok=True)
     directory = run_dir / "allocations" / name
     region.create(directory, ContainerLimits(name, Family.VGPU, devices))
     meta = allocation_dirs.AllocationMeta(name, "vgpu", "run", 1.0)
     allocation_dirs.write_meta(directory, meta)
-    return allocation_dirs.Allocation(directory, meta)
+    return allocation_dirs.AllocationDir(directory, meta)
 
 
 def memory_of(uuid: str) -> int | None:
     return GPU_BYTES if uuid == A else None
 
 
-def change(found: allocation_dirs.Allocation, override: Override) -> LimitChange:
+def change(found: allocation_dirs.AllocationDir, override: Override) -> LimitChange:
     run_dir = found.directory.parents[1]
     return run_limits.set_limits(run_dir, found, override, memory_of)
 
 
-def clear(found: allocation_dirs.Allocation) -> LimitChange:
+def clear(found: allocation_dirs.AllocationDir) -> LimitChange:
     return run_limits.clear_limits(found.directory.parents[1], found)
 
 
-def held(found: allocation_dirs.Allocation) -> tuple[DeviceLimit, ...]:
+def held(found: allocation_dirs.AllocationDir) -> tuple[DeviceLimit, ...]:
     return region.read_limits(found.directory).limits.devices
 
 

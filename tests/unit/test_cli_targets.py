@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu.allocation_dirs import Allocation, AllocationMeta
+from libvgpu.allocation_dirs import AllocationDir, AllocationMeta
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError
 from vgpuctl.targets import find_allocation
 
 
-def allocation(name: str, pod: str = "", container: str = "c0") -> Allocation:
+def allocation(name: str, pod: str = "", container: str = "c0") -> AllocationDir:
     namespace, _, pod = pod.partition("/")
     meta = AllocationMeta(
         name, "vgpu", "kubelet" if pod else "run", 1.0, namespace=namespace, pod=pod,
         container=container if pod else "", command=() if pod else ("python", "train.py"),
     )  # fmt: skip
-    return Allocation(Path("/run") / name, meta)
+    return AllocationDir(Path("/run") / name, meta)
 
 
 ALL = (

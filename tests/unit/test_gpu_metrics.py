@@ -8,10 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deviceplugin.http import exposition
 from deviceplugin.http.gpu_metrics import gpu_families
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.watch.report import Findings, SeenProcess
+from deviceplugin.watch.report import SeenProcess, WatchFindings
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30
@@ -32,21 +32,21 @@ def read(families: Iterable[exposition.Family]) -> Iterable[Metric]:
     return text_string_to_metric_families(exposition.render(families).decode())
 
 
-def given(*held: tuple[Holding, DeviceLimit]) -> dict[tuple[str, str], float]:
-    holdings = [
-        (holding, ContainerLimits(holding.allocation_id, holding.family, (limit,)))
-        for holding, limit in held
+def given(*held: tuple[Allocation, DeviceLimit]) -> dict[tuple[str, str], float]:
+    allocations = [
+        (allocation, ContainerLimits(allocation.allocation_id, allocation.family, (limit,)))
+        for allocation, limit in held
     ]
     return {
         (sample.name, sample.labels["gpu"]): sample.value
-        for family in read(gpu_families(LAYOUT, holdings))
+        for family in read(gpu_families(LAYOUT, allocations))
         for sample in family.samples
     }
 
 
-def slice_of(name: str, core: range, memory: range, **more: tuple[str, ...]) -> Holding:
+def slice_of(name: str, core: range, memory: range, **more: tuple[str, ...]) -> Allocation:
     given = {"core": units("c", core), "memory": units("m", memory), **more}
-    return Holding(name, Family.VGPU, "GPU-0", GIB, **given)
+    return Allocation(name, Family.VGPU, "GPU-0", GIB, **given)
 
 
 def test_every_gpu_has_its_series_at_zero() -> None:
@@ -81,7 +81,7 @@ def test_units_defaults_and_raises_are_added_up_and_lowering_takes_nothing_off()
     raised = (*units("c", range(40, 45)), *units("m", range(8, 11)))
     found = given(
         (slice_of("a", range(40), range(8), raised=raised), full),
-        (slice_of("b", range(50, 60), range(0), borrowed=units("m", range(14, 16))), lowered),
+        (slice_of("b", range(50, 60), range(0), implicit_units=units("m", range(14, 16))), lowered),
     )
 
     assert found["vgpu_gpu_memory_allocated_bytes", "GPU-0"] == (8 + 3 + 2) * GIB
@@ -102,7 +102,7 @@ def test_units_of_an_init_container_and_its_successor_count_once() -> None:
 
 def test_what_is_charged_beside_ledgers_and_what_strangers_hold_are_added_up() -> None:
     beside = DeviceLimit("GPU-0", 4 * GIB, unaccounted_bytes=GIB)
-    holdings = [
+    allocations = [
         (slice_of(name, range(0), range(0)), ContainerLimits(name, Family.VGPU, (beside,)))
         for name in "ab"
     ]
@@ -110,7 +110,7 @@ def test_what_is_charged_beside_ledgers_and_what_strangers_hold_are_added_up() -
 
     found = {
         (sample.name, sample.labels["gpu"]): sample.value
-        for family in read(gpu_families(LAYOUT, holdings, (), Findings(foreign=(foreign,))))
+        for family in read(gpu_families(LAYOUT, allocations, (), WatchFindings(foreign=(foreign,))))
         for sample in family.samples
     }
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
-from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy import implicit_units, offer, pairing
 from deviceplugin.policy.layout import Layout, SharedGpu
 from deviceplugin.policy.podresources_listing import Listed, conflict, examine
 from libvgpu.errors import AllocationRefused
@@ -25,24 +25,24 @@ class Pod:
     """Gives units as the kubelet does; every half of every container is one call."""
 
     def __init__(self) -> None:
-        self.book, self.made = Book(), 0
+        self.book, self.made = AllocationBook(), 0
 
-    def give(self, half: Half, numbers: range) -> Holding:
+    def give(self, half: Half, numbers: range) -> Allocation:
         self.made += 1
         units = [unit_name("GPU-0", half, n) for n in numbers]
-        for settled in allocation.settle_before(self.book, VGPU, half, units):
+        for settled in pairing.settle_before(self.book, VGPU, half, units):
             self.book.put(settled)
-        given = allocation.allocate(LAYOUT, self.book, VGPU, half, units, NOW, f"id{self.made}")
+        given = pairing.allocate(LAYOUT, self.book, VGPU, half, units, NOW, f"id{self.made}")
         self.book.put(given)
         return given
 
-    def pair(self, core: range, memory: range) -> Holding:
+    def pair(self, core: range, memory: range) -> Allocation:
         self.give(Half.CORE, core)
         return self.give(Half.MEMORY, memory)
 
 
-def listed(holding: Holding) -> Listed:
-    return Listed(MAIN, frozenset((*holding.core, *holding.memory)))
+def listed(allocation: Allocation) -> Listed:
+    return Listed(MAIN, frozenset((*allocation.core, *allocation.memory)))
 
 
 def test_a_later_container_has_a_slice_of_its_own_from_the_same_units() -> None:
@@ -71,7 +71,7 @@ def test_the_listed_container_is_the_later_one_and_the_init_container_stays() ->
 
     pod.book.drop(main.allocation_id)  # the pod has ended: so has its init container
     later = examine(pod.book, [], NOW + 3600, lambda _: False)
-    later = examine(Book.of(later.changed), [], NOW + 7200, lambda _: False)
+    later = examine(AllocationBook.of(later.changed), [], NOW + 7200, lambda _: False)
     assert [h.allocation_id for h in later.ended] == [init.allocation_id]
 
 
@@ -79,7 +79,7 @@ def test_an_init_container_that_waits_for_its_image_is_kept_by_the_kubelets_chec
     pod = Pod()
     init = pod.pair(range(50), range(8))
     hour_later = replace(init, missing_since=NOW)
-    book = Book.of([hour_later])
+    book = AllocationBook.of([hour_later])
 
     kept = examine(book, [], NOW + 3600, lambda _: False, recorded=lambda _: True)
     ended = examine(book, [], NOW + 3600, lambda _: False, recorded=lambda _: False)
@@ -103,8 +103,8 @@ def test_units_that_two_containers_show_stop_both_from_starting() -> None:
     first, second = pod.pair(range(50), range(8)), pod.pair(range(50), range(8))
     both = [listed(first), replace(listed(second), owner=Owner("team", "other", "main"))]
 
-    for holding in (first, second):
-        problem = conflict(pod.book, holding, both)
+    for allocation in (first, second):
+        problem = conflict(pod.book, allocation, both)
         assert problem is not None
         assert "record for team/pod/main and team/other/main at once" in problem
 
@@ -123,7 +123,7 @@ def test_what_an_init_container_borrowed_serves_the_next_as_well() -> None:
     pod.book.put(init)
     main = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
 
-    assert (len(init.borrowed), len(main.borrowed)) == (9, 9)
+    assert (len(init.implicit_units), len(main.implicit_units)) == (9, 9)
 
 
 def test_what_an_init_container_has_left_decides_where_a_later_one_goes() -> None:
@@ -134,8 +134,8 @@ def test_what_an_init_container_has_left_decides_where_a_later_one_goes() -> Non
     pod.pair(range(20), range(4))  # all its memory and some of its core went to the next one
     free = [u for u, _ in offer.advertised(layout, VGPU, Half.MEMORY) if pod.book.is_free(u)]
 
-    def gpu(*kin: Holding) -> str:
-        chosen = allocation.prefer(layout, pod.book, VGPU, Half.MEMORY, free, (), 2, NOW, kin=kin)
+    def gpu(*kin: Allocation) -> str:
+        chosen = pairing.prefer(layout, pod.book, VGPU, Half.MEMORY, free, (), 2, NOW, kin=kin)
         return gpu_of(chosen[0])
 
     assert gpu() == "GPU-1", "it has the most core free"

@@ -52,7 +52,7 @@ def test_units_of_old_kubelets_are_a_plain_list(tmp_path: Path) -> None:
 def test_a_kubelet_without_devices_is_a_witness_of_nothing(tmp_path: Path, rows: object) -> None:
     write(tmp_path, content(rows))  # type: ignore[arg-type]
 
-    assert reader(tmp_path).read() == module.Witness(())
+    assert reader(tmp_path).read() == module.CheckpointReading(())
 
 
 def test_an_answer_that_is_none_has_no_mounts(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 
 from deviceplugin.core import podresources_sync
-from deviceplugin.core.podresources_sync import Looks
+from deviceplugin.core.podresources_sync import PodResourcesSync
 from deviceplugin.policy.podresources_listing import Listed
-from deviceplugin.recovery.kubelet_checkpoint import Witness
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 
@@ -38,13 +38,13 @@ def kubelet() -> Kubelet:
 
 
 @pytest.fixture
-def looks(kubelet: Kubelet, tmp_path: Path) -> Looks:
-    return Looks(NodeState(Checkpoint(tmp_path)), mock.Mock(), mock.Mock(), kubelet.list,
-                 lambda: Witness(()), lambda: 0.0)  # fmt: skip
+def looks(kubelet: Kubelet, tmp_path: Path) -> PodResourcesSync:
+    return PodResourcesSync(NodeState(Checkpoint(tmp_path)), mock.Mock(), mock.Mock(), kubelet.list,
+                 lambda: CheckpointReading(()), lambda: 0.0)  # fmt: skip
 
 
 def test_nobody_lists_between_a_preference_and_its_allocate(
-    looks: Looks, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    looks: PodResourcesSync, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
     looks.expect_allocate()
@@ -61,7 +61,7 @@ def test_nobody_lists_between_a_preference_and_its_allocate(
 
 
 def test_the_latest_container_starts_without_waiting(
-    looks: Looks, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    looks: PodResourcesSync, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
     for units in (["GPU-0::c0"], ["GPU-0::m0"]):
@@ -74,7 +74,7 @@ def test_the_latest_container_starts_without_waiting(
 
 
 def test_an_allocate_that_never_comes_holds_nobody_up(
-    looks: Looks, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    looks: PodResourcesSync, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks.expect_allocate()
     assert looks.look(is_asked=True) == (), "the kubelet asks for another: it has given up"
@@ -84,7 +84,9 @@ def test_an_allocate_that_never_comes_holds_nobody_up(
     assert looks.look_patiently(["GPU-0::c0"]) == ()
 
 
-def test_a_preference_waits_for_a_listing_under_way(looks: Looks, kubelet: Kubelet) -> None:
+def test_a_preference_waits_for_a_listing_under_way(
+    looks: PodResourcesSync, kubelet: Kubelet
+) -> None:
     kubelet.may_end.clear()
     listing = threading.Thread(target=looks.look)
     listing.start()
@@ -101,7 +103,9 @@ def test_a_preference_waits_for_a_listing_under_way(looks: Looks, kubelet: Kubel
         thread.join(WAIT_S)
 
 
-def test_what_an_allocate_overtook_is_thrown_away(looks: Looks, kubelet: Kubelet) -> None:
+def test_what_an_allocate_overtook_is_thrown_away(
+    looks: PodResourcesSync, kubelet: Kubelet
+) -> None:
     kubelet.may_end.clear()
     found: list[Sequence[Listed] | None] = []
     listing = threading.Thread(target=lambda: found.append(looks.look()))

@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.watch import procfs
 from deviceplugin.watch.nvml_processes import GpuReading
-from deviceplugin.watch.pid_visibility import Blindness
+from deviceplugin.watch.pid_visibility import PidVisibility
 from libvgpu.errors import InventoryError
 from libvgpu.limits import Family
 from support.fake_proc import mount_line
@@ -206,7 +206,7 @@ def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
     world: World, told: pytest.LogCaptureFixture
 ) -> None:
     world.charge({"a": {GPU: GIB}})
-    world.watch._blindness = Blindness(is_possible=True)
+    world.watch._blindness = PidVisibility(is_possible=True)
     world.memory[4711] = GIB
     world.tell_nvml()
 
@@ -222,7 +222,7 @@ def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
 
 
 def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: World) -> None:
-    world.watch._blindness = Blindness(is_possible=True)
+    world.watch._blindness = PidVisibility(is_possible=True)
     world.write_ledger(GIB, KNOWN)
 
     world.look(10)

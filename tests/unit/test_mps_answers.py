@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.model.allocations import Holding
+from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
 from deviceplugin.store.slice_files import SliceStore, pipe_directory
@@ -36,15 +36,15 @@ def merged(
         half: tuple(unit_name(UUID, half, n) for n in range(count))
         for half, count in ((Half.CORE, core), (Half.MEMORY, 4))
     }
-    opened = Holding("id", Family.MPS, UUID, GIB, shim_build="ab12").with_half(
+    opened = Allocation("id", Family.MPS, UUID, GIB, shim_build="ab12").with_half(
         first, names[first], 1.0
     )
     whole = replace(opened, core=names[Half.CORE], memory=names[Half.MEMORY])
     envs: dict[str, str] = {}
     mounts: dict[str, str] = {}
     conflicts = []
-    for holding, half in ((opened, first), (whole, first.other)):
-        answer = store.answer(holding, half, asked_limits(holding, ComputeMode.STRICT))
+    for allocation, half in ((opened, first), (whole, first.other)):
+        answer = store.answer(allocation, half, asked_limits(allocation, ComputeMode.STRICT))
         for into, more in (
             (envs, answer.envs),
             (mounts, {m.container_path: m.host_path for m in answer.mounts}),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deviceplugin.mps.processes import Watched, ask_tool, has_variable, parent_of
+from deviceplugin.mps.processes import PidfdProcess, ask_tool, has_variable, parent_of
 from libvgpu.errors import MpsError
 
 MOST = 1000
@@ -47,7 +47,7 @@ def test_a_process_is_watched_until_it_ends() -> None:
     )  # fmt: skip
     assert child.stdout is not None
     child.stdout.readline()  # a process that is just being started has no environment yet
-    watched = Watched(child.pid)
+    watched = PidfdProcess(child.pid)
     try:
         assert not watched.ended()
         assert has_variable(child.pid, "A_B=c d")
@@ -60,4 +60,4 @@ def test_a_process_is_watched_until_it_ends() -> None:
     watched.close()
     assert parent_of(child.pid) == 0
     with pytest.raises(MpsError, match=f"process {child.pid} cannot be watched"):
-        Watched(child.pid)
+        PidfdProcess(child.pid)

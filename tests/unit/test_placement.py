@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from deviceplugin.config.loading import Placement
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
-from deviceplugin.policy import allocation, implicit_units, offer
+from deviceplugin.policy import implicit_units, offer, pairing
 from deviceplugin.policy.layout import Layout, SharedGpu
 from deviceplugin.policy.placement import Closest
 from libvgpu.errors import AllocationRefused
@@ -30,21 +30,23 @@ def layout_of(
     return Layout("nvidia.com", tuple(gpus))
 
 
-def slice_on(gpu: int, core: int, memory: int, first: int = 0) -> Holding:
+def slice_on(gpu: int, core: int, memory: int, first: int = 0) -> Allocation:
     names = [
         tuple(unit_name(f"GPU-{gpu}", half, n) for n in range(first, first + count))
         for half, count in ((Half.CORE, core), (Half.MEMORY, memory))
     ]
-    return Holding(f"on-{gpu}-{first}", VGPU, f"GPU-{gpu}", GIB, *names, settled=True, owner=OWNER)
+    return Allocation(
+        f"on-{gpu}-{first}", VGPU, f"GPU-{gpu}", GIB, *names, settled=True, owner=OWNER
+    )
 
 
 def chosen(
     layout: Layout,
-    book: Book,
+    book: AllocationBook,
     half: Half,
     count: int,
     other_count: int | None = None,
-    closest: Closest = allocation.first_by_index,
+    closest: Closest = pairing.first_by_index,
 ) -> list[str]:
     gone = offer.withdrawn(layout, book)
     family = layout.gpus[0].family
@@ -53,7 +55,7 @@ def chosen(
         for unit, _ in offer.advertised(layout, family, half)
         if unit not in gone and book.is_free(unit)
     ]
-    return allocation.prefer(
+    return pairing.prefer(
         layout, book, family, half, available, (), count, NOW, other_count, closest
     )
 
@@ -70,21 +72,21 @@ def test_with_both_halves_known_the_fullest_or_the_emptiest_gpu_is_taken(
 ) -> None:
     # GPU 0 is the fullest, but has no room for the memory.
     layout = layout_of(16, 16, 16, placement=placement)
-    book = Book.of([slice_on(0, 60, 12), slice_on(1, 30, 4)])
+    book = AllocationBook.of([slice_on(0, 60, 12), slice_on(1, 30, 4)])
 
     for half, count, other in ((Half.CORE, 20, 8), (Half.MEMORY, 8, 20)):
         assert gpus_of(chosen(layout, book, half, count, other)) == {gpu}
 
 
 def test_a_pair_that_no_gpu_holds_together_is_refused_at_its_first_half() -> None:
-    book = Book.of([slice_on(0, 60, 1), slice_on(1, 1, 12)])
+    book = AllocationBook.of([slice_on(0, 60, 1), slice_on(1, 1, 12)])
 
     with pytest.raises(AllocationRefused, match="GPU-0 has 40 and 15, GPU-1 has 99 and 4"):
         chosen(layout_of(16, 16), book, Half.CORE, 50, 8)
 
 
 def test_with_one_half_known_the_most_of_the_other_stays_within_reach() -> None:
-    book = Book.of([slice_on(0, 10, 12)])
+    book = AllocationBook.of([slice_on(0, 10, 12)])
 
     assert gpus_of(chosen(layout_of(16, 16), book, Half.CORE, 20)) == {"GPU-1"}
 
@@ -97,7 +99,7 @@ def test_whole_gpus_are_free_ones_and_close_to_each_other(half: Half, count: int
         asked.append((free, wanted))
         return free[-wanted:]
 
-    book = Book.of([slice_on(1, 1, 1)])
+    book = AllocationBook.of([slice_on(1, 1, 1)])
     units = chosen(layout_of(16, 16, 16, 16), book, half, count, closest=closest)
 
     assert asked == [(["GPU-0", "GPU-2", "GPU-3"], 2)]
@@ -115,7 +117,7 @@ def test_whole_gpus_are_free_ones_and_close_to_each_other(half: Half, count: int
     ],
 )
 def test_what_is_no_number_of_whole_free_gpus_is_refused(half: Half, count: int, said: str) -> None:
-    book = Book.of([slice_on(0, 1, 1)])
+    book = AllocationBook.of([slice_on(0, 1, 1)])
 
     with pytest.raises(AllocationRefused, match=said):
         chosen(layout_of(16, 16, 16), book, half, count)
@@ -124,22 +126,22 @@ def test_what_is_no_number_of_whole_free_gpus_is_refused(half: Half, count: int,
 def test_the_mps_family_has_whole_gpus_too() -> None:
     layout = layout_of(16, 16, family=MPS)
 
-    assert len(set(chosen(layout, Book(), Half.CORE, 200))) == 200
+    assert len(set(chosen(layout, AllocationBook(), Half.CORE, 200))) == 200
     with pytest.raises(AllocationRefused, match="not a multiple of 100"):
-        chosen(layout, Book(), Half.CORE, 150)
+        chosen(layout, AllocationBook(), Half.CORE, 150)
 
 
 def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> None:
-    layout, book = layout_of(16, 16, 16), Book()
+    layout, book = layout_of(16, 16, 16), AllocationBook()
     units = chosen(layout, book, Half.CORE, 200)
-    alone = allocation.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")
+    alone = pairing.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")
     book.put(alone)
 
     # Asked for: all of theirs joins, less is refused.
     with pytest.raises(AllocationRefused, match="ask for all 32 units"):
         chosen(layout, book, Half.MEMORY, 8)
     memory = chosen(layout, book, Half.MEMORY, 32)
-    both = allocation.allocate(layout, book, VGPU, Half.MEMORY, memory, NOW, "x")
+    both = pairing.allocate(layout, book, VGPU, Half.MEMORY, memory, NOW, "x")
     assert (both.allocation_id, both.uuids, both.settled) == ("id", ("GPU-0", "GPU-1"), True)
 
     # Not asked for: it is borrowed when the container starts, and withdrawn.
@@ -150,8 +152,8 @@ def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> Non
 
 
 def test_a_gpu_in_use_is_no_part_of_whole_gpus() -> None:
-    layout, book = layout_of(16, 16), Book.of([slice_on(1, 0, 2)])
+    layout, book = layout_of(16, 16), AllocationBook.of([slice_on(1, 0, 2)])
     units = [unit_name(f"GPU-{gpu}", Half.CORE, n) for gpu in (0, 1) for n in range(100)]
 
     with pytest.raises(AllocationRefused, match="whole GPUs, but GPU GPU-1 carries team/pod/main"):
-        allocation.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")
+        pairing.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")

@@ -1,11 +1,11 @@
-"""Holdings made anew from the kubelet's checkpoint: whole where it agrees, words where not."""
+"""Allocations made anew from the kubelet's checkpoint: whole where it agrees, words where not."""
 
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from deviceplugin.model.allocations import Book, Holding, Owner
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.implicit_units import complete_start
@@ -49,7 +49,7 @@ def pair(allocation: str, uuid: str, core: int, memory: int, pod: str = "p1") ->
     ]
 
 
-def remade(entries: list[KubeletEntry], *metas: AllocationMeta, known: tuple[Holding, ...] = (),
+def remade(entries: list[KubeletEntry], *metas: AllocationMeta, known: tuple[Allocation, ...] = (),
            layout: Layout = LAYOUT) -> Rebuilt:  # fmt: skip
     by_id = {m.allocation_id: m for m in metas}
     return rebuild(entries, by_id, layout, partial(complete_start, layout), known)
@@ -65,8 +65,8 @@ def test_two_entries_of_a_container_are_one_holding_again() -> None:
 
     assert found.problems == ()
     assert found.left_out == frozenset()
-    assert found.holdings == (
-        Holding(
+    assert found.allocations == (
+        Allocation(
             "x1", Family.VGPU, G1, GIB, core=names(G1, Half.CORE, 2, 9, 10),
             memory=names(G1, Half.MEMORY, 3), settled=True, changed_at=70.5,
             owner=Owner("ns", "pod", "c0"), shim_build="ab12",
@@ -75,11 +75,11 @@ def test_two_entries_of_a_container_are_one_holding_again() -> None:
 
 
 def test_after_a_reboot_nobody_knows_whose_it_is_and_the_unit_is_the_configs() -> None:
-    (holding,) = remade(pair("x1", G0, 0, 0)).holdings
+    (allocation,) = remade(pair("x1", G0, 0, 0)).allocations
 
-    assert holding.owner is None
-    assert holding.changed_at == 0.0
-    assert holding.memory_unit_bytes == GIB
+    assert allocation.owner is None
+    assert allocation.changed_at == 0.0
+    assert allocation.memory_unit_bytes == GIB
 
 
 def test_slices_of_a_sharing_that_has_changed_meanwhile_are_taken_over_too() -> None:
@@ -88,9 +88,9 @@ def test_slices_of_a_sharing_that_has_changed_meanwhile_are_taken_over_too() -> 
     metas = {"x1": META, "x2": replace(META, allocation_id="x2", container="c0")}
     entries = [*pair("x1", G0, 0, 0), *pair("x2", G1, 0, 0, "p2"), *pair("x3", G1, 50, 8, "p3")]
 
-    found = rebuild(entries, metas, wanted, lambda book, holding: holding, gpus=gpus)
+    found = rebuild(entries, metas, wanted, lambda book, allocation: allocation, gpus=gpus)
 
-    assert [(h.allocation_id, h.family) for h in found.holdings] == [
+    assert [(h.allocation_id, h.family) for h in found.allocations] == [
         ("x1", Family.VGPU), ("x2", Family.VGPU),
     ]  # fmt: skip
     (problem,) = found.problems
@@ -104,10 +104,10 @@ def test_the_unit_is_the_one_it_was_given_in() -> None:
         entry(Half.MEMORY, names(G0, Half.MEMORY, 30, 31)),
     ]
 
-    (holding,) = remade(entries, meta).holdings
+    (allocation,) = remade(entries, meta).allocations
 
-    assert holding.memory_unit_bytes == GIB // 2
-    assert holding.memory_bytes == GIB
+    assert allocation.memory_unit_bytes == GIB // 2
+    assert allocation.memory_bytes == GIB
     assert "has no memory unit 31 of 1073741824 bytes" in remade(entries).problems[0]
 
 
@@ -116,9 +116,9 @@ def test_core_alone_gets_back_its_share_of_memory_from_what_nobody_has() -> None
 
     found = remade([lone, *pair("x1", G0, 50, 14)])
 
-    holding = next(h for h in found.holdings if h.allocation_id == "lone")
-    assert holding.borrowed == names(G0, Half.MEMORY, 10, 11, 12, 13)
-    assert holding.settled
+    allocation = next(h for h in found.allocations if h.allocation_id == "lone")
+    assert allocation.implicit_units == names(G0, Half.MEMORY, 10, 11, 12, 13)
+    assert allocation.settled
     assert found.problems == ()
 
 
@@ -128,22 +128,22 @@ def test_a_default_that_does_not_fit_any_more_is_told() -> None:
 
     found = remade([lone, rest, entry(Half.CORE, names(G0, Half.CORE, 60), "x1", "p1")])
 
-    assert len(found.holdings) == 2
+    assert len(found.allocations) == 2
     (problem,) = found.problems
     assert problem.startswith("allocation lone of container c0 of pod p2 lacks a half: ")
     assert "0 are free" in problem
 
 
-def test_whole_gpus_come_back_as_one_holding() -> None:
+def test_whole_gpus_come_back_as_one_allocation() -> None:
     layout = LAYOUT
     units = tuple(sorted(names(G1, Half.CORE, *range(100)) + names(G0, Half.CORE, *range(100))))
 
     found = rebuild([entry(Half.CORE, units)], {}, layout, lambda book, h: h)
 
-    (holding,) = found.holdings
-    assert holding.uuid == G0
-    assert holding.core[0] == unit_name(G0, Half.CORE, 0)
-    assert holding.core[-1] == unit_name(G1, Half.CORE, 99)
+    (allocation,) = found.allocations
+    assert allocation.uuid == G0
+    assert allocation.core[0] == unit_name(G0, Half.CORE, 0)
+    assert allocation.core[-1] == unit_name(G1, Half.CORE, 99)
 
 
 def test_an_init_container_and_a_later_one_share_units() -> None:
@@ -157,7 +157,7 @@ def test_an_init_container_and_a_later_one_share_units() -> None:
     for order in (entries, entries[::-1]):
         found = remade(order, old, new)
         assert found.problems == ()
-        assert [h.allocation_id for h in found.holdings] == ["init", "main"]
+        assert [h.allocation_id for h in found.allocations] == ["init", "main"]
 
 
 def broken(name: str) -> list[KubeletEntry]:
@@ -209,14 +209,18 @@ def test_what_disagrees_is_told_and_left_out_and_the_rest_is_not(sentence: str) 
     (problem,) = found.problems
     assert sentence in problem
     assert "of pod p1" in problem
-    assert [h.allocation_id for h in found.holdings] == ["fine"]
+    assert [h.allocation_id for h in found.allocations] == ["fine"]
     assert found.left_out == {unit for e in entries for unit in e.units}
 
 
 def test_a_gpu_of_another_family_now_is_known_by_the_run_directory() -> None:
-    (holding,) = remade([entry(Half.CORE, names(G2, Half.CORE, 1))], META).holdings
+    (allocation,) = remade([entry(Half.CORE, names(G2, Half.CORE, 1))], META).allocations
 
-    assert (holding.family, holding.uuid, holding.memory_unit_bytes) == (Family.VGPU, G2, GIB)
+    assert (allocation.family, allocation.uuid, allocation.memory_unit_bytes) == (
+        Family.VGPU,
+        G2,
+        GIB,
+    )
 
 
 def test_a_unit_of_two_pods_leaves_both_out() -> None:
@@ -228,7 +232,7 @@ def test_a_unit_of_two_pods_leaves_both_out() -> None:
 
     found = remade(entries)
 
-    assert [h.allocation_id for h in found.holdings] == ["x3"]
+    assert [h.allocation_id for h in found.allocations] == ["x3"]
     assert sorted(found.problems) == [
         "allocation x1 of container c0 of pod p1 is left out: GPU-0::c9 are on record for p2 too",
         "allocation x2 of container c0 of pod p2 is left out: GPU-0::c9 are on record for p1 too",
@@ -237,7 +241,7 @@ def test_a_unit_of_two_pods_leaves_both_out() -> None:
 
 
 def test_what_our_own_checkpoint_names_is_never_contradicted() -> None:
-    mine = Holding("mine", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, *range(20)),
+    mine = Allocation("mine", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, *range(20)),
                    memory=names(G0, Half.MEMORY, 0), settled=True)  # fmt: skip
     entries = [
         *pair("ended", G0, 15, 4, "p1"),  # its pod has ended, and the kubelet has not written since
@@ -246,7 +250,7 @@ def test_what_our_own_checkpoint_names_is_never_contradicted() -> None:
 
     found = remade(entries, known=(mine,))
 
-    assert [h.allocation_id for h in found.holdings] == ["missing"]
+    assert [h.allocation_id for h in found.allocations] == ["missing"]
     (problem,) = found.problems
     assert "are on record for allocation mine of the agent too" in problem
     assert found.left_out.isdisjoint(mine.core)
@@ -254,24 +258,24 @@ def test_what_our_own_checkpoint_names_is_never_contradicted() -> None:
 
 
 def test_a_known_holding_is_not_made_twice_and_lends_to_its_own_pod() -> None:
-    init = remade(pair("init", G0, 0, 0)).holdings
+    init = remade(pair("init", G0, 0, 0)).allocations
     entries = [*pair("init", G0, 0, 0), *pair("main", G0, 5, 1)]
 
     found = remade(entries, known=init)
 
-    assert [h.allocation_id for h in found.holdings] == ["main"]
+    assert [h.allocation_id for h in found.allocations] == ["main"]
     assert found.problems == ()
 
 
 def test_borrowed_units_of_a_known_holding_are_not_given_again() -> None:
-    lone = Holding("lone", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, *range(10)),
-                   borrowed=names(G0, Half.MEMORY, 15), settled=True)  # fmt: skip
+    lone = Allocation("lone", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, *range(10)),
+                   implicit_units=names(G0, Half.MEMORY, 15), settled=True)  # fmt: skip
 
     found = remade([entry(Half.CORE, names(G0, Half.CORE, *range(50, 60)), "x2", "p2")],
                    known=(lone,))  # fmt: skip
 
-    assert found.holdings[0].borrowed == names(G0, Half.MEMORY, 14)
-    book = Book.of((lone, *found.holdings))
+    assert found.allocations[0].implicit_units == names(G0, Half.MEMORY, 14)
+    book = AllocationBook.of((lone, *found.allocations))
     assert book.withdrawn() == set(names(G0, Half.MEMORY, 14, 15))
 
 
@@ -281,8 +285,8 @@ def test_other_resources_and_a_meta_of_another_container_say_nothing() -> None:
 
     found = remade([other, *pair("x1", G0, 0, 0)], meta)
 
-    assert len(found.holdings) == 1
-    assert found.holdings[0].owner is None
+    assert len(found.allocations) == 1
+    assert found.allocations[0].owner is None
     assert found.problems == ()
 
 

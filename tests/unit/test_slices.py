@@ -1,11 +1,12 @@
-"""The files of a slice as its holding changes: what is whole stays, what is missing comes back."""
+"""The files of a slice as its allocation changes: what is whole stays, what is missing comes
+back."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.policy.effective_limits import asked_limits
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.allocation_dirs import read_meta
@@ -14,12 +15,12 @@ from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.region import read_limits
 
 ID = "0123456789ab"
-CORE = Holding(ID, Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), changed_at=5.0)
+CORE = Allocation(ID, Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), changed_at=5.0)
 PAIR = replace(CORE, memory=("GPU-1::m0",), changed_at=6.0)
 
 
-def limits(holding: Holding) -> ContainerLimits:
-    return asked_limits(holding, ComputeMode.STRICT)
+def limits(allocation: Allocation) -> ContainerLimits:
+    return asked_limits(allocation, ComputeMode.STRICT)
 
 
 @pytest.fixture

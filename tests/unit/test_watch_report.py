@@ -1,6 +1,6 @@
 """What the watch tells: each finding once, none drowned by another's flood."""
 
-from deviceplugin.watch.report import MOST_SHOWN, PAUSE_S, Findings, Ration, SeenProcess
+from deviceplugin.watch.report import MOST_SHOWN, PAUSE_S, Ration, SeenProcess, WatchFindings
 
 GPU = "GPU-a"
 
@@ -38,7 +38,7 @@ def test_what_is_over_is_forgotten() -> None:
 
 
 def test_what_processes_without_a_slice_hold_counts_on_their_gpu() -> None:
-    findings = Findings(
+    findings = WatchFindings(
         foreign=(seen(1),),
         bypassing=(seen(2, "a", has_slice=True), seen(3, "a")),
     )
@@ -50,7 +50,7 @@ def test_what_processes_without_a_slice_hold_counts_on_their_gpu() -> None:
 
 
 def test_a_page_is_bounded() -> None:
-    shown = Findings(foreign=tuple(map(seen, range(1000)))).shown()
+    shown = WatchFindings(foreign=tuple(map(seen, range(1000)))).shown()
 
     assert shown["foreign_count"] == 1000
     assert len(shown["foreign"]) == MOST_SHOWN

@@ -7,11 +7,11 @@ import pytest
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.core.service import SliceService
-from deviceplugin.model.allocations import Holding, Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_number
-from deviceplugin.policy.allocation import JOIN_WINDOW_S
 from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.pairing import JOIN_WINDOW_S
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.slice_files import SliceStore
@@ -58,8 +58,8 @@ class Kubelet:
             self.held[pod] |= frozenset(chosen)
         return {gpu_of(unit) for unit in chosen}
 
-    def holdings(self) -> list[Holding]:
-        return [holding for holding, _ in self.service.holdings()]
+    def allocations(self) -> list[Allocation]:
+        return [allocation for allocation, _ in self.service.allocations()]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_halves_of_one_container_meet(kubelet: Kubelet) -> None:
 
     assert kubelet.ask("pod", Half.CORE, 60) == kubelet.ask("pod", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(30, 3), (60, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 3), (60, 8)]
 
 
 def test_a_pod_that_is_first_listed_with_its_first_half_is_not_newer(kubelet: Kubelet) -> None:
@@ -82,7 +82,7 @@ def test_a_pod_that_is_first_listed_with_its_first_half_is_not_newer(kubelet: Ku
 
     assert kubelet.ask("pod", Half.CORE, 60) == kubelet.ask("pod", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(60, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8)]
 
 
 def test_the_half_of_a_newer_pod_is_its_own(kubelet: Kubelet) -> None:
@@ -91,7 +91,7 @@ def test_the_half_of_a_newer_pod_is_its_own(kubelet: Kubelet) -> None:
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 60)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(30, 0), (60, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (60, 8)]
 
 
 def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(kubelet: Kubelet) -> None:
@@ -101,7 +101,7 @@ def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(kubelet: 
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 60)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(30, 0), (60, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (60, 8)]
 
 
 def test_a_pod_that_failed_between_its_halves_waits_for_nobody(kubelet: Kubelet) -> None:
@@ -110,7 +110,7 @@ def test_a_pod_that_failed_between_its_halves_waits_for_nobody(kubelet: Kubelet)
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 60)
 
-    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.holdings()]
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
 
 
 def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> None:
@@ -122,7 +122,7 @@ def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> N
     kubelet.ask("set-0", Half.MEMORY, 8)
     kubelet.ask("set-0", Half.CORE, 60)
 
-    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.holdings()]
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
 
 
 def test_a_pod_that_has_got_more_since_is_the_same(kubelet: Kubelet) -> None:
@@ -132,20 +132,24 @@ def test_a_pod_that_has_got_more_since_is_the_same(kubelet: Kubelet) -> None:
     kubelet.ask("pod", Half.CORE, 60)
     kubelet.ask("pod", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(10, 1), (60, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(10, 1), (60, 8)]
 
 
 def test_units_of_an_init_container_given_without_asking_wait_for_no_newer_pod(
     kubelet: Kubelet,
 ) -> None:
     kubelet.ask("inits", Half.CORE, 60, shows=False)
-    first = kubelet.holdings()[0].core
+    first = kubelet.allocations()[0].core
     kubelet.now += 0.005
     kubelet.service.allocate(VGPU, Half.CORE, first[:40])  # to the next one, as it had them
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 30)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(60, 0), (40, 0), (30, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [
+        (60, 0),
+        (40, 0),
+        (30, 8),
+    ]
 
 
 def test_the_halves_of_an_init_container_meet_though_nobody_shows_it(kubelet: Kubelet) -> None:
@@ -155,7 +159,7 @@ def test_the_halves_of_an_init_container_meet_though_nobody_shows_it(kubelet: Ku
     assert kubelet.ask("pod", Half.MEMORY, 8, shows=False) == kubelet.ask(
         "pod", Half.CORE, 60, shows=False
     )
-    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.holdings()]
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
 
 
 @pytest.mark.parametrize("order", [("core", "memory"), ("memory", "core")], ids="-".join)
@@ -169,7 +173,7 @@ def test_without_podresources_the_order_of_the_calls_decides(
         for half in order:
             kubelet.ask(pod, *amounts[half])
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(60, 8), (60, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8), (60, 8)]
 
 
 def test_without_podresources_a_late_half_is_another_containers(kubelet: Kubelet) -> None:
@@ -178,14 +182,14 @@ def test_without_podresources_a_late_half_is_another_containers(kubelet: Kubelet
     kubelet.now += JOIN_WINDOW_S + 1
     kubelet.ask("pair", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.holdings()] == [(30, 0), (0, 8)]
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (0, 8)]
 
 
 def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet) -> None:
     kubelet.ask("pod", Half.CORE, 30)
     kubelet.ask("pod", Half.MEMORY, 3)
     kubelet.service.reconcile()
-    (before,) = kubelet.holdings()
+    (before,) = kubelet.allocations()
     assert before.owner is not None
     units = [u.name for u in kubelet.service.units(VGPU, Half.CORE)[1] if u.name not in before.core]
 
@@ -196,14 +200,14 @@ def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet
     kubelet.show = list_while_another_is_admitted  # type: ignore[method-assign]
     kubelet.service.reconcile()
 
-    assert before in kubelet.holdings()
-    assert all(not holding.missing_since for holding in kubelet.holdings())
+    assert before in kubelet.allocations()
+    assert all(not allocation.missing_since for allocation in kubelet.allocations())
 
 
 def test_the_lowest_free_units_are_given(kubelet: Kubelet) -> None:
     kubelet.ask("pod", Half.CORE, 5)
 
-    assert [unit_number(u) for h in kubelet.holdings() for u in h.core] == [0, 1, 2, 3, 4]
+    assert [unit_number(u) for h in kubelet.allocations() for u in h.core] == [0, 1, 2, 3, 4]
 
 
 def refuse(run: Callable[[], object]) -> str:
@@ -212,13 +216,13 @@ def refuse(run: Callable[[], object]) -> str:
     return caught.value.message
 
 
-def test_a_start_is_refused_where_two_containers_share_a_holding(kubelet: Kubelet) -> None:
+def test_a_start_is_refused_where_two_containers_share_a_allocation(kubelet: Kubelet) -> None:
     kubelet.answers = False
     kubelet.ask("one", Half.CORE, 30)
     kubelet.ask("two", Half.MEMORY, 8)
     kubelet.answers = True
-    (holding,) = kubelet.holdings()
+    (allocation,) = kubelet.allocations()
 
-    said = refuse(lambda: kubelet.service.pre_start(VGPU, Half.CORE, holding.core))
+    said = refuse(lambda: kubelet.service.pre_start(VGPU, Half.CORE, allocation.core))
 
     assert "went to different containers (team/one/main has only 30 of its 38 units)" in said

@@ -32,7 +32,7 @@ from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, run_dir_option
-from ..requests import Gpu, GpuRequest, limits_for, parse_requests
+from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests
 
 _COMPUTE_MODES = {
     "strict": ComputeMode.STRICT,
@@ -67,7 +67,7 @@ def _slice_environment(
 @contextlib.contextmanager
 def _gpus(
     spec: MachineSpec | None, requests: tuple[GpuRequest, ...]
-) -> Iterator[tuple[tuple[Gpu, ...], Mapping[str, str]]]:
+) -> Iterator[tuple[tuple[GpuCandidate, ...], Mapping[str, str]]]:
     """Gives the GPUs to choose from and the environment in which a program finds them."""
     if spec is None:
         yield gpu_sources.gpus_of_driver(), os.environ

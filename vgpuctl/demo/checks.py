@@ -12,14 +12,14 @@ from libvgpu.limits import Family
 from libvgpu.sim import ClientBooks, Machine
 
 from .report import Report, size
-from .tenant import Asked, Tenant
+from .tenant import Asked, DemoContainer
 
 _CUDA_ERROR_OUT_OF_MEMORY = 2
 _SHARE_TOLERANCE_POINTS = 3.0
 
 
 def check_slice(
-    report: Report, tenant: Tenant, asked: Asked, said: Mapping[str, Any], machine: Machine
+    report: Report, tenant: DemoContainer, asked: Asked, said: Mapping[str, Any], machine: Machine
 ) -> None:
     """Checks one round of the client's phases.
 
@@ -67,7 +67,7 @@ def check_slice(
     )
 
 
-def check_listed(report: Report, tenant: Tenant, rows: Iterable[Mapping[str, Any]]) -> None:
+def check_listed(report: Report, tenant: DemoContainer, rows: Iterable[Mapping[str, Any]]) -> None:
     """Checks what `vgpuctl ps -o json` lists of one container."""
     expected = _listed(
         tenant.child.process.pid, tenant.asked.memory_bytes, tenant.asked.core_percent

@@ -34,7 +34,7 @@ from .children import Children, tool_environment
 from .node import GPU_PROFILES, Node
 from .report import Report
 from .table import COLUMNS, row
-from .tenant import Asked, Tenant, asked_by
+from .tenant import Asked, DemoContainer, asked_by
 from .workspace import Workspace, sweep
 
 #: Those of the examples that fit side by side on the demo's two GPUs.
@@ -97,7 +97,7 @@ class _Scenario:
         self.isolated = container.can_isolate(tool_environment())
         self.image = image.build(workspace.path("image"), examples / "client" / "client.py")
         self.node = Node(workspace, children, examples / "config.yaml", seed)
-        self.tenants: list[Tenant] = []
+        self.tenants: list[DemoContainer] = []
 
     def run(self, pods: list[PodManifest]) -> None:
         try:
@@ -147,7 +147,7 @@ class _Scenario:
                 f"{plan.order.uid if self.isolated else os.getuid()}"
             )
             child = self.children.start(plan.order, read_output=True)
-            tenant = Tenant(admitted, manifest, asked, gpu_uuid, child, plan.notes, {})
+            tenant = DemoContainer(admitted, manifest, asked, gpu_uuid, child, plan.notes, {})
             self.tenants.append(tenant)
             tenant.wait_for("memory", 0, _FIRST_LINE_S, self.children)
 
@@ -158,7 +158,7 @@ class _Scenario:
         for tenant in self.tenants:
             self.check_round(tenant, tenant.asked, 0)
 
-    def check_round(self, tenant: Tenant, asked: Asked, number: int) -> None:
+    def check_round(self, tenant: DemoContainer, asked: Asked, number: int) -> None:
         said = {
             phase: tenant.wait_for(phase, number, _COMPUTE_S, self.children)
             for phase in ("view", "memory", "compute")

@@ -3,10 +3,10 @@
 from libvgpu.sizes import format_size
 from vgpuctl.render import Column, Row
 
-from .tenant import Tenant
+from .tenant import DemoContainer
 
 
-def row(tenant: Tenant, isolated: bool) -> Row:
+def row(tenant: DemoContainer, isolated: bool) -> Row:
     """Returns the table's row of a container that has said all three phases."""
     view, memory, compute = (tenant.history[p][0] for p in ("view", "memory", "compute"))
     asked = tenant.asked

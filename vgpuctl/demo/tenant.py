@@ -49,7 +49,7 @@ def asked_by(pod: PodManifest, container: ContainerManifest, config: AgentConfig
 
 
 @dataclass(slots=True)
-class Tenant:
+class DemoContainer:
     """A running container.
 
     Attributes:

@@ -9,11 +9,11 @@ from .settings import parse_percentage
 from .wire import MpsControlError
 
 if TYPE_CHECKING:
-    from .control import Control
-    from .peers import Peer, Server
+    from .control import ControlDaemon
+    from .peers import MpsServer, Peer
 
 
-def do(control: "Control", tool: "Peer", words: list[str]) -> None:
+def do(control: "ControlDaemon", tool: "Peer", words: list[str]) -> None:
     """Does one command and answers, at once or when it is done."""
     try:
         reply = _start(control, tool, words)
@@ -30,14 +30,14 @@ def do(control: "Control", tool: "Peer", words: list[str]) -> None:
 LATER = "later"
 
 
-def _server(control: "Control", pid: str) -> "Server":
+def _server(control: "ControlDaemon", pid: str) -> "MpsServer":
     if control.server is None or pid != str(control.server.pid):
         there = f"there is {control.server.pid}" if control.server else "there is none"
         raise MpsControlError(f"no MPS server {pid!r}: {there}")
     return control.server
 
 
-def _start(control: "Control", tool: "Peer", words: list[str]) -> str | None:
+def _start(control: "ControlDaemon", tool: "Peer", words: list[str]) -> str | None:
     """Does what takes time: servers that start or end. None: it is another command."""
     match words:
         case ["quit"]:
@@ -71,7 +71,7 @@ def _start(control: "Control", tool: "Peer", words: list[str]) -> str | None:
     return None
 
 
-def _answer(control: "Control", words: list[str]) -> str:
+def _answer(control: "ControlDaemon", words: list[str]) -> str:
     defaults = control.defaults
     match words:
         case ["get_server_list"]:
@@ -114,7 +114,7 @@ def _answer(control: "Control", words: list[str]) -> str:
     raise MpsControlError(f"unknown command {' '.join(words)!r}")
 
 
-def _device_clients(server: "Server | None") -> str:
+def _device_clients(server: "MpsServer | None") -> str:
     if server is None:
         return ""
     lines = []
@@ -124,7 +124,7 @@ def _device_clients(server: "Server | None") -> str:
     return "\n".join(lines)
 
 
-def _processes(server: "Server | None") -> str:
+def _processes(server: "MpsServer | None") -> str:
     """One row a client and GPU that it sees. ID numbers the contexts of a process in NVIDIA's; a
     process has one connection here, hence 0."""
     rows = [("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND")]

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from . import commands
-from .peers import Client, Peer, Server
+from .peers import MpsClient, MpsServer, Peer
 from .server import become_server
-from .settings import Settings
+from .settings import MpsSettings
 from .wire import (
     LARGEST_MESSAGE,
     MPS_SERVER_NOT_READY,
@@ -31,18 +31,18 @@ def log(text: str) -> None:
     """Writes one line to the log, which is stdout."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    print(f"[{stamp}.{int(now % 1 * 1000):03d} Control {os.getpid()}] {text}", flush=True)
+    print(f"[{stamp}.{int(now % 1 * 1000):03d} ControlDaemon {os.getpid()}] {text}", flush=True)
 
 
-class Control:
+class ControlDaemon:
     """The daemon's state and loop."""
 
     def __init__(
-        self, machine: Path, identifier: str, defaults: Settings, log_directory: Path,
+        self, machine: Path, identifier: str, defaults: MpsSettings, log_directory: Path,
         multiuser: bool,
     ) -> None:  # fmt: skip
         self.defaults = defaults
-        self.server: Server | None = None
+        self.server: MpsServer | None = None
         self._machine, self._identifier = machine, identifier
         self._log_directory, self._multiuser = log_directory, multiuser
         self._selector = selectors.DefaultSelector()
@@ -55,7 +55,7 @@ class Control:
 
     # ---- servers ---------------------------------------------------------------------------------
 
-    def start_server(self, uid: int, gid: int) -> Server:
+    def start_server(self, uid: int, gid: int) -> MpsServer:
         """Starts a server of a user; it is not active yet.
 
         Raises:
@@ -81,7 +81,7 @@ class Control:
         theirs.close()
         ours.setblocking(False)
         log(f"Starting new server {pid} for user {uid}")
-        self.server = Server(pid, ours, uid, self.defaults.copy())
+        self.server = MpsServer(pid, ours, uid, self.defaults.copy())
         self._selector.register(ours, selectors.EVENT_READ, self._hear_server)
         return self.server
 
@@ -107,19 +107,19 @@ class Control:
                 server.failure, server.reason = int(code), reason
             case ["left", number]:
                 client = server.clients.pop(int(number))
-                log(f"Client {client.pid} left server {server.pid}")
+                log(f"MpsClient {client.pid} left server {server.pid}")
             case _:
                 self._lose_server(server)
                 return
         if server.draining and server.idle:
             server.kill()
 
-    def _lose_server(self, server: Server) -> None:
+    def _lose_server(self, server: MpsServer) -> None:
         self._selector.unregister(server.channel)
         server.channel.close()
         server.kill()  # it may have closed the channel and live
         status = os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])
-        log(f"Server {server.pid} ended with status {status}: {server.reason}")
+        log(f"MpsServer {server.pid} ended with status {status}: {server.reason}")
         self.server = None
         for driver in server.waiting:
             driver.refuse(server.failure)
@@ -144,7 +144,7 @@ class Control:
             try:
                 self.start_server(driver.uid, driver.gid).waiting.append(driver)
             except MpsControlError as error:
-                log(f"Client {driver.pid} refused: {error}")
+                log(f"MpsClient {driver.pid} refused: {error}")
                 driver.refuse(MPS_SERVER_NOT_READY)
         elif self._multiuser or driver.uid == server.uid:
             if server.active:
@@ -155,20 +155,20 @@ class Control:
             self._replacing.append(driver)
             server.drain()
         else:
-            log(f"Client {driver.pid} refused: server {server.pid} is of user {server.uid}")
+            log(f"MpsClient {driver.pid} refused: server {server.pid} is of user {server.uid}")
             driver.refuse(MPS_SERVER_NOT_READY)
 
-    def _hand_over(self, server: Server, driver: Peer) -> None:
+    def _hand_over(self, server: MpsServer, driver: Peer) -> None:
         number = self._next_client
         self._next_client += 1
         try:
             driver.socket.setblocking(True)
             socket.send_fds(server.channel, [str(number).encode()], [driver.socket.fileno()])
         except OSError as error:
-            log(f"Client {driver.pid} refused: server {server.pid} does not take it: {error}")
+            log(f"MpsClient {driver.pid} refused: server {server.pid} does not take it: {error}")
             driver.refuse(MPS_SERVER_NOT_READY)
             return
-        server.clients[number] = Client(driver.pid, driver.devices)
+        server.clients[number] = MpsClient(driver.pid, driver.devices)
         driver.answer(server.settings.greeting())
 
     # ---- the loop --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-from .settings import Settings
+from .settings import MpsSettings
 from .wire import MPS_CONNECTION_FAILED
 
 _REPLY_SECONDS = 1.0
@@ -48,7 +48,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class MpsClient:
     """A driver that a server has taken."""
 
     pid: int
@@ -56,7 +56,7 @@ class Client:
 
 
 @dataclass
-class Server:
+class MpsServer:
     """The server as the daemon sees it.
 
     Attributes:
@@ -74,12 +74,12 @@ class Server:
     pid: int
     channel: socket.socket
     uid: int
-    settings: Settings
+    settings: MpsSettings
     active: bool = False
     draining: bool = False
     failure: int = MPS_CONNECTION_FAILED
     reason: str = "it ended"
-    clients: dict[int, Client] = field(default_factory=dict)
+    clients: dict[int, MpsClient] = field(default_factory=dict)
     waiting: list[Peer] = field(default_factory=list)
     starters: list[Peer] = field(default_factory=list)
     enders: list[Peer] = field(default_factory=list)

@@ -26,7 +26,7 @@ def parse_percentage(text: str) -> float:
 
 
 @dataclass
-class Settings:
+class MpsSettings:
     """What clients may use.
 
     Attributes:
@@ -40,7 +40,7 @@ class Settings:
     pinned: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_environment(cls, devices: list[str], environment: Mapping[str, str]) -> "Settings":
+    def from_environment(cls, devices: list[str], environment: Mapping[str, str]) -> "MpsSettings":
         """Returns the defaults of a daemon, which its own environment may lower.
 
         Raises:
@@ -60,8 +60,8 @@ class Settings:
             settings.set_pinned(device, size)
         return settings
 
-    def copy(self) -> "Settings":
-        return Settings(self.devices, self.percentage, dict(self.pinned))
+    def copy(self) -> "MpsSettings":
+        return MpsSettings(self.devices, self.percentage, dict(self.pinned))
 
     def set_pinned(self, device: str, size: str) -> None:
         """Limits what each client may have of a GPU."""

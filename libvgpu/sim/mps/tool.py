@@ -10,9 +10,9 @@ import socket
 import sys
 from pathlib import Path
 
-from .control import Control, log
+from .control import ControlDaemon, log
 from .gpus import machine_devices, served_devices
-from .settings import Settings
+from .settings import MpsSettings
 from .wire import TOOL, MpsControlError, ask, socket_name
 
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
@@ -27,7 +27,7 @@ usage: {TOOL} [-d | -f] [-multiuser-server] [-v] [-h]
   -h                 print this
 Without -d and -f, commands are read from stdin.
 """
-VERSION = "CUDA MPS Control binary version: 13000 (simulated)"
+VERSION = "CUDA MPS ControlDaemon binary version: 13000 (simulated)"
 
 
 def start(directory: Path, log_directory: Path, background: bool, multiuser: bool) -> int:
@@ -41,7 +41,7 @@ def start(directory: Path, log_directory: Path, background: bool, multiuser: boo
         raise MpsControlError("no simulated machine: VGPU_SIM_MACHINE is not set")
     identifier, uuids = machine_devices(machine)
     devices = served_devices(uuids, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    settings = Settings.from_environment(devices, os.environ)
+    settings = MpsSettings.from_environment(devices, os.environ)
     log_directory = log_directory.absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def start(directory: Path, log_directory: Path, background: bool, multiuser: boo
     os.write(ready_write, b"0")
     os.close(ready_write)
     log(f"Simulated control daemon {os.getpid()} serves {', '.join(devices)}")
-    quitters = Control(machine, identifier, settings, log_directory, multiuser).run(listener)
+    quitters = ControlDaemon(machine, identifier, settings, log_directory, multiuser).run(listener)
     for path in (pid_file, pid_file.with_name("control")):
         path.unlink(missing_ok=True)
     os.close(lock_fd)  # before the answer: the next daemon may start upon it

@@ -3,18 +3,18 @@
 The kubelet allocates core and memory of one container independently, in random order, without
 saying for whom. It admits serially, which decides the plain case:
 
-1. The first `Allocate` of a container *opens* a holding on the GPU its units are of.
-2. While a holding of the family is open, the other half's `GetPreferredAllocation` is steered to
-   that GPU, and its `Allocate` joins it. Another GPU there would split the pair: refused.
+1. The first `Allocate` of a container *opens* an allocation on the GPU its units are of.
+2. While an allocation of the family is open, the other half's `GetPreferredAllocation` is steered
+   to that GPU, and its `Allocate` joins it. Another GPU there would split the pair: refused.
 3. A second `Allocate` of the *same* half, a refusal, a pod that appeared since, `JOIN_WINDOW_S` or
-   the container's start settle the holding: what comes next belongs to another container.
+   the container's start settle the allocation: what comes next belongs to another container.
 
-Units that a holding has already may come again while podresources has never shown it: it is a plain
-init container's, whose units the kubelet gives to later containers of the pod. Once a holding was
-shown, its units are refused to anybody else.
+Units that an allocation has already may come again while podresources has never shown it: it is a
+plain init container's, whose units the kubelet gives to later containers of the pod. Once an
+allocation was shown, its units are refused to anybody else.
 
 A container that asked for one half only, or for whole GPUs, is completed when it starts
-(`completion`). Where two containers still ended in one holding, podresources shows it and their
+(`completion`). Where two containers still ended in one allocation, podresources shows it and their
 start is refused in words.
 
 Everything takes the book and the time as arguments and returns new values or raises
@@ -24,14 +24,14 @@ Everything takes the book and the time as arguments and returns new values or ra
 from collections.abc import Container, Iterable, Sequence, Set
 from dataclasses import replace
 
-from deviceplugin.model.allocations import Book, Holding
+from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import Half, gpus_of, in_order, resource_name, shown, unit_number
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 
 from .exclusive_gpu import check_clients, clients_most, is_full
 from .layout import Layout, SharedGpu
-from .offer import Room, gpu_units, rooms, withdrawn
+from .offer import FreeUnits, gpu_units, rooms, withdrawn
 from .placement import Closest, one_gpu, whole_gpus
 
 #: The kubelet asks for the halves of one container within milliseconds of each other.
@@ -43,23 +43,25 @@ def first_by_index(uuids: Sequence[str], count: int, required: Sequence[str]) ->
     return [*required, *(u for u in uuids if u not in required)][:count]
 
 
-def open_holding(book: Book, family: Family, missing: Half, now: float) -> Holding | None:
-    """Returns the holding of ``family`` that waits for its ``missing`` half, if there is one."""
-    for holding in book.holdings.values():
+def open_allocation(
+    book: AllocationBook, family: Family, missing: Half, now: float
+) -> Allocation | None:
+    """Returns the allocation of ``family`` that waits for its ``missing`` half, if there is one."""
+    for allocation in book.allocations.values():
         if (
-            holding.family is family
-            and not holding.settled
-            and holding.of(missing.other)
-            and not holding.of(missing)
-            and now - holding.changed_at <= JOIN_WINDOW_S
+            allocation.family is family
+            and not allocation.settled
+            and allocation.of(missing.other)
+            and not allocation.of(missing)
+            and now - allocation.changed_at <= JOIN_WINDOW_S
         ):
-            return holding
+            return allocation
     return None
 
 
 def prefer(
     layout: Layout,
-    book: Book,
+    book: AllocationBook,
     family: Family,
     half: Half,
     available: Sequence[str],
@@ -68,7 +70,7 @@ def prefer(
     now: float,
     other_count: int | None = None,
     closest: Closest = first_by_index,
-    kin: Iterable[Holding] = (),
+    kin: Iterable[Allocation] = (),
     returned: Set[str] = frozenset(),
 ) -> list[str]:
     """Returns the ``count`` units the kubelet had best take.
@@ -93,7 +95,7 @@ def prefer(
     if count < 1:
         raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
     had = list(gpus_of(half, must_include, what)) if must_include else []
-    partner = open_holding(book, family, half, now)
+    partner = open_allocation(book, family, half, now)
     joined = partner.uuids if partner is not None else ()
     blocked = withdrawn(layout, book, joined) | (returned - set(available))
     # One that drains counts where the container is already; its units may be of another size.
@@ -131,21 +133,21 @@ def prefer(
 
 def allocate(
     layout: Layout,
-    book: Book,
+    book: AllocationBook,
     family: Family,
     half: Half,
     units: Sequence[str],
     now: float,
     new_id: str,
-) -> Holding:
-    """Returns the holding that ``units`` open or join; the caller enters it.
+) -> Allocation:
+    """Returns the allocation that ``units`` open or join; the caller enters it.
 
-    The same units again for a holding that is still open are the same call again.
+    The same units again for an allocation that is still open are the same call again.
 
     Args:
         units: what the kubelet decided to give.
         now: seconds since the epoch.
-        new_id: allocation id for a holding that is opened.
+        new_id: allocation id for an allocation that is opened.
 
     Raises:
         AllocationRefused: units that do not exist, are held, are spread, or would split a pair.
@@ -153,7 +155,7 @@ def allocate(
     what = f"{resource_name(layout.resource_domain, family, half)}: {len(units)}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
     given = {uuid: in_order(here) for uuid, here in gpus_of(half, units, what).items()}
-    partner = open_holding(book, family, half, now)
+    partner = open_allocation(book, family, half, now)
     joined = partner.uuids if partner is not None else ()
     _check_given(book, family, half, given, gpus, joined, what)
     ordered = tuple(unit for here in given.values() for unit in here)
@@ -164,7 +166,7 @@ def allocate(
         first = next(iter(given))
         if family is Family.MPS:
             check_clients(gpus[first].gpu, book, set(ordered), what)
-        fresh = Holding(new_id, family, first, gpus[first].memory_unit_bytes)
+        fresh = Allocation(new_id, family, first, gpus[first].memory_unit_bytes)
         return fresh.with_half(half, ordered, now)
     if set(partner.uuids) != set(given):
         raise AllocationRefused(
@@ -176,8 +178,10 @@ def allocate(
     return replace(partner.with_half(half, ordered, now), settled=True)
 
 
-def settle_before(book: Book, family: Family, half: Half, units: Iterable[str]) -> list[Holding]:
-    """Returns the open holdings that an `Allocate` of ``half`` ends, settled.
+def settle_before(
+    book: AllocationBook, family: Family, half: Half, units: Iterable[str]
+) -> list[Allocation]:
+    """Returns the open allocations that an `Allocate` of ``half`` ends, settled.
 
     A container is asked for each half once, so the same half again is another container's, unless
     it is the same call again.
@@ -185,13 +189,13 @@ def settle_before(book: Book, family: Family, half: Half, units: Iterable[str]) 
     wanted = set(units)
     return [
         replace(h, settled=True)
-        for h in book.holdings.values()
+        for h in book.allocations.values()
         if h.family is family and not h.settled and h.of(half) and set(h.of(half)) != wanted
     ]
 
 
 def _check_given(
-    book: Book,
+    book: AllocationBook,
     family: Family,
     half: Half,
     given: dict[str, list[str]],
@@ -210,7 +214,7 @@ def _check_given(
             raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
         for unit in (unit for unit in units if not book.is_free(unit)):
             for holder in book.holders(unit):
-                if holder.owner is not None or unit in holder.borrowed:
+                if holder.owner is not None or unit in holder.implicit_units:
                     raise AllocationRefused(f"{what}: unit {unit} is held by {holder.described()}")
         # The other half of a container, and what an init container passes on, is nothing new there.
         if gpus[uuid].drains and uuid not in joined and any(map(book.is_free, units)):
@@ -234,7 +238,7 @@ def _check_given(
 
 
 def _check_join(
-    partner: Holding, half: Half, count: int, gpus: dict[str, SharedGpu], what: str
+    partner: Allocation, half: Half, count: int, gpus: dict[str, SharedGpu], what: str
 ) -> None:
     """Refuses a second half that does not suit the first: of whole GPUs it is all of them."""
     missing = [uuid for uuid in partner.uuids if uuid not in gpus]
@@ -251,8 +255,12 @@ def _check_join(
 
 
 def _with_clients_left(
-    room: dict[str, Room], family: Family, book: Book, must_include: Sequence[str], what: str
-) -> dict[str, Room]:
+    room: dict[str, FreeUnits],
+    family: Family,
+    book: AllocationBook,
+    must_include: Sequence[str],
+    what: str,
+) -> dict[str, FreeUnits]:
     """Returns the GPUs that can serve one container more; of family mps only clients of MPS can."""
     if family is not Family.MPS:
         return room
