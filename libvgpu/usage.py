@@ -164,8 +164,8 @@ def delay_quantile_ns(counts: Sequence[int], part: float) -> int:
     wanted = part * sum(counts)
     for at, count in enumerate(counts):
         if count and wanted <= count:
-            low_ns = lib.DELAY_FIRST_NS << (at - 1) if at else 0
-            high_ns = lib.DELAY_FIRST_NS << at
+            low_ns = lib.WAIT_HISTOGRAM_FIRST_NS << (at - 1) if at else 0
+            high_ns = lib.WAIT_HISTOGRAM_FIRST_NS << at
             return int(low_ns + (high_ns - low_ns) * wanted / count)
         wanted -= count
     return 0

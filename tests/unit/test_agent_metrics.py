@@ -51,7 +51,7 @@ def write_books(directory: Path, books: int) -> None:
     counters.gpu_time_ns, counters.held_ns = 1500 * MS, 250 * MS
     counters.launches, counters.windows, counters.books = 42, 7, books
     for _ in range(10):
-        lib.delay_note(counters, 30 * MS)
+        lib.wait_histogram_note(counters, 30 * MS)
     (directory / "usage").write_bytes(image)
 
 

@@ -160,7 +160,7 @@ def test_the_books_of_compute_are_shown(
     tenants[0].had_lately(0, 60_000_000, of_ns=200_000_000)
     counters.windows = 77
     for waited_ms in [2] * 48 + [90] * 2:
-        lib.delay_note(counters, waited_ms * 1_000_000)
+        lib.wait_histogram_note(counters, waited_ms * 1_000_000)
 
     (row,) = process_rows(read_slices(tmp_path))
     assert main(["ps", "--run-dir", str(tmp_path)]) == 0

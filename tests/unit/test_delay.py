@@ -20,7 +20,7 @@ FULL = 0xFFFF
 def noted(*waits_ns: int) -> Any:
     counters = ffi.new("struct vgpu_usage_slot_device *")
     for each in waits_ns:
-        lib.delay_note(counters, each)
+        lib.wait_histogram_note(counters, each)
     return counters
 
 
@@ -66,11 +66,11 @@ def test_a_full_bucket_halves_all_and_the_present_outweighs_the_past() -> None:
     counters = noted()
     counters.delay_counts[0], counters.delay_counts[9] = FULL, 4
 
-    lib.delay_note(counters, 1)
+    lib.wait_histogram_note(counters, 1)
     assert list(counters.delay_counts[0:10]) == [FULL // 2 + 1, *[0] * 8, 2]
 
     for _ in range(3 * FULL):
-        lib.delay_note(counters, 20 * MS)
+        lib.wait_histogram_note(counters, 20 * MS)
     assert counters.delay_counts[9] > 2 * counters.delay_counts[0]
     assert delay_quantile_ns(counters.delay_counts, 0.99) > 10 * MS
 
@@ -86,7 +86,7 @@ def test_the_host_reads_what_is_noted_and_sums_processes(tmp_path: Path) -> None
         counters = lib.usage_slot_device(file, slot, 0)
         counters.windows = 5
         counters.books = slot * lib.VGPU_BOOKS_ESTIMATED
-        lib.delay_note(counters, waited_ns)
+        lib.wait_histogram_note(counters, waited_ns)
     path.write_bytes(image)
 
     usage = read_usage(tmp_path / "slice")

@@ -15,14 +15,14 @@ def run(percent: int, kernel_ns: int, seconds: float, *, estimate_ns: int | None
     start = now = 5 * SECOND
     busy = 0
     while now - start < seconds * SECOND:
-        lib.share_enter(device, now)
-        wait = lib.share_wait_ns(device, now, lib.SHARE_SLACK_NS)
+        lib.virtual_time_enter(device, now)
+        wait = lib.virtual_time_wait_ns(device, now, lib.VIRTUAL_TIME_SLACK_NS)
         if wait:
             now += wait
-        lib.share_charge(device, now, guess, percent)
+        lib.virtual_time_charge(device, now, guess, percent)
         now += kernel_ns
         busy += kernel_ns
-        lib.share_charge(device, now, kernel_ns - guess, percent)  # what was measured
+        lib.virtual_time_charge(device, now, kernel_ns - guess, percent)  # what was measured
     return 100 * busy / (now - start)
 
 
@@ -43,29 +43,29 @@ def test_a_wrong_estimate_becomes_debt_and_not_share(estimate_ns: int) -> None:
 
 def test_a_pause_earns_no_more_than_one_burst() -> None:
     device = ffi.new("struct vgpu_usage_device *")
-    lib.share_enter(device, 5 * SECOND)
-    lib.share_charge(device, 5 * SECOND, MS, 50)
+    lib.virtual_time_enter(device, 5 * SECOND)
+    lib.virtual_time_charge(device, 5 * SECOND, MS, 50)
 
-    lib.share_enter(device, 60 * SECOND)  # after most of a minute without work
+    lib.virtual_time_enter(device, 60 * SECOND)  # after most of a minute without work
 
-    assert 60 * SECOND - device.virtual_time_ns == lib.SHARE_BURST_NS
+    assert 60 * SECOND - device.virtual_time_ns == lib.VIRTUAL_TIME_BURST_NS
 
 
 def test_a_new_container_has_saved_nothing_up() -> None:
     device = ffi.new("struct vgpu_usage_device *")
 
-    lib.share_enter(device, 5 * SECOND)
+    lib.virtual_time_enter(device, 5 * SECOND)
 
     assert device.virtual_time_ns == 5 * SECOND
 
 
 def test_work_in_flight_keeps_its_credit() -> None:
     device = ffi.new("struct vgpu_usage_device *")
-    lib.share_enter(device, 5 * SECOND)
-    lib.share_charge(device, 5 * SECOND, 500 * MS, 100)
-    lib.share_charge(device, 5 * SECOND + 400 * MS, -300 * MS, 100)  # it was shorter, by far
+    lib.virtual_time_enter(device, 5 * SECOND)
+    lib.virtual_time_charge(device, 5 * SECOND, 500 * MS, 100)
+    lib.virtual_time_charge(device, 5 * SECOND + 400 * MS, -300 * MS, 100)  # it was shorter, by far
     behind = 5 * SECOND + 200 * MS
 
-    lib.share_enter(device, behind - 1)  # before it ends: nothing is clipped
+    lib.virtual_time_enter(device, behind - 1)  # before it ends: nothing is clipped
 
     assert device.virtual_time_ns == 5 * SECOND + 200 * MS

@@ -15,13 +15,13 @@
 #define MOST_GIVEN_UP 2
 #define SLOW_LAUNCH_NS 200000 /* on an idle GPU, where what it took can be told */
 
-struct lease lease;
+struct prepaid prepaid;
 
 static __thread char own; /* its address is this thread's name in a batch */
 
 void flight_reset_lease(void)
 {
-    memset(&lease, 0, sizeof lease);
+    memset(&prepaid, 0, sizeof prepaid);
 }
 
 /* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
@@ -59,23 +59,23 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     }
     /* Beside others it only tells that it took no longer: there the idle time must not be taken
      * off, which is itself no more than a bound. */
-    if (evidence_is_clean(&flight->window, batch))
+    if (sample_quality_is_clean(&flight->window, batch))
         gpu_ns -= batch->idle_ns;
     is_measured =
-        is_measured && evidence_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
+        is_measured && sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
     show_in_flight(flight, device, true, now_ns);
     utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
     if (batch->overdue_ns > 0)
-        share_advance(region_shared(device), -batch->overdue_ns, cap_percent(device));
+        virtual_time_advance(region_shared(device), -batch->overdue_ns, cap_percent(device));
     if (is_measured) {
-        share_correct(region_shared(device), now_ns, truth_ns - batch->charged_ns,
-                      cap_percent(device));
-        evidence_learn(&flight->estimates, &flight->window, batch, gpu_ns);
+        virtual_time_correct(region_shared(device), now_ns, truth_ns - batch->charged_ns,
+                             cap_percent(device));
+        sample_quality_learn(&flight->estimates, &flight->window, batch, gpu_ns);
     }
     if (flight->timing.count == 0 && is_drained(device))
-        share_drained(region_shared(device), now_ns);
+        virtual_time_drained(region_shared(device), now_ns);
 }
 
 void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
@@ -93,7 +93,7 @@ static void charge(struct flight *flight, uint32_t device, uint64_t key, int64_t
 {
     struct batch *open = timing_open_batch(&flight->timing);
     int64_t gpu_ns = launches * price_ns;
-    share_charge(region_shared(device), now_ns, gpu_ns, cap_percent(device));
+    virtual_time_charge(region_shared(device), now_ns, gpu_ns, cap_percent(device));
     region_add(&region_counters(device)->launches, launches);
     if (open == NULL) {
         region_add(&region_counters(device)->gpu_time_ns, gpu_ns); /* not timed: as estimated */
@@ -117,18 +117,18 @@ void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_n
     if (late_ns <= 0)
         return;
     oldest->overdue_ns += late_ns;
-    share_advance(region_shared(device), late_ns, cap_percent(device));
+    virtual_time_advance(region_shared(device), late_ns, cap_percent(device));
 }
 
 void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns)
 {
-    if (lease.granted == 0 || lease.device != device)
+    if (prepaid.granted == 0 || prepaid.device != device)
         return;
-    int64_t left = __atomic_exchange_n(&lease.left, 0, __ATOMIC_ACQ_REL);
-    lease.granted = 0;
+    int64_t left = __atomic_exchange_n(&prepaid.left, 0, __ATOMIC_ACQ_REL);
+    prepaid.granted = 0;
     struct batch *open = timing_open_batch(&flight->timing);
     if (left > 0 && open != NULL)
-        charge(flight, device, flight->leased_key, flight->leased_price_ns, -left, now_ns);
+        charge(flight, device, flight->leased_key, flight->prepaid_price_ns, -left, now_ns);
 }
 
 /* What is leased would be launched whether the window is still open or not. */
@@ -153,21 +153,22 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
     int64_t price = estimate_price(estimate);
     int64_t room =
         lesser(FLIGHT_BATCH_NS - open->charged_ns, FLIGHT_MOST_NS - flight->in_flight_ns);
-    int64_t slack_ns = share_room_ns(region_shared(device), now_ns);
+    int64_t slack_ns = virtual_time_room_ns(region_shared(device), now_ns);
     int64_t launches = room / price;
     if (cap_is_kept(device, &flight->window))
-        launches = lesser(launches, slack_ns / (share_cost_ns(price, cap_percent(device)) + 1));
-    if (launches <= 0 || (lease.granted != 0 && lease.device != device))
+        launches =
+            lesser(launches, slack_ns / (virtual_time_cost_ns(price, cap_percent(device)) + 1));
+    if (launches <= 0 || (prepaid.granted != 0 && prepaid.device != device))
         return;
     charge(flight, device, estimate->key, price, launches, now_ns);
     flight->leased_key = estimate->key;
-    flight->leased_price_ns = price;
-    lease.object = object;
-    lease.blocks = blocks;
-    lease.stream = open->stream;
-    lease.device = device;
-    lease.granted = launches;
-    __atomic_store_n(&lease.left, launches, __ATOMIC_RELEASE);
+    flight->prepaid_price_ns = price;
+    prepaid.object = object;
+    prepaid.blocks = blocks;
+    prepaid.stream = open->stream;
+    prepaid.device = device;
+    prepaid.granted = launches;
+    __atomic_store_n(&prepaid.left, launches, __ATOMIC_RELEASE);
 }
 
 /* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is

@@ -32,9 +32,9 @@ struct flight {
         patience_ns;    /* how long the next unmeasured launch waits for the one before; 0: least */
     int64_t settled_ns; /* when something came back from the GPU last */
     uint64_t leased_key;
-    int64_t leased_price_ns; /* of one launch of the lease */
-    bool measure_next;       /* the last batch was lost: measure one launch alone */
-    bool is_blind;           /* no measurement has come back for long: do not wait for one */
+    int64_t prepaid_price_ns; /* of one launch of the lease */
+    bool measure_next;        /* the last batch was lost: measure one launch alone */
+    bool is_blind;            /* no measurement has come back for long: do not wait for one */
 };
 
 /* Charges one launch and puts it into a batch on `stream`. True when flight_launched is to be

@@ -29,14 +29,15 @@ static void say_it_lasts(struct flight *flight, uint32_t device, int64_t now_ns)
         return;
     int64_t late_ns = now_ns - oldest->predicted_end_ns;
     int64_t step_ns = late_ns / 2 < LEAST_STEP_NS ? LEAST_STEP_NS : late_ns / 2;
-    share_lasts(region_shared(device), now_ns + (step_ns < MOST_STEP_NS ? step_ns : MOST_STEP_NS));
+    virtual_time_lasts(region_shared(device),
+                       now_ns + (step_ns < MOST_STEP_NS ? step_ns : MOST_STEP_NS));
 }
 
 /* True while another process of the container goes first: it came before, it is being served and
  * launches on, or its work is on the GPU and ours is not. Side by side each would measure the
  * other's time with its own; below a cap there is time to go one by one. */
 static bool is_after_a_peer(const struct flight *flight, uint32_t device,
-                            const struct hold_wait *wait, int64_t now_ns)
+                            const struct launch_wait_state *wait, int64_t now_ns)
 {
     struct vgpu_usage_header *usage = region_usage();
     if (__atomic_load_n(&usage->hi_slot, __ATOMIC_RELAXED) <= 1)
@@ -49,58 +50,60 @@ static bool is_after_a_peer(const struct flight *flight, uint32_t device,
         return true;
     int64_t pause_ns = turn == ARRIVAL_OTHER && wait != NULL ? ORDER_PAUSE_NS : 0;
     return cap_is_kept(device, &flight->window) && flight->timing.count == 0 &&
-           share_busy_ns(region_shared(device), now_ns - pause_ns) > 0;
+           virtual_time_busy_ns(region_shared(device), now_ns - pause_ns) > 0;
 }
 
-static enum hold held_by(const struct flight *flight, uint32_t device,
-                         const struct estimate *estimate, const struct hold_wait *wait,
-                         int64_t now_ns)
+static enum launch_wait held_by(const struct flight *flight, uint32_t device,
+                                const struct estimate *estimate,
+                                const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
-    int64_t slack_ns = wait == NULL ? SHARE_SLACK_NS : 0;
+    int64_t slack_ns = wait == NULL ? VIRTUAL_TIME_SLACK_NS : 0;
     if (window->state == WINDOW_CLOSED)
-        return HOLD_TURN;
-    if (cap_is_kept(device, window) && share_wait_ns(region_shared(device), now_ns, slack_ns) > 0)
-        return HOLD_CAP;
+        return LAUNCH_WAIT_TURN;
+    if (cap_is_kept(device, window) &&
+        virtual_time_wait_ns(region_shared(device), now_ns, slack_ns) > 0)
+        return LAUNCH_WAIT_CAP;
     if (window->state == WINDOW_OPEN && !window_fits(device, window, estimate->gpu_ns, now_ns))
-        return HOLD_TURN;
+        return LAUNCH_WAIT_TURN;
     if (is_after_a_peer(flight, device, wait, now_ns))
-        return HOLD_ORDER;
+        return LAUNCH_WAIT_ORDER;
     if (estimate->samples == 0 && timing_holds(&flight->timing, estimate->key))
-        return HOLD_GPU;
+        return LAUNCH_WAIT_GPU;
     if (flight->is_blind)
-        return HOLD_NOTHING;
+        return LAUNCH_WAIT_NOTHING;
     if (flight->in_flight_ns > 0 && flight->in_flight_ns + estimate->gpu_ns > FLIGHT_MOST_NS)
-        return HOLD_GPU;
-    return flight->timing.count + 1 >= TIMING_BATCHES ? HOLD_GPU : HOLD_NOTHING;
+        return LAUNCH_WAIT_GPU;
+    return flight->timing.count + 1 >= TIMING_BATCHES ? LAUNCH_WAIT_GPU : LAUNCH_WAIT_NOTHING;
 }
 
-struct hold_wait hold_begin(int64_t now_ns)
+struct launch_wait_state launch_wait_begin(int64_t now_ns)
 {
-    return (struct hold_wait){.since_ns = now_ns, .poll_ns = POLL_FIRST_NS};
+    return (struct launch_wait_state){.since_ns = now_ns, .poll_ns = POLL_FIRST_NS};
 }
 
-enum hold hold_new(const struct flight *flight, uint32_t device, const struct estimate *estimate,
-                   int64_t now_ns)
+enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
+                                 const struct estimate *estimate, int64_t now_ns)
 {
     return held_by(flight, device, estimate, NULL, now_ns);
 }
 
-enum hold hold_again(const struct flight *flight, uint32_t device, const struct estimate *estimate,
-                     struct hold_wait *wait, int64_t now_ns)
+enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
+                                   const struct estimate *estimate, struct launch_wait_state *wait,
+                                   int64_t now_ns)
 {
-    enum hold hold = held_by(flight, device, estimate, wait, now_ns);
+    enum launch_wait hold = held_by(flight, device, estimate, wait, now_ns);
     if (wait->looked_ns != 0)
         wait->order_ns += now_ns - wait->looked_ns;
-    wait->looked_ns = hold == HOLD_ORDER ? now_ns : 0;
-    if (hold == HOLD_ORDER && wait->order_ns > MOST_ORDER_NS)
-        return HOLD_NOTHING;
-    return hold == HOLD_GPU && wait->is_over ? HOLD_NOTHING : hold;
+    wait->looked_ns = hold == LAUNCH_WAIT_ORDER ? now_ns : 0;
+    if (hold == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
+        return LAUNCH_WAIT_NOTHING;
+    return hold == LAUNCH_WAIT_GPU && wait->is_over ? LAUNCH_WAIT_NOTHING : hold;
 }
 
 /* When to look again at what the GPU is through with. */
 static int64_t next_poll(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                         struct hold_wait *wait, int64_t now_ns)
+                         struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct batch *oldest = timing_oldest(&flight->timing);
     int64_t most_ns =
@@ -126,18 +129,18 @@ static int64_t at_most(int64_t value, int64_t most)
     return value < most ? value : most;
 }
 
-int64_t hold_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                   struct hold_wait *wait, enum hold hold, int64_t now_ns)
+int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                          struct launch_wait_state *wait, enum launch_wait hold, int64_t now_ns)
 {
-    int64_t until_ns = now_ns + share_wait_ns(region_shared(device), now_ns, 0);
-    if (hold == HOLD_GPU)
+    int64_t until_ns = now_ns + virtual_time_wait_ns(region_shared(device), now_ns, 0);
+    if (hold == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, device, estimate, wait, now_ns);
-    if (hold == HOLD_ORDER) {
-        int64_t busy_ns = share_busy_ns(region_shared(device), now_ns);
+    if (hold == LAUNCH_WAIT_ORDER) {
+        int64_t busy_ns = virtual_time_busy_ns(region_shared(device), now_ns);
         until_ns = now_ns + (busy_ns > ORDER_POLL_NS ? busy_ns : ORDER_POLL_NS);
     }
     until_ns = at_most(until_ns, now_ns + MOST_WAITING_NS);
-    if (hold == HOLD_GPU) /* in vain perhaps: that must not hold the others up */
+    if (hold == LAUNCH_WAIT_GPU) /* in vain perhaps: that must not hold the others up */
         arrival_leave(region_usage(), device, region_slot());
     else
         arrival_wait(region_usage(), device, region_slot(), wait->since_ns, until_ns);

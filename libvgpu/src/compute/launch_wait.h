@@ -12,16 +12,16 @@
 
 #include "compute/flight.h"
 
-enum hold {
-    HOLD_NOTHING,
-    HOLD_CAP,   /* the virtual time is ahead of the clock */
-    HOLD_TURN,  /* not the container's window, or no room in it */
-    HOLD_ORDER, /* another process of the container goes first */
-    HOLD_GPU,   /* enough is in flight, or this kind is to be measured first */
+enum launch_wait {
+    LAUNCH_WAIT_NOTHING,
+    LAUNCH_WAIT_CAP,   /* the virtual time is ahead of the clock */
+    LAUNCH_WAIT_TURN,  /* not the container's window, or no room in it */
+    LAUNCH_WAIT_ORDER, /* another process of the container goes first */
+    LAUNCH_WAIT_GPU,   /* enough is in flight, or this kind is to be measured first */
 };
 
 /* How one launch has waited so far. */
-struct hold_wait {
+struct launch_wait_state {
     int64_t since_ns;
     int64_t order_ns;  /* for a peer, all in all */
     int64_t looked_ns; /* when it was held for a peer; 0: it was not, at the last look */
@@ -29,18 +29,19 @@ struct hold_wait {
     int64_t poll_ns;
     bool is_over; /* it has waited for the GPU long enough */
 };
-struct hold_wait hold_begin(int64_t now_ns);
+struct launch_wait_state launch_wait_begin(int64_t now_ns);
 
 /* What holds a launch that comes now: it may take what its predecessor in the burst left. */
-enum hold hold_new(const struct flight *flight, uint32_t device, const struct estimate *estimate,
-                   int64_t now_ns);
+enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
+                                 const struct estimate *estimate, int64_t now_ns);
 
 /* What still holds one that waits. */
-enum hold hold_again(const struct flight *flight, uint32_t device, const struct estimate *estimate,
-                     struct hold_wait *wait, int64_t now_ns);
+enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
+                                   const struct estimate *estimate, struct launch_wait_state *wait,
+                                   int64_t now_ns);
 
 /* When it looks again; says meanwhile what the container's other processes must know. */
-int64_t hold_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                   struct hold_wait *wait, enum hold hold, int64_t now_ns);
+int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                          struct launch_wait_state *wait, enum launch_wait hold, int64_t now_ns);
 
 #endif

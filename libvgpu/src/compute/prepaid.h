@@ -19,7 +19,7 @@
 
 #include "vgpu/cuda_api.h"
 
-struct lease {
+struct prepaid {
     int64_t left; /* atomic; may fall below 0 by racing threads */
     const void *object;
     uint64_t blocks;
@@ -28,15 +28,15 @@ struct lease {
     uint32_t device;
 } __attribute__((aligned(64)));
 
-extern struct lease lease;
+extern struct prepaid prepaid;
 
 /* Takes one launch if the lease fits it. */
-static inline bool lease_take(const void *object, uint64_t blocks, CUstream stream)
+static inline bool prepaid_take(const void *object, uint64_t blocks, CUstream stream)
 {
-    if (lease.object != object || lease.blocks != blocks || lease.stream != stream ||
-        __atomic_load_n(&lease.left, __ATOMIC_RELAXED) <= 0)
+    if (prepaid.object != object || prepaid.blocks != blocks || prepaid.stream != stream ||
+        __atomic_load_n(&prepaid.left, __ATOMIC_RELAXED) <= 0)
         return false;
-    return __atomic_fetch_sub(&lease.left, 1, __ATOMIC_RELAXED) > 0;
+    return __atomic_fetch_sub(&prepaid.left, 1, __ATOMIC_RELAXED) > 0;
 }
 
 #endif

@@ -1,6 +1,6 @@
 #include "compute/sample_quality.h"
 
-bool evidence_is_clean(const struct window *window, const struct batch *batch)
+bool sample_quality_is_clean(const struct window *window, const struct batch *batch)
 {
     if (batch->window == 0)
         return batch->is_clean && window->number == batch->grant;
@@ -15,10 +15,10 @@ static bool has_overrun(const struct batch *batch, int64_t gpu_ns)
            batch->opened_ns + gpu_ns > batch->window_end_ns;
 }
 
-bool evidence_teaches(struct estimates *estimates, const struct window *window,
-                      const struct batch *batch, int64_t gpu_ns)
+bool sample_quality_teaches(struct estimates *estimates, const struct window *window,
+                            const struct batch *batch, int64_t gpu_ns)
 {
-    if (evidence_is_clean(window, batch) || gpu_ns < batch->charged_ns)
+    if (sample_quality_is_clean(window, batch) || gpu_ns < batch->charged_ns)
         return true;
     for (uint32_t i = 0; i < batch->kind_count; i++)
         if (estimate_find(estimates, batch->kinds[i].key)->samples == 0)
@@ -26,10 +26,10 @@ bool evidence_teaches(struct estimates *estimates, const struct window *window,
     return false;
 }
 
-void evidence_learn(struct estimates *estimates, const struct window *window,
-                    const struct batch *batch, int64_t gpu_ns)
+void sample_quality_learn(struct estimates *estimates, const struct window *window,
+                          const struct batch *batch, int64_t gpu_ns)
 {
-    bool is_rough = !evidence_is_clean(window, batch) || has_overrun(batch, gpu_ns);
+    bool is_rough = !sample_quality_is_clean(window, batch) || has_overrun(batch, gpu_ns);
     double ratio = batch->charged_ns > 0 ? (double)gpu_ns / (double)batch->charged_ns : 1;
     for (uint32_t i = 0; i < batch->kind_count; i++) {
         uint32_t launches = batch->kinds[i].launches;

@@ -14,16 +14,16 @@
 /* True when nobody else ran meanwhile: it was opened in a window that was not moved behind a
  * neighbour's overrun since, or nobody has begun to want the device since. `window` is the grant as
  * last looked at. */
-bool evidence_is_clean(const struct window *window, const struct batch *batch);
+bool sample_quality_is_clean(const struct window *window, const struct batch *batch);
 
 /* True when the measurement tells something: always of a kind that nobody has measured before, and
  * when it is less than was expected, since neighbours can only have made it longer. */
-bool evidence_teaches(struct estimates *estimates, const struct window *window,
-                      const struct batch *batch, int64_t gpu_ns);
+bool sample_quality_teaches(struct estimates *estimates, const struct window *window,
+                            const struct batch *batch, int64_t gpu_ns);
 
 /* Spreads what a batch took over its kinds of launch, in proportion to what each was expected to
  * take. */
-void evidence_learn(struct estimates *estimates, const struct window *window,
-                    const struct batch *batch, int64_t gpu_ns);
+void sample_quality_learn(struct estimates *estimates, const struct window *window,
+                          const struct batch *batch, int64_t gpu_ns);
 
 #endif

@@ -37,16 +37,16 @@ static void reset_in_child(void)
 static void look(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     flight->window = window_at(device, now_ns);
-    share_set_percent(region_shared(device), now_ns, cap_percent(device));
+    virtual_time_set_percent(region_shared(device), now_ns, cap_percent(device));
     if (!cap_is_kept(device, &flight->window))
-        share_forgive(region_shared(device), now_ns);
+        virtual_time_forgive(region_shared(device), now_ns);
 }
 
 /* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken. */
 static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
 {
-    struct hold_wait wait = hold_begin(now_ns);
+    struct launch_wait_state wait = launch_wait_begin(now_ns);
     pthread_mutex_unlock(&flight->lock);
     turns_enter(&flight->turns);
     for (;;) {
@@ -55,18 +55,18 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
         flight_harvest(flight, device, now_ns);
         look(flight, device, now_ns);
         struct estimate *estimate = estimate_find(&flight->estimates, key);
-        enum hold hold = hold_again(flight, device, estimate, &wait, now_ns);
-        if (hold == HOLD_NOTHING || !cap_is_set(device))
+        enum launch_wait hold = launch_wait_again(flight, device, estimate, &wait, now_ns);
+        if (hold == LAUNCH_WAIT_NOTHING || !cap_is_set(device))
             break;
         flight_close(flight, device, now_ns);
-        int64_t until_ns = hold_until(flight, device, estimate, &wait, hold, now_ns);
+        int64_t until_ns = launch_wait_until(flight, device, estimate, &wait, hold, now_ns);
         struct window window = flight->window;
         pthread_mutex_unlock(&flight->lock);
-        if (window.state == WINDOW_OPEN && (hold == HOLD_CAP || hold == HOLD_TURN))
-            window_yield(device, &window, hold == HOLD_TURN);
-        if (hold != HOLD_CAP)
-            window_want(device, &window, now_ns, hold == HOLD_TURN);
-        if (hold == HOLD_TURN) {
+        if (window.state == WINDOW_OPEN && (hold == LAUNCH_WAIT_CAP || hold == LAUNCH_WAIT_TURN))
+            window_yield(device, &window, hold == LAUNCH_WAIT_TURN);
+        if (hold != LAUNCH_WAIT_CAP)
+            window_want(device, &window, now_ns, hold == LAUNCH_WAIT_TURN);
+        if (hold == LAUNCH_WAIT_TURN) {
             window_wait(device, &window, now_ns);
             continue;
         }
@@ -74,7 +74,7 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
     }
     turns_leave(&flight->turns);
     region_add(&region_counters(device)->held_ns, now_ns - wait.since_ns);
-    delay_note(region_counters(device), now_ns - wait.since_ns);
+    wait_histogram_note(region_counters(device), now_ns - wait.since_ns);
     return now_ns;
 }
 
@@ -95,7 +95,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     uint64_t key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
     region_on_child(reset_in_child);
-    share_enter(region_shared(device), now_ns);
+    virtual_time_enter(region_shared(device), now_ns);
     pthread_mutex_lock(&flight->lock);
     look(flight, device, now_ns);
     flight_revoke(flight, device, now_ns);
@@ -107,7 +107,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     window_want(device, &flight->window, now_ns, false);
     bool waits = !has_begun(is_collective, now_ns) &&
                  (turns_is_busy(&flight->turns) ||
-                  hold_new(flight, device, estimate, now_ns) != HOLD_NOTHING);
+                  launch_wait_new(flight, device, estimate, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
         now_ns = wait_turn(flight, device, key, now_ns);
         estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */

@@ -3,12 +3,12 @@
 #define FULL_PERCENT 100
 #define MOST_DEBT_NS 3600000000000 /* an hour: beyond it the sums could overflow */
 
-int64_t share_cost_ns(int64_t gpu_ns, uint32_t percent)
+int64_t virtual_time_cost_ns(int64_t gpu_ns, uint32_t percent)
 {
     return gpu_ns * FULL_PERCENT / (percent == 0 ? 1 : percent);
 }
 
-void share_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_t percent)
+void virtual_time_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_t percent)
 {
     uint64_t before = __atomic_load_n(&device->counted_percent, __ATOMIC_RELAXED);
     if (before == percent || percent == 0 ||
@@ -28,11 +28,11 @@ void share_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
-void share_enter(struct vgpu_usage_device *device, int64_t now_ns)
+void virtual_time_enter(struct vgpu_usage_device *device, int64_t now_ns)
 {
     int64_t virtual_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
     /* A new container (V still 0) has saved nothing up. */
-    int64_t least = virtual_ns == 0 ? now_ns : now_ns - SHARE_BURST_NS;
+    int64_t least = virtual_ns == 0 ? now_ns : now_ns - VIRTUAL_TIME_BURST_NS;
     if (virtual_ns >= least)
         return;
     /* Behind by more than a burst: only a pause is clipped, not the time in which work ran. */
@@ -43,15 +43,17 @@ void share_enter(struct vgpu_usage_device *device, int64_t now_ns)
                                 __ATOMIC_RELAXED);
 }
 
-int64_t share_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns, int64_t slack_ns)
+int64_t virtual_time_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns,
+                             int64_t slack_ns)
 {
     int64_t ahead = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED) - now_ns;
     return ahead > slack_ns ? ahead : 0;
 }
 
-int64_t share_room_ns(const struct vgpu_usage_device *device, int64_t now_ns)
+int64_t virtual_time_room_ns(const struct vgpu_usage_device *device, int64_t now_ns)
 {
-    return now_ns + SHARE_SLACK_NS - __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
+    return now_ns + VIRTUAL_TIME_SLACK_NS -
+           __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
 }
 
 /* The end of the work in flight is no more than a prediction: of two that are stored at one moment
@@ -66,29 +68,32 @@ static void set_busy_until(struct vgpu_usage_device *device, int64_t until_ns)
     __atomic_store_n(&device->busy_until_ns, (uint64_t)until_ns, __ATOMIC_RELAXED);
 }
 
-void share_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
-                  uint32_t percent)
+void virtual_time_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
+                         uint32_t percent)
 {
-    __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
+    __atomic_fetch_add(&device->virtual_time_ns, virtual_time_cost_ns(gpu_ns, percent),
+                       __ATOMIC_RELAXED);
     int64_t until_ns = busy_until(device);
     set_busy_until(device, (until_ns > now_ns ? until_ns : now_ns) + gpu_ns);
 }
 
-void share_advance(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent)
+void virtual_time_advance(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent)
 {
-    __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
+    __atomic_fetch_add(&device->virtual_time_ns, virtual_time_cost_ns(gpu_ns, percent),
+                       __ATOMIC_RELAXED);
 }
 
-void share_correct(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
-                   uint32_t percent)
+void virtual_time_correct(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
+                          uint32_t percent)
 {
-    __atomic_fetch_add(&device->virtual_time_ns, share_cost_ns(gpu_ns, percent), __ATOMIC_RELAXED);
+    __atomic_fetch_add(&device->virtual_time_ns, virtual_time_cost_ns(gpu_ns, percent),
+                       __ATOMIC_RELAXED);
     int64_t until_ns = busy_until(device);
     if (until_ns > now_ns)
         set_busy_until(device, until_ns + gpu_ns > now_ns ? until_ns + gpu_ns : now_ns);
 }
 
-void share_forgive(struct vgpu_usage_device *device, int64_t now_ns)
+void virtual_time_forgive(struct vgpu_usage_device *device, int64_t now_ns)
 {
     int64_t virtual_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
     while (virtual_ns > now_ns &&
@@ -97,19 +102,19 @@ void share_forgive(struct vgpu_usage_device *device, int64_t now_ns)
         continue;
 }
 
-int64_t share_busy_ns(const struct vgpu_usage_device *device, int64_t now_ns)
+int64_t virtual_time_busy_ns(const struct vgpu_usage_device *device, int64_t now_ns)
 {
     int64_t until_ns = busy_until(device);
     return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
-void share_lasts(struct vgpu_usage_device *device, int64_t until_ns)
+void virtual_time_lasts(struct vgpu_usage_device *device, int64_t until_ns)
 {
     if (busy_until(device) < until_ns)
         set_busy_until(device, until_ns);
 }
 
-void share_drained(struct vgpu_usage_device *device, int64_t now_ns)
+void virtual_time_drained(struct vgpu_usage_device *device, int64_t now_ns)
 {
     if (busy_until(device) > now_ns)
         set_busy_until(device, now_ns);

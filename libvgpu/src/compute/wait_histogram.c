@@ -2,13 +2,14 @@
 
 static uint32_t bucket_of(int64_t waited_ns)
 {
-    if (waited_ns < DELAY_FIRST_NS)
+    if (waited_ns < WAIT_HISTOGRAM_FIRST_NS)
         return 0; /* also a negative one, of a caller whose clock was wrong */
-    uint32_t doublings = 63 - (uint32_t)__builtin_clzll((uint64_t)waited_ns / DELAY_FIRST_NS);
+    uint32_t doublings =
+        63 - (uint32_t)__builtin_clzll((uint64_t)waited_ns / WAIT_HISTOGRAM_FIRST_NS);
     return doublings + 1 < VGPU_DELAY_BUCKETS ? doublings + 1 : VGPU_DELAY_BUCKETS - 1;
 }
 
-void delay_note(struct vgpu_usage_slot_device *counters, int64_t waited_ns)
+void wait_histogram_note(struct vgpu_usage_slot_device *counters, int64_t waited_ns)
 {
     uint16_t *counts = counters->delay_counts;
     uint16_t *own = &counts[bucket_of(waited_ns)];

@@ -1,5 +1,6 @@
-/* How long launches were held back, by powers of two: bucket 0 counts waits below DELAY_FIRST_NS,
- * bucket i those from DELAY_FIRST_NS * 2^(i-1) to twice that, the last one all longer ones too.
+/* How long launches were held back, by powers of two: bucket 0 counts waits below
+ * WAIT_HISTOGRAM_FIRST_NS, bucket i those from WAIT_HISTOGRAM_FIRST_NS * 2^(i-1) to twice that, the
+ * last one all longer ones too.
  *
  * 16 buckets of 16 bits are all the room there is. When one is full, all are halved: what is left
  * is the recent past with the old behind it, which is what a percentile is asked for. A percentile
@@ -15,9 +16,9 @@
 #include "vgpu/contract.h"
 #endif
 
-#define DELAY_FIRST_NS 65536
+#define WAIT_HISTOGRAM_FIRST_NS 65536
 
 /* Counts one launch that was held back for `waited_ns`. */
-void delay_note(struct vgpu_usage_slot_device *counters, int64_t waited_ns);
+void wait_histogram_note(struct vgpu_usage_slot_device *counters, int64_t waited_ns);
 
 #endif

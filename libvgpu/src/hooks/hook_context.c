@@ -51,14 +51,14 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
 {
     if (!is_accounted(device) || primary_context[device] != NULL)
         return real.cuDevicePrimaryCtxRetain(context, device);
-    struct opening opening;
-    CUresult result = opening_begin(&opening, device);
+    struct context_charge opening;
+    CUresult result = context_charge_begin(&opening, device);
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuDevicePrimaryCtxRetain(context, device);
-    if (!opening_end(&opening, result, context)) {
+    if (!context_charge_end(&opening, result, context)) {
         real.cuDevicePrimaryCtxRelease_v2(device);
-        opening_undone(&opening, *context);
+        context_charge_undone(&opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
@@ -112,7 +112,7 @@ static void forget_events(CUcontext context)
 {
     collective_forget();
     throttle_forget_context(context);
-    late_free_hold_context(context);
+    deferred_free_hold_context(context);
 }
 
 #define END_PRIMARY(symbol, drops_all) \
@@ -130,9 +130,9 @@ static void forget_events(CUcontext context)
         if (result == CUDA_SUCCESS) \
             primary_settle(device); \
         if (context != NULL) \
-            late_free_let_go_context(context, \
-                                     result == CUDA_SUCCESS && \
-                                         ((drops_all) || primary_context[device] != context)); \
+            deferred_free_let_go_context(context, \
+                                         result == CUDA_SUCCESS && \
+                                             ((drops_all) || primary_context[device] != context)); \
         contexts_unlock(); \
         return result; \
     }
@@ -146,11 +146,11 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 /* ---- created contexts ---- */
 
 /* The charge of a created context is kept in the allocation map under the handle itself. */
-static CUresult created(struct opening *opening, CUresult result, const CUcontext *context)
+static CUresult created(struct context_charge *opening, CUresult result, const CUcontext *context)
 {
-    if (!opening_end(opening, result, context)) {
+    if (!context_charge_end(opening, result, context)) {
         real.cuCtxDestroy_v2(*context);
-        opening_undone(opening, *context);
+        context_charge_undone(opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
@@ -169,9 +169,9 @@ static CUresult created(struct opening *opening, CUresult result, const CUcontex
 
 #define CREATE_CONTEXT(call, context, device) \
     do { \
-        struct opening opening; \
+        struct context_charge opening; \
         contexts_lock(); \
-        CUresult result = opening_begin(&opening, device); \
+        CUresult result = context_charge_begin(&opening, device); \
         if (result == CUDA_SUCCESS) \
             result = created(&opening, (call), context); \
         contexts_unlock(); \
@@ -214,7 +214,7 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
         CUresult result = real.symbol(context); \
         if (result == CUDA_SUCCESS) \
             charge_drop_context(context); /* its own charge is one of them */ \
-        late_free_let_go_context(context, result == CUDA_SUCCESS); \
+        deferred_free_let_go_context(context, result == CUDA_SUCCESS); \
         contexts_unlock(); \
         return result; \
     }
@@ -241,7 +241,7 @@ VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
     bool is_over = result == CUDA_SUCCESS && has_ended(context);
     if (is_over)
         charge_drop_context(context);
-    late_free_let_go_context(context, is_over);
+    deferred_free_let_go_context(context, is_over);
     contexts_unlock();
     return result;
 }

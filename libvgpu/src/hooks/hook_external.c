@@ -119,8 +119,8 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC wanted = *description;
     CUexternalMemory made = NULL;
     if (wanted.type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD &&
-        shared_key_of_descriptor(key, wanted.handle.fd))
-        shared = shared_join(key, &charge);
+        shared_memory_key_of_descriptor(key, wanted.handle.fd))
+        shared = shared_memory_join(key, &charge);
     CUresult result = CUDA_SUCCESS;
     if (shared == NULL)
         result = charge_reserve_current(&charge, VGPU_KIND_OTHER, charge_rounded(wanted.size));

@@ -28,15 +28,15 @@ static CUcontext inner_context(CUgreenCtx green)
 static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device,
                        unsigned int flags)
 {
-    struct opening opening;
-    CUresult result = opening_begin(&opening, device);
+    struct context_charge opening;
+    CUresult result = context_charge_begin(&opening, device);
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuGreenCtxCreate(green, description, device, flags);
     CUcontext inner = result == CUDA_SUCCESS ? inner_context(*green) : NULL;
-    if (!opening_end(&opening, result, &inner)) {
+    if (!context_charge_end(&opening, result, &inner)) {
         real.cuGreenCtxDestroy(*green);
-        opening_undone(&opening, inner);
+        context_charge_undone(&opening, inner);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
@@ -107,7 +107,7 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);
     throttle_forget_context(inner);
-    late_free_hold_context(inner);
+    deferred_free_hold_context(inner);
     contexts_lock();
     CUresult result = real.cuGreenCtxDestroy(green);
     if (result == CUDA_SUCCESS) {
@@ -115,7 +115,7 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
         if (inner != NULL)
             drop_green(inner);
     }
-    late_free_let_go_context(inner, result == CUDA_SUCCESS);
+    deferred_free_let_go_context(inner, result == CUDA_SUCCESS);
     contexts_unlock();
     return result;
 }

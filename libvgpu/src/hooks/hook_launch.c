@@ -65,7 +65,7 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
     const struct launch_row *row = &launch_rows[row_index];
     uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
     stream = launch_stream(stream, row->is_per_thread);
-    if (__builtin_expect(lease_take(function, blocks, stream), 1))
+    if (__builtin_expect(prepaid_take(function, blocks, stream), 1))
         return *row->driver;
     if (!real_load_cuda() || *row->driver == NULL)
         return (void *)launch_refused;
@@ -146,7 +146,7 @@ LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
         CUresult result = call; \
         uncapped_after_wait(); \
         pool_after_wait(); \
-        late_free_look(); \
+        deferred_free_look(); \
         return result; \
     } while (0)
 

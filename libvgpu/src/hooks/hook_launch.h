@@ -34,7 +34,7 @@ static inline CUstream launch_stream(CUstream stream, int is_per_thread)
             return call; \
         NEED(symbol); \
         uint64_t launch_amount = amount; \
-        if (launch_amount == 0 || lease_take(object, launch_amount, stream)) \
+        if (launch_amount == 0 || prepaid_take(object, launch_amount, stream)) \
             return call; \
         uint32_t launch_device = 0; \
         enum gate_answer launch_answer = \

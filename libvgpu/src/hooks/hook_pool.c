@@ -66,7 +66,7 @@
         bool known = allocation_map_take(SPACE_ADDRESS, address, &taken); \
         CUresult result = real.free(address, stream); \
         if (known && result == CUDA_SUCCESS && !pool_follows(taken.owner)) \
-            late_free_put(&taken, stream != NULL ? stream : same); \
+            deferred_free_put(&taken, stream != NULL ? stream : same); \
         else if (known) \
             charge_taken(&taken, result == CUDA_SUCCESS); \
         return result; \

@@ -39,7 +39,7 @@ static unsigned int list(nvmlDevice_t handle, enum which which, struct process *
     if (device < 0 || which == GRAPHICS || (which == MPS && !is_mps(device)))
         return 0;
     struct ledger ledger = region_ledger((uint32_t)device);
-    return processes_holding(&ledger, found);
+    return slot_processes_holding(&ledger, found);
 }
 
 static void put_v1(nvmlProcessInfo_v1_t *info, const struct process *process,

@@ -37,8 +37,8 @@ static void share(CUdeviceptr address, const void *handle, size_t handle_bytes)
     if (found.owner == NULL || parent != NULL) { /* else it is shared already */
         uint64_t bytes = parent != NULL ? charge_rounded(found.bytes) : found.bytes;
         struct charge charge = {.device = found.device, .kind = found.kind, .bytes = bytes};
-        shared_key_of_bytes(key, handle, handle_bytes);
-        struct charge_owner *owner = shared_export(&charge, key, parent);
+        shared_memory_key_of_bytes(key, handle, handle_bytes);
+        struct charge_owner *owner = shared_memory_export(&charge, key, parent);
         if (owner != NULL && parent != NULL)
             pool_hand_over(parent, bytes);
         else if (owner != NULL)
@@ -81,8 +81,8 @@ static struct import import_begin(const void *handle, size_t handle_bytes)
     uint64_t key[2];
     struct import import = {.charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_OTHER}};
     if (region_open() == REGION_MAPPED && handle != NULL) {
-        shared_key_of_bytes(key, handle, handle_bytes);
-        import.owner = shared_join(key, &import.charge);
+        shared_memory_key_of_bytes(key, handle, handle_bytes);
+        import.owner = shared_memory_join(key, &import.charge);
     }
     return import;
 }

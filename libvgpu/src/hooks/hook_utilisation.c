@@ -40,10 +40,11 @@ static unsigned int measured_samples(int device, nvmlProcessUtilizationSample_t 
     struct utilisation_window window = look(device);
     unsigned long long now_us = wall_clock_us();
     unsigned int count = 0;
-    for (uint32_t slot = 0; slot < processes_slots(&ledger) && count < OWN_SAMPLES_MOST; slot++) {
+    for (uint32_t slot = 0; slot < slot_processes_slots(&ledger) && count < OWN_SAMPLES_MOST;
+         slot++) {
         struct process process;
         uint32_t percent = utilisation_of_slot(region_usage(), slot, (uint32_t)device, &window);
-        if (percent > 0 && processes_look(&ledger, slot, &process))
+        if (percent > 0 && slot_processes_look(&ledger, slot, &process))
             samples[count++] = (nvmlProcessUtilizationSample_t){
                 .pid = process.pid, .timeStamp = now_us, .smUtil = percent};
     }
@@ -64,7 +65,7 @@ static bool samples_of(nvmlDevice_t handle, int device, unsigned long long since
         return true;
     }
     struct ledger ledger = region_ledger((uint32_t)device);
-    uint32_t own_count = processes_holding(&ledger, own);
+    uint32_t own_count = slot_processes_holding(&ledger, own);
     return own_count == 0 || own_samples(handle, own, own_count, since_us, samples, count);
 }
 
@@ -74,7 +75,7 @@ static unsigned int using(int device)
     if (device < 0)
         return 0;
     struct ledger ledger = region_ledger((uint32_t)device);
-    return processes_using(&ledger, own);
+    return slot_processes_using(&ledger, own);
 }
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle,

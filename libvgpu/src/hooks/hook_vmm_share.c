@@ -26,8 +26,8 @@ static struct charge_owner *shared_of(CUmemGenericAllocationHandle handle, const
     if (!vmm_find(handle, &charge, &owner))
         return NULL;
     if (owner != NULL)
-        return shared_is(owner) ? owner : NULL;
-    owner = shared_export(&charge, key, NULL);
+        return shared_memory_is(owner) ? owner : NULL;
+    owner = shared_memory_export(&charge, key, NULL);
     if (owner == NULL)
         return NULL;
     if (vmm_hand_over(handle, owner, &bytes, &device)) {
@@ -35,7 +35,7 @@ static struct charge_owner *shared_of(CUmemGenericAllocationHandle handle, const
         return owner;
     }
     owner->release(owner, NULL); /* another thread was first */
-    return vmm_find(handle, &charge, &owner) && shared_is(owner) ? owner : NULL;
+    return vmm_find(handle, &charge, &owner) && shared_memory_is(owner) ? owner : NULL;
 }
 
 VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
@@ -49,12 +49,12 @@ VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
     if (result != CUDA_SUCCESS || region_open() != REGION_MAPPED)
         return result;
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        shared_key_new(key);
+        shared_memory_key_new(key);
         struct charge_owner *owner = shared_of(handle, key);
         if (owner != NULL)
-            shared_mark_descriptor(owner, *(int *)shareable);
+            shared_memory_mark_descriptor(owner, *(int *)shareable);
     } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        shared_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
+        shared_memory_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
         shared_of(handle, key);
     }
     return result;
@@ -70,11 +70,11 @@ static struct charge_owner *join(CUmemAllocationHandleType type, void *shareable
     if (region_open() != REGION_MAPPED)
         return NULL;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC && shareable != NULL)
-        shared_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
+        shared_memory_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
     else if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-             !shared_key_of_descriptor(key, (int)(intptr_t)shareable))
+             !shared_memory_key_of_descriptor(key, (int)(intptr_t)shareable))
         return NULL;
-    return shared_join(key, charge);
+    return shared_memory_join(key, charge);
 }
 
 /* Index in `limits` of the device that the driver says the memory is of. */

@@ -11,9 +11,10 @@ static uint64_t counted(const uint64_t *counter)
     return __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
-CUresult opening_begin(struct opening *opening, CUdevice device)
+CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
 {
-    *opening = (struct opening){.charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE};
+    *opening =
+        (struct context_charge){.charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE};
     enum region_state state = region_open();
     if (state == REGION_NONE)
         return CUDA_SUCCESS;
@@ -45,15 +46,15 @@ CUresult opening_begin(struct opening *opening, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* Whether no other thread of this process took or gave back memory since opening_begin. */
-static bool is_alone(const struct opening *opening)
+/* Whether no other thread of this process took or gave back memory since context_charge_begin. */
+static bool is_alone(const struct context_charge *opening)
 {
     const struct vgpu_usage_slot_device *own = region_counters((uint32_t)opening->charge.device);
     return counted(&own->count) == opening->charge_count;
 }
 
 /* From the growth of what this process holds, which other threads may have a part in. */
-static uint64_t judged_bytes(const struct opening *opening, uint64_t growth)
+static uint64_t judged_bytes(const struct context_charge *opening, uint64_t growth)
 {
     if (!is_alone(opening))
         return opening->is_known ? opening->charge.bytes : growth;
@@ -63,7 +64,7 @@ static uint64_t judged_bytes(const struct opening *opening, uint64_t growth)
 }
 
 /* What the context costs, as well as it can be told. */
-static uint64_t measured_bytes(const struct opening *opening)
+static uint64_t measured_bytes(const struct context_charge *opening)
 {
     uint32_t device = (uint32_t)opening->charge.device;
     uint64_t reserved = opening->charge.bytes;
@@ -88,7 +89,7 @@ static uint64_t measured_bytes(const struct opening *opening)
     return opening->is_first ? context_cost_keep_rough(device, bytes) : bytes;
 }
 
-bool opening_end(struct opening *opening, CUresult result, const CUcontext *context)
+bool context_charge_end(struct context_charge *opening, CUresult result, const CUcontext *context)
 {
     struct charge *charge = &opening->charge;
     if (result != CUDA_SUCCESS) {
@@ -103,7 +104,7 @@ bool opening_end(struct opening *opening, CUresult result, const CUcontext *cont
     return library_context_made(&opening->libraries, *context);
 }
 
-void opening_undone(struct opening *opening, CUcontext context)
+void context_charge_undone(struct context_charge *opening, CUcontext context)
 {
     charge_drop_context(context);
     charge_cancel(&opening->charge);

@@ -10,7 +10,7 @@
 #include "memory/charge.h"
 #include "memory/context_cost.h"
 
-struct opening {
+struct context_charge {
     struct charge charge;
     struct charge libraries; /* what is loaded into it with it (library_context.h) */
     bool is_first;           /* this process held nothing on the device */
@@ -21,11 +21,11 @@ struct opening {
 };
 
 /* Before the driver makes a context: CUDA_SUCCESS, or what the hook returns. */
-CUresult opening_begin(struct opening *opening, CUdevice device);
+CUresult context_charge_begin(struct context_charge *opening, CUdevice device);
 
 /* After the driver answered `result`. False when the context does not fit after all: end it, then
- * call opening_undone, so that nothing is free while it is still there. */
-bool opening_end(struct opening *opening, CUresult result, const CUcontext *context);
-void opening_undone(struct opening *opening, CUcontext context);
+ * call context_charge_undone, so that nothing is free while it is still there. */
+bool context_charge_end(struct context_charge *opening, CUresult result, const CUcontext *context);
+void context_charge_undone(struct context_charge *opening, CUcontext context);
 
 #endif

@@ -93,12 +93,12 @@ static CUevent record(CUstream stream, CUcontext context)
 static bool reclaim(int device)
 {
     (void)device;
-    return late_free_look();
+    return deferred_free_look();
 }
 
 /* ---- what is freed ---- */
 
-void late_free_put(const struct allocation *taken, CUstream stream)
+void deferred_free_put(const struct allocation *taken, CUstream stream)
 {
     CUcontext context = devices_context_of(stream);
     struct allocation late = *taken;
@@ -121,7 +121,7 @@ void late_free_put(const struct allocation *taken, CUstream stream)
     leave(cancelling);
 }
 
-bool late_free_look(void)
+bool deferred_free_look(void)
 {
     if (__builtin_expect(__atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0, 1))
         return false;
@@ -131,7 +131,7 @@ bool late_free_look(void)
     return any;
 }
 
-void late_free_hold_context(CUcontext context)
+void deferred_free_hold_context(CUcontext context)
 {
     if (__atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0)
         return;
@@ -142,7 +142,7 @@ void late_free_hold_context(CUcontext context)
     leave(cancelling);
 }
 
-void late_free_let_go_context(CUcontext context, bool has_ended)
+void deferred_free_let_go_context(CUcontext context, bool has_ended)
 {
     if (__atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0)
         return;

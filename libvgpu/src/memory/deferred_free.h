@@ -15,14 +15,14 @@
 #include "vgpu/cuda_api.h"
 
 /* `taken` was freed on `stream`: its charge goes when that is done. */
-void late_free_put(const struct allocation *taken, CUstream stream);
+void deferred_free_put(const struct allocation *taken, CUstream stream);
 
 /* Gives back what is done by now; returns whether anything was. */
-bool late_free_look(void);
+bool deferred_free_look(void);
 
 /* Around a call that may end a context, and our events in it: these are left alone meanwhile. When
  * it has ended, what is left of it ends with its other memory. */
-void late_free_hold_context(CUcontext context);
-void late_free_let_go_context(CUcontext context, bool has_ended);
+void deferred_free_hold_context(CUcontext context);
+void deferred_free_let_go_context(CUcontext context, bool has_ended);
 
 #endif

@@ -48,13 +48,13 @@ static uint64_t digest(uint64_t seed, const unsigned char *at, size_t count)
     return seed;
 }
 
-void shared_key_of_bytes(uint64_t key[2], const void *handle, size_t count)
+void shared_memory_key_of_bytes(uint64_t key[2], const void *handle, size_t count)
 {
     key[0] = digest(0xcbf29ce484222325u, handle, count);
     key[1] = (digest(0x9ae16a3b2f90404fu, handle, count) & ~(uint64_t)KEY_TAGS) | KEY_OF_BYTES;
 }
 
-void shared_key_new(uint64_t key[2])
+void shared_memory_key_new(uint64_t key[2])
 {
     /* glibc has had a name for it since 2.25, Linux the call since 3.17 */
     if (syscall(SYS_getrandom, key, 2 * sizeof *key, 0) != 2 * sizeof *key) {
@@ -66,7 +66,7 @@ void shared_key_new(uint64_t key[2])
     key[1] = (key[1] & ~(uint64_t)KEY_TAGS) | KEY_OF_DESCRIPTOR;
 }
 
-bool shared_key_of_descriptor(uint64_t key[2], int descriptor)
+bool shared_memory_key_of_descriptor(uint64_t key[2], int descriptor)
 {
     if (region_open() != REGION_MAPPED)
         return false;
@@ -202,8 +202,8 @@ static void fill(struct shared *shared, const uint64_t key[2], uint32_t device, 
     shared->is_used = true;
 }
 
-struct charge_owner *shared_export(const struct charge *charge, const uint64_t key[2],
-                                   struct pool *parent)
+struct charge_owner *shared_memory_export(const struct charge *charge, const uint64_t key[2],
+                                          struct pool *parent)
 {
     int cancelling;
     if (charge->device < 0 || !region_claim())
@@ -229,7 +229,7 @@ struct charge_owner *shared_export(const struct charge *charge, const uint64_t k
     return &shared->owner;
 }
 
-struct charge_owner *shared_join(const uint64_t key[2], struct charge *charge)
+struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *charge)
 {
     int cancelling;
     uint32_t device;
@@ -247,12 +247,12 @@ struct charge_owner *shared_join(const uint64_t key[2], struct charge *charge)
     return bytes > 0 ? &shared->owner : NULL;
 }
 
-bool shared_is(const struct charge_owner *owner)
+bool shared_memory_is(const struct charge_owner *owner)
 {
     return owner != NULL && owner->release == release;
 }
 
-void shared_hold(struct charge_owner *owner)
+void shared_memory_hold(struct charge_owner *owner)
 {
     int cancelling;
     lock_list(&cancelling);
@@ -260,7 +260,7 @@ void shared_hold(struct charge_owner *owner)
     unlock_list(cancelling);
 }
 
-void shared_mark_descriptor(struct charge_owner *owner, int descriptor)
+void shared_memory_mark_descriptor(struct charge_owner *owner, int descriptor)
 {
     struct shared *shared = (struct shared *)owner;
     int cancelling;

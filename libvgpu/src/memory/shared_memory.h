@@ -25,29 +25,29 @@ struct shared;
 struct pool;
 
 /* The key of memory that is known by `count` bytes of a handle. */
-void shared_key_of_bytes(uint64_t key[2], const void *handle, size_t count);
+void shared_memory_key_of_bytes(uint64_t key[2], const void *handle, size_t count);
 
 /* A key of its own, for memory that is known by descriptors. */
-void shared_key_new(uint64_t key[2]);
+void shared_memory_key_new(uint64_t key[2]);
 
 /* Charges the bytes of `charge` to a slot of their own as well; the piece is this process's for one
  * entry, whose owner is returned. NULL: there is no place. The caller gives up the old charge next:
  * of a pool by pool_hand_over, to which they go back at the end; else `parent` is NULL. */
-struct charge_owner *shared_export(const struct charge *charge, const uint64_t key[2],
-                                   struct pool *parent);
+struct charge_owner *shared_memory_export(const struct charge *charge, const uint64_t key[2],
+                                          struct pool *parent);
 
 /* Joins the piece with that key, for one entry; *charge tells its device and bytes, and is not to
  * be cancelled. NULL: it is nobody's of this container. */
-struct charge_owner *shared_join(const uint64_t key[2], struct charge *charge);
+struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *charge);
 
 /* One entry more of an owner that is a shared piece. */
-void shared_hold(struct charge_owner *owner);
-bool shared_is(const struct charge_owner *owner);
+void shared_memory_hold(struct charge_owner *owner);
+bool shared_memory_is(const struct charge_owner *owner);
 
 /* The key of a descriptor that this container exported. False: it is none. */
-bool shared_key_of_descriptor(uint64_t key[2], int descriptor);
+bool shared_memory_key_of_descriptor(uint64_t key[2], int descriptor);
 
 /* Marks a descriptor as one of the piece: from now on it is charged until that is closed, too. */
-void shared_mark_descriptor(struct charge_owner *owner, int descriptor);
+void shared_memory_mark_descriptor(struct charge_owner *owner, int descriptor);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "slice/usage_file.h"
 
-uint32_t processes_slots(const struct ledger *ledger)
+uint32_t slot_processes_slots(const struct ledger *ledger)
 {
     const struct vgpu_usage_header *header = ledger->usage;
     uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
@@ -31,7 +31,7 @@ static bool is_in_use(const struct ledger *ledger, uint32_t slot)
            __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE) == gen;
 }
 
-bool processes_look(const struct ledger *ledger, uint32_t slot, struct process *process)
+bool slot_processes_look(const struct ledger *ledger, uint32_t slot, struct process *process)
 {
     const struct vgpu_usage_slot *row = usage_slot(ledger->usage, slot);
     *process = (struct process){__atomic_load_n(&row->pid, __ATOMIC_RELAXED), slot,
@@ -44,7 +44,7 @@ static uint64_t shared_bytes(const struct ledger *ledger, uint32_t slot)
 {
     uint32_t pid = usage_slot(ledger->usage, slot)->pid;
     uint64_t bytes = 0;
-    for (uint32_t other = 0; other < processes_slots(ledger); other++) {
+    for (uint32_t other = 0; other < slot_processes_slots(ledger); other++) {
         const struct vgpu_usage_slot *row = usage_slot(ledger->usage, other);
         if (is_shared_piece(row) && row->pid == pid && bytes_of(ledger, other) > 0 &&
             is_in_use(ledger, other))
@@ -60,16 +60,16 @@ static bool has_worked(const struct ledger *ledger, uint32_t slot)
     return __atomic_load_n(&counters->launches, __ATOMIC_RELAXED) > 0;
 }
 
-uint32_t processes_holding(const struct ledger *ledger, struct process *found)
+uint32_t slot_processes_holding(const struct ledger *ledger, struct process *found)
 {
     uint32_t count = 0;
-    for (uint32_t slot = 0; slot < processes_slots(ledger); slot++) {
+    for (uint32_t slot = 0; slot < slot_processes_slots(ledger); slot++) {
         struct process *process = &found[count];
         if (is_shared_piece(usage_slot(ledger->usage, slot)) ||
             usage_slot(ledger->usage, slot)->gen % 2 == 0)
             continue;
         uint64_t shared = shared_bytes(ledger, slot);
-        if (shared + bytes_of(ledger, slot) > 0 && processes_look(ledger, slot, process)) {
+        if (shared + bytes_of(ledger, slot) > 0 && slot_processes_look(ledger, slot, process)) {
             process->bytes += shared;
             count++;
         }
@@ -77,12 +77,12 @@ uint32_t processes_holding(const struct ledger *ledger, struct process *found)
     return count;
 }
 
-uint32_t processes_using(const struct ledger *ledger, struct process *found)
+uint32_t slot_processes_using(const struct ledger *ledger, struct process *found)
 {
     uint32_t count = 0;
-    for (uint32_t slot = 0; slot < processes_slots(ledger); slot++)
+    for (uint32_t slot = 0; slot < slot_processes_slots(ledger); slot++)
         if ((bytes_of(ledger, slot) > 0 || has_worked(ledger, slot)) &&
-            processes_look(ledger, slot, &found[count]))
+            slot_processes_look(ledger, slot, &found[count]))
             count++;
     return count;
 }

@@ -17,14 +17,14 @@ struct process {
 };
 
 /* How many slots there are to look at. */
-uint32_t processes_slots(const struct ledger *ledger);
+uint32_t slot_processes_slots(const struct ledger *ledger);
 
 /* True when a slot is a process's (not a shared piece of memory's) and that lives. */
-bool processes_look(const struct ledger *ledger, uint32_t slot, struct process *process);
+bool slot_processes_look(const struct ledger *ledger, uint32_t slot, struct process *process);
 
 /* Those that hold any of the device, pieces that they share included, or, _using, have worked on
  * it. `found` has room for VGPU_SLOT_COUNT; returns how many. */
-uint32_t processes_holding(const struct ledger *ledger, struct process *found);
-uint32_t processes_using(const struct ledger *ledger, struct process *found);
+uint32_t slot_processes_holding(const struct ledger *ledger, struct process *found);
+uint32_t slot_processes_using(const struct ledger *ledger, struct process *found);
 
 #endif
