@@ -56,8 +56,7 @@ def summarise_times(rounds: Sequence[Sequence[Call]]) -> list[Measurement]:
     for method, name, which, most in TIMES:
         worst = max(milliseconds(calls, method, max) for calls in rounds)
         samples = [milliseconds(calls, method, which) for calls in rounds]
-        told = spread(f"{method}, {CASE}", AGENT, name, "ms", samples,
-                      f"worst call {worst:.1f} ms")  # fmt: skip
+        told = spread(f"{method}, {CASE}", AGENT, name, "ms", samples, f"worst call {worst:.1f} ms")
         found.append(replace(told, most=most))
     return found
 
@@ -89,10 +88,15 @@ def measure(options: Options) -> list[Measurement]:
     chance = random.Random(_SEED)
     with open_node(profiles()) as node:
         found = [
-            one(f"list of {plugin.resource}", "message", "KiB",
-                 plugin.message_bytes / _KIB, MOST_LIST_KIB)
+            one(
+                f"list of {plugin.resource}",
+                "message",
+                "KiB",
+                plugin.message_bytes / _KIB,
+                MOST_LIST_KIB,
+            )
             for plugin in (node.kubelet.plugins[resource] for resource in RESOURCES)
-        ]  # fmt: skip
+        ]
         churn = Churn(node, chance)
         say("warming up")
         churn.run(max(LIVE, a_round))
@@ -120,8 +124,9 @@ def measure(options: Options) -> list[Measurement]:
     return found
 
 
-def _references(empty: Sequence[Sequence[float]], syncs: Sequence[Sequence[float]]
-                ) -> list[Measurement]:  # fmt: skip
+def _references(
+    empty: Sequence[Sequence[float]], syncs: Sequence[Sequence[float]]
+) -> list[Measurement]:
     """Returns what the floor is: a call that does nothing, and a record that reaches the disk."""
     found = []
     for case, subject, rounds in (

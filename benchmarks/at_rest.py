@@ -27,8 +27,9 @@ _NAMES_KNOWN_S = 20.0
 _RULE = "limits:\n- {match: {podLabels: {tier: batch}}, memory: 1Gi}\n"
 
 
-def one(case: str, quantity: str, unit: str, value: float, most: float | None = None,
-         note: str = "") -> Measurement:  # fmt: skip
+def one(
+    case: str, quantity: str, unit: str, value: float, most: float | None = None, note: str = ""
+) -> Measurement:
     """Returns one number, judged by the most that it may be."""
     value = round(value, 3)
     return Measurement(case, AGENT, quantity, unit, value, value, value, note, most=most)
@@ -63,11 +64,17 @@ def at_rest(node: AgentNode, churn: Churn, seconds: float, settle_s: float) -> l
     case = f"{LIVE} slices held, {CASE}"
     idle = spread(case, AGENT, "processor, idle", "% of a core", windows)
     return [
-        one(case, "resident memory", "MiB", held.resident_bytes / MIB, MOST_RESIDENT_MIB,
-             f"without API watch; {held.own_bytes / MIB:.1f} MiB its own, the rest files"),
+        one(
+            case,
+            "resident memory",
+            "MiB",
+            held.resident_bytes / MIB,
+            MOST_RESIDENT_MIB,
+            f"without API watch; {held.own_bytes / MIB:.1f} MiB its own, the rest files",
+        ),
         one(case, "resident memory, peak of the run", "MiB", held.peak_bytes / MIB),
         replace(idle, most=MOST_IDLE_PERCENT),
-    ]  # fmt: skip
+    ]
 
 
 def with_api_server(seconds: float) -> Measurement:
@@ -103,9 +110,14 @@ def with_api_server(seconds: float) -> Measurement:
                 held = memory(node.pid)
         finally:
             server.stop()
-    return one(f"{WITH_API}, {LIVE} slices held", "resident memory",
-               "MiB", held.resident_bytes / MIB, MOST_RESIDENT_WITH_API_MIB,
-               f"{held.own_bytes / MIB:.1f} MiB its own, the rest files")  # fmt: skip
+    return one(
+        f"{WITH_API}, {LIVE} slices held",
+        "resident memory",
+        "MiB",
+        held.resident_bytes / MIB,
+        MOST_RESIDENT_WITH_API_MIB,
+        f"{held.own_bytes / MIB:.1f} MiB its own, the rest files",
+    )
 
 
 def _known_pods(run_dir: Path) -> set[str]:

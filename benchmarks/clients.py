@@ -49,9 +49,15 @@ def run_at_once(
         with os.fdopen(release, "wb"):
             for _ in range(processes):
                 clients.append(
-                    subprocess.Popen(command, env=environment, stdin=held, text=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                )  # fmt: skip
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=held,
+                        text=True,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                    )
+                )
             for client in clients:
                 assert client.stdout is not None
                 client.stdout.readline()

@@ -65,8 +65,10 @@ def measure(options: Options) -> list[Measurement]:
         ("slowest step", "ms", slowest_ns / 1e6),
         ("longest stall of the machine", "ms", stalled_ns / 1e6),
     ]
-    return [Measurement(case, "libvgpu", quantity, unit, value, value, value)
-            for quantity, unit, value in found]  # fmt: skip
+    return [
+        Measurement(case, "libvgpu", quantity, unit, value, value, value)
+        for quantity, unit, value in found
+    ]
 
 
 FIGURE = Figure(

@@ -112,8 +112,9 @@ def judge(measurements: Sequence[Measurement]) -> list[str]:
     return sentences
 
 
-def spread(case: str, subject: str, quantity: str, unit: str, samples: Sequence[float],
-           note: str = "") -> Measurement:  # fmt: skip
+def spread(
+    case: str, subject: str, quantity: str, unit: str, samples: Sequence[float], note: str = ""
+) -> Measurement:
     """Returns samples as one measurement: median and quartiles."""
     low, middle, high = (
         statistics.quantiles(samples, n=4, method="inclusive")

@@ -106,9 +106,11 @@ class Bench:
         if preload is not None:
             slice_directory = Path(tempfile.mkdtemp(dir=self.directory)) / "slice"
             limit = DeviceLimit(
-                uuid, limit_bytes, context_bytes=context_bytes,
+                uuid,
+                limit_bytes,
+                context_bytes=context_bytes,
                 core_percent=case.core_percent,
-            )  # fmt: skip
+            )
             region.create(slice_directory, ContainerLimits("benchmark", Family.VGPU, (limit,)))
             environment |= {"LD_PRELOAD": str(preload), "VGPU_DIR": str(slice_directory)}
         return environment

@@ -35,8 +35,11 @@ def memory(pid: int) -> ProcessMemory:
     """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        kib = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
-               if name in ("VmRSS", "RssAnon", "VmHWM")}  # fmt: skip
+        kib = {
+            name: int(rest.split()[0])
+            for name, _, rest in (x.partition(":") for x in lines)
+            if name in ("VmRSS", "RssAnon", "VmHWM")
+        }
         return ProcessMemory(kib["VmRSS"] * _KIB, kib["RssAnon"] * _KIB, kib["VmHWM"] * _KIB)
     except (OSError, KeyError):
         raise VgpuError(f"process {pid} has ended") from None

@@ -112,8 +112,9 @@ class Race:
         with self.log.open("ab") as log:
             self.processes[seat] = subprocess.Popen(
                 [self.client, str(self.board_path), str(seat)],
-                env=self.environment(), stderr=log,
-            )  # fmt: skip
+                env=self.environment(),
+                stderr=log,
+            )
 
     def kill(self, seat: int) -> None:
         """Kills the client of that seat, wherever it is."""
@@ -206,23 +207,29 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
         profile = replace(find_profile(_PROFILE), context_bytes=CONTEXT_BYTES)
         machine = Machine.create([profile], folder / "machine")
         limit = DeviceLimit(
-            uuid=machine.devices[0].uuid, memory_limit_bytes=limit_bytes,
+            uuid=machine.devices[0].uuid,
+            memory_limit_bytes=limit_bytes,
             context_bytes=CONTEXT_BYTES,
-        )  # fmt: skip
+        )
         create(folder / "slice", ContainerLimits("race", Family.VGPU, (limit,)))
         board_path = folder / "board"
         board_path.write_bytes(bytes(_HEADER_BYTES + _SEATS * _SEAT.size))
         log = folder / "log"
         with board_path.open("r+b") as file:
             board = mmap.mmap(file.fileno(), 0)
-        race = Race(machine, folder / "slice", limit_bytes, client, board, board_path,
-                    probe=None, log=log)  # type: ignore[arg-type]  # fmt: skip
+        race = Race(
+            machine, folder / "slice", limit_bytes, client, board, board_path, probe=None, log=log
+        )  # type: ignore[arg-type]
         race._order(pause=False)
         with log.open("ab") as errors:
             race.probe = subprocess.Popen(
-                [sys.executable, "-c", _PROBE], env=race.environment(), text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            )  # fmt: skip
+                [sys.executable, "-c", _PROBE],
+                env=race.environment(),
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
         try:
             assert race.probe.stdout
             if race.probe.stdout.readline() != "ready\n":

@@ -143,9 +143,13 @@ def _watching(node: AgentNode, pod: LeanPod, client: Path) -> Iterator[Watcher]:
     environment["VGPU_DIR"] = str(Path(pod.mounts["/run/vgpu/limits"]).parent)
     with open(node.base / "client.log", "ab") as log:
         process = subprocess.Popen(
-            [str(client)], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-        )  # fmt: skip
+            [str(client)],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
     watcher = Watcher(process)
     try:
         yield watcher
@@ -180,8 +184,11 @@ def measure(options: Options) -> list[Measurement]:
         pod = node.kubelet.admit("pod", dict(zip(RESOURCES, (_CORE, _MEMORY_UNITS), strict=True)))
         node.kubelet.start_container(pod)
         slice_ = Path(pod.mounts["/run/vgpu/limits"]).parent
-        node.wait_for("the agent does not know whose the slice is",
-                      lambda: read_meta(slice_).pod == pod.name, _NAME_KNOWN_S)  # fmt: skip
+        node.wait_for(
+            "the agent does not know whose the slice is",
+            lambda: read_meta(slice_).pod == pod.name,
+            _NAME_KNOWN_S,
+        )
         with _watching(node, pod, client) as watcher:
             watcher.wait_for(_MEMORY_UNITS * UNIT_BYTES)
             ways: Mapping[str, Callable[[str], None]] = {

@@ -71,9 +71,14 @@ def subjects_of(options: Options) -> dict[str, Path]:
 
 
 def take(
-    stage: Stage, results: Results, tenants: Sequence[TenantProgram], preload: Path,
-    long: Lengths, *, sampled: bool,
-) -> None:  # fmt: skip
+    stage: Stage,
+    results: Results,
+    tenants: Sequence[TenantProgram],
+    preload: Path,
+    long: Lengths,
+    *,
+    sampled: bool,
+) -> None:
     """Measures one window and keeps it, or why there is none."""
     if results.failure:
         return
@@ -117,8 +122,11 @@ def curves_of(
         begun_ns = window.looks[0].clock_ns
         pairs = list(zip(window.looks, window.looks[1:], strict=False))
         parts = [shares(first, last) for first, last in pairs if last.clock_ns > first.clock_ns]
-        ends = tuple((last.clock_ns - begun_ns) / 1e9 for first, last in pairs
-                     if last.clock_ns > first.clock_ns)  # fmt: skip
+        ends = tuple(
+            (last.clock_ns - begun_ns) / 1e9
+            for first, last in pairs
+            if last.clock_ns > first.clock_ns
+        )
         for tenant, label in enumerate(labels):
             of_tenant = tuple(part[tenant] for part in parts)
             curves.append(Curve(tenant, label, ends, of_tenant, expected[tenant]))
@@ -126,9 +134,14 @@ def curves_of(
 
 
 def judged_errors(
-    case: str, subject: str, what: str, values: Sequence[float], expected: float,
-    most_points: float, note: str,
-) -> list[Measurement]:  # fmt: skip
+    case: str,
+    subject: str,
+    what: str,
+    values: Sequence[float],
+    expected: float,
+    most_points: float,
+    note: str,
+) -> list[Measurement]:
     """Returns mean, mean error and worst error of the repeats; the worst has to meet the bar."""
     errors = [abs(value - expected) for value in values]
     told = ", ".join(f"{value:.2f}" for value in values)

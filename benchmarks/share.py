@@ -105,9 +105,14 @@ def summarise(cell: Cell, subject: str, results: Results, alone: float) -> list[
         return [no_value(cell.title, subject, "share", "%", results.failure)]
     note = "" if results.note == NO_ARBITER else results.note  # nobody to arbitrate between
     found = judged_errors(
-        cell.title, subject, "share", [window.shares[0] for window in results.windows],
-        min(cell.core_percent, alone), cell.most_error_points, note,
-    )  # fmt: skip
+        cell.title,
+        subject,
+        "share",
+        [window.shares[0] for window in results.windows],
+        min(cell.core_percent, alone),
+        cell.most_error_points,
+        note,
+    )
     if cell.core_percent == _DELAY_PERCENT and cell.client.kernel_ns <= _DELAY_MOST_KERNEL_NS:
         found.append(_delay(cell, subject, results.windows))
     return found
@@ -139,8 +144,9 @@ def measure_cells(cells: Sequence[Cell], options: Options) -> list[Measurement]:
             for (cell, subject), kept in results.items():
                 say(f"round {number + 1} of {options.rounds}: {cell.title}, {subject}")
                 tenants = [TenantProgram(cell.client, cell.core_percent, processes=cell.processes)]
-                take(stage, kept, tenants, subjects[subject], long,
-                     sampled=options.plot is not None)  # fmt: skip
+                take(
+                    stage, kept, tenants, subjects[subject], long, sampled=options.plot is not None
+                )
     found = []
     for (cell, subject), kept in results.items():
         found += summarise(cell, subject, kept, alone[cell.client])

@@ -66,9 +66,12 @@ class Contest:
 
 
 def _contest(
-    title: str, clients: Sequence[TenantClient], percents: Sequence[int], most_points: float,
+    title: str,
+    clients: Sequence[TenantClient],
+    percents: Sequence[int],
+    most_points: float,
     least_total: float = _TOTAL,
-) -> Contest:  # fmt: skip
+) -> Contest:
     pairs = zip(clients, percents, strict=True)
     tenants = tuple(TenantProgram(client, percent) for client, percent in pairs)
     return Contest(title, tenants, most_points, least_total)
@@ -128,10 +131,12 @@ def summarise(
             case, subject, what, values, expected, contest.most_points, results.note
         )
     totals = [
-        sum(share / alone[tenant.client]
-            for share, tenant in zip(window.shares, contest.tenants, strict=True))
+        sum(
+            share / alone[tenant.client]
+            for share, tenant in zip(window.shares, contest.tenants, strict=True)
+        )
         for window in results.windows
-    ]  # fmt: skip
+    ]
     note = "; ".join(filter(None, [f"mean {statistics.mean(totals):.4f}", results.note]))
     found.append(
         Measurement(contest.title, subject, "total work, worst", "of alone", round(min(totals), 4),
@@ -162,8 +167,14 @@ def measure_contests(contests: Sequence[Contest], options: Options) -> list[Meas
         for number in range(options.rounds):
             for (contest, subject), results in kept.items():
                 say(f"round {number + 1} of {options.rounds}: {contest.title}, {subject}")
-                take(stage, results, contest.tenants, subjects[subject], long,
-                     sampled=options.plot is not None)  # fmt: skip
+                take(
+                    stage,
+                    results,
+                    contest.tenants,
+                    subjects[subject],
+                    long,
+                    sampled=options.plot is not None,
+                )
     found = []
     for (contest, subject), results in kept.items():
         found += summarise(contest, subject, results, alone)

@@ -116,8 +116,9 @@ class Samples:
             return [no_value(self.case, OURS, self.quantity, self.unit, self.failure)]
         if self.expected is not None:
             assert self.most is not None
-            return judged_errors(self.case, OURS, self.quantity, self.values, self.expected,
-                                 self.most, self.note)  # fmt: skip
+            return judged_errors(
+                self.case, OURS, self.quantity, self.values, self.expected, self.most, self.note
+            )
         told = ", ".join(f"{value:.3f}" for value in self.values)
         note = "; ".join(filter(None, [f"repeats {told}", self.note]))
         value = min(self.values) if self.least is not None else statistics.mean(self.values)

@@ -33,9 +33,12 @@ _SIZELESS = ("launch", "late")
 def _run(client: Path, machine: Machine, *arguments: str) -> dict[str, float]:
     base = {"PATH": os.defpath}
     result = subprocess.run(
-        [client, *arguments], env=machine.environment(base), capture_output=True, text=True,
+        [client, *arguments],
+        env=machine.environment(base),
+        capture_output=True,
+        text=True,
         timeout=_RUN_TIMEOUT_SECONDS,
-    )  # fmt: skip
+    )
     if result.returncode != 0:
         raise VgpuError(f"{client.name} ended with status {result.returncode}: {result.stderr}")
     return {word: float(ns) for word, ns in (line.split() for line in result.stdout.splitlines())}

@@ -193,9 +193,13 @@ class Stage:
                     running.processes.append([])
                     for _ in range(tenant.processes):
                         process = subprocess.Popen(
-                            command, env=environment, text=True, stderr=log,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                        )  # fmt: skip
+                            command,
+                            env=environment,
+                            text=True,
+                            stderr=log,
+                            stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE,
+                        )
                         running.processes[-1].append(process)
             for process in (process for group in running.processes for process in group):
                 if _read_line(process, _START_SECONDS) != "ready\n":
@@ -205,9 +209,14 @@ class Stage:
             yield running
 
     def measure(
-        self, tenants: Sequence[TenantProgram], preload: Path | None, warm_up_seconds: float,
-        seconds: float, *, sampled: bool = False,
-    ) -> tuple[Window, str]:  # fmt: skip
+        self,
+        tenants: Sequence[TenantProgram],
+        preload: Path | None,
+        warm_up_seconds: float,
+        seconds: float,
+        *,
+        sampled: bool = False,
+    ) -> tuple[Window, str]:
         """Measures one window; returns it, and what is to be known about it.
 
         Raises:
@@ -226,10 +235,13 @@ class Stage:
     ) -> Path:
         device = machine.devices[0]
         limit = DeviceLimit(
-            device.uuid, device.profile.memory_bytes // count,
-            context_bytes=device.profile.context_bytes, core_percent=tenant.core_percent,
-            compute_mode=tenant.mode, weight=tenant.core_percent,
-        )  # fmt: skip
+            device.uuid,
+            device.profile.memory_bytes // count,
+            context_bytes=device.profile.context_bytes,
+            core_percent=tenant.core_percent,
+            compute_mode=tenant.mode,
+            weight=tenant.core_percent,
+        )
         create(directory, ContainerLimits("bench", Family.VGPU, (limit,)))
         return directory
 

@@ -61,9 +61,14 @@ class TenantClient:
         """Returns the program's arguments on a GPU of this model."""
         bytes_ = self.kernel_ns * profile.memory_bytes_per_second // _NS_PER_SECOND
         values = {
-            "form": self.form, "kernel_ns": self.kernel_ns, "blocks": self.blocks,
-            "sync": self.sync, "streams": self.streams, "nodes": self.nodes, "bytes": bytes_,
-        }  # fmt: skip
+            "form": self.form,
+            "kernel_ns": self.kernel_ns,
+            "blocks": self.blocks,
+            "sync": self.sync,
+            "streams": self.streams,
+            "nodes": self.nodes,
+            "bytes": bytes_,
+        }
         return [f"{word}={value}" for word, value in values.items()]
 
 

@@ -17,16 +17,34 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 @click.command(help="Hands out slices of this node's GPUs to the kubelet and keeps their limits.")
 @click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--kubelet-dir", envvar="VGPU_KUBELET_DIR", default="/var/lib/kubelet",
-              show_default=True, type=_DIRECTORY)  # fmt: skip
-@click.option("--state-dir", envvar="VGPU_STATE_DIR", default="/var/lib/vgpu",
-              show_default=True, type=_DIRECTORY)  # fmt: skip
+@click.option(
+    "--kubelet-dir",
+    envvar="VGPU_KUBELET_DIR",
+    default="/var/lib/kubelet",
+    show_default=True,
+    type=_DIRECTORY,
+)
+@click.option(
+    "--state-dir",
+    envvar="VGPU_STATE_DIR",
+    default="/var/lib/vgpu",
+    show_default=True,
+    type=_DIRECTORY,
+)
 @click.option("--run-dir", envvar="VGPU_RUN_DIR", type=_DIRECTORY, help="[default: /run/vgpu]")
-@click.option("--metrics-address", default=":9446", show_default=True,
-              help="HOST:PORT of /metrics, /healthz and /readyz.")  # fmt: skip
+@click.option(
+    "--metrics-address",
+    default=":9446",
+    show_default=True,
+    help="HOST:PORT of /metrics, /healthz and /readyz.",
+)
 @click.option("--node-name", envvar="NODE_NAME", default=socket.gethostname)
-@click.option("--spawn-mps/--no-spawn-mps", default=True, show_default=True,
-              help="Start the MPS daemons if nobody runs them.")  # fmt: skip
+@click.option(
+    "--spawn-mps/--no-spawn-mps",
+    default=True,
+    show_default=True,
+    help="Start the MPS daemons if nobody runs them.",
+)
 def main(
     config: Path,
     kubelet_dir: Path,

@@ -127,24 +127,30 @@ def _run(
     checkpoint = Checkpoint(settings.state_dir)
     witness = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of).read
     service = SliceService(
-        layout, config, store, checkpoint, resources.list, mps.wait,
+        layout,
+        config,
+        store,
+        checkpoint,
+        resources.list,
+        mps.wait,
         witness=witness,
         closest=lambda uuids, count, required: topology.closest(
             [gpu for gpu in gpus if gpu.uuid in uuids], count, required
         ),
         labels=labels.of,
         gpus=gpus,
-    )  # fmt: skip
+    )
     mps.wanted_gpus, mps.owners_on = service.mps_gpus, service.owners_on
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
     watch = ConfigWatch(settings.config, config)
     memory = MemoryWatch(
         lambda: {shared.gpu.uuid: shared.family for shared in service.layout.gpus},
-        service.watched, service.set_unaccounted,
+        service.watched,
+        service.set_unaccounted,
         ProcessAttribution(settings.run_dir / "allocations", RecordedPods(witness).read),
         config.watch,
-    )  # fmt: skip
+    )
     absent, left_out = absent_devices(config, gpus)
     if left_out is not None:
         watch.take(config, left_out)
@@ -227,16 +233,27 @@ def _run(
         _say_missing_nodes(config, service.layout)
         event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
         if new.resource_domain != config.resource_domain:
-            event(logging.WARNING, "a changed resourceDomain takes effect when the agent restarts, "
-                  "which needs a node without slices", domain=new.resource_domain)  # fmt: skip
+            event(
+                logging.WARNING,
+                "a changed resourceDomain takes effect when the agent restarts, "
+                "which needs a node without slices",
+                domain=new.resource_domain,
+            )
         if new.forms != config.forms:
-            event(logging.WARNING, "changed forms of the answer (flags) take effect when the "
-                  "agent restarts")  # fmt: skip
+            event(
+                logging.WARNING,
+                "changed forms of the answer (flags) take effect when the agent restarts",
+            )
         _say_what_waits(new, api is not None)
 
-    event(logging.INFO, "agent started", node=settings.node_name, gpus=len(layout.gpus),
-          resources=",".join(p.resource for p in plugins()) or "none",
-          metrics="{}:{}".format(*listener.getsockname()[:2]))  # fmt: skip
+    event(
+        logging.INFO,
+        "agent started",
+        node=settings.node_name,
+        gpus=len(layout.gpus),
+        resources=",".join(p.resource for p in plugins()) or "none",
+        metrics="{}:{}".format(*listener.getsockname()[:2]),
+    )
     run_duties(
         [
             (_CONFIG_EVERY_S, follow_config),
@@ -261,20 +278,31 @@ def _uuids(layout: Layout) -> list[str]:
 
 def _say_what_waits(config: AgentConfig, has_api: bool) -> None:
     if config.not_served:
-        event(logging.WARNING, "parsed and checked, but not served yet",
-              keys=", ".join(config.not_served))  # fmt: skip
+        event(
+            logging.WARNING,
+            "parsed and checked, but not served yet",
+            keys=", ".join(config.not_served),
+        )
     for rule in config.rules:
         if rule.needs_labels and not has_api:
-            event(logging.WARNING, "a rule with podLabels never matches: the agent does not know "
-                  "labels without the API server", rule=rule.path[2:])  # fmt: skip
+            event(
+                logging.WARNING,
+                "a rule with podLabels never matches: the agent does not know "
+                "labels without the API server",
+                rule=rule.path[2:],
+            )
 
 
 def _say_missing_nodes(config: AgentConfig, layout: Layout) -> None:
     gpus = [shared.gpu for shared in layout.gpus]
     missing = missing_nodes(gpus, config.forms, os.path.exists)
     if missing:
-        event(logging.WARNING, "device nodes that flags.plugin.passDeviceSpecs asks for are not "
-              "there and are left out", nodes=", ".join(missing))  # fmt: skip
+        event(
+            logging.WARNING,
+            "device nodes that flags.plugin.passDeviceSpecs asks for are not "
+            "there and are left out",
+            nodes=", ".join(missing),
+        )
 
 
 def _only_agent(state_dir: Path) -> IO[bytes]:

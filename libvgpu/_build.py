@@ -46,10 +46,15 @@ INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core", "libvgpu/arbit
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
 PURE_SHIM_SOURCES = [
-    "slice/checksum.c", "slice/limits_file.c", "slice/usage_file.c", "slice/ledger.c",
-    "compute/virtual_time.c", "compute/utilisation.c", "compute/wait_histogram.c",
+    "slice/checksum.c",
+    "slice/limits_file.c",
+    "slice/usage_file.c",
+    "slice/ledger.c",
+    "compute/virtual_time.c",
+    "compute/utilisation.c",
+    "compute/wait_histogram.c",
     "compute/arrival.c",
-]  # fmt: skip
+]
 
 # What cffi reads, in this order. Each file holds only what cffi's parser takes once the
 # preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
@@ -80,8 +85,13 @@ COMPILE_ARGS = [
     "-Wextra",
     "-Wno-unused-parameter",  # stubs and hooks keep the driver's full signatures
 ]
-LINK_ARGS = ["-Wl,-z,defs", "-Wl,-Bsymbolic", "-Wl,-z,relro", "-Wl,--build-id=sha1",
-             "-Wl,-z,nodelete"]  # fork handlers must outlive a dlclose  # fmt: skip
+LINK_ARGS = [
+    "-Wl,-z,defs",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,relro",
+    "-Wl,--build-id=sha1",
+    "-Wl,-z,nodelete",
+]  # fork handlers must outlive a dlclose
 LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
 
 # The shim is loaded into whatever image a container has; glibc 2.17 is CentOS 7's, and what pip
@@ -126,18 +136,29 @@ def _sources(*patterns: str) -> list[str]:
 
 
 def _headers() -> list[str]:
-    return _sources("libvgpu/include/vgpu/*.h", "libvgpu/src/*/*.h", "libvgpu/src/*/*.def",
-                    "libvgpu/arbiter/*.h", "libvgpu/sim/*/*.h",
-                    "libvgpu/sim/*/*.def")  # fmt: skip
+    return _sources(
+        "libvgpu/include/vgpu/*.h",
+        "libvgpu/src/*/*.h",
+        "libvgpu/src/*/*.def",
+        "libvgpu/arbiter/*.h",
+        "libvgpu/sim/*/*.h",
+        "libvgpu/sim/*/*.def",
+    )
 
 
 def _plain(name: str, sources: list[str], soname: str | None = None, *link: str) -> Extension:
     compile_args, link_args = list(COMPILE_ARGS), [*LINK_ARGS, *link]
     if soname:
         link_args.append(f"-Wl,-soname,{soname}")
-    return Extension(name, sources=sources, include_dirs=INCLUDES, depends=_headers(),
-                     libraries=LIBRARIES, extra_compile_args=compile_args,
-                     extra_link_args=link_args)  # fmt: skip
+    return Extension(
+        name,
+        sources=sources,
+        include_dirs=INCLUDES,
+        depends=_headers(),
+        libraries=LIBRARIES,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
 
 
 def cffi_declarations(path: Path) -> str:
@@ -191,11 +212,17 @@ def extensions() -> list[Extension]:
     """Returns the targets whose sources exist, in build order."""
     return [
         _plain("libvgpu.shim", _sources("libvgpu/src/*/*.c"), "libvgpu.so"),
-        _plain("libvgpu.sim.libcuda",
-               _sources("libvgpu/sim/driver/*.c", "libvgpu/sim/core/*.c"), "libcuda.so.1"),
-        _plain("libvgpu.sim.libnvidia_ml",
-               _sources("libvgpu/sim/nvml/*.c", "libvgpu/sim/core/*.c"), "libnvidia-ml.so.1"),
-    ]  # fmt: skip
+        _plain(
+            "libvgpu.sim.libcuda",
+            _sources("libvgpu/sim/driver/*.c", "libvgpu/sim/core/*.c"),
+            "libcuda.so.1",
+        ),
+        _plain(
+            "libvgpu.sim.libnvidia_ml",
+            _sources("libvgpu/sim/nvml/*.c", "libvgpu/sim/core/*.c"),
+            "libnvidia-ml.so.1",
+        ),
+    ]
 
 
 class build(_build):  # noqa: N801 - setuptools looks the command up by this name
@@ -280,9 +307,12 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
             script = Path(self.build_temp) / f"cuda-{version}.map"
             script.write_text(version_script(ENTRIES.read_text(), OLDER_DRIVERS[version]))
             compiler.link_shared_object(
-                objects, str(target), libraries=LIBRARIES, build_temp=self.build_temp,
+                objects,
+                str(target),
+                libraries=LIBRARIES,
+                build_temp=self.build_temp,
                 extra_postargs=[*ext.extra_link_args, f"-Wl,--version-script={script}"],
-            )  # fmt: skip
+            )
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(FILES[fullname])

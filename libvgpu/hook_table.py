@@ -97,8 +97,9 @@ def format_table(rows: tuple[HookRow, ...]) -> str:
     for section in dict.fromkeys(row.section for row in rows):
         of_it = [row for row in rows if row.section == section]
         done = Counter(row.policy for row in of_it)
-        hooks = ", ".join(f"{done[policy]} {words}" for policy, words in _DONE.items()
-                          if done[policy])  # fmt: skip
+        hooks = ", ".join(
+            f"{done[policy]} {words}" for policy, words in _DONE.items() if done[policy]
+        )
         reasons = Counter(row.words for row in of_it if not row.is_hooked)
         passes = " · ".join(f"{words} ({count})" for words, count in reasons.most_common())
         lines.append(f"| {section} ({len(of_it)}) | {hooks} | {passes} |")

@@ -151,9 +151,10 @@ def _ask(run_dir: Path, method: str, path: str, body: Mapping[str, object] | Non
         content = json.loads(answer.read(_MOST_BYTES))
     except PermissionError:
         raise AgentUnreachable(
-            f"{where} may not be opened by this user", "ask as the agent's user, root on a node",
+            f"{where} may not be opened by this user",
+            "ask as the agent's user, root on a node",
             denied=True,
-        ) from None  # fmt: skip
+        ) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise AgentUnreachable(

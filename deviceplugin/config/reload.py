@@ -58,8 +58,12 @@ class ConfigWatch:
     def reject(self, error: ConfigError) -> None:
         """Notes that the present content is not taken, and says why."""
         self.problem, self.in_part = error, False
-        event(logging.ERROR, "config rejected, the last good one stays", reason=error.message,
-              hint=error.hint or "none")  # fmt: skip
+        event(
+            logging.ERROR,
+            "config rejected, the last good one stays",
+            reason=error.message,
+            hint=error.hint or "none",
+        )
 
     def take(self, config: AgentConfig, left_out: ConfigError | None = None) -> None:
         """Notes that ``config`` is in force.
@@ -70,5 +74,9 @@ class ConfigWatch:
         self.config = config
         self.problem, self.in_part = left_out, left_out is not None
         if left_out is not None:
-            event(logging.ERROR, "a part of the config is left out", reason=left_out.message,
-                  hint=left_out.hint or "none")  # fmt: skip
+            event(
+                logging.ERROR,
+                "a part of the config is left out",
+                reason=left_out.message,
+                hint=left_out.hint or "none",
+            )

@@ -170,10 +170,14 @@ class Admission:
         if shared is not None and shared.drains:
             self._state.announce()  # begun before it did, so these units may be withdrawn already
         event(
-            logging.INFO, "allocated", resource=f"{family.name.lower()}-{half}", units=len(units),
-            gpu=" ".join(allocation.uuids), allocation=allocation.allocation_id,
+            logging.INFO,
+            "allocated",
+            resource=f"{family.name.lower()}-{half}",
+            units=len(units),
+            gpu=" ".join(allocation.uuids),
+            allocation=allocation.allocation_id,
             whole=allocation.whole,
-        )  # fmt: skip
+        )
         return self._store.answer(allocation, half, limits)
 
     def pre_start(self, family: Family, half: Half, units: Sequence[str]) -> None:
@@ -191,8 +195,13 @@ class Admission:
             owner = next((c.owner for c in listing or () if c.units.issuperset(units)), "unknown")
             event(logging.WARNING, "start refused", owner=owner, reason=error.message)
             raise
-        event(logging.INFO, "container may start", allocation=done.allocation_id,
-              owner=done.owner or "unknown", half=half)  # fmt: skip
+        event(
+            logging.INFO,
+            "container may start",
+            allocation=done.allocation_id,
+            owner=done.owner or "unknown",
+            half=half,
+        )
 
     def _start(
         self,

@@ -100,8 +100,13 @@ class Enforcement:
                     changed[new.allocation_id] = new
                 self._state.book.put(new)
             if problem is not None:
-                event(logging.WARNING, "raise refused", allocation=old.allocation_id,
-                      owner=old.owner or "unknown", reason=problem)  # fmt: skip
+                event(
+                    logging.WARNING,
+                    "raise refused",
+                    allocation=old.allocation_id,
+                    owner=old.owner or "unknown",
+                    reason=problem,
+                )
             self.write(self._state.book.allocations[old.allocation_id])
         if changed:
             self._state.commit(changed.values())
@@ -137,8 +142,12 @@ class Enforcement:
         try:
             before = self._store.put(allocation, limits)
         except VgpuError as error:
-            event(logging.ERROR, "limits cannot be written", allocation=allocation.allocation_id,
-                  reason=error.message)  # fmt: skip
+            event(
+                logging.ERROR,
+                "limits cannot be written",
+                allocation=allocation.allocation_id,
+                reason=error.message,
+            )
             return
         if before is None:
             return
@@ -146,14 +155,17 @@ class Enforcement:
             if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
                 continue  # the watch that measures it tells of it
             event(
-                logging.INFO, "limits changed", allocation=allocation.allocation_id,
-                owner=allocation.owner or "unknown", gpu=new.uuid,
+                logging.INFO,
+                "limits changed",
+                allocation=allocation.allocation_id,
+                owner=allocation.owner or "unknown",
+                gpu=new.uuid,
                 memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
                 core_percent=f"{old.core_percent}->{new.core_percent}",
                 compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
                 pending="; ".join(pending(before, limits)) or "nothing",
                 cause=cause(self._rule(allocation), allocation.override),
-            )  # fmt: skip
+            )
 
     def _known(self, allocation_id: str) -> Allocation:
         allocation = self._state.book.allocations.get(allocation_id)

@@ -58,7 +58,11 @@ class NodeArbiters:
         for uuid, counted in counters.items():
             told_at_s, told = self._told.get(uuid, (float("-inf"), 0))
             if counted.overruns > told and now_s >= told_at_s + OVERRUNS_EVERY_S:
-                event(logging.WARNING, "work outlasted its windows and is charged as debt",
-                      gpu=uuid, times=counted.overruns - told,
-                      longest_ms=round(counted.longest_overrun_ns / 1e6))  # fmt: skip
+                event(
+                    logging.WARNING,
+                    "work outlasted its windows and is charged as debt",
+                    gpu=uuid,
+                    times=counted.overruns - told,
+                    longest_ms=round(counted.longest_overrun_ns / 1e6),
+                )
                 self._told[uuid] = (now_s, counted.overruns)

@@ -199,9 +199,13 @@ class PodResourcesSync:
         self, listing: Sequence[podresources_listing.Listed], offered: frozenset[str]
     ) -> None:
         found = podresources_listing.examine(
-            self._state.book, listing, self._clock(), self._store.running, offered,
+            self._state.book,
+            listing,
+            self._clock(),
+            self._store.running,
+            offered,
             self._recorder(),
-        )  # fmt: skip
+        )
         try:
             if found.ended or found.identified:
                 self._state.commit(found.changed, [h.allocation_id for h in found.ended])
@@ -212,9 +216,15 @@ class PodResourcesSync:
             self._state.book.put(allocation)
         for allocation in found.ended:
             self._store.remove(allocation.allocation_id)
-            event(logging.INFO, "freed: its container has ended", gpu=" ".join(allocation.uuids),
-                  allocation=allocation.allocation_id, owner=allocation.owner or "unknown",
-                  core=len(allocation.core), memory=len(allocation.memory))  # fmt: skip
+            event(
+                logging.INFO,
+                "freed: its container has ended",
+                gpu=" ".join(allocation.uuids),
+                allocation=allocation.allocation_id,
+                owner=allocation.owner or "unknown",
+                core=len(allocation.core),
+                memory=len(allocation.memory),
+            )
         self._enforcement.follow_rules(found.identified)
         if found.ended:
             self._state.announce()

@@ -158,8 +158,9 @@ class SliceService:
             before, self.state.unwell = self.state.unwell, unwell
             self.state.announce()
         for gpu in sorted(unwell.keys() - before.keys()):
-            event(logging.ERROR, "GPU unwell: nothing of it is offered", gpu=gpu,
-                  reason=unwell[gpu])  # fmt: skip
+            event(
+                logging.ERROR, "GPU unwell: nothing of it is offered", gpu=gpu, reason=unwell[gpu]
+            )
         for gpu in sorted(before.keys() - unwell.keys()):
             if self.layout.find(gpu) is not None:  # else nobody asks any more
                 event(logging.INFO, "GPU well again", gpu=gpu)

@@ -44,9 +44,15 @@ def take_over(
     for problem in rebuilt.problems:
         event(logging.WARNING, problem)
     for allocation in taken:
-        event(logging.WARNING, "taken over from the kubelet's checkpoint", gpu=allocation.uuid,
-              allocation=allocation.allocation_id, owner=allocation.owner or "unknown",
-              core=len(allocation.core), memory=len(allocation.memory))  # fmt: skip
+        event(
+            logging.WARNING,
+            "taken over from the kubelet's checkpoint",
+            gpu=allocation.uuid,
+            allocation=allocation.allocation_id,
+            owner=allocation.owner or "unknown",
+            core=len(allocation.core),
+            memory=len(allocation.memory),
+        )
     try:
         state.commit(taken)
     except VgpuError as error:  # what runs goes on; the next Allocate is refused in words

@@ -84,8 +84,9 @@ class ControlApi:
         asked = msgspec.json.decode(request.body, type=OverrideRequest)
         override = Override(asked.core_percent, asked.memory_bytes, asked.compute)
         if override == Override():
-            raise msgspec.ValidationError("it sets nothing; give core_percent, memory_bytes or "
-                                          "compute")  # fmt: skip
+            raise msgspec.ValidationError(
+                "it sets nothing; give core_percent, memory_bytes or compute"
+            )
         return self._set(allocation_id, override)
 
 
@@ -99,12 +100,13 @@ def changed_limits(allocation_id: str, change: LimitChange) -> dict[str, Any]:
                 "gpu_uuid": new.uuid,
                 "old": _values(change.before, index),
                 "new": _values(change.after, index),
-                "pending": list(pending_values(change.before.devices[index], new,
-                                               change.after.family)),
+                "pending": list(
+                    pending_values(change.before.devices[index], new, change.after.family)
+                ),
             }
             for index, new in enumerate(change.after.devices)
         ],
-    }  # fmt: skip
+    }
 
 
 def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:

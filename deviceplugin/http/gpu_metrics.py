@@ -43,12 +43,14 @@ def gpu_families(
     healthy = GaugeMetricFamily("vgpu_gpu_healthy", "1 if the GPU is well", labels=_LABELS)
     beside = GaugeMetricFamily(
         "vgpu_gpu_memory_unaccounted_bytes",
-        "Memory that processes hold steadily beside the ledgers of containers", labels=_LABELS,
-    )  # fmt: skip
-    foreign = GaugeMetricFamily(
-        "vgpu_gpu_foreign_processes", "Processes on the GPU that belong to no allocation",
+        "Memory that processes hold steadily beside the ledgers of containers",
         labels=_LABELS,
-    )  # fmt: skip
+    )
+    foreign = GaugeMetricFamily(
+        "vgpu_gpu_foreign_processes",
+        "Processes on the GPU that belong to no allocation",
+        labels=_LABELS,
+    )
     charged = Counter[str]()
     for _, limits in allocations:
         charged.update({d.uuid: d.unaccounted_bytes for d in limits.devices})

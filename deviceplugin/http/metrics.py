@@ -45,14 +45,20 @@ _CONTAINER_METRICS = (
     ("vgpu_container_launches_total", "counter", "Kernels and graphs that it launched"),
     ("vgpu_container_windows_total", "counter", "Turns on a contended GPU in which it launched"),
     ("vgpu_container_core_used_ratio", "gauge", "Part of the GPU's time that it had lately"),
-    ("vgpu_container_launch_delay_p99_seconds", "gauge",
-     "What 99 of 100 held launches waited at most, to within a factor of two"),
+    (
+        "vgpu_container_launch_delay_p99_seconds",
+        "gauge",
+        "What 99 of 100 held launches waited at most, to within a factor of two",
+    ),
     ("vgpu_container_memory_refused_total", "counter", "Allocations that were refused"),
     ("vgpu_container_usage_readable", "gauge", "1 if its usage file is whole"),
-    ("vgpu_container_memory_unaccounted_bytes", "gauge",
-     "GPU memory that it holds steadily beside its ledger, charged to it"),
+    (
+        "vgpu_container_memory_unaccounted_bytes",
+        "gauge",
+        "GPU memory that it holds steadily beside its ledger, charged to it",
+    ),
     ("vgpu_container_bypassing_processes", "gauge", "Its processes that its ledger does not know"),
-)  # fmt: skip
+)
 
 
 class NodeCollector:
@@ -87,21 +93,25 @@ class NodeCollector:
         yield from mps_families(self._mps())
         good, digest = self._config()
         yield GaugeMetricFamily(
-            "vgpu_config_reload_success", "1 if the config file's present content is in force",
+            "vgpu_config_reload_success",
+            "1 if the config file's present content is in force",
             value=float(good),
-        )  # fmt: skip
+        )
         yield GaugeMetricFamily(
-            "vgpu_config_hash", "Hash of the config in force, as a number",
+            "vgpu_config_hash",
+            "Hash of the config in force, as a number",
             value=int(digest[:12], 16),
-        )  # fmt: skip
+        )
         yield GaugeMetricFamily(
-            "vgpu_watch_working", "1 if the watch beside the shim sees the GPUs' processes",
+            "vgpu_watch_working",
+            "1 if the watch beside the shim sees the GPUs' processes",
             value=float(not findings.problem),
-        )  # fmt: skip
+        )
         yield CounterMetricFamily(
-            "vgpu_watch_ended_total", "Processes that were ended since they bypassed their slice",
+            "vgpu_watch_ended_total",
+            "Processes that were ended since they bypassed their slice",
             value=findings.ended,
-        )  # fmt: skip
+        )
         registered = GaugeMetricFamily(
             "vgpu_resource_registered", "1 if the kubelet has the resource", labels=("resource",)
         )
@@ -120,9 +130,10 @@ class NodeCollector:
             for name, kind, text in _CONTAINER_METRICS
         ]
         seconds = CounterMetricFamily(
-            "vgpu_container_gpu_seconds_total", "GPU time that the container used",
+            "vgpu_container_gpu_seconds_total",
+            "GPU time that the container used",
             labels=(*_CONTAINER_LABELS, "estimated"),
-        )  # fmt: skip
+        )
         for allocation, limits in allocations:
             usage = self._usage(allocation)
             for index, limit in enumerate(limits.devices):
@@ -181,9 +192,11 @@ class Metrics:
     def __init__(self, collector: NodeCollector) -> None:
         self._collector = collector
         self._allocate = Histogram(
-            "vgpu_allocate_duration_seconds", "How long Allocate took",
-            label="resource", buckets=_ALLOCATE_BUCKETS,
-        )  # fmt: skip
+            "vgpu_allocate_duration_seconds",
+            "How long Allocate took",
+            label="resource",
+            buckets=_ALLOCATE_BUCKETS,
+        )
 
     def observe_allocate(self, resource: str, seconds: float) -> None:
         """Counts one Allocate."""

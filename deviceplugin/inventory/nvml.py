@@ -77,8 +77,13 @@ def _describe(pynvml: Any, index: int) -> tuple[Gpu, Any] | None:
             compute_major=_compute_major(pynvml, handle),
         )
     except pynvml.NVMLError_GpuIsLost as error:
-        event(logging.WARNING, "GPU left out: it fell off the bus", index=index,
-              reason=str(error), hint="reset it, then restart the agent")  # fmt: skip
+        event(
+            logging.WARNING,
+            "GPU left out: it fell off the bus",
+            index=index,
+            reason=str(error),
+            hint="reset it, then restart the agent",
+        )
         return None
     return gpu, handle
 

@@ -59,8 +59,10 @@ class ApiServer:
         import http.client  # late, as ssl is: 5 MiB that an agent outside a cluster does without
         import ssl
 
-        headers = {"Accept": _METADATA_ONLY if method == "GET" else "application/json",
-                   "User-Agent": "vgpu-agent"}  # fmt: skip
+        headers = {
+            "Accept": _METADATA_ONLY if method == "GET" else "application/json",
+            "User-Agent": "vgpu-agent",
+        }
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = content_type

@@ -141,8 +141,11 @@ class PodLabels:
 
     def _say(self, reason: str) -> None:
         if reason != self._said:
-            event(logging.WARNING, "labels of pods are not told, rules by label match as before",
-                  reason=reason)  # fmt: skip
+            event(
+                logging.WARNING,
+                "labels of pods are not told, rules by label match as before",
+                reason=reason,
+            )
         self._said = reason
 
     def _save(self) -> None:

@@ -88,8 +88,7 @@ def _guarded(
         response: bytes = answer(_decode(method, message, payload)).SerializeToString()
         return response
     except VgpuError as error:
-        event(logging.WARNING, "refused", method=method, resource=resource,
-              reason=error.message)  # fmt: skip
+        event(logging.WARNING, "refused", method=method, resource=resource, reason=error.message)
         code = grpc.StatusCode.FAILED_PRECONDITION
         if isinstance(error, MalformedRequestError):
             code = grpc.StatusCode.INVALID_ARGUMENT

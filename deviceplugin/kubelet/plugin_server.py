@@ -138,11 +138,14 @@ class PluginServer:
         """Answers GetPreferredAllocation."""
         chosen = [
             self._service.prefer(
-                self._family, self._half, list(r.available_deviceIDs),
-                list(r.must_include_deviceIDs), r.allocation_size,
+                self._family,
+                self._half,
+                list(r.available_deviceIDs),
+                list(r.must_include_deviceIDs),
+                r.allocation_size,
             )
             for r in request.container_requests
-        ]  # fmt: skip
+        ]
         responses = [pb.ContainerPreferredAllocationResponse(deviceIDs=units) for units in chosen]
         return pb.PreferredAllocationResponse(container_responses=responses)
 

@@ -134,8 +134,12 @@ class Registrar:
         except grpc.RpcError as error:
             problem = why(error)
             if problem != self._problems.get(plugin.resource):
-                event(logging.WARNING, "registration failed, will try again",
-                      resource=plugin.resource, reason=problem)  # fmt: skip
+                event(
+                    logging.WARNING,
+                    "registration failed, will try again",
+                    resource=plugin.resource,
+                    reason=problem,
+                )
             self._problems[plugin.resource] = problem
             return error.code()
         finally:

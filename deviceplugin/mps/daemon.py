@@ -102,8 +102,12 @@ class Daemon:
         except OSError as error:
             raise MpsError(f"{error.filename} cannot be prepared: {error.strerror}") from None
         if left:
-            event(logging.WARNING, "removed what a dead MPS daemon left in its pipe directory",
-                  gpu=self.uuid, files=len(left))  # fmt: skip
+            event(
+                logging.WARNING,
+                "removed what a dead MPS daemon left in its pipe directory",
+                gpu=self.uuid,
+                files=len(left),
+            )
 
     def start(self) -> None:
         """Starts a new one where `prepare` found nothing in the way; it is not ready yet.
@@ -172,12 +176,16 @@ class Daemon:
         """
         server = self._server_pid()
         limit = f"{self._memory_mib}M"
-        ask(self._run_dir, self.uuid, [
-            f"set_default_active_thread_percentage {_WHOLE_PERCENT}",
-            f"set_default_device_pinned_mem_limit 0 {limit}",
-            f"set_active_thread_percentage {server} {_WHOLE_PERCENT}",
-            f"set_device_pinned_mem_limit {server} 0 {limit}",
-        ])  # fmt: skip
+        ask(
+            self._run_dir,
+            self.uuid,
+            [
+                f"set_default_active_thread_percentage {_WHOLE_PERCENT}",
+                f"set_default_device_pinned_mem_limit 0 {limit}",
+                f"set_active_thread_percentage {server} {_WHOLE_PERCENT}",
+                f"set_device_pinned_mem_limit {server} 0 {limit}",
+            ],
+        )
         self._settings = self._read_settings()
 
     def changed_settings(self) -> str:
@@ -197,8 +205,12 @@ class Daemon:
             try:
                 ask(self._run_dir, self.uuid, f"quit -t {_QUIT_S}", _QUIT_S + _END_S)
             except MpsError as error:
-                event(logging.WARNING, "MPS daemon did not take quit", gpu=self.uuid,
-                      reason=error.message)  # fmt: skip
+                event(
+                    logging.WARNING,
+                    "MPS daemon did not take quit",
+                    gpu=self.uuid,
+                    reason=error.message,
+                )
                 self.process.send(signal.SIGTERM)
             if not self.process.ended(_END_S):
                 self.process.send(signal.SIGKILL)
@@ -231,12 +243,16 @@ class Daemon:
 
     def _read_settings(self) -> str:
         server = self._server_pid()
-        return ask(self._run_dir, self.uuid, [
-            READY_COMMAND,
-            "get_default_device_pinned_mem_limit 0",
-            f"get_active_thread_percentage {server}",
-            f"get_device_pinned_mem_limit {server} 0",
-        ])  # fmt: skip
+        return ask(
+            self._run_dir,
+            self.uuid,
+            [
+                READY_COMMAND,
+                "get_default_device_pinned_mem_limit 0",
+                f"get_active_thread_percentage {server}",
+                f"get_device_pinned_mem_limit {server} 0",
+            ],
+        )
 
     def _find_server(self) -> bool:
         """Looks for the server; one that is no child of the daemon is none (`control_pipe`)."""

@@ -227,10 +227,18 @@ class GpuWorker:
         if time.monotonic() - self._ended_at_s > _CALM_S:
             self._pause_s = 0.0
         self._ended_at_s = time.monotonic()
-        event(logging.ERROR, "MPS ended by itself, starting it again", gpu=self.uuid, reason=why,
-              pause_s=f"{self._pause_s:.0f}")  # fmt: skip
-        self._say(replace(self._now, phase=STARTING, server=0, reason=why,
-                          restarts=self._now.restarts + 1))  # fmt: skip
+        event(
+            logging.ERROR,
+            "MPS ended by itself, starting it again",
+            gpu=self.uuid,
+            reason=why,
+            pause_s=f"{self._pause_s:.0f}",
+        )
+        self._say(
+            replace(
+                self._now, phase=STARTING, server=0, reason=why, restarts=self._now.restarts + 1
+            )
+        )
 
     def _pause(self) -> None:
         """Waits before a restart, each time longer: a container may end MPS again and again."""
@@ -256,8 +264,12 @@ class GpuWorker:
             self._said = ""
             self._say(replace(self._now, phase=READY, reason=""))
         if changed:
-            event(logging.WARNING, "MPS settings were changed through the pipe and put back",
-                  gpu=self.uuid, change=changed)  # fmt: skip
+            event(
+                logging.WARNING,
+                "MPS settings were changed through the pipe and put back",
+                gpu=self.uuid,
+                change=changed,
+            )
             self._say(replace(self._now, restored=self._now.restored + 1))
 
     def _put_back(self) -> None:
@@ -282,8 +294,13 @@ class GpuWorker:
     def _fail(self, error: MpsError) -> None:
         if error.message != self._said:
             hint = error.hint or "none"
-            event(logging.ERROR, "MPS of a GPU cannot be served", gpu=self.uuid,
-                  reason=error.message, hint=hint)  # fmt: skip
+            event(
+                logging.ERROR,
+                "MPS of a GPU cannot be served",
+                gpu=self.uuid,
+                reason=error.message,
+                hint=hint,
+            )
         self._said = error.message
         self._say(replace(self._now, phase=FAILED, reason=error.message))
 

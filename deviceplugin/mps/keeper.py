@@ -78,8 +78,12 @@ class MpsKeeper:
         state = self._state()
         self._tell(state.gpus)
         if state.problem != self._problem_said and state.problem:
-            event(logging.ERROR, "MPS of a GPU cannot be served", gpu=",".join(wanted.gpus),
-                  reason=state.problem)  # fmt: skip
+            event(
+                logging.ERROR,
+                "MPS of a GPU cannot be served",
+                gpu=",".join(wanted.gpus),
+                reason=state.problem,
+            )
         self._problem_said = state.problem
         if runner_alive(self._run_dir):
             if wanted.gpus:
@@ -190,12 +194,21 @@ class MpsKeeper:
             if gpu.restarts > old.restarts:
                 reason = f"MPS of GPU {uuid} ended by itself and was started again"
                 for owner in list(self.owners_on(uuid)) or [None]:
-                    event(logging.ERROR, "MPS ended, its clients lost their work", gpu=uuid,
-                          owner=owner or "unknown", reason=reason)  # fmt: skip
+                    event(
+                        logging.ERROR,
+                        "MPS ended, its clients lost their work",
+                        gpu=uuid,
+                        owner=owner or "unknown",
+                        reason=reason,
+                    )
             if gpu.restored > old.restored:
-                event(logging.WARNING, "MPS settings were changed and put back", gpu=uuid,
-                      reason=f"settings of the MPS of GPU {uuid} were changed through its pipe and "
-                      "put back")  # fmt: skip
+                event(
+                    logging.WARNING,
+                    "MPS settings were changed and put back",
+                    gpu=uuid,
+                    reason=f"settings of the MPS of GPU {uuid} were changed through its pipe and "
+                    "put back",
+                )
 
     # ---- the runner --------------------------------------------------------------------------
 
@@ -204,8 +217,12 @@ class MpsKeeper:
         if self._child is None or self._child.poll() is None:
             return
         if self._child.returncode != 0:
-            event(logging.ERROR, "the MPS runner cannot be started", status=self._child.returncode,
-                  log=self._log_path())  # fmt: skip
+            event(
+                logging.ERROR,
+                "the MPS runner cannot be started",
+                status=self._child.returncode,
+                log=self._log_path(),
+            )
         self._child = None
         self._not_before = time.monotonic() + _RETRY_AFTER_S
 

@@ -86,10 +86,16 @@ def ask_tool(
     """
     deadline = time.monotonic() + timeout_s
     said = {"stdout": b"", "stderr": b""}
-    with subprocess.Popen(
-        command, env=env,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as tool, selectors.DefaultSelector() as selector:  # fmt: skip
+    with (
+        subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as tool,
+        selectors.DefaultSelector() as selector,
+    ):
         assert tool.stdin is not None and tool.stdout is not None and tool.stderr is not None
         try:
             with contextlib.suppress(BrokenPipeError):

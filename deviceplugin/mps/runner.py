@@ -81,8 +81,11 @@ class Runner:
             self._said = ""
         except MpsError as error:
             if error.message != self._said:
-                event(logging.ERROR, "what is wanted cannot be told, so nothing changes",
-                      reason=error.message)  # fmt: skip
+                event(
+                    logging.ERROR,
+                    "what is wanted cannot be told, so nothing changes",
+                    reason=error.message,
+                )
             self._said = error.message
             return
         if wanted is not None and wanted != self._wanted:
@@ -110,14 +113,18 @@ class Runner:
         try:
             state = read_state(self._run_dir)
         except MpsError as error:
-            event(logging.WARNING, "what an earlier runner left is not known, so its compute modes "
-                  "stay", reason=error.message)  # fmt: skip
+            event(
+                logging.WARNING,
+                "what an earlier runner left is not known, so its compute modes stay",
+                reason=error.message,
+            )
             return {}
         return dict(state.gpus) if state else {}
 
     def _add(self, uuid: str, before: GpuMps | None) -> None:
-        worker = GpuWorker(self._run_dir, uuid, self._boards, self._report, before,
-                           self._look_every_s, self._tied)  # fmt: skip
+        worker = GpuWorker(
+            self._run_dir, uuid, self._boards, self._report, before, self._look_every_s, self._tied
+        )
         self._workers[uuid] = worker
         worker.wish(uuid in self._wanted.gpus, self._wanted.gpus.get(uuid, False))
         worker.start()
@@ -243,9 +250,15 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
 @click.command(help="Runs one MPS control daemon for each GPU of family mps.")
 @click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--run-dir", envvar="VGPU_RUN_DIR", type=click.Path(path_type=Path))
-@click.option("--look-every", "look_every_s", default=LOOK_EVERY_S, show_default=True,
-              type=click.FloatRange(min=0.1, max=3600), metavar="SECONDS",
-              help="How often settings are looked at, and what failed is tried again.")  # fmt: skip
+@click.option(
+    "--look-every",
+    "look_every_s",
+    default=LOOK_EVERY_S,
+    show_default=True,
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="SECONDS",
+    help="How often settings are looked at, and what failed is tried again.",
+)
 @click.option(
     "--tied",
     is_flag=True,

@@ -24,9 +24,7 @@ LIST_DIRECTORY = "/var/run/nvidia-container-devices"
 CDI_KIND = "nvidia.com/gpu"
 #: What every user of a GPU opens beside the GPU's own node; a driver need not have all of them.
 _CONTROL_NODE = "/dev/nvidiactl"
-_SHARED_NODES = (
-    _CONTROL_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"
-)  # fmt: skip
+_SHARED_NODES = (_CONTROL_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 Exists = Callable[[str], bool]
 
 

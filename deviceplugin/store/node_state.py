@@ -129,9 +129,14 @@ class NodeState:
         layout = in_force(self.wanted, self._gpus, self.book)
         for change in changes(self.layout, layout, self.wanted, self.book):
             if change.drains:
-                event(logging.INFO, "GPU drains: its sharing changes when its slices have ended",
-                      gpu=change.uuid, slices=change.slices, now=change.now,
-                      then=change.then)  # fmt: skip
+                event(
+                    logging.INFO,
+                    "GPU drains: its sharing changes when its slices have ended",
+                    gpu=change.uuid,
+                    slices=change.slices,
+                    now=change.now,
+                    then=change.then,
+                )
             else:
                 event(logging.INFO, "sharing in force", gpu=change.uuid, now=change.now)
         self.layout = self.wanted if layout == self.wanted else layout

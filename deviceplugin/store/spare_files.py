@@ -65,8 +65,12 @@ class SpareFiles:
             except (RegionError, OSError) as error:
                 shutil.rmtree(new, ignore_errors=True)
                 if not self._is_full:
-                    event(logging.WARNING, "no room for spare files of containers to come",
-                          reason=error, ready=len(self._ready))  # fmt: skip
+                    event(
+                        logging.WARNING,
+                        "no room for spare files of containers to come",
+                        reason=error,
+                        ready=len(self._ready),
+                    )
                 self._is_full = True
                 return
             self._is_full = False

@@ -170,9 +170,13 @@ class DeviceManager:
 
     def _admit(self, pod: AdmittedPod) -> None:
         admission = PodAdmission(
-            self.plugins, self._known.__contains__, self._look, self._table, self.affinity,
+            self.plugins,
+            self._known.__contains__,
+            self._look,
+            self._table,
+            self.affinity,
             self._order,
-        )  # fmt: skip
+        )
         try:
             for container in pod.containers:
                 if admission.admit(pod, container):

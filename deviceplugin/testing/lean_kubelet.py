@@ -166,9 +166,10 @@ class LeanKubelet:
             available_deviceIDs=free, allocation_size=count
         )
         answer = self._call(
-            plugin, "GetPreferredAllocation",
+            plugin,
+            "GetPreferredAllocation",
             pb.PreferredAllocationRequest(container_requests=[asked]),
-        )  # fmt: skip
+        )
         (preferred,) = pb.PreferredAllocationResponse.FromString(answer).container_responses
         return list(preferred.deviceIDs)
 

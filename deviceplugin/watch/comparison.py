@@ -146,11 +146,15 @@ class MemoryComparison:
         """Enters a process that has been there for long enough."""
         process, watched = each.process, self.watched.get(each.allocation_id)
         seen = SeenProcess(
-            uuid, process.pid, process.start_time_ticks, process.command,
-            reading.memory_bytes[process.pid], each.allocation_id,
+            uuid,
+            process.pid,
+            process.start_time_ticks,
+            process.command,
+            reading.memory_bytes[process.pid],
+            each.allocation_id,
             str(watched.allocation.owner or "unknown") if watched else "",
             watched is not None and watched.index(uuid) is not None,
-        )  # fmt: skip
+        )
         key = where is self.foreign, seen.key
         self.keys.add(key)
         if self._steady.note(key, self.now_s, 1):

@@ -47,10 +47,13 @@ class SeenProcess:
     def shown(self) -> dict[str, Any]:
         """Returns it as ``/v1/state`` has it."""
         return {
-            "gpu": self.gpu, "pid": self.pid, "command": self.command,
-            "memory_bytes": self.memory_bytes, "allocation": self.allocation_id,
+            "gpu": self.gpu,
+            "pid": self.pid,
+            "command": self.command,
+            "memory_bytes": self.memory_bytes,
+            "allocation": self.allocation_id,
             "owner": self.owner,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

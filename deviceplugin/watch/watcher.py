@@ -116,14 +116,21 @@ class MemoryWatch:
         )
         if problem:
             self._say_problem(problem)
-            self._put({(a, d.uuid): 0 for a, w in watched.items() for d in w.limits.devices},
-                      watched)  # fmt: skip
+            self._put(
+                {(a, d.uuid): 0 for a, w in watched.items() for d in w.limits.devices}, watched
+            )
             return False
         self._remember_slices(watched)
         look = MemoryComparison(
-            families, watched, found, self._steady, self._most, self._clock(),
-            lambda uuid: self._read((uuid,)).get(uuid), self._stop.wait,
-        )  # fmt: skip
+            families,
+            watched,
+            found,
+            self._steady,
+            self._most,
+            self._clock(),
+            lambda uuid: self._read((uuid,)).get(uuid),
+            self._stop.wait,
+        )
         for uuid, reading in readings.items():
             look.examine(uuid, reading)
         self._finish(look)
@@ -176,9 +183,10 @@ class MemoryWatch:
                 logging.WARNING if charge_bytes > before else logging.INFO,
                 f"memory beside the ledger{'' if charge_bytes else ' is gone'}",
                 allocation=allocation_id,
-                owner=each.allocation.owner or "unknown", gpu=uuid,
+                owner=each.allocation.owner or "unknown",
+                gpu=uuid,
                 bytes=f"{before}->{charge_bytes}",
-            )  # fmt: skip
+            )
         if changed:
             self._charge(changed)
 
@@ -215,9 +223,11 @@ class MemoryWatch:
         if self.findings.problem:
             event(logging.INFO, "the watch sees the GPUs' processes again")
         self.findings = WatchFindings(
-            policy=self.policy, bypassing=tuple(bypassing), foreign=tuple(foreign),
+            policy=self.policy,
+            bypassing=tuple(bypassing),
+            foreign=tuple(foreign),
             ended=self._ended,
-        )  # fmt: skip
+        )
 
     def _say_problem(self, problem: str) -> None:
         if problem != self.findings.problem:  # once, not at every look

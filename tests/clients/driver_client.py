@@ -179,10 +179,15 @@ def libraries(stream):
 def graphs(kernel, stream):
     """Captures three kernels over two streams, and runs them twice."""
     side, fork, join = (
-        ok(driver.cuStreamCreate(1)), ok(driver.cuEventCreate(2)), ok(driver.cuEventCreate(2)),
-    )  # fmt: skip
-    ok(driver.cuStreamBeginCapture(
-        stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))  # fmt: skip
+        ok(driver.cuStreamCreate(1)),
+        ok(driver.cuEventCreate(2)),
+        ok(driver.cuEventCreate(2)),
+    )
+    ok(
+        driver.cuStreamBeginCapture(
+            stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        )
+    )
     kernel.launch(stream)
     ok(driver.cuEventRecord(fork, stream))
     ok(driver.cuStreamWaitEvent(side, fork, 0))

@@ -25,9 +25,13 @@ def look_at(index):
 
 
 nvml.nvmlInit()
-print(json.dumps({
-    "driver": nvml.nvmlSystemGetDriverVersion(),
-    "cuda": nvml.nvmlSystemGetCudaDriverVersion(),
-    "gpus": [look_at(index) for index in range(nvml.nvmlDeviceGetCount())],
-}))  # fmt: skip
+print(
+    json.dumps(
+        {
+            "driver": nvml.nvmlSystemGetDriverVersion(),
+            "cuda": nvml.nvmlSystemGetCudaDriverVersion(),
+            "gpus": [look_at(index) for index in range(nvml.nvmlDeviceGetCount())],
+        }
+    )
+)
 nvml.nvmlShutdown()

@@ -39,8 +39,11 @@ def abi_of(row: HookRow) -> Abi:
 def simulated_symbols() -> set[str]:
     listing = subprocess.run(
         ["nm", "-D", "--defined-only", "--format=posix", str(SIM_LIBRARY_DIR / "libcuda.so.1")],
-        capture_output=True, text=True, check=True, timeout=20,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    ).stdout
     return {line.split()[0] for line in listing.splitlines()}
 
 
@@ -66,9 +69,10 @@ def test_every_row_is_known_to_a_header_by_symbol_and_version() -> None:
     known_abis = frozenset[Abi]().union(*(abis(folder) for folder in folders))
 
     unknown = [
-        row.symbol for row in driver_rows().values()
+        row.symbol
+        for row in driver_rows().values()
         if row.symbol not in known_symbols or abi_of(row) not in known_abis
-    ]  # fmt: skip
+    ]
 
     # Its header is none of a wheel; the typedef alone is.
     assert unknown == ["cuProfilerInitialize"]

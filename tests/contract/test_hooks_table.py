@@ -21,8 +21,10 @@ LEAST_WORDS = 3
 def exports() -> set[str]:
     output = subprocess.run(
         ["nm", "-D", "--defined-only", "--format=posix", str(SHIM)],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return {line.split()[0] for line in output.splitlines()}
 
 
@@ -41,13 +43,14 @@ def test_every_row_says_what_is_done_or_why_nothing_is() -> None:
     assert [row.symbol for row in table if not row.words.strip()] == []
     passed = [row for row in table if not row.is_hooked]
     assert [
-        row.symbol for row in passed
+        row.symbol
+        for row in passed
         if row.words.startswith("as ") or len(row.words.split()) < LEAST_WORDS
-    ] == []  # fmt: skip
+    ] == []
 
 
 def test_every_row_that_is_not_a_pass_is_exercised() -> None:
-    """By an exercise that names its very symbol; tests/native/test_exercises.py has it called."""
+    """By an exercise that names its symbol; tests/native/hooks/test_exercises.py has it called."""
     hooked = {row.symbol for row in read_hook_table() if row.is_hooked}
 
     assert sorted(hooked - named(NEWEST_DRIVER)) == []
@@ -82,9 +85,10 @@ def test_the_simulated_libraries_have_every_row() -> None:
     nvml = ctypes.CDLL(str(SIM / "libnvidia-ml.so.1"))
 
     missing = [
-        row.symbol for row in read_hook_table()
+        row.symbol
+        for row in read_hook_table()
         if row.policy != "PASS"
         and not hasattr(nvml if row.symbol.startswith("nvml") else cuda, row.symbol)
-    ]  # fmt: skip
+    ]
 
     assert missing == []

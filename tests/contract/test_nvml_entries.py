@@ -44,7 +44,10 @@ def test_what_is_done_is_what_is_declared() -> None:
 def test_the_library_exports_the_rows_and_nothing_else() -> None:
     listing = subprocess.run(
         ["nm", "-D", "--defined-only", str(SIM_LIBRARY_DIR / "libnvidia-ml.so.1")],
-        capture_output=True, text=True, check=True, timeout=20,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    ).stdout
 
     assert {line.split()[-1] for line in listing.splitlines()} == set(rows("ENTRY", "ABSENT"))

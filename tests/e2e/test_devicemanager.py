@@ -48,9 +48,15 @@ def test_the_kubelets_own_code_finds_nothing_wrong(judge: Path, name: str, tmp_p
     seed, steps, flags = HISTORIES[name]
     with judged_node() as base:
         verdict = run_judge(
-            judge, base, "--seed", str(seed), "--steps", str(steps), *flags,
+            judge,
+            base,
+            "--seed",
+            str(seed),
+            "--steps",
+            str(steps),
+            *flags,
             timeout_s=JUDGE_SECONDS,
-        )  # fmt: skip
+        )
 
     summary = tmp_path / "summary.json"  # for devicemanager/shrink.py
     summary.write_text(json.dumps(verdict.summary))

@@ -71,15 +71,22 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
     spec = agent["spec"]["template"]["spec"]
     assert agent["metadata"]["namespace"] == "gpus"
     assert spec["containers"][0]["image"] == "example.com/x:9"
-    assert {"--kubelet-dir=/data/kubelet", "--state-dir=/data/state", "--run-dir=/var/run/slices",
-            "--metrics-address=:9500"} <= set(spec["containers"][0]["args"])  # fmt: skip
+    assert {
+        "--kubelet-dir=/data/kubelet",
+        "--state-dir=/data/state",
+        "--run-dir=/var/run/slices",
+        "--metrics-address=:9500",
+    } <= set(spec["containers"][0]["args"])
     assert spec["runtimeClassName"] == "nvidia"
     assert spec["nodeSelector"] == {"pool": "gpu"}
     assert spec["imagePullSecrets"] == [{"name": "key"}]
     assert spec["priorityClassName"] == "high"
     config = yaml.safe_load(objects["ConfigMap", "vgpu-config"]["data"]["config.yaml"])
-    assert config == {"version": "v1", "resourceDomain": "example.com",
-                      "sharing": {"fractional": [{"family": "mps"}]}}  # fmt: skip
+    assert config == {
+        "version": "v1",
+        "resourceDomain": "example.com",
+        "sharing": {"fractional": [{"family": "mps"}]},
+    }
     # The policy speaks of the same names and directories, without the link in the path.
     theirs = policy_pods.of_names(["example.com/mps-core"])[0]
     ours = policy_pods.of_names(["nvidia.com/mps-core"])[0]
@@ -244,8 +251,14 @@ def test_large_honest_pods_stay_far_below_the_budget() -> None:
 def test_the_option_refuses_visible_devices_where_nothing_is_asked_for() -> None:
     text = install.render("--set", STRICT)
     pods = []
-    for namespace, value in [("x", "all"), ("x", "void"), ("x", "none"), ("x", "0"),
-                             ("gpu-operator", "all"), ("vgpu-system", "all")]:  # fmt: skip
+    for namespace, value in [
+        ("x", "all"),
+        ("x", "void"),
+        ("x", "none"),
+        ("x", "0"),
+        ("gpu-operator", "all"),
+        ("vgpu-system", "all"),
+    ]:
         plain = policy_pods.plain()
         policy_pods.env("train", "NVIDIA_VISIBLE_DEVICES", value)(plain)
         pods.append({"name": f"{namespace} {value}", "namespace": namespace, "manifest": plain})

@@ -286,8 +286,10 @@ def test_containers_that_start_after_the_run_directory_was_emptied(node: Node) -
     for name in PODS:
         assert_slice_holds(node, name)
 
-    found = {region.read_limits(d).limits.devices[0].memory_limit_bytes
-             for d in (run_dir / "allocations").iterdir()}  # fmt: skip
+    found = {
+        region.read_limits(d).limits.devices[0].memory_limit_bytes
+        for d in (run_dir / "allocations").iterdir()
+    }
     assert found == {asked(example(name))[1] for name in PODS}
 
 

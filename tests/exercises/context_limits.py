@@ -10,8 +10,10 @@ STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE = 0, 1, 2
 @exercise("cuCtxSetLimit")
 def limits_of_a_context(driver: Driver) -> None:
     for limit, more_bytes in (
-        (MALLOC_HEAP_SIZE, MIB), (PRINTF_FIFO_SIZE, MIB), (STACK_SIZE, 16),
-    ):  # fmt: skip
+        (MALLOC_HEAP_SIZE, MIB),
+        (PRINTF_FIFO_SIZE, MIB),
+        (STACK_SIZE, 16),
+    ):
         default, kept = c_size_t(), c_size_t()
         driver.check("cuCtxGetLimit", byref(default), limit)
         taken, charged = driver.device_bytes(), driver.used()

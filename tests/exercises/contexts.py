@@ -31,8 +31,14 @@ def _created(driver: Driver, create: str, destroy: str, *arguments: Any) -> None
         driver.refuse(create, byref(c_void_p()), *arguments)
 
 
-@exercise("cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxDestroy", "cuCtxDestroy_v2",
-          context=False)  # fmt: skip
+@exercise(
+    "cuCtxCreate",
+    "cuCtxCreate_v2",
+    "cuCtxCreate_v3",
+    "cuCtxDestroy",
+    "cuCtxDestroy_v2",
+    context=False,
+)
 def created_contexts(driver: Driver) -> None:
     driver.check("cuInit", 0)
     _created(driver, "cuCtxCreate", "cuCtxDestroy", 0, 0)
@@ -61,8 +67,14 @@ def _primary(driver: Driver, end: str, ends_at_once: bool) -> None:
         driver.check(end, 0)
 
 
-@exercise("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
-          "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2", context=False)  # fmt: skip
+@exercise(
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset",
+    "cuDevicePrimaryCtxReset_v2",
+    context=False,
+)
 def primary_context(driver: Driver) -> None:
     driver.check("cuInit", 0)
     with _almost_full(driver):

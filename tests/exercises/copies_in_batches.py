@@ -25,16 +25,26 @@ class Attributes(ctypes.Structure):
 class Operand(ctypes.Structure):
     """CUmemcpy3DOperand of a pointer."""
 
-    _fields_ = (("type", c_int), ("address", c_uint64), ("row_length", c_size_t),
-                ("layer_height", c_size_t), ("hint", c_int * 2),
-                ("pad", c_uint64 * 0))  # fmt: skip
+    _fields_ = (
+        ("type", c_int),
+        ("address", c_uint64),
+        ("row_length", c_size_t),
+        ("layer_height", c_size_t),
+        ("hint", c_int * 2),
+        ("pad", c_uint64 * 0),
+    )
 
 
 class Box(ctypes.Structure):
     """CUDA_MEMCPY3D_BATCH_OP between pointers."""
 
-    _fields_ = (("source", Operand), ("target", Operand), ("extent", c_size_t * 3),
-                ("order", c_int), ("flags", c_uint))  # fmt: skip
+    _fields_ = (
+        ("source", Operand),
+        ("target", Operand),
+        ("extent", c_size_t * 3),
+        ("order", c_int),
+        ("flags", c_uint),
+    )
 
 
 def _rows(targets: list[int], sources: list[int]) -> tuple[Any, ...]:
@@ -47,11 +57,17 @@ def _rows(targets: list[int], sources: list[int]) -> tuple[Any, ...]:
 
 def _boxes(targets: list[int], sources: list[int]) -> Any:
     pairs = zip(targets, sources, strict=True)
-    return (Box * len(targets))(*[
-        Box(Operand(POINTER, source), Operand(POINTER, target), (c_size_t * 3)(PART_BYTES, 1, 1),
-            IN_STREAM_ORDER)
-        for target, source in pairs
-    ])  # fmt: skip
+    return (Box * len(targets))(
+        *[
+            Box(
+                Operand(POINTER, source),
+                Operand(POINTER, target),
+                (c_size_t * 3)(PART_BYTES, 1, 1),
+                IN_STREAM_ORDER,
+            )
+            for target, source in pairs
+        ]
+    )
 
 
 class Parts:
@@ -104,8 +120,9 @@ def batches_of_boxes(driver: Driver) -> None:
     parts.copied("cuMemcpy3DBatchAsync", PARTS, boxes, byref(failed), 0, parts.share.spin.stream)
     parts.copied("cuMemcpy3DBatchAsync_ptsz", PARTS, boxes, byref(failed), 0, None)
     of_host = _boxes(parts.of(parts.target), parts.of(parts.host))
-    parts.share.passes("cuMemcpy3DBatchAsync", PARTS, of_host, byref(failed), 0,
-                       parts.share.spin.stream)  # fmt: skip
+    parts.share.passes(
+        "cuMemcpy3DBatchAsync", PARTS, of_host, byref(failed), 0, parts.share.spin.stream
+    )
     parts.close()
 
 

@@ -29,10 +29,13 @@ def _form(size: Any, address: Any, *, is_deep: bool) -> type[ctypes.Structure]:
     class Box(ctypes.Structure):
         """CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER, or their first versions."""
 
-        _fields_ = [*_side("source", size, address, is_deep=is_deep),
-                    *_side("target", size, address, is_deep=is_deep),
-                    ("width", size), ("height", size),
-                    *([("depth", size)] if is_deep else [])]  # fmt: skip
+        _fields_ = [
+            *_side("source", size, address, is_deep=is_deep),
+            *_side("target", size, address, is_deep=is_deep),
+            ("width", size),
+            ("height", size),
+            *([("depth", size)] if is_deep else []),
+        ]
 
     return Box
 
@@ -68,9 +71,14 @@ class Boxes:
         self.share.close()
 
 
-@exercise("cuMemcpy2D_v2", "cuMemcpy2D_v2_ptds", "cuMemcpy2DUnaligned_v2",
-          "cuMemcpy2DUnaligned_v2_ptds", "cuMemcpy2DAsync_v2",
-          "cuMemcpy2DAsync_v2_ptsz")  # fmt: skip
+@exercise(
+    "cuMemcpy2D_v2",
+    "cuMemcpy2D_v2_ptds",
+    "cuMemcpy2DUnaligned_v2",
+    "cuMemcpy2DUnaligned_v2_ptds",
+    "cuMemcpy2DAsync_v2",
+    "cuMemcpy2DAsync_v2_ptsz",
+)
 def copies_of_rows(driver: Driver) -> None:
     boxes = Boxes(driver)
     box = boxes.box(FLAT)
@@ -82,26 +90,34 @@ def copies_of_rows(driver: Driver) -> None:
     boxes.close()
 
 
-@exercise("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds", "cuMemcpy3DAsync_v2",
-          "cuMemcpy3DAsync_v2_ptsz")  # fmt: skip
+@exercise("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds", "cuMemcpy3DAsync_v2", "cuMemcpy3DAsync_v2_ptsz")
 def copies_of_deep_boxes(driver: Driver) -> None:
     boxes = Boxes(driver)
     box = boxes.box(DEEP)
-    for twin in ("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds",
-                 "cuMemcpy3DAsync_v2", "cuMemcpy3DAsync_v2_ptsz"):  # fmt: skip
+    for twin in (
+        "cuMemcpy3D_v2",
+        "cuMemcpy3D_v2_ptds",
+        "cuMemcpy3DAsync_v2",
+        "cuMemcpy3DAsync_v2_ptsz",
+    ):
         boxes.copied(twin, box)
     boxes.close()
 
 
-@exercise("cuMemcpy3DPeer", "cuMemcpy3DPeer_ptds", "cuMemcpy3DPeerAsync",
-          "cuMemcpy3DPeerAsync_ptsz")  # fmt: skip
+@exercise(
+    "cuMemcpy3DPeer", "cuMemcpy3DPeer_ptds", "cuMemcpy3DPeerAsync", "cuMemcpy3DPeerAsync_ptsz"
+)
 def copies_of_boxes_between_contexts(driver: Driver) -> None:
     boxes, context = Boxes(driver), c_void_p()
     driver.check("cuCtxGetCurrent", byref(context))
     box = boxes.box(DEEP)
     box.source_context = box.target_context = context
-    for twin in ("cuMemcpy3DPeer", "cuMemcpy3DPeer_ptds",
-                 "cuMemcpy3DPeerAsync", "cuMemcpy3DPeerAsync_ptsz"):  # fmt: skip
+    for twin in (
+        "cuMemcpy3DPeer",
+        "cuMemcpy3DPeer_ptds",
+        "cuMemcpy3DPeerAsync",
+        "cuMemcpy3DPeerAsync_ptsz",
+    ):
         boxes.copied(twin, box)
     boxes.close()
 
@@ -125,8 +141,13 @@ def old_copies_of_boxes(driver: Driver) -> None:
     arrays = [boxes.memory.array(WIDTH, HEIGHT) for _ in range(2)]
     out = boxes.box(FLAT)
     out.source_type, out.source_array = ARRAY, arrays[1]
-    for symbol in ("cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync", "cuMemcpy3D",
-                   "cuMemcpy3DAsync"):  # fmt: skip
+    for symbol in (
+        "cuMemcpy2D",
+        "cuMemcpy2DUnaligned",
+        "cuMemcpy2DAsync",
+        "cuMemcpy3D",
+        "cuMemcpy3DAsync",
+    ):
         is_deep = "3D" in symbol
         into = boxes.box(FLAT)
         for array, address in zip(arrays, (boxes.source, boxes.target), strict=True):

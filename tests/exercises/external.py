@@ -64,9 +64,11 @@ def handles_by_descriptor(driver: Driver) -> None:
     with driver.charged(0):
         driver.check("cuMemExportToShareableHandle", byref(descriptor), handle, FILE_DESCRIPTOR, 0)
         driver.check(
-            "cuMemImportFromShareableHandle", byref(again), c_void_p(descriptor.value),
+            "cuMemImportFromShareableHandle",
+            byref(again),
+            c_void_p(descriptor.value),
             FILE_DESCRIPTOR,
-        )  # fmt: skip
+        )
         driver.check("cuMemRelease", handle)
         driver.check("cuMemRelease", again)  # the descriptor could still be imported
     with driver.charged(-GRANULE):
@@ -77,18 +79,27 @@ def handles_by_descriptor(driver: Driver) -> None:
             driver.check("cuMemFree_v2", address)
 
 
-@exercise("cuImportExternalMemory", "cuDestroyExternalMemory", "cuExternalMemoryGetMappedBuffer",
-          "cuExternalMemoryGetMappedMipmappedArray")  # fmt: skip
+@exercise(
+    "cuImportExternalMemory",
+    "cuDestroyExternalMemory",
+    "cuExternalMemoryGetMappedBuffer",
+    "cuExternalMemoryGetMappedMipmappedArray",
+)
 def other_interfaces(driver: Driver) -> None:
     memory, address, mipmap = c_void_p(), c_uint64(), c_void_p()
     form = Form(width=64, height=64, format=UNSIGNED_INT8, channels=1)
     with driver.charged(MIB):
         driver.check("cuImportExternalMemory", byref(memory), byref(_foreign(MIB)))
     with driver.charged(0):
-        driver.check("cuExternalMemoryGetMappedBuffer", byref(address), memory,
-                     byref(Buffer(size=MIB)))  # fmt: skip
-        driver.check("cuExternalMemoryGetMappedMipmappedArray", byref(mipmap), memory,
-                     byref(Mipmap(form=form, levels=1)))  # fmt: skip
+        driver.check(
+            "cuExternalMemoryGetMappedBuffer", byref(address), memory, byref(Buffer(size=MIB))
+        )
+        driver.check(
+            "cuExternalMemoryGetMappedMipmappedArray",
+            byref(mipmap),
+            memory,
+            byref(Mipmap(form=form, levels=1)),
+        )
         driver.check("cuDestroyExternalMemory", memory)
         driver.check("cuMemFree_v2", address)
     with driver.charged(-MIB):

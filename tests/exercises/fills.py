@@ -10,8 +10,9 @@ WIDTH, PITCH, HEIGHT = 16, 32, 2
 BITS = (8, 16, 32)
 VALUE = 0x5A5A5A5A
 STREAM = (None,)
-ROWS = tuple(f"cuMemsetD{bits}{form}" for bits in BITS
-             for form in ("_v2", "_v2_ptds", "Async", "Async_ptsz"))  # fmt: skip
+ROWS = tuple(
+    f"cuMemsetD{bits}{form}" for bits in BITS for form in ("_v2", "_v2_ptds", "Async", "Async_ptsz")
+)
 BOXES = tuple(symbol.replace("cuMemset", "cuMemsetD2") for symbol in ROWS)
 
 
@@ -41,8 +42,7 @@ def fills_of_rows(driver: Driver) -> None:
     address = memory.plain(b"\0" * PITCH * HEIGHT)
     row = b"\x5a" * WIDTH + b"\0" * (PITCH - WIDTH)
     for symbol in BOXES:
-        share.held(symbol, address, PITCH, VALUE, _count(symbol), HEIGHT,
-                   *_stream(symbol))  # fmt: skip
+        share.held(symbol, address, PITCH, VALUE, _count(symbol), HEIGHT, *_stream(symbol))
         assert memory.read(address, PITCH * HEIGHT) == row * HEIGHT, symbol
     memory.close()
     share.close()

@@ -65,8 +65,14 @@ def _taken_at_once(driver: Driver, instantiate: str, *arguments: Any) -> None:
         driver.check("cuGraphExecDestroy", executable)
 
 
-@exercise("cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags",
-          "cuGraphLaunch", "cuGraphLaunch_ptsz", "cuDeviceGraphMemTrim")  # fmt: skip
+@exercise(
+    "cuGraphInstantiate",
+    "cuGraphInstantiate_v2",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphLaunch_ptsz",
+    "cuDeviceGraphMemTrim",
+)
 def launched(driver: Driver) -> None:
     _taken_later(driver, "cuGraphLaunch", "cuGraphInstantiate", *NO_LOG)
     _taken_later(driver, "cuGraphLaunch_ptsz", "cuGraphInstantiate_v2", *NO_LOG)

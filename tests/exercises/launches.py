@@ -27,10 +27,17 @@ def _held(driver: Driver, symbol: str, *arguments: Any) -> None:
 def _kernels(driver: Driver, suffix: str) -> None:
     spin = Spin(driver, KERNEL_NS)
     stream = DEFAULT_STREAM if suffix else spin.stream
-    _held(driver, f"cuLaunchKernel{suffix}", spin.function, *spin.shape, stream,
-          spin.parameters, None)  # fmt: skip
-    _held(driver, f"cuLaunchCooperativeKernel{suffix}", spin.function, *spin.shape, stream,
-          spin.parameters)  # fmt: skip
+    _held(
+        driver, f"cuLaunchKernel{suffix}", spin.function, *spin.shape, stream, spin.parameters, None
+    )
+    _held(
+        driver,
+        f"cuLaunchCooperativeKernel{suffix}",
+        spin.function,
+        *spin.shape,
+        stream,
+        spin.parameters,
+    )
     config = spin.config(stream)
     _held(driver, f"cuLaunchKernelEx{suffix}", byref(config), spin.function, spin.parameters, None)
     spin.close()

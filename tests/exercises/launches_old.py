@@ -38,7 +38,8 @@ def old_launches(driver: Driver) -> None:
 def launch_on_several_devices(driver: Driver) -> None:
     share = Share(driver)
     spin = share.spin
-    part = Part(spin.function, (c_uint * 7)(*spin.shape), spin.stream,
-                ctypes.addressof(spin.parameters))  # fmt: skip
+    part = Part(
+        spin.function, (c_uint * 7)(*spin.shape), spin.stream, ctypes.addressof(spin.parameters)
+    )
     share.held("cuLaunchCooperativeKernelMultiDevice", byref(part), 1, 0)
     share.close()

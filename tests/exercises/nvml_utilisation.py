@@ -57,8 +57,9 @@ def own_utilisation(driver: Driver) -> None:
     with handle_of(driver, 0) as handle:
         driver.check("nvmlDeviceGetUtilizationRates", handle, byref(rates))
         assert _is_own(rates.gpu), rates.gpu
-        driver.check("nvmlDeviceGetSamples", handle, GPU_SAMPLES, 0, byref(kind), byref(count),
-                     newest)  # fmt: skip
+        driver.check(
+            "nvmlDeviceGetSamples", handle, GPU_SAMPLES, 0, byref(kind), byref(count), newest
+        )
         assert count.value == 1
         assert _is_own(newest[0].value), newest[0].value
         states = PerformanceStates()
@@ -83,8 +84,9 @@ def nothing_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
     rates, count = Rates(7, 7), c_uint(ROOM)
     with some_memory(driver), handle_of(driver, 1) as handle:
         driver.check("nvmlDeviceGetUtilizationRates", handle, byref(rates))
-        code: Any = driver.call("nvmlDeviceGetProcessUtilization", handle, (Sample * ROOM)(),
-                                byref(count), 0)  # fmt: skip
+        code: Any = driver.call(
+            "nvmlDeviceGetProcessUtilization", handle, (Sample * ROOM)(), byref(count), 0
+        )
         states = PerformanceStates()
         driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
     assert (rates.gpu, rates.memory, code) == (0, 0, NOT_FOUND)

@@ -55,8 +55,7 @@ def _export_plain(driver: Driver, say: int, listen: int) -> None:
     os.read(listen, 1)
 
 
-@exercise("cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2",
-          "cuIpcCloseMemHandle")  # fmt: skip
+@exercise("cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle")
 def plain_memory(driver: Driver) -> None:
     address = c_uint64()
     for symbol in ("cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"):
@@ -91,8 +90,9 @@ def memory_of_a_pool(driver: Driver) -> None:
     with _exporter(driver, _export_from_pool) as (sent, end):
         data = Handle.from_buffer_copy(sent)
         descriptor = os.open(sent[HANDLE_BYTES:], os.O_RDWR)
-        driver.check("cuMemPoolImportFromShareableHandle", byref(pool), descriptor,
-                     FILE_DESCRIPTOR, 0)  # fmt: skip
+        driver.check(
+            "cuMemPoolImportFromShareableHandle", byref(pool), descriptor, FILE_DESCRIPTOR, 0
+        )
         with driver.charged(0):
             driver.check("cuMemPoolImportPointer", byref(address), pool, byref(data))
         end()

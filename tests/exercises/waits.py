@@ -30,8 +30,14 @@ def _ends(driver: Driver, spin: Spin, symbol: str, *arguments: Any) -> None:
     raise AssertionError(f"{symbol}: no launch was ever charged ahead")
 
 
-@exercise("cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuEventSynchronize",
-          "cuCtxSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")  # fmt: skip
+@exercise(
+    "cuStreamSynchronize",
+    "cuStreamSynchronize_ptsz",
+    "cuEventSynchronize",
+    "cuCtxSynchronize",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyDtoH_v2_ptds",
+)
 def waits(driver: Driver) -> None:
     spin, event, address = Spin(driver, KERNEL_NS), c_void_p(), c_uint64()
     host = ctypes.create_string_buffer(64)
@@ -63,12 +69,16 @@ def wait_for_a_context(driver: Driver) -> None:
 
 def _rows(*names: str) -> tuple[str, ...]:
     """Both forms of newer functions, and the twins of the newest."""
-    return tuple(f"{name}{form}" for name in names for form in
-                 ("", "_v2", "_v2_ptsz" if name.endswith("Async") else "_v2_ptds"))  # fmt: skip
+    return tuple(
+        f"{name}{form}"
+        for name in names
+        for form in ("", "_v2", "_v2_ptsz" if name.endswith("Async") else "_v2_ptds")
+    )
 
 
-OF_MEMORY = tuple(row for row in _rows("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
-                  if "_v2" in row)  # fmt: skip
+OF_MEMORY = tuple(
+    row for row in _rows("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync") if "_v2" in row
+)
 OF_ARRAYS = _rows("cuMemcpyHtoA", "cuMemcpyHtoAAsync", "cuMemcpyAtoH", "cuMemcpyAtoHAsync")
 
 
@@ -88,8 +98,9 @@ def transfers(driver: Driver) -> None:
         place = (array, 0) if symbol in OF_ARRAYS else (plain,)
         stream = (None,) if "Async" in symbol else ()
         host.raw = content if is_upload else bytes(size)
-        _ends(driver, spin, symbol, *((*place, host) if is_upload else (host, *place)), size,
-              *stream)  # fmt: skip
+        _ends(
+            driver, spin, symbol, *((*place, host) if is_upload else (host, *place)), size, *stream
+        )
         if is_upload and symbol in OF_MEMORY:
             assert memory.read(plain, size) == content, symbol
             driver.check(symbol, *place, host, size, *stream)  # reading empties it

@@ -63,9 +63,14 @@ class Node:
     def start_agent(self) -> None:
         self._stop = threading.Event()
         settings = agent.AgentSettings(
-            self.config, self.kubelet_dir, self.state_dir, self.run_dir,
-            self.metrics_address, "test-node", spawn_mps=False,
-        )  # fmt: skip
+            self.config,
+            self.kubelet_dir,
+            self.state_dir,
+            self.run_dir,
+            self.metrics_address,
+            "test-node",
+            spawn_mps=False,
+        )
         self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
         self._thread.start()
 

@@ -30,8 +30,9 @@ class ProcessNode(Node):
         with open(self.log, "ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "support.agent_process", *map(str, paths)],
-                env=environment, stderr=output,
-            )  # fmt: skip
+                env=environment,
+                stderr=output,
+            )
 
     def kill_agent(self) -> None:
         """Ends the agent with SIGKILL; its sockets and files stay as they are."""

@@ -6,7 +6,7 @@ links against another libc's symbols, so that what holds of one build is not yet
 other::
 
     unzip -d build/unpacked dist/*.whl
-    VGPU_BUILT=build/unpacked/libvgpu python -m pytest tests/integration/test_shim_memory.py
+    VGPU_BUILT=build/unpacked/libvgpu python -m pytest tests/integration/libvgpu/memory
 """
 
 import os

@@ -76,5 +76,8 @@ def _preprocessed(include: Path, headers: tuple[str, ...], flags: tuple[str, ...
     return subprocess.run(
         [str(COMPILER), "-E", "-P", *flags, f"-I{include}", f"-I{stubs}", "-x", "c", "-"],
         input="".join(f"#include <{name}>\n" for name in headers),
-        capture_output=True, text=True, check=True, timeout=PREPROCESS_SECONDS,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PREPROCESS_SECONDS,
+    ).stdout

@@ -93,8 +93,11 @@ class Cubin:
         for name, kind, section, size, other in self.symbols:
             table += struct.pack("<IBBHQQ", at, 0x10 | kind, other, section, 0, size)
             at += len(name) + 1
-        sections = [*self.sections, (".strtab", 3, names, len(names)),
-                    (".symtab", 2, table, len(table))]  # fmt: skip
+        sections = [
+            *self.sections,
+            (".strtab", 3, names, len(names)),
+            (".symtab", 2, table, len(table)),
+        ]
         titles = b"".join(name.encode() + b"\0" for name, *_ in sections) + b".shstrtab\0"
         sections.append((".shstrtab", 3, titles, len(titles)))
         body, heads, title = b"", b"", 0
@@ -122,13 +125,17 @@ def cubin(architecture: int = 90) -> bytes:
     variables = image.section(".nv.global", size=4 << 20)
     constants = image.section(".nv.constant3", bytes(256))
     image.section(".nv.shared.work", size=2048)
-    image.section(".nv.info.work", parameter(1, 8, 4) + parameter(0, 0, 8)
-                  + attribute(0x05, struct.pack("<III", 256, 1, 1)))  # fmt: skip
+    image.section(
+        ".nv.info.work",
+        parameter(1, 8, 4) + parameter(0, 0, 8) + attribute(0x05, struct.pack("<III", 256, 1, 1)),
+    )
     image.symbol("work", STT_FUNC, code, 16, ENTRY)
     image.symbol("helper", STT_FUNC, called, 16)
     image.symbol("table", STT_OBJECT, variables, 3 << 20)
     image.symbol("shown", STT_OBJECT, variables, 1 << 20, MANAGED)
     image.symbol("scale", STT_OBJECT, constants, 256)
-    image.section(".nv.info", attribute(0x2F, struct.pack("<II", 1, 128))
-                  + attribute(0x11, struct.pack("<II", 1, 64)))  # fmt: skip
+    image.section(
+        ".nv.info",
+        attribute(0x2F, struct.pack("<II", 1, 128)) + attribute(0x11, struct.pack("<II", 1, 64)),
+    )
     return image.build()

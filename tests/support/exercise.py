@@ -185,8 +185,9 @@ class Driver:
         finally:
             assert self._cuda.cuMemFree_v2(address) == 0
 
-    def elsewhere(self, function: Callable[..., Any], *arguments: Any, fds: tuple[int, ...] = ()
-                  ) -> Any:  # fmt: skip
+    def elsewhere(
+        self, function: Callable[..., Any], *arguments: Any, fds: tuple[int, ...] = ()
+    ) -> Any:
         """Calls ``function(driver, *arguments)`` of the same file in a second process of the slice.
 
         Arguments and result go as JSON; ``fds`` keep their numbers there. What it calls is noted.

@@ -75,9 +75,12 @@ def _run_family(family: str, version: int) -> dict[str, Result]:
         part = make_slice(machine, Path(scratch, "slice"), **options)
         done = subprocess.run(
             [sys.executable, "-m", "support.exercise_runner", family],
-            env=part.environment(), text=True, capture_output=True, timeout=CLIENT_SECONDS,
+            env=part.environment(),
+            text=True,
+            capture_output=True,
+            timeout=CLIENT_SECONDS,
             check=False,
-        )  # fmt: skip
+        )
     assert done.returncode == 0, done.stderr
     results: dict[str, Result] = json.loads(done.stdout.splitlines()[-1])
     for result in results.values():
@@ -112,9 +115,11 @@ def named(version: int) -> set[str]:
         importlib.import_module(f"exercises.{family}")
     since = {row.symbol: row.since for row in read_hook_table()}
     return {
-        symbol for each in EXERCISES.values() for symbol in each.symbols
+        symbol
+        for each in EXERCISES.values()
+        for symbol in each.symbols
         if version >= NEWEST_DRIVER or all(since[other] <= version for other in each.symbols)
-    }  # fmt: skip
+    }
 
 
 def run_elsewhere(
@@ -157,8 +162,11 @@ def _result(
     driver: Driver, each: Exercise, failure: str = "", newer: tuple[str, ...] = ()
 ) -> Result:
     return {
-        "named": each.symbols, "called": sorted(driver.called), "failure": failure, "newer": newer,
-    }  # fmt: skip
+        "named": each.symbols,
+        "called": sorted(driver.called),
+        "failure": failure,
+        "newer": newer,
+    }
 
 
 def main(family: str, name: str = "", arguments: str = "") -> None:
@@ -169,9 +177,15 @@ def main(family: str, name: str = "", arguments: str = "") -> None:
         value = getattr(module, name)(driver, *json.loads(arguments))
         print(json.dumps([value, sorted(driver.called)]))
         return
-    print(json.dumps({
-        place[1]: attempt(driver, each) for place, each in EXERCISES.items() if place[0] == family
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                place[1]: attempt(driver, each)
+                for place, each in EXERCISES.items()
+                if place[0] == family
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

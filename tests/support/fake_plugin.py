@@ -18,8 +18,14 @@ WAIT_S = 10.0
 class FakePlugin:
     """Offers ``units`` of one resource; ``calls`` keeps what the kubelet asked, in order."""
 
-    def __init__(self, kubelet: StandInKubelet, resource: str, units: int, calls: list,
-                 numa: Callable[[int], list[int]] = lambda unit: [0]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kubelet: StandInKubelet,
+        resource: str,
+        units: int,
+        calls: list,
+        numa: Callable[[int], list[int]] = lambda unit: [0],
+    ) -> None:
         self.resource, self.calls, self.kubelet = resource, calls, kubelet
         self.prefix = resource[-1]
         self.units = {f"{self.prefix}{i}": "Healthy" for i in range(units)}
@@ -73,11 +79,13 @@ class FakePlugin:
                 if self.units != sent:
                     sent = dict(self.units)
                     devices = [
-                        pb.Device(ID=unit, health=health, topology={
-                            "nodes": [{"ID": node} for node in self.nodes[unit]]
-                        })
+                        pb.Device(
+                            ID=unit,
+                            health=health,
+                            topology={"nodes": [{"ID": node} for node in self.nodes[unit]]},
+                        )
                         for unit, health in sent.items()
-                    ]  # fmt: skip
+                    ]
                     yield pb.ListAndWatchResponse(devices=devices)
                 self.changed.wait(0.5)  # not for ever: a test that fails must not hang at its end
 

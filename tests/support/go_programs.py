@@ -23,8 +23,14 @@ def missing(module: Path, what: str) -> str:
     if shutil.which("go") is None:
         return f"no Go compiler: {what} cannot be built"
     try:
-        got = subprocess.run(["go", "mod", "download"], cwd=module, capture_output=True, text=True,
-                             timeout=DOWNLOAD_TIMEOUT_S, check=False)  # fmt: skip
+        got = subprocess.run(
+            ["go", "mod", "download"],
+            cwd=module,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_TIMEOUT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return f"the modules of {what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
     if got.returncode:
@@ -57,9 +63,14 @@ def build(module: Path, name: str, package: str = ".") -> Path:
     # No C compiler, no debugger's tables: two thirds of the time and of the size.
     command = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]
     result = subprocess.run(
-        [*command, f"{program}.new", package], cwd=module, env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        [*command, f"{program}.new", package],
+        cwd=module,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     Path(f"{program}.new").rename(program)
     return program

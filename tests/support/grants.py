@@ -10,8 +10,11 @@ from typing import Any, Self
 from libvgpu._native import ffi, lib
 from libvgpu.region import ring_path
 
-MODES = {"none": lib.VGPU_GRANT_NONE, "free": lib.VGPU_GRANT_FREE,
-         "windows": lib.VGPU_GRANT_WINDOWS}  # fmt: skip
+MODES = {
+    "none": lib.VGPU_GRANT_NONE,
+    "free": lib.VGPU_GRANT_FREE,
+    "windows": lib.VGPU_GRANT_WINDOWS,
+}
 BEAT_SECONDS = 0.005
 
 
@@ -59,8 +62,9 @@ class Grants:
     def open(self, seconds: float) -> int:
         """Opens a new window now."""
         start_ns = now_ns()
-        return self.publish("windows", start_ns=start_ns, end_ns=start_ns + int(seconds * 1e9),
-                            is_new=True)  # fmt: skip
+        return self.publish(
+            "windows", start_ns=start_ns, end_ns=start_ns + int(seconds * 1e9), is_new=True
+        )
 
     def told(self) -> Any:
         """What the container says of the device: struct vgpu_usage_device."""

@@ -104,8 +104,9 @@ def values(
     interface: Interface, include: str, expressions: list[str], folder: Path
 ) -> dict[str, int]:
     """Returns what each C expression is worth under ``include``."""
-    lines = [f'printf("%s\\"{e}\\": %lld", first++ ? "," : "{{", (long long)({e}));'
-             for e in expressions]  # fmt: skip
+    lines = [
+        f'printf("%s\\"{e}\\": %lld", first++ ? "," : "{{", (long long)({e}));' for e in expressions
+    ]
     body = "\n".join(lines)
     head = f"#include <stddef.h>\n#include <stdio.h>\n{include}\n"
     built = compiles(

@@ -149,8 +149,9 @@ class History:
         assert "node agent failed" not in said, said
         if self.may_be_refused or init or len(asked) > 1 or set(asked[0]) != {CORE, MEMORY}:
             return
-        fits = any(core >= asked[0][CORE] and memory >= asked[0][MEMORY]
-                   for core, memory in free.values())  # fmt: skip
+        fits = any(
+            core >= asked[0][CORE] and memory >= asked[0][MEMORY] for core, memory in free.values()
+        )
         assert not fits, f"{asked} was refused with {free} free: {said}"
 
     def start(self, pod: AdmittedPod) -> None:
@@ -204,8 +205,13 @@ class History:
 
         What the default of a container uses up may not have reached the kubelet yet.
         """
-        held = {unit for pod in self.pods for c in pod.containers
-                for units in c.devices.values() for unit in units}  # fmt: skip
+        held = {
+            unit
+            for pod in self.pods
+            for c in pod.containers
+            for units in c.devices.values()
+            for unit in units
+        }
         found: dict[str, tuple[int, int]] = {}
         for resource in (CORE, MEMORY):
             for unit in self.node.kubelet.healthy_units(resource):
@@ -241,8 +247,9 @@ class History:
                     assert unit not in seen, f"{unit} is given to {seen[unit]} and {name}"
                     seen[unit] = name
                 for answer in container.answers.values():
-                    host = next(m.host_path for m in answer.mounts
-                                if m.container_path == "/run/vgpu/limits")  # fmt: skip
+                    host = next(
+                        m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/limits"
+                    )
                     assert slices.setdefault(host, name) == name, (
                         f"{name} and {slices[host]} share the files of a slice"
                     )

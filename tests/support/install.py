@@ -32,8 +32,12 @@ def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     program = go_programs.build(SOURCE, "helm", "helm.sh/helm/v3/cmd/helm")
     return subprocess.run(
         [str(program), *arguments, "--kube-version", KUBERNETES[-1]],
-        cwd=ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
 
 
 def render(*arguments: str) -> str:
@@ -55,16 +59,23 @@ def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str
     pattern = schemas / "{{ .ResourceKind }}{{ .KindSuffix }}.json"
     return subprocess.run(
         [str(program), "-strict", "-summary", "-schema-location", str(pattern), *map(str, files)],
-        capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
 
 
 def swagger(version: str) -> Path:
     """Returns the file with all types of a Kubernetes version, from its module."""
     result = subprocess.run(
         ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{version}"],
-        cwd=SOURCE, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return Path(json.loads(result.stdout)["Dir"]) / "api/openapi-spec/swagger.json"
 
@@ -105,9 +116,14 @@ def judge(manifests: str, pods: Sequence[Mapping[str, Any]]) -> tuple[PodVerdict
 def _judge(asked: Mapping[str, Any]) -> Verdict:
     program = go_programs.build(SOURCE, "policy")
     result = subprocess.run(
-        [str(program)], input=json.dumps(asked), env=dict(os.environ),
-        capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        [str(program)],
+        input=json.dumps(asked),
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     return Verdict(

@@ -25,9 +25,12 @@ def answer(allocation: str = "x1", build: str = "ab12", run_dir: str = "/run/vgp
 
 
 def row(
-    resource: str, units: Units, pod: str = "pod-1", container: str = "c0",
+    resource: str,
+    units: Units,
+    pod: str = "pod-1",
+    container: str = "c0",
     response: bytes | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Returns one entry of the file."""
     return {
         "PodUID": pod,

@@ -53,9 +53,14 @@ class Control:
         # a bare interpreter, as on a node: nothing of this project can be imported
         env = {**self.machine.environment({"PATH": os.defpath}), **self.env()}
         return subprocess.run(
-            [TOOL, *arguments], input=say, env=env, capture_output=True, text=True,
-            timeout=TOOL_SECONDS, check=False,
-        )  # fmt: skip
+            [TOOL, *arguments],
+            input=say,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_SECONDS,
+            check=False,
+        )
 
     def ask(self, command: str) -> str:
         done = self.tool(say=command + "\n")

@@ -172,11 +172,16 @@ class MpsNode:
         pipe = pipe_directory(self.run_dir, self.uuids[index])
         pipe.mkdir(parents=True)
         process = subprocess.Popen(
-            [control_pipe.TOOL, "-f"], text=True, stdout=subprocess.DEVNULL,
-            env={**self.machine.environment(os.environ), "CUDA_VISIBLE_DEVICES": self.uuids[index],
-                 "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
-                 "CUDA_MPS_LOG_DIRECTORY": str(self.base / "log")},
-        )  # fmt: skip
+            [control_pipe.TOOL, "-f"],
+            text=True,
+            stdout=subprocess.DEVNULL,
+            env={
+                **self.machine.environment(os.environ),
+                "CUDA_VISIBLE_DEVICES": self.uuids[index],
+                "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+                "CUDA_MPS_LOG_DIRECTORY": str(self.base / "log"),
+            },
+        )
         self.started.append(process)
         wait_until((pipe / f"{control_pipe.TOOL}.pid").exists, "the daemon is there")
         return process
@@ -186,9 +191,13 @@ class MpsNode:
     def mode(self, index: int = 0) -> int:
         """Returns a GPU's compute mode as NVML tells it."""
         done = subprocess.run(
-            [sys.executable, "-c", _MODE, self.uuids[index]], text=True, check=True,
-            env=self.machine.environment(os.environ), capture_output=True, timeout=WAIT_S,
-        )  # fmt: skip
+            [sys.executable, "-c", _MODE, self.uuids[index]],
+            text=True,
+            check=True,
+            env=self.machine.environment(os.environ),
+            capture_output=True,
+            timeout=WAIT_S,
+        )
         return int(done.stdout)
 
     def ask(self, command: str, index: int = 0) -> str:
@@ -212,9 +221,14 @@ class MpsNode:
     def client(self, index: int = 0, user: int | None = None, **more: str) -> Client:
         """Starts a client and returns it when it has a context, or was refused."""
         process = subprocess.Popen(
-            [self.program], env=self.environment(index, **more), text=True, user=user, group=user,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [self.program],
+            env=self.environment(index, **more),
+            text=True,
+            user=user,
+            group=user,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.started.append(process)
         return Client(process)
 

@@ -52,9 +52,13 @@ class NodeHost:
         with open(base / "node.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", "support.node_keeper", base.name],
-                cwd=base, env=self.env | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                cwd=base,
+                env=self.env | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
         assert self._read(), (base / "node.log").read_text()
         self.first_pid = psutil.Process(self._keeper.pid).children(recursive=True)[-1].pid
 

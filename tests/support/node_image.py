@@ -54,8 +54,12 @@ def write_client(archive: Path, client: Path) -> None:
     native = [file for file in files.values() if ".so" in file.name]
     files |= _libraries([Path(python), SHIM_PATH, *SIM_LIBRARY_DIR.glob("*.so.1"), *native])
     links = {"/usr/bin/python3": python} if python != "/usr/bin/python3" else {}
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1",
-           "LANG": "C.UTF-8"}  # fmt: skip
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": _PACKAGES,
+        "PYTHONUNBUFFERED": "1",
+        "LANG": "C.UTF-8",
+    }
     _write(archive, CLIENT, files, links, env, ["python3", "/app/client.py"])
 
 

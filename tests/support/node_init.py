@@ -34,8 +34,14 @@ HOST_NAME = "node"
 _GET_S = 10.0
 _REAP_EVERY_S = 0.2
 #: What a kubelet sets for its machine as it starts.
-_SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
-            "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")  # fmt: skip
+_SYSCTLS = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
 
 
 def lay_out(base: Path, hierarchies: list[str]) -> None:
@@ -105,9 +111,13 @@ class Init:
     def do_start(self, name: str, argv: list[str], env: dict[str, str], log: str) -> dict[str, Any]:
         with open(log, "ab") as output:
             process = subprocess.Popen(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._started.append(process)  # kept, so that nobody but `reap` waits for it
         self._names[process.pid] = name
         self._statuses[name] = None
@@ -116,9 +126,14 @@ class Init:
     def do_run(self, argv: list[str], env: dict[str, str], timeout: float) -> dict[str, Any]:
         try:
             done = subprocess.run(
-                argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=timeout, check=False,
-            )  # fmt: skip
+                argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return {"status": 124, "out": "", "err": f"not done after {timeout} s"}
         return {"status": done.returncode, "out": done.stdout, "err": done.stderr}

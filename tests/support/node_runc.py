@@ -41,8 +41,12 @@ def _see(process):
 
 
 def _bind(source, target, mode):
-    return {"destination": target, "type": "bind", "source": source,
-            "options": ["rbind", "nosuid", mode]}  # fmt: skip
+    return {
+        "destination": target,
+        "type": "bind",
+        "source": source,
+        "options": ["rbind", "nosuid", mode],
+    }
 
 
 def edit(path, change):

@@ -10,23 +10,23 @@ from support.built import BUILT
 
 TESTS_SECONDS = 300
 
-MEMORY = "tests/integration/test_shim_memory.py"
+MEMORY = "tests/integration/libvgpu/memory/test_memory.py"
 #: Resolution and memory.
 SHORT = [
-    "tests/integration/test_shim_lookup.py",
+    "tests/integration/libvgpu/hooks/test_lookup.py",
     f"{MEMORY}::test_a_killed_process_gives_its_bytes_back",
     f"{MEMORY}::test_a_limit_that_divides_evenly_is_usable_to_the_last_byte",
 ]
 #: Also launches, captures, ends of every kind, damaged files, and every hook once.
 LONG = [
-    "tests/integration/test_shim_lookup.py",
+    "tests/integration/libvgpu/hooks/test_lookup.py",
     MEMORY,
-    "tests/integration/test_shim_two_gpus.py",
-    "tests/integration/test_shim_capture.py",
-    "tests/integration/test_shim_kernel_kinds.py",
-    "tests/integration/test_shim_bad_files.py",
-    "tests/native/test_shim_life.py",
-    "tests/native/test_exercises.py",
+    "tests/integration/libvgpu/hooks/test_two_gpus.py",
+    "tests/integration/libvgpu/compute/test_capture.py",
+    "tests/integration/libvgpu/compute/test_kernel_kinds.py",
+    "tests/integration/libvgpu/slice/test_bad_files.py",
+    "tests/native/slice/test_process_life.py",
+    "tests/native/hooks/test_exercises.py",
 ]
 
 
@@ -34,9 +34,13 @@ def assert_tests_pass_on(folder: Path) -> None:
     """``folder`` is laid out as the package: the shim, and perhaps simulated libraries."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *(LONG if IS_LONG else SHORT)],
-        cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
-        env=os.environ | {BUILT: str(folder), "VGPU_LONG": "0"}, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TESTS_SECONDS,
+        env=os.environ | {BUILT: str(folder), "VGPU_LONG": "0"},
+        check=False,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -33,8 +33,12 @@ class Row:
 def _pod(*resources: str) -> Pod:
     limits = dict.fromkeys(resources, 30)
     container = {"name": "train", "image": "i", "resources": {"limits": limits}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-            "spec": {"containers": [container]}}  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [container]},
+    }
 
 
 def _three() -> Pod:

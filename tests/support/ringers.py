@@ -91,8 +91,9 @@ class Ringer:
     def grant(self) -> Grant:
         while True:
             shown = ffi.cast("struct vgpu_grant *", self._limits + self._grant_at)
-            seen = Grant(shown.number, shown.start_ns, shown.end_ns, shown.beat_ns, shown.mode,
-                         shown.window)  # fmt: skip
+            seen = Grant(
+                shown.number, shown.start_ns, shown.end_ns, shown.beat_ns, shown.mode, shown.window
+            )
             if seen.number % 2 == 0 and shown.number == seen.number:
                 return seen
 
@@ -102,9 +103,14 @@ class Ringer:
         address = int(ffi.cast("uintptr_t", self._limits + self._grant_at))
         timeout = _Timespec(int(timeout_s), int(timeout_s % 1 * 1e9))
         done = libc.syscall(
-            ctypes.c_long(_SYS_FUTEX), ctypes.c_void_p(address), ctypes.c_int(_FUTEX_WAIT),
-            ctypes.c_uint32(seen.number & 0xFFFFFFFF), ctypes.byref(timeout), None, 0,
-        )  # fmt: skip
+            ctypes.c_long(_SYS_FUTEX),
+            ctypes.c_void_p(address),
+            ctypes.c_int(_FUTEX_WAIT),
+            ctypes.c_uint32(seen.number & 0xFFFFFFFF),
+            ctypes.byref(timeout),
+            None,
+            0,
+        )
         return bool(done == 0)
 
 

@@ -39,8 +39,10 @@ class Wanted:
         for family in FAMILIES:
             devices = [n for n, each in enumerate(self.families) if each == family]
             if devices:
-                rows += (f"  - {{family: {family}, devices: {devices}, "
-                         f"memoryUnit: {self.units[family]}Gi}}\n")  # fmt: skip
+                rows += (
+                    f"  - {{family: {family}, devices: {devices}, "
+                    f"memoryUnit: {self.units[family]}Gi}}\n"
+                )
         return f"version: v1\nsharing:\n  fractional:\n{rows}" if rows else "version: v1\n"
 
     def offered(self) -> dict[str, int]:
@@ -149,8 +151,9 @@ class SharingHistory(History):
         for pod in self.pods:
             for container in pod.containers:
                 answer = next(iter(container.answers.values()))
-                host = next(m.host_path for m in answer.mounts
-                            if m.container_path == "/run/vgpu/limits")  # fmt: skip
+                host = next(
+                    m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/limits"
+                )
                 self.check_limits(container.manifest.limits, Path(host).parent)
                 uuid, family, unit_bytes = self.said[Path(host).parent]
                 before = shared.setdefault(uuid, (family, unit_bytes))

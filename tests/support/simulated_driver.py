@@ -3,7 +3,7 @@
 ``VGPU_CUDA`` names its CUDA version, the newest one without it. The fixtures of ``conftest.py``,
 the exercises and the tests of the shim that make their own machines ask here::
 
-    VGPU_CUDA=12.4 python -m pytest tests/integration/test_shim_memory.py
+    VGPU_CUDA=12.4 python -m pytest tests/integration/libvgpu/memory/test_memory.py
 """
 
 import os

@@ -34,9 +34,12 @@ class Slice:
         """Starts a Python program (its text) under the slice; stdin and stdout are pipes."""
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
-            env=self.environment(shim=shim), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            env=self.environment(shim=shim),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.processes.append(process)
         return process
 

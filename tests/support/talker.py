@@ -20,9 +20,14 @@ class Talker:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
-            command, env=environment, text=True, bufsize=1,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            command,
+            env=environment,
+            text=True,
+            bufsize=1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     @property
     def pid(self) -> int:

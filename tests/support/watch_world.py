@@ -55,10 +55,14 @@ class World:
         monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: True)
         pods = {"a": {UID}, "b": {OTHER_UID}}
         self.watch = MemoryWatch(
-            lambda: self.families, self.watched, self.charge,
+            lambda: self.families,
+            self.watched,
+            self.charge,
             ProcessAttribution(self.allocations, lambda: pods, self.proc.path),
-            WatchPolicy.REPORT, self.read, lambda: self.now_s,
-        )  # fmt: skip
+            WatchPolicy.REPORT,
+            self.read,
+            lambda: self.now_s,
+        )
 
     def read(self, uuids: Sequence[str]) -> dict[str, GpuReading]:
         self.reads += 1
@@ -71,10 +75,12 @@ class World:
         return [
             ComparedAllocation(
                 Allocation(name, Family.VGPU, GPU, GIB, owner=Owner("ns", f"pod-{name}", "c")),
-                self.allocations / name, asked, limits,
+                self.allocations / name,
+                asked,
+                limits,
             )
             for name, (asked, limits) in self.slices.items()
-        ]  # fmt: skip
+        ]
 
     def charge(self, charges: Charges) -> None:
         for name, by_gpu in charges.items():

@@ -106,9 +106,12 @@ class WatchedNode:
     """The agent on a simulated machine, a kubelet stand-in, and containers."""
 
     def __init__(
-        self, base: Path, profiles: Sequence[str] = ("t4",), config: str = CONFIG,
+        self,
+        base: Path,
+        profiles: Sequence[str] = ("t4",),
+        config: str = CONFIG,
         prefix: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Starts it.
 
         Args:
@@ -159,9 +162,13 @@ class WatchedNode:
         base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
         base["PYTHONPATH"] = f"{ROOT / 'tests'}:{ROOT}"
         return subprocess.Popen(
-            command, env=self.machine.environment(base), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            command,
+            env=self.machine.environment(base),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     @property
     def log(self) -> str:

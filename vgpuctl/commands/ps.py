@@ -108,12 +108,16 @@ _COLUMNS = (
     _duration("HELD", "held_seconds"),
     _duration("P99 DELAY", "delay_p99_seconds"),
     Column("LAUNCHES", _launches, right=True),
-    Column("WINDOWS", lambda row: "-" if row["windows"] is None else str(row["windows"]),
-           right=True),
-    Column("REFUSED", lambda row: "-" if row["refused_count"] is None
-           else str(row["refused_count"]), right=True),
+    Column(
+        "WINDOWS", lambda row: "-" if row["windows"] is None else str(row["windows"]), right=True
+    ),
+    Column(
+        "REFUSED",
+        lambda row: "-" if row["refused_count"] is None else str(row["refused_count"]),
+        right=True,
+    ),
     _text("state"),
-)  # fmt: skip
+)
 
 
 @click.command()

@@ -103,12 +103,18 @@ _COLUMNS = (
     Column("SIMULATED MACHINE", lambda row: f"@{row['name']}" if row["name"] else "(unnamed)"),
     Column("GPUS", _profiles),
     Column("CUDA", lambda row: str(row["cuda_version"])),
-    Column("MEMORY", lambda row: f"{format_size(_sum(row, 'memory_used_bytes'))} / "
-           f"{format_size(_sum(row, 'memory_total_bytes'))}", right=True),
+    Column(
+        "MEMORY",
+        lambda row: (
+            f"{format_size(_sum(row, 'memory_used_bytes'))} / "
+            f"{format_size(_sum(row, 'memory_total_bytes'))}"
+        ),
+        right=True,
+    ),
     Column("PROCESSES", lambda row: str(_sum(row, "clients")), right=True),
     Column("INJECTED", lambda row: injected_words(row) or "-"),
     Column("DIRECTORY", lambda row: str(row["directory"])),
-)  # fmt: skip
+)
 
 
 @sim.command("list")

@@ -94,8 +94,12 @@ def _compose_dev(root: Path, host_ipc: bool) -> None:
     for name in _DEVICE_NODES:
         if Path("/dev", name).exists():
             _bind(root, Bind(f"/dev/{name}", f"/dev/{name}", read_only=False))
-    for name, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
-                         ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")):  # fmt: skip
+    for name, target in (
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ):
         (dev / name).symlink_to(target)
     if host_ipc and Path("/dev/shm").is_dir():
         _bind(root, Bind("/dev/shm", "/dev/shm", read_only=False))

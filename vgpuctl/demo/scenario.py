@@ -197,9 +197,11 @@ class _Scenario:
         seen: dict[str, Any] = tenant.wait_for("view", 1, _CHANGE_S, self.children)
         seconds = seen["at"] - changed_at
         self.report.check(
-            f"{tenant.name}: seen by the process", f"within {_CHANGE_BAR_S:.0f} s",
-            f"{seconds:.2f} s after the file changed", seconds <= _CHANGE_BAR_S,
-        )  # fmt: skip
+            f"{tenant.name}: seen by the process",
+            f"within {_CHANGE_BAR_S:.0f} s",
+            f"{seconds:.2f} s after the file changed",
+            seconds <= _CHANGE_BAR_S,
+        )
         self.check_round(tenant, new, 1)
 
 

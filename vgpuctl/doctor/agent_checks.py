@@ -131,22 +131,30 @@ def watch(report: AgentReport) -> list[Finding]:
     seen = report.watch
     found = []
     if seen.problem:
-        found.append(warn(
-            "watch", f"processes beside the shim are not seen: {seen.problem}",
-            "the limits hold without it; it needs hostPID: true and NVML",
-        ))  # fmt: skip
+        found.append(
+            warn(
+                "watch",
+                f"processes beside the shim are not seen: {seen.problem}",
+                "the limits hold without it; it needs hostPID: true and NVML",
+            )
+        )
     for each in seen.bypassing:
-        found.append(warn(
-            "watch",
-            f"{_process(each)} without the shim, in {each.owner} (allocation {each.allocation})",
-            "see why its program avoids the shim, or have such processes ended "
-            "(watch: {unaccounted: terminate})",
-        ))  # fmt: skip
+        found.append(
+            warn(
+                "watch",
+                f"{_process(each)} without the shim, in {each.owner} (allocation {each.allocation})",
+                "see why its program avoids the shim, or have such processes ended "
+                "(watch: {unaccounted: terminate})",
+            )
+        )
     for each in seen.foreign:
-        found.append(warn(
-            "watch", f"{_process(each)} and belongs to no allocation",
-            "end it, or take the GPU out of sharing.fractional",
-        ))  # fmt: skip
+        found.append(
+            warn(
+                "watch",
+                f"{_process(each)} and belongs to no allocation",
+                "end it, or take the GPU out of sharing.fractional",
+            )
+        )
     left_out = seen.bypassing_count + seen.foreign_count - len(seen.bypassing) - len(seen.foreign)
     if left_out > 0:
         found.append(warn("watch", f"{left_out} more processes like these", "see the metrics"))

@@ -38,9 +38,13 @@ class ControlDaemon:
     """The daemon's state and loop."""
 
     def __init__(
-        self, machine: Path, identifier: str, defaults: MpsSettings, log_directory: Path,
+        self,
+        machine: Path,
+        identifier: str,
+        defaults: MpsSettings,
+        log_directory: Path,
         multiuser: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.defaults = defaults
         self.server: MpsServer | None = None
         self._machine, self._identifier = machine, identifier
@@ -76,8 +80,9 @@ class ControlDaemon:
             theirs.close()
             raise MpsControlError(f"the server cannot be started: {error.strerror}") from None
         if pid == 0:
-            become_server(theirs, uid, gid, self._machine, self.defaults.devices,
-                          self._log_directory)  # fmt: skip
+            become_server(
+                theirs, uid, gid, self._machine, self.defaults.devices, self._log_directory
+            )
         theirs.close()
         ours.setblocking(False)
         log(f"Starting new server {pid} for user {uid}")

@@ -69,8 +69,9 @@ def take_devices(machine: Path, uuids: list[str], devices: list[str]) -> int:
             f"user {os.geteuid()} cannot use {error.filename}: {error.strerror}",
         ) from None
     for device in devices:
-        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET,
-                           _MPS_LOCK_BASE + uuids.index(device), 1, 0)  # fmt: skip
+        lock = struct.pack(
+            "hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _MPS_LOCK_BASE + uuids.index(device), 1, 0
+        )
         try:
             fcntl.fcntl(file_fd, fcntl.F_OFD_SETLK, lock)
         except OSError:

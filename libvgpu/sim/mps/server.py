@@ -81,9 +81,13 @@ def _run(channel: socket.socket, uid: int, gid: int, machine: Path, devices: lis
 
 
 def become_server(
-    channel: socket.socket, uid: int, gid: int, machine: Path, devices: list[str],
+    channel: socket.socket,
+    uid: int,
+    gid: int,
+    machine: Path,
+    devices: list[str],
     log_directory: Path,
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     """Makes a child of the daemon the server of a user. No program is started for it, since that
     user need not reach the interpreter; the GPUs are taken before the change of user."""
     status = 1

@@ -110,8 +110,10 @@ def main(arguments: list[str]) -> int:
     log_directory = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY)
     unknown = [a for a in arguments if a not in ("-d", "-f", "-multiuser-server", "-v", "-h")]
     if unknown:
-        print(f"{TOOL}: unknown option {unknown[0]!r}: use -d, -f, -multiuser-server, -v, -h",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"{TOOL}: unknown option {unknown[0]!r}: use -d, -f, -multiuser-server, -v, -h",
+            file=sys.stderr,
+        )
         return 2
     if "-h" in arguments:
         print(USAGE, end="")
@@ -121,8 +123,9 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         if "-d" in arguments or "-f" in arguments:
-            return start(directory, log_directory, "-d" in arguments,
-                         "-multiuser-server" in arguments)  # fmt: skip
+            return start(
+                directory, log_directory, "-d" in arguments, "-multiuser-server" in arguments
+            )
         return _talk(directory)
     except MpsControlError as error:
         print(f"{TOOL}: {error}", file=sys.stderr)

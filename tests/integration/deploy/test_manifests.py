@@ -1,0 +1,292 @@
+"""The plain manifests against the code that they start: names, paths, ports, rights."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from deviceplugin import __main__ as agent_command
+from deviceplugin.config.loading import load_config
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kube.event_sender import EventSender
+from deviceplugin.kube.notices import Notice, Record
+from deviceplugin.kube.pod_labels import PodLabels
+from deviceplugin.kubelet import answer_codec
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.units import Half
+from deviceplugin.mps import runner as mps_command
+from deviceplugin.mps.control_pipe import daemon_environment
+from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
+from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
+from deviceplugin.store.slice_files import PRELOAD_FILE
+from libvgpu.allocation_dirs import default_run_dir
+from libvgpu.limits import Family
+from support import ROOT, install
+
+Object = dict[str, Any]
+
+
+def one(kind: str, part: str) -> Object:
+    """The object of a kind whose name ends so."""
+    (found,) = [
+        o for o in install.manifests() if o["kind"] == kind and o["metadata"]["name"].endswith(part)
+    ]
+    return found
+
+
+def pod_of(part: str) -> Object:
+    return one("DaemonSet", part)["spec"]["template"]["spec"]  # type: ignore[no-any-return]
+
+
+def container_of(part: str) -> Object:
+    (container,) = pod_of(part)["containers"]
+    return container  # type: ignore[no-any-return]
+
+
+def mounts_of(part: str) -> dict[str, str]:
+    """Path in the container -> what is there, as the node calls it."""
+    volumes = {
+        v["name"]: v.get("hostPath", {}).get("path") or v["configMap"]["name"]
+        for v in pod_of(part)["volumes"]
+    }
+    mounts = container_of(part)["volumeMounts"]
+    assert not [m for m in mounts if "subPath" in m], "a subPath never follows an edit"
+    return {m["mountPath"]: volumes[m["name"]] for m in mounts}
+
+
+@pytest.mark.parametrize(
+    ("part", "module", "command"),
+    [
+        ("-agent", "deviceplugin", agent_command.main),
+        ("-mps", "deviceplugin.mps", mps_command.main),
+    ],
+)
+def test_what_is_started_takes_these_options(
+    part: str, module: str, command: click.Command, tmp_path: Path
+) -> None:
+    container = container_of(part)
+
+    assert container["command"] == ["python", "-m", module]
+    context = command.make_context(module, list(container["args"]))  # an unknown one raises
+    config = tmp_path / "config.yaml"
+    config.write_text(one("ConfigMap", "-config")["data"]["config.yaml"])
+    assert load_config(config).shares
+    assert str(context.params["config"].parent) in mounts_of(part)
+    assert context.params["config"].name in one("ConfigMap", "-config")["data"]
+
+
+def test_the_agent_leaves_the_daemons_to_their_own_daemon_set() -> None:
+    context = agent_command.main.make_context("agent", list(container_of("-agent")["args"]))
+
+    assert context.params["spawn_mps"] is False
+    assert one("DaemonSet", "-mps")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_paths_on_the_node_are_the_codes_own() -> None:
+    """Answers name paths of the node as the agent sees them."""
+    context = agent_command.main.make_context("agent", list(container_of("-agent")["args"]))
+    defaults = {p.name: p.default for p in agent_command.main.params}
+    mounts = mounts_of("-agent")
+
+    state, kubelet = context.params["state_dir"], context.params["kubelet_dir"]
+    run = context.params["run_dir"]
+    assert (str(state), str(kubelet)) == (defaults["state_dir"], defaults["kubelet_dir"])
+    assert run == default_run_dir()
+    checkpoint = KubeletCheckpoint(kubelet, "x", answer_codec.mounts_of)
+    wanted = {
+        str(state),
+        str(run),
+        str(checkpoint.path.parent),
+        f"{kubelet}/pod-resources",
+        str(checkpoint._pods),
+    }
+    assert {path: mounts[path] for path in wanted} == {path: path for path in wanted}
+    assert mounts_of("-mps")[str(run)] == str(run)
+    daemon = daemon_environment(run, "GPU-1")["CUDA_MPS_PIPE_DIRECTORY"]
+    assert Path(daemon).is_relative_to(run)
+
+
+def test_unmounts_of_the_kubelet_reach_the_agent() -> None:
+    """Or volumes of pods that are gone would stay busy."""
+    propagation = {
+        m["mountPath"]: m.get("mountPropagation") for m in container_of("-agent")["volumeMounts"]
+    }
+
+    assert propagation["/var/lib/kubelet/pods"] == "HostToContainer"
+    assert propagation["/run/vgpu"] == "HostToContainer"
+
+
+def test_probes_ask_for_pages_that_there_are() -> None:
+    container = container_of("-agent")
+    (port,) = container["ports"]
+    context = agent_command.main.make_context("agent", list(container["args"]))
+    source = (ROOT / "deviceplugin/agent.py").read_text()
+
+    assert context.params["metrics_address"] == f":{port['containerPort']}"
+    assert port["containerPort"] == 9446
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["port"] == port["name"]
+        assert f'"{asked["path"]}":' in source
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_both_see_the_nodes_processes_and_only_the_agent_asks_the_api_server() -> None:
+    agent, mps = pod_of("-agent"), pod_of("-mps")
+
+    assert agent["hostPID"] is True
+    assert (mps["hostPID"], mps["hostIPC"]) == (True, True)
+    assert mps["automountServiceAccountToken"] is False
+    assert agent["serviceAccountName"] == one("ServiceAccount", "-agent")["metadata"]["name"]
+    # 16 daemons, one after the other, with 3 s to quit and 3 s to end.
+    assert mps["terminationGracePeriodSeconds"] > 16 * (3 + 3)
+
+
+def test_a_selector_matches_its_own_pods_and_no_others() -> None:
+    sets = [o for o in install.manifests() if o["kind"] == "DaemonSet"]
+    labels = [o["spec"]["template"]["metadata"]["labels"] for o in sets]
+
+    for i, each in enumerate(sets):
+        wanted = each["spec"]["selector"]["matchLabels"].items()
+        assert [wanted <= label.items() for label in labels] == [i == j for j in range(len(sets))]
+    assert {o["metadata"]["namespace"] for o in sets} == {one("Namespace", "")["metadata"]["name"]}
+
+
+class RecordingServer(ApiServer):
+    """Answers every call with success, and keeps which right each needs."""
+
+    needed: set[tuple[str, str]] = set()  # noqa: RUF012 - one for the test
+    _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}  # noqa: RUF012
+
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, content_type: str = ""
+    ) -> tuple[int, Any]:
+        found = re.fullmatch(r"/api/v1/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?", path)
+        assert found, path
+        self.needed.add((found[1], self._VERBS[method]))
+        return 200, {"metadata": {"uid": "u", "labels": {}}}
+
+
+def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) -> None:
+    api = RecordingServer("localhost", 1, tmp_path)
+    api.needed.clear()
+    record = Record(Notice("Pod", "team-a", "p", "Reason", "text", True), "vgpu.1", 0.0, 0.0)
+    sender = EventSender(api, "node")
+    for record.count in (1, 2):  # made, then counted up
+        sender._tell(record)
+    labels = PodLabels(api, tmp_path)
+    labels._ask({"a": Owner("team-a", "p", "c")}, {"a": Owner("team-a", "p", "c")})
+
+    rules = one("ClusterRole", "-agent")["rules"]
+    granted = {
+        (resource, verb)
+        for rule in rules
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == api.needed
+    assert all(rule["apiGroups"] == [""] and "resourceNames" not in rule for rule in rules)
+    binding = one("ClusterRoleBinding", "-agent")
+    assert binding["roleRef"]["name"] == one("ClusterRole", "-agent")["metadata"]["name"]
+    assert binding["subjects"] == [
+        {
+            "kind": "ServiceAccount",
+            "name": one("ServiceAccount", "-agent")["metadata"]["name"],
+            "namespace": one("ServiceAccount", "-agent")["metadata"]["namespace"],
+        }
+    ]
+
+
+def test_nobody_else_asks_the_api_server() -> None:
+    """The test above knows the callers; one more must be added there and to the rights."""
+    callers = set()
+    for file in (ROOT / "deviceplugin").rglob("*.py"):
+        tree = list(ast.walk(ast.parse(file.read_text())))
+        if any(isinstance(n, ast.ImportFrom) and n.module == "apiserver" for n in tree) and any(
+            isinstance(n, ast.Attribute) and n.attr == "call" for n in tree
+        ):
+            callers.add(file.name)
+
+    assert callers == {"events.py", "pod_labels.py"}
+
+
+def test_the_policy_speaks_of_what_the_code_does() -> None:
+    policy = yaml.safe_dump(one("ValidatingAdmissionPolicy", "-slices"), width=10_000)
+
+    for family in Family:
+        for half in Half:
+            assert f"nvidia.com/{family.name.lower()}-{half.name.lower()}" in policy
+    assert f"{PRELOAD_FILE}/" in policy
+    assert f"{CONTAINER_DIRECTORY}/" in policy
+    assert Path(CONTAINER_PIPE_DIRECTORY).is_relative_to(CONTAINER_DIRECTORY)
+    assert LIST_DIRECTORY.removeprefix("/var") in policy
+    assert VISIBLE_DEVICES in policy
+    for directory in ("/run/vgpu/", "/var/lib/vgpu/", "/var/lib/kubelet/"):
+        assert f"''{directory}''" in policy or f"'{directory}'" in policy
+
+
+def test_the_examples_ask_for_resources_of_the_install() -> None:
+    names = set()
+    for file in (ROOT / "deploy/examples").glob("*/*.yaml"):
+        for pod in yaml.safe_load_all(file.read_text()):
+            for container in pod["spec"]["containers"]:
+                names |= set(container.get("resources", {}).get("limits", {}))
+    known = {f"nvidia.com/{f.name.lower()}-{h.name.lower()}" for f in Family for h in Half}
+
+    assert names
+    assert {n for n in names if n.startswith("nvidia.com/")} <= known
+
+
+def test_the_image_is_made_of_what_there_is() -> None:
+    lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    makefile = (ROOT / "Makefile").read_text()
+    ignore = (ROOT / "deploy/Dockerfile.dockerignore").read_text().splitlines()
+    copied = [
+        word
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
+
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+    assert [path for path in copied if f"!{path}" not in ignore] == []
+    packages = {
+        name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]
+    }
+    assert packages <= set(copied)
+    assert {project["project"]["readme"], *project["project"]["license-files"]} <= set(copied)
+    (tools,) = (line for line in lines if "ziglang" in line)
+    extras = project["project"]["optional-dependencies"]
+    wanted = [*project["build-system"]["requires"], *extras["portable"]]
+    assert re.findall(r'"([^"]+)"', tools) == wanted
+    (build,) = (line for line in lines if "pip wheel" in line)
+    for part in ("VGPU_PORTABLE=1", "--no-build-isolation", "--no-deps"):
+        assert part in build
+        assert part in makefile
+    assert any("[agent]" in line for line in lines)
+    assert "agent" in extras
+    assert lines[-1] == 'ENTRYPOINT ["python", "-m", "deviceplugin"]'
+    programs = next(line for line in lines if "command -v" in line)
+    script = pod_of("-agent")["initContainers"][0]["command"]
+    assert all(re.search(rf"\b{tool}\b", " ".join(script)) for tool in ("awk", "flock", "mount"))
+    assert "awk flock mount" in programs
+    python = next(line for line in lines if line.startswith("FROM") and " AS " not in line)
+    minor = re.search(r"python:3\.(\d+)-", python)
+    assert minor and int(minor[1]) >= int(project["project"]["requires-python"].split(".")[1])
+
+
+def test_the_charts_version_is_the_projects() -> None:
+    chart = yaml.safe_load((install.CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert chart["appVersion"] == project["version"] == chart["version"]
+    assert container_of("-agent")["image"].endswith(f":{project['version']}")

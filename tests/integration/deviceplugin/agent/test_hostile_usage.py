@@ -1,0 +1,152 @@
+"""What a tenant does to its own `usage` stays the tenant's problem: the agent and others go on."""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.testing import AdmittedPod
+from libvgpu import region
+from support.agent_node import GIB, Node, running_node, wait_until, wait_until_lost
+from support.agent_process import ProcessNode
+
+PAIR = {"vgpu-core": 10, "vgpu-memory": 1}
+ANSWERS_WITHIN_S = 2.0
+HUGE_BYTES = 1 << 40
+TMPFS_MIB = 24
+PODS_AFTER = 8
+
+
+def truncate(usage: Path) -> None:
+    os.truncate(usage, 100)
+
+
+def fill_with_garbage(usage: Path) -> None:
+    usage.write_bytes(os.urandom(usage.stat().st_size))
+
+
+def make_huge(usage: Path) -> None:
+    os.truncate(usage, HUGE_BYTES)
+
+
+def replace_by_fifo(usage: Path) -> None:
+    usage.unlink()
+    os.mkfifo(usage)
+
+
+def replace_by_link(usage: Path) -> None:
+    usage.unlink()
+    usage.symlink_to("/dev/zero")
+
+
+def replace_by_directory(usage: Path) -> None:
+    usage.unlink()
+    usage.mkdir()
+
+
+HARMS = [
+    truncate,
+    fill_with_garbage,
+    make_huge,
+    replace_by_fifo,
+    replace_by_link,
+    replace_by_directory,
+]
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessNode]:
+    with running_node(monkeypatch, ProcessNode) as node:
+        assert isinstance(node, ProcessNode)
+        yield node
+
+
+def usage_of(node: Node, pod: AdmittedPod) -> Path:
+    options = node.kubelet.run_options(pod, "c0")
+    return next(Path(m.host_path) for m in options.mounts if m.container_path == "/run/vgpu/usage")
+
+
+def metrics(node: ProcessNode) -> str:
+    address = re.findall(r"metrics=(\S+)", node.log.read_text())[-1]
+    started = time.monotonic()
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        text = str(page.read(), "utf-8")
+    assert time.monotonic() - started < ANSWERS_WITHIN_S
+    return text
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_harmed_usage_file_is_nobody_elses_problem(
+    node: ProcessNode, harm: Callable[[Path], None]
+) -> None:
+    hostile, honest = node.admit("hostile", PAIR), node.admit("honest", PAIR)
+    usage, limit = usage_of(node, hostile), node.limit(honest)
+    allocation, other = usage.parent.name, usage_of(node, honest).parent.name
+
+    harm(usage)
+
+    seen = metrics(node)
+    readable = dict(re.findall(r'vgpu_container_usage_readable\{allocation="(\w+)".*\} (\d)', seen))
+    assert readable == {allocation: "0", other: "1"}
+    assert node.limit(honest) == limit
+    assert node.limit(node.admit("next", PAIR)).memory_limit_bytes == GIB
+    node.kill_agent()
+    wait_until_lost(node.kubelet)
+    node.start_agent()
+    node.wait_registered()
+    assert node.limit(honest) == limit
+    assert f'usage_readable{{allocation="{other}"' in metrics(node)
+    node.kubelet.finish(hostile)
+    wait_until(lambda: not usage.parent.exists(), 15.0)
+
+
+@pytest.fixture
+def small_tmpfs() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_MIB}m", "tmpfs", name]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+        try:
+            yield Path(name)
+        finally:
+            subprocess.run(["umount", "--lazy", name], check=True)
+
+
+def fill(descriptor: int) -> None:
+    while True:
+        os.write(descriptor, bytes(1 << 16))
+
+
+class SmallNode(Node):
+    """A node whose run directory is a small file system."""
+
+    root: Path
+
+    def __init__(self, base: Path, seed: int = 1) -> None:
+        super().__init__(base, seed)
+        self.run_dir = self.root / "r"
+
+
+def test_a_tenant_that_fills_the_file_system_keeps_no_pod_out(
+    monkeypatch: pytest.MonkeyPatch, small_tmpfs: Path
+) -> None:
+    monkeypatch.setattr(SmallNode, "root", small_tmpfs, raising=False)
+    with running_node(monkeypatch, SmallNode) as node:
+        wait_until(
+            lambda: len([*(node.run_dir / "spare").iterdir()]) > PODS_AFTER + 1
+        )  # one is taken, one being made
+        usage = usage_of(node, node.admit("hostile", PAIR))
+        with open(usage, "ab") as file, pytest.raises(OSError, match="No space left"):
+            fill(file.fileno())
+
+        for number in range(PODS_AFTER):
+            pod = node.admit(f"pod-{number}", PAIR)
+            assert node.limit(pod).memory_limit_bytes == GIB
+            assert region.read_usage(usage_of(node, pod).parent).processes == ()

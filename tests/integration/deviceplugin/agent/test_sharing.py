@@ -1,0 +1,348 @@
+"""A config edit that changes how GPUs are shared, over real gRPC: the agent is not restarted."""
+
+import logging
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin import agent
+from deviceplugin.model.units import gpu_of
+from deviceplugin.mps.state_files import read_wanted
+from deviceplugin.testing import AdmissionFailed, AdmittedPod
+from libvgpu import allocation_dirs, region
+from libvgpu.limits import ComputeMode
+from support.agent_node import (
+    CONFIG,
+    GIB,
+    MPS_GPU,
+    RESOURCES,
+    SPARE_GPU,
+    VGPU_GPU,
+    WAIT_S,
+    Node,
+    only_device,
+    running_node,
+    wait_until,
+)
+from vgpuctl.__main__ import main
+from vgpuctl.agent_client import agent_report
+from vgpuctl.doctor import agent_checks
+from vgpuctl.doctor.finding import WARN
+
+MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
+DRAINS = "GPU drains: its sharing changes when its slices have ended"
+VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
+
+
+@pytest.fixture(autouse=True)
+def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
+    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
+    monkeypatch.setattr(agent, "_MPS_EVERY_S", 0.2)
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch, looks_more_often: None) -> Iterator[Node]:
+    with running_node(monkeypatch) as node:
+        yield node
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    return caplog
+
+
+def shares(*entries: str, more: str = "") -> str:
+    rows = "".join(f"  - {{{entry}}}\n" for entry in entries)
+    return f"version: v1\nsharing:\n  fractional:\n{rows}{more}"
+
+
+def edit(node: Node, text: str) -> None:
+    new = node.config.with_name("new.yaml")
+    new.write_text(text)
+    new.rename(node.config)  # whole, as a ConfigMap volume does it
+
+
+def offered(node: Node) -> dict[str, int]:
+    """Healthy units by resource; resources without any are left out."""
+    return {name: count for name, count in node.kubelet.allocatable().items() if count}
+
+
+def under_mps(node: Node) -> set[str]:
+    """What the agent says to the runner of the MPS daemons."""
+    wanted = read_wanted(node.run_dir)
+    return set(wanted.gpus) if wanted else set()
+
+
+def healthy(node: Node, resource: str, uuid: str) -> set[str]:
+    return {u for u in node.kubelet.healthy_units(resource) if gpu_of(u) == uuid}
+
+
+def listed(node: Node, resource: str, uuid: str) -> int:
+    units = node.kubelet._manager.inventory().get(resource, {})
+    return sum(gpu_of(unit) == uuid for unit in units)
+
+
+def held(pod: AdmittedPod) -> dict[str, set[str]]:
+    return {r: set(units) for c in pod.containers for r, units in c.devices.items()}
+
+
+def directory(node: Node, pod: AdmittedPod) -> Path:
+    answer = next(iter(pod.container("c0").answers.values()))
+    host = next(m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/limits")
+    return Path(host).parent
+
+
+def fields(log: pytest.LogCaptureFixture, message: str) -> list[dict[str, object]]:
+    return [r.__dict__["fields"] for r in log.records if r.getMessage() == message]
+
+
+def scrape(log: pytest.LogCaptureFixture, page: str = "metrics") -> str:
+    (started,) = fields(log, "agent started")
+    with urllib.request.urlopen(f"http://{started['metrics']}/{page}", timeout=WAIT_S) as answer:
+        return str(answer.read().decode())
+
+
+def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFixture) -> None:
+    edit(
+        node,
+        shares(
+            "family: mps, devices: [0, 1], memoryUnit: 2Gi",
+            "family: vgpu, devices: [2], memoryUnit: 1Gi",
+        ),
+    )
+
+    wait_until(
+        lambda: offered(node) == {MPS_CORE: 200, MPS_MEMORY: 16, VGPU_CORE: 100, VGPU_MEMORY: 16}
+    )
+
+    wait_until(lambda: under_mps(node) == {MPS_GPU.uuid, VGPU_GPU.uuid})
+    assert fields(log, DRAINS) == []
+    assert {f["gpu"] for f in fields(log, "sharing in force")} == {
+        MPS_GPU.uuid,
+        VGPU_GPU.uuid,
+        SPARE_GPU.uuid,
+    }
+    pod = node.admit("a", {"mps-core": 30, "mps-memory": 3})
+    assert only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB
+
+
+def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
+    node: Node, log: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = [node.admit(f"p{n}", {"mps-core": 20, "mps-memory": 3}) for n in range(2)]
+    before = [held(pod) for pod in pods]
+    inodes = [(directory(node, pod) / "limits").stat().st_ino for pod in pods]
+
+    edit(node, shares("family: vgpu, devices: all, memoryUnit: 2Gi"))
+
+    mine = before[0][MPS_CORE] | before[1][MPS_CORE]
+    wait_until(lambda: healthy(node, MPS_CORE, MPS_GPU.uuid) == mine)
+    wait_until(lambda: offered(node).get(VGPU_MEMORY) == 16, WAIT_S)  # GPU 1 and 2 at once
+    assert listed(node, MPS_CORE, MPS_GPU.uuid) == 100, "free units are withdrawn, not unlisted"
+    assert listed(node, VGPU_CORE, MPS_GPU.uuid) == 0
+    assert healthy(node, MPS_MEMORY, MPS_GPU.uuid) == before[0][MPS_MEMORY] | before[1][MPS_MEMORY]
+    with pytest.raises(AdmissionFailed):
+        node.admit("late", {"mps-core": 1, "mps-memory": 1})
+    (drains,) = fields(log, DRAINS)
+    assert (drains["gpu"], drains["slices"]) == (MPS_GPU.uuid, 2)
+    assert drains["then"] == "vgpu strict by units of 2 GiB"
+    report = agent_report(node.run_dir)
+    assert report.draining_gpus == {
+        MPS_GPU.uuid: "mps by units of 1 GiB until 2 slices have ended, then vgpu strict by units "
+        "of 2 GiB"
+    }
+    assert report.mps_gpus == [MPS_GPU.uuid]
+    assert under_mps(node) == {MPS_GPU.uuid}
+    assert [f.level for f in agent_checks.gpus(report)] == [WARN]
+    assert main(["status", "--run-dir", str(node.run_dir)]) == 0
+    assert "mps (drains)" in capsys.readouterr().out
+
+    for pod, units, inode in zip(pods, before, inodes, strict=True):  # a container restarts
+        assert node.limit(pod).memory_limit_bytes == 3 * GIB
+        assert held(pod) == units
+        assert (directory(node, pod) / "limits").stat().st_ino == inode
+
+    node.kubelet.finish(pods[0])
+    wait_until(lambda: healthy(node, MPS_CORE, MPS_GPU.uuid) == before[1][MPS_CORE])
+    assert listed(node, VGPU_CORE, MPS_GPU.uuid) == 0, "one slice is left"
+    node.kubelet.finish(pods[1])
+    wait_until(lambda: offered(node) == {VGPU_CORE: 300, VGPU_MEMORY: 24})
+
+    assert agent_report(node.run_dir).draining_gpus == {}
+    assert agent_report(node.run_dir).mps_gpus == []
+    wait_until(lambda: under_mps(node) == set())
+    told = fields(log, "sharing in force")
+    assert told[-1]["gpu"] == MPS_GPU.uuid
+    assert told[-1]["now"] == "vgpu strict by units of 2 GiB"
+    assert node.limit(node.admit("new", {"vgpu-core": 9, "vgpu-memory": 5})).memory_limit_bytes == (
+        10 * GIB
+    )
+
+
+def test_an_agent_restarted_in_the_midst_goes_on_draining(
+    node: Node, log: pytest.LogCaptureFixture
+) -> None:
+    pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 3})
+    uuid = gpu_of(next(iter(held(pod)[VGPU_CORE])))
+    mode = only_device(directory(node, pod)).compute_mode
+    assert mode is ComputeMode.ELASTIC
+    node.stop_agent()
+    others = [gpu.index for gpu in (MPS_GPU, VGPU_GPU, SPARE_GPU) if gpu.uuid != uuid]
+    edit(node, shares(f"family: mps, devices: {others}, memoryUnit: 2Gi"))
+
+    for has_lost_its_memory in (False, False, True):
+        log.clear()
+        if has_lost_its_memory:
+            (node.state_dir / "checkpoint.json").unlink()
+        node.start_agent()
+        node.wait_registered()
+        assert healthy(node, VGPU_CORE, uuid) == held(pod)[VGPU_CORE]
+        assert healthy(node, VGPU_MEMORY, uuid) == held(pod)[VGPU_MEMORY]
+        assert offered(node)[MPS_MEMORY] == 16
+        assert [f["gpu"] for f in fields(log, DRAINS)] == [uuid]
+        device = node.limit(pod)
+        assert (device.memory_limit_bytes, device.compute_mode) == (3 * GIB, mode)
+        node.stop_agent()
+    node.start_agent()
+    node.wait_registered()
+    node.kubelet.finish(pod)
+
+    wait_until(lambda: offered(node) == {MPS_CORE: 200, MPS_MEMORY: 16})
+
+
+def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
+    node: Node, log: pytest.LogCaptureFixture
+) -> None:
+    pods = [node.admit(f"p{n}", {"vgpu-core": 40, "vgpu-memory": 2}) for n in range(2)]
+    uuids = {only_device(directory(node, pod)).uuid for pod in pods}
+    wait_until(lambda: {f["gpu"] for f in fields(log, "arbiter started")} == uuids)
+    stopped = "arbiter stopped: nobody has to share"
+
+    edit(node, shares("family: mps, devices: all, memoryUnit: 1Gi"))
+    wait_until(lambda: {f["gpu"] for f in fields(log, DRAINS)} == uuids)
+
+    wait_until(lambda: fields(log, "config in force") != [])  # the arbiters looked just before
+    assert fields(log, stopped) == []
+    for pod in pods:
+        node.kubelet.finish(pod)
+    wait_until(lambda: {f["gpu"] for f in fields(log, stopped)} == uuids)
+
+
+def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
+    wait_until(lambda: allocation_dirs.read_meta(directory(node, pod)).pod == "a")
+    edit(
+        node,
+        shares(
+            "family: mps, devices: all, memoryUnit: 4Gi",
+            more="limits:\n- {match: {container: c0}, memory: 6Gi}\n",
+        ),
+    )
+
+    wait_until(lambda: only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB)
+
+    device = only_device(directory(node, pod))
+    assert (device.core_percent, device.compute_mode) == (40, ComputeMode.ELASTIC)
+    view = region.read_limits(directory(node, pod)).limits
+    assert view.devices[0].uuid == gpu_of(next(iter(held(pod)[VGPU_CORE])))
+    change = ["set", "default/a", f"--run-dir={node.run_dir}"]
+    assert main([*change, "--core", "10", "--memory", "2GiB", "--compute", "strict"]) == 0
+    device = only_device(directory(node, pod))
+    assert (device.core_percent, device.memory_limit_bytes) == (10, 2 * GIB)
+    assert device.compute_mode is ComputeMode.STRICT
+    assert main([*change, "--memory", "9GiB"]) == 1
+    assert main([*change, "--clear"]) == 0
+    assert only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB, "as the rule says"
+
+
+def test_families_that_vanish_end_and_those_that_appear_are_registered(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    sockets = [f"nvidia.com-{f}-{h}.sock" for f in ("mps", "vgpu") for h in ("core", "memory")]
+
+    def there(node: Node) -> list[str]:
+        return sorted(p.name for p in (node.kubelet_dir / "device-plugins").glob("nvidia*"))
+
+    with running_node(monkeypatch, config=VGPU_ONLY.format("[1]")) as node:
+        assert there(node) == sockets[2:]
+
+        edit(node, shares("family: mps, devices: [0], memoryUnit: 1Gi"))
+        node.kubelet.wait_for_resources([MPS_CORE, MPS_MEMORY], WAIT_S)
+        wait_until(lambda: there(node) == sockets[:2])
+        wait_until(lambda: offered(node) == {MPS_CORE: 100, MPS_MEMORY: 16})
+        assert {f["resource"] for f in fields(log, "not offered any more")} == {
+            VGPU_CORE,
+            VGPU_MEMORY,
+        }
+        page = scrape(log)
+        assert 'vgpu_allocate_duration_seconds_count{resource="nvidia.com/mps-core"} 0.0' in page
+        assert 'vgpu_resource_registered{resource="nvidia.com/mps-core"} 1.0' in page
+        assert 'vgpu_resource_registered{resource="nvidia.com/vgpu-core"}' not in page
+        assert scrape(log, "readyz") == "ok\n"
+        names = [each.name for each in agent_report(node.run_dir).resources]
+        assert names == [MPS_CORE, MPS_MEMORY]
+
+        edit(node, "version: v1\n")
+        wait_until(lambda: there(node) == [])
+        wait_until(lambda: offered(node) == {})
+
+        edit(node, VGPU_ONLY.format("[0, 2]"))
+        wait_until(lambda: offered(node) == {VGPU_CORE: 200, VGPU_MEMORY: 32})
+        assert there(node) == sockets[2:]
+        node.limit(node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4}))
+
+
+def test_a_bad_edit_of_the_sharing_changes_nothing(
+    node: Node, log: pytest.LogCaptureFixture
+) -> None:
+    before = offered(node)
+    rejected = "config rejected, the last good one stays"
+    for number, bad in enumerate(
+        (
+            shares("family: vgpu, devices: [0, 7], memoryUnit: 1Gi"),
+            shares("family: vgpu, devices: all, memoryUnit: 17Gi"),
+            shares("family: mps, devices: [0]", f"family: vgpu, devices: [{MPS_GPU.uuid}]"),
+        ),
+        start=1,
+    ):
+        edit(node, bad)
+        wait_until(lambda n=number: len(fields(log, rejected)) == n)  # type: ignore[misc]
+
+    assert offered(node) == before
+    assert "GPU 7 does not exist" in str(fields(log, rejected)[0]["reason"])
+    edit(node, CONFIG.replace("[1, 2]", "[1]"))
+    wait_until(lambda: offered(node)[VGPU_CORE] == 100)
+
+
+def test_compute_and_placement_reach_what_is_there_at_once(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 2})
+    assert only_device(directory(node, pod)).compute_mode is ComputeMode.ELASTIC
+
+    edit(node, CONFIG.replace("compute: elastic", "compute: strict, placement: spread"))
+
+    wait_until(lambda: only_device(directory(node, pod)).compute_mode is ComputeMode.STRICT)
+    other = node.admit("b", {"vgpu-core": 20, "vgpu-memory": 2})
+    assert only_device(directory(node, other)).uuid != only_device(directory(node, pod)).uuid
+
+
+def test_another_domain_waits_for_a_restart_and_the_rest_does_not(
+    node: Node, log: pytest.LogCaptureFixture
+) -> None:
+    edit(
+        node,
+        CONFIG.replace("[1, 2], memoryUnit: 1Gi", "[1, 2], memoryUnit: 2Gi").replace(
+            "sharing:", "resourceDomain: example.com\nsharing:"
+        ),
+    )
+
+    wait_until(lambda: offered(node)[VGPU_MEMORY] == 16)
+
+    with pytest.raises(AdmissionFailed, match=r"failed: nvidia\.com/vgpu-core: 101 is more than"):
+        node.admit("a", {"vgpu-core": 101})
+    (said,) = [m for m in log.messages if "resourceDomain" in m]
+    assert "when the agent restarts" in said
+    assert set(offered(node)) == set(RESOURCES)

@@ -1,0 +1,157 @@
+"""The pages and the doctor of a running agent: ready, healthy, and what ails it."""
+
+import json
+import socket
+import stat
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from deviceplugin.http.server import READ_TIMEOUT_S
+from libvgpu import artifacts
+from support.agent_node import CONFIG, RESOURCES, Node, running_node, wait_until
+from vgpuctl import agent_client
+from vgpuctl.__main__ import main
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with running_node(monkeypatch) as node:
+        node.stop_agent()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            node.metrics_address = f"127.0.0.1:{free.getsockname()[1]}"
+        node.start_agent()
+        node.wait_registered()
+        yield node
+
+
+def page(node: Node, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{node.metrics_address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def doctor(node: Node, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
+    capsys.readouterr()
+    status = main(
+        [
+            "doctor",
+            "-o",
+            "json",
+            f"--run-dir={node.run_dir}",
+            f"--state-dir={node.state_dir}",
+            f"--kubelet-dir={node.kubelet_dir}",
+        ]
+    )
+    return status, {f["check"]: f for f in json.loads(capsys.readouterr().out)}
+
+
+def test_it_is_ready_only_while_the_kubelet_has_every_resource(node: Node) -> None:
+    wait_until(lambda: page(node, "/readyz") == (200, "ok\n"))
+    assert page(node, "/healthz") == (200, "ok\n")
+
+    node.kubelet.stop()
+
+    wait_until(lambda: page(node, "/readyz")[0] == 503)
+    text = page(node, "/readyz")[1]
+    assert all(resource in text for resource in RESOURCES)
+    assert page(node, "/healthz")[0] == 200
+    assert (
+        'vgpu_resource_registered{resource="nvidia.com/mps-core"} 0.0' in page(node, "/metrics")[1]
+    )
+    node.kubelet.start()
+    node.wait_registered()
+    wait_until(lambda: page(node, "/readyz")[0] == 200)
+
+
+def test_a_scrape_gets_prometheus_text_and_other_pages_are_named(node: Node) -> None:
+    asked = urllib.request.Request(
+        f"http://{node.metrics_address}/metrics",
+        headers={"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"},
+    )
+    with urllib.request.urlopen(asked, timeout=5) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {f.name for f in text_string_to_metric_families(answer.read().decode())}
+    assert {"vgpu_allocate_duration_seconds", "vgpu_gpu_healthy", "vgpu_config_hash"} <= families
+    assert page(node, "/")[0] == 404
+
+
+def test_many_scrapers_that_never_finish_keep_no_probe_waiting(node: Node) -> None:
+    host, port = node.metrics_address.rsplit(":", 1)
+    idle = [socket.create_connection((host, int(port)), timeout=5) for _ in range(200)]
+    try:
+        started = time.monotonic()
+
+        assert page(node, "/healthz")[0] == 200
+
+        assert time.monotonic() - started < READ_TIMEOUT_S  # when the first of them is dropped
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: Node) -> None:
+    path = node.run_dir / "agent.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    report = agent_client.agent_report(node.run_dir)
+    assert report.agent.node == "test-node"
+    assert {r.name for r in report.resources} == set(RESOURCES)
+    assert report.shim_build == artifacts.build_id(artifacts.shim_path())
+
+    node.stop_agent()
+
+    assert not path.exists()
+    node.start_agent()
+    node.wait_registered()
+
+
+def test_the_doctor_of_a_well_node_and_of_one_with_a_bad_config_and_no_kubelet(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until(
+        lambda: all(r.registered_at for r in agent_client.agent_report(node.run_dir).resources)
+    )
+    _, well = doctor(node, capsys)
+    checks = ("kubelet", "podresources", "agent", "config", "resources", "shim", "mps")
+    assert {c: well[c]["level"] for c in checks} == dict.fromkeys(checks, "ok")
+    # There is neither driver nor NVML here.
+    assert {c for c, f in well.items() if f["level"] == "fail"} <= {"driver", "nvml"}
+
+    node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
+    wait_until(lambda: agent_client.agent_report(node.run_dir).config.error is not None)
+    node.kubelet.stop()
+    wait_until(lambda: page(node, "/readyz")[0] == 503)
+    status, ill = doctor(node, capsys)
+
+    assert status == 1
+    for check, said in (
+        ("kubelet", "does not answer"),
+        ("podresources", "does not answer"),
+        ("config", "8 bananas"),
+        ("resources", "not registered"),
+    ):
+        assert ill[check]["level"] == "fail"
+        assert said in ill[check]["message"]
+        assert ill[check]["mend"]
+    node.kubelet.start()
+    node.wait_registered()
+
+
+def test_a_dead_mps_daemon_is_found(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    tool = node.run_dir.parent / "tools" / "nvidia-cuda-mps-control"
+    new = tool.with_suffix(".new")  # the present one may be running
+    new.write_text("#!/bin/sh\necho gone >&2\nexit 1\n")
+    new.chmod(0o755)
+    new.rename(tool)
+
+    status, found = doctor(node, capsys)
+
+    assert status == 1
+    assert found["mps"]["level"] == "fail"
+    assert "does not answer: gone" in found["mps"]["message"]

@@ -1,0 +1,181 @@
+"""A GPU that is unwell is not offered, whoever holds of it; once it is well, it is again."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
+from libvgpu.sim.machine import Machine
+from libvgpu.sim.profiles import PROFILES
+from support import ROOT
+from support.agent_node import wait_until
+from support.nvml_programs import XID, lose, raise_event
+
+CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
+CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
+SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
+WAIT_S = 20.0
+A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
+
+
+class Node:
+    """The agent as its users start it, on two simulated GPUs."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.machine = base, Machine.create([PROFILES["t4"]] * 2, base / "machine")
+        (base / "config.yaml").write_text(CONFIG)
+        self.kubelet = StandInKubelet(base / "k", seed=1)
+        self.kubelet.start()
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        with open(self.base / "log", "ab") as log:
+            self.agent = subprocess.Popen(
+                [sys.executable, "-m", "deviceplugin", f"--config={self.base / 'config.yaml'}",
+                 f"--run-dir={self.base / 'r'}", f"--kubelet-dir={self.base / 'k'}",
+                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
+                cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
+            )  # fmt: skip
+        self.kubelet.wait_for_resources([CORE, MEMORY], WAIT_S)
+
+    def edit(self, text: str) -> None:
+        new = self.base / "new.yaml"
+        new.write_text(text)
+        new.rename(self.base / "config.yaml")
+
+    def stop_agent(self) -> None:
+        assert self.agent is not None
+        self.agent.terminate()
+        self.agent.wait(WAIT_S)
+
+    @property
+    def log(self) -> str:
+        return (self.base / "log").read_text()
+
+    def metrics(self) -> str:
+        address = self.log.rpartition("metrics=")[2].split()[0]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as page:
+            return str(page.read(), "utf-8")
+
+    def healthy_cores(self) -> list[int]:
+        """Returns how many healthy core units each GPU has."""
+        units = self.kubelet.healthy_units(CORE)
+        return [sum(unit.startswith(d.uuid) for unit in units) for d in self.machine.devices]
+
+    def doctor(self) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "vgpuctl", "doctor", "--run-dir", str(self.base / "r")],
+            cwd=ROOT,
+            env=self.machine.environment(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == 1
+        return done.stdout
+
+    def close(self) -> None:
+        self.stop_agent()
+        self.kubelet.stop()
+        self.machine.remove()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
+        node = Node(Path(base))
+        try:
+            yield node
+        finally:
+            node.close()
+
+
+def inject(node: Node, *words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "vgpuctl", "sim", "inject", *words],
+        cwd=ROOT,
+        check=True,
+        timeout=WAIT_S,
+    )
+
+
+def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: Node) -> None:
+    asked = ContainerManifest("c", limits={CORE: 30, MEMORY: 4})
+    pod = node.kubelet.admit(PodManifest("stays", (asked,)))
+    held = pod.containers[0].devices[CORE][0].partition("::")[0]
+    lost = [d.uuid for d in node.machine.devices].index(held)
+    wanted = [100, 100]
+    wanted[lost] = 0
+
+    inject(node, f"{node.base / 'machine'}/{lost}", "lost")
+    wait_until(lambda: node.healthy_cores() == wanted, WAIT_S)
+
+    assert f'vgpu_gpu_healthy{{family="vgpu",gpu="{held}",index="{lost}"}} 0.0' in node.metrics()
+    assert "GPU unwell" in node.log
+    wait_until(lambda: "NVML says: GPU is lost" in node.doctor(), WAIT_S)
+    assert f"GPU {held} is not well" in node.doctor()
+    other = node.kubelet.admit(PodManifest("goes elsewhere", (asked,)))
+    assert not other.containers[0].devices[CORE][0].startswith(held)
+
+    inject(node, f"{node.base / 'machine'}/{lost}", "clear")
+    wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
+    assert "GPU well again" in node.log
+
+
+def test_an_agent_starts_without_a_gpu_that_is_lost(node: Node) -> None:
+    node.stop_agent()
+    lose(node.machine, 0)
+
+    node.start_agent()
+
+    assert node.healthy_cores() == [0, 100]
+    assert "GPU left out: it fell off the bus" in node.log
+
+
+def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: Node) -> None:
+    node.stop_agent()
+    lose(node.machine, 0)
+    node.edit(SHARED.format("[0, 1]"))
+
+    node.start_agent()
+
+    assert node.healthy_cores() == [0, 100]
+    assert "vgpu_config_reload_success 0.0" in node.metrics()
+    told = node.doctor()
+    assert "GPU 0 does not exist and is left out" in told
+    assert "the rest of it is in force" in told
+    node.edit(SHARED.format("[0, 1, 2]"))
+    wait_until(lambda: "GPU 2 does not exist; this node has" in node.doctor(), WAIT_S)
+    node.edit(SHARED.format("[0, 1]") + "limits: [{core: 50}]\n")
+    wait_until(lambda: "rules=1" in node.log, WAIT_S)  # as at the start, it goes on without it
+    assert node.healthy_cores() == [0, 100]
+
+
+def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: Node) -> None:
+    node.stop_agent()
+    node.edit(SHARED.format("[0]"))
+    node.start_agent()
+    assert node.healthy_cores() == [100, 0]
+    node.edit(SHARED.format("[0, 1]"))
+    wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
+
+    inject(node, f"{node.base / 'machine'}/1", "lost")
+    wait_until(lambda: node.healthy_cores() == [100, 0], WAIT_S)
+
+
+def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(node: Node) -> None:
+    raise_event(node.machine, 0, XID, A_PROGRAMS_OWN_FAULT)
+    raise_event(node.machine, 1, XID, DOUBLE_BIT_ERROR)
+
+    wait_until(lambda: node.healthy_cores()[1] == 0, WAIT_S)
+
+    assert node.healthy_cores() == [100, 0]
+    assert f"XID {DOUBLE_BIT_ERROR} was reported" in node.log

@@ -1,0 +1,275 @@
+"""Kubernetes Events over TLS: from the running agent, and through every failure of the API server.
+
+The agent's own part is in the second half: what the stand-in kubelet is refused, and what a rule
+changes, arrives at an API server as Events of Node and pod.
+"""
+
+import calendar
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.api_server import StandInApiServer
+from deviceplugin import agent
+from deviceplugin.kube import event_sender, notices
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kube.event_sender import EventSender
+from deviceplugin.kube.notices import Notice
+from deviceplugin.testing import AdmissionFailed
+from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
+from support.api_server import make_api_server
+
+POD = Notice("Pod", "team-a", "pod", "SliceLimitsChanged", "less", False)
+NODE = Notice("Node", "", "n1", "SliceRefused", "not free", True)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandInApiServer]:
+    server = make_api_server(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def sender(server: StandInApiServer) -> Iterator[EventSender]:
+    sender = EventSender(server.api(), "n1")
+    sender.start()
+    yield sender
+    sender.stop()
+
+
+def only(server: StandInApiServer) -> dict[str, Any]:
+    (found,) = server.events.values()
+    return found
+
+
+def test_an_event_of_a_pod_names_it_by_its_uid(
+    server: StandInApiServer, sender: EventSender
+) -> None:
+    server.pods["team-a", "pod"] = "uid-7"
+
+    sender.put(POD)
+    wait_until(lambda: bool(server.events))
+
+    told = only(server)
+    assert told["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "pod",
+        "namespace": "team-a",
+        "uid": "uid-7",
+    }
+    assert told["metadata"]["namespace"] == "team-a"
+    assert (told["reason"], told["message"], told["type"]) == (
+        "SliceLimitsChanged",
+        "less",
+        "Normal",
+    )
+    assert told["source"] == {"component": "vgpu-agent", "host": "n1"}
+    assert told["count"] == 1
+    assert told["firstTimestamp"] == told["lastTimestamp"]
+    moment_s = calendar.timegm(time.strptime(told["firstTimestamp"], "%Y-%m-%dT%H:%M:%SZ"))
+    assert abs(time.time() - moment_s) < 60
+
+
+def test_a_pod_we_may_not_look_up_is_named_without_uid(
+    server: StandInApiServer, sender: EventSender
+) -> None:
+    sender.put(POD)
+    wait_until(lambda: bool(server.events))
+
+    assert "uid" not in only(server)["involvedObject"]
+
+
+def test_an_event_of_the_node_stands_in_the_default_namespace(
+    server: StandInApiServer, sender: EventSender
+) -> None:
+    sender.put(NODE)
+    wait_until(lambda: bool(server.events))
+
+    told = only(server)
+    assert told["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert (told["metadata"]["namespace"], told["type"]) == ("default", "Warning")
+
+
+def test_equal_events_are_counted_up_in_one(
+    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "WINDOW_S", 0.5)
+
+    for _ in range(5):
+        sender.put(NODE)
+    wait_until(lambda: bool(server.events) and only(server)["count"] == 5)
+
+    assert [method for method, _ in server.calls] == ["POST", "PATCH"]
+
+
+def test_a_server_that_was_away_gets_everything_once_it_is_back(
+    server: StandInApiServer,
+    sender: EventSender,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "deviceplugin")
+    monkeypatch.setattr(event_sender, "_BACKOFF_FIRST_S", 0.05)
+    monkeypatch.setattr(event_sender, "BACKOFF_MOST_S", 0.1)
+    server.stop()
+    sender.put(POD)
+    sender.put(NODE)
+    wait_until(lambda: "Kubernetes Events do not arrive" in caplog.messages)
+    time.sleep(0.3)  # several tries
+    assert caplog.messages.count("Kubernetes Events do not arrive") == 1
+
+    server.start()
+
+    wait_until(lambda: len(server.events) == 2)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_overloaded_server_is_asked_again(
+    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(event_sender, "_BACKOFF_FIRST_S", 0.05)
+    server.refuse_with = status
+    sender.put(NODE)
+    wait_until(lambda: len(server.calls) >= 2)
+
+    server.refuse_with = 0
+
+    wait_until(lambda: len(server.events) == 1)
+
+
+def test_what_the_server_forbids_is_dropped_and_said_once(
+    server: StandInApiServer, sender: EventSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "deviceplugin")
+    server.refuse_with = 403
+    for n in range(3):
+        sender.put(Notice("Node", "", "n1", "SliceRefused", f"{n}", True))
+    wait_until(lambda: len(server.calls) == 3)
+    time.sleep(0.2)
+
+    assert len(server.calls) == 3, "a refused Event was tried again"
+    said = [r.__dict__["fields"]["reason"] for r in caplog.records if "do not arrive" in r.message]
+    assert said == ["an Event was refused with status 403: planted"]
+
+
+def test_a_server_with_a_foreign_certificate_learns_nothing(
+    server: StandInApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "deviceplugin")
+    (tmp_path / "other").mkdir()
+    foreign = make_api_server(tmp_path / "other")
+    sender = EventSender(ApiServer("127.0.0.1", server.port, foreign.account), "n1")
+    sender.start()
+    try:
+        sender.put(NODE)
+        wait_until(lambda: "Kubernetes Events do not arrive" in caplog.messages)
+    finally:
+        sender.stop()
+
+    assert server.calls == []
+
+
+def test_a_queue_that_is_full_keeps_nobody_waiting(server: StandInApiServer) -> None:
+    sender = EventSender(server.api(), "n1")  # its thread is not started, as if it were stuck
+    started = time.monotonic()
+
+    for n in range(20 * event_sender.QUEUE_LENGTH):
+        sender.put(Notice("Node", "", "n1", "SliceRefused", f"{n}", True))
+
+    assert time.monotonic() - started < 1.0
+
+
+def test_without_a_service_account_there_is_no_thread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+
+    assert ApiServer.from_environment({}, tmp_path) is None
+    assert ApiServer.from_environment(environment, tmp_path) is None
+    handlers = list(logging.getLogger("deviceplugin").handlers)
+    event_sender.NodeEvents(None, "n1").stop()
+
+    assert logging.getLogger("deviceplugin").handlers == handlers
+    assert caplog.messages == ["no Kubernetes Events: there is no service account here"]
+
+
+@pytest.fixture
+def node(
+    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Iterator[Node]:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    api = server.api()
+    monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
+    with running_node(monkeypatch) as node:
+        yield node
+
+
+def told(server: StandInApiServer, reason: str) -> list[dict[str, Any]]:
+    return [e for e in list(server.events.values()) if e["reason"] == reason]
+
+
+def test_what_the_agent_refuses_is_an_event_of_the_node(
+    server: StandInApiServer, node: Node
+) -> None:
+    with pytest.raises(AdmissionFailed):
+        node.admit("r", {"vgpu-core": 101})
+
+    wait_until(lambda: bool(told(server, "SliceRefused")))
+    (found,) = told(server, "SliceRefused")
+    assert "nvidia.com/vgpu-core: 101" in found["message"]
+    assert found["involvedObject"]["name"] == "test-node"
+
+
+def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
+    server: StandInApiServer, node: Node
+) -> None:
+    server.pods["default", "a"] = "uid-a"
+    pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
+    node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
+    wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
+
+    wait_until(lambda: bool(told(server, "SliceLimitsChanged")))
+    found = told(server, "SliceLimitsChanged")[0]
+    assert found["involvedObject"]["uid"] == "uid-a"
+    assert "container c0: GPU memory 8 GiB to 1 GiB" in found["message"]
+
+
+def test_a_refused_start_is_an_event_of_its_pod(server: StandInApiServer, node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
+    with pytest.raises(AdmissionFailed):
+        node.kubelet.run_options(pod, "c0")
+
+    wait_until(lambda: bool(told(server, "SliceStartRefused")))
+    assert told(server, "SliceStartRefused")[0]["involvedObject"]["name"] == "a"
+
+
+def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: Node) -> None:
+    node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
+
+    wait_until(lambda: bool(told(server, "ConfigRejected")))
+    assert "8 bananas" in told(server, "ConfigRejected")[0]["message"]
+
+
+def test_admission_does_not_wait_for_an_api_server_that_hangs(
+    server: StandInApiServer, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(self: ApiServer, *_: object) -> tuple[int, Any]:
+        time.sleep(5.0)
+        return 500, None
+
+    monkeypatch.setattr(ApiServer, "call", hang)
+    with pytest.raises(AdmissionFailed):
+        node.admit("r", {"vgpu-core": 101})
+    started = time.monotonic()
+
+    node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1})
+
+    assert time.monotonic() - started < 2.0

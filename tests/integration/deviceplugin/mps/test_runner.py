@@ -1,0 +1,405 @@
+"""The MPS runner on a simulated machine: daemons, compute modes, what outlives whom."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deviceplugin.mps.state_files import (
+    FAILED,
+    READY,
+    lock_path,
+    runner_alive,
+    state_path,
+    wanted_path,
+)
+from deviceplugin.store.slice_files import pipe_directory
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.mig import cut
+from support import IS_LONG, Compile, open_to_others
+from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, WAIT_S, MpsNode, wait_until
+
+NOBODY = 65534
+RPC_FAILURE = 806
+LONG = pytest.mark.skipif(not IS_LONG, reason="in the long form only")
+
+
+@pytest.fixture
+def program(compile_program: Compile) -> Path:
+    return compile_program("mps_steady.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+
+
+@pytest.fixture
+def node(tmp_path: Path, program: Path) -> Iterator[MpsNode]:
+    made = MpsNode(
+        Machine.create([PROFILES["h100-80g"]] * 2, tmp_path / "machine"), tmp_path, program
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_gpu_is_exclusive_while_its_daemon_runs_and_as_found_afterwards(node: MpsNode) -> None:
+    node.machine.set_compute_mode(1, EXCLUSIVE_PROCESS)
+    runner = node.start_runner()
+    first, other = node.wait_phase(0), node.wait_phase(1)
+    assert (node.mode(0), first.found_mode) == (EXCLUSIVE_PROCESS, DEFAULT_MODE)
+    assert (node.mode(1), other.found_mode) == (EXCLUSIVE_PROCESS, EXCLUSIVE_PROCESS)
+    assert runner_alive(node.run_dir)
+
+    node.end_runner(runner)
+
+    assert node.mode(0) == DEFAULT_MODE
+    assert node.mode(1) == EXCLUSIVE_PROCESS  # somebody had chosen that before
+    assert node.state().gpus == {}
+    assert not psutil.pid_exists(first.daemon)
+    assert not psutil.pid_exists(first.server)
+    assert not runner_alive(node.run_dir)
+
+
+def test_the_agents_wish_is_followed_while_it_changes(node: MpsNode) -> None:
+    node.want(1)
+    node.start_runner()
+    kept = node.wait_phase(1)
+    assert node.uuids[0] not in node.state().gpus
+    steady = node.client(1)
+
+    node.want(0, 1)
+    node.wait_phase(0)
+    assert node.mode(0) == EXCLUSIVE_PROCESS
+    node.want(1)
+    node.wait_gone(0)
+
+    assert node.mode(0) == DEFAULT_MODE
+    assert node.gpu(1) == kept
+    assert steady.works()  # whatever happens to another GPU
+    assert node.state().token
+
+
+@LONG
+def test_a_damaged_wish_changes_nothing(node: MpsNode) -> None:
+    node.want(1)
+    node.start_runner()
+    before = node.wait_phase(1)
+
+    wanted_path(node.run_dir).write_text('{"token": 1, "gpus": ["GPU-')
+    wait_until(lambda: "so nothing changes" in node.said(), "the runner has seen it")
+
+    assert node.gpu(1) == before
+
+
+def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNode) -> None:
+    runner = node.start_runner()
+    before = node.wait_phase(0)
+    steady = node.client()
+
+    os.killpg(runner.pid, signal.SIGKILL)
+    runner.wait(WAIT_S)
+    assert steady.works()
+    second = node.start_runner()
+    wait_until(lambda: node.said().count("MPS daemon adopted") == 2, "both are adopted")
+    after = node.wait_phase(0)
+
+    assert (after.daemon, after.server) == (before.daemon, before.server)
+    assert steady.works()
+    node.wait_phase(1)
+    steady.end()
+    node.end_runner(second)
+    assert node.mode(0) == DEFAULT_MODE  # as the first one found it
+
+
+def test_a_gpu_of_the_config_that_is_lost_is_left_out(node: MpsNode) -> None:
+    node.share(range(3))
+
+    node.start_runner()
+
+    assert node.wait_phase(0).reason == ""
+    assert "GPU 2 does not exist and is left out" in node.said()
+
+
+@LONG
+def test_tied_daemons_end_with_their_runner(node: MpsNode) -> None:
+    node.want(0)
+    runner = node.start_runner("--tied")
+    gpu = node.wait_phase()
+
+    runner.kill()
+
+    wait_until(lambda: not psutil.pid_exists(gpu.daemon), "the daemon ends")
+    wait_until(lambda: not psutil.pid_exists(gpu.server), "its server without clients ends")
+
+
+def test_compute_modes_are_put_back_after_runner_and_daemons_were_killed(node: MpsNode) -> None:
+    runner = node.start_runner()
+    gpus = [node.wait_phase(0), node.wait_phase(1)]
+    runner.kill()
+    runner.wait(WAIT_S)
+    for gpu in gpus:
+        os.kill(gpu.server, signal.SIGKILL)
+        os.kill(gpu.daemon, signal.SIGKILL)
+    assert node.mode(0) == EXCLUSIVE_PROCESS
+
+    node.want()
+    node.start_runner()
+
+    node.wait_gone(0)
+    node.wait_gone(1)
+    assert (node.mode(0), node.mode(1)) == (DEFAULT_MODE, DEFAULT_MODE)
+
+
+def test_a_server_that_dies_is_replaced_and_counted(node: MpsNode) -> None:
+    node.want(0)
+    node.start_runner()
+    before = node.wait_phase()
+    steady = node.client()
+
+    os.kill(before.server, signal.SIGKILL)
+
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed", timeout_s=5.0)
+    after = node.wait_phase()
+    assert after.daemon == before.daemon
+    assert after.server not in (0, before.server)
+    wait_until(lambda: steady.ask()[1] == RPC_FAILURE, "the client knows")
+    assert node.client().works()
+
+    os.kill(after.server, signal.SIGKILL)
+
+    wait_until(lambda: node.gpu().restarts == 2, "it is noticed", timeout_s=5.0)
+    node.wait_phase()
+    assert [
+        line.rpartition("pause_s=")[2]
+        for line in node.said().splitlines()
+        if "ended by itself" in line
+    ] == ["0", "1"]
+
+
+@LONG
+def test_a_daemon_that_dies_is_replaced(node: MpsNode) -> None:
+    node.want(0)
+    node.start_runner()
+    before = node.wait_phase()
+
+    os.kill(before.daemon, signal.SIGKILL)
+
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed", timeout_s=5.0)
+    after = node.wait_phase()
+    assert after.daemon != before.daemon
+    assert node.client().works()
+
+
+def test_changed_settings_are_put_back(node: MpsNode) -> None:
+    node.want(0)
+    node.start_runner()
+    server = node.wait_phase().server
+    questions = (
+        "get_default_active_thread_percentage",
+        "get_default_device_pinned_mem_limit 0",
+        f"get_active_thread_percentage {server}",
+        f"get_device_pinned_mem_limit {server} 0",
+    )
+    before = [node.ask(question) for question in questions]
+
+    changes = (
+        "set_default_active_thread_percentage 7",
+        "set_default_device_pinned_mem_limit 0 64M",
+        f"set_active_thread_percentage {server} 7",
+        f"set_device_pinned_mem_limit {server} 0 64M",
+    )
+    for number, change in enumerate(changes, start=1):
+        node.ask(change)
+        wait_until(lambda number=number: node.gpu().restored == number, f"{change} is noticed")
+
+    assert [node.ask(question) for question in questions] == before
+    assert node.gpu().server == server
+
+
+@LONG
+def test_a_quit_through_the_pipe_does_not_last(node: MpsNode) -> None:
+    node.want(0)
+    node.start_runner()
+    before = node.wait_phase()
+
+    node.ask("quit")
+
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed", timeout_s=5.0)
+    assert node.wait_phase().daemon != before.daemon
+
+
+@pytest.mark.root
+def test_clients_of_several_users_have_unequal_shares(node: MpsNode) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be other users")
+    node.run_dir.mkdir()  # 0700 on a node; containers come in through a bind mount
+    open_to_others(node.base)
+    open_to_others(node.program.parent)
+    node.want(0)
+    node.start_runner()
+    server = node.wait_phase().server
+
+    one = node.client(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="60")
+    other = node.client(user=NOBODY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25")
+
+    assert (one.first, other.first) == (0, 0)
+    assert node.gpu().server == server
+    assert one.works()
+    assert other.works()
+    percentages = {c.pid: c.percentage for c in node.machine.books()[0].clients}
+    assert percentages[one.process.pid] == 60
+    assert percentages[other.process.pid] == 25
+
+
+# ---- what is in the way ----------------------------------------------------------------------
+
+
+@LONG
+def test_another_daemon_on_the_gpu_is_told_of_and_the_other_gpu_goes_on(node: MpsNode) -> None:
+    elsewhere = node.start_runner(environment={"VGPU_RUN_DIR": "unused"})
+    node.wait_phase(0)
+    second = MpsNode(node.machine, node.base / "second", node.program)
+    try:
+        second.want(0)
+        second.start_runner()
+        failed = second.wait_phase(0, FAILED)
+        assert f"no MPS server starts on GPU {node.uuids[0]}" in failed.reason
+        assert node.client().works()
+        assert node.gpu(1).phase == READY
+
+        node.end_runner(elsewhere)
+
+        second.wait_phase(0)  # it is tried again
+    finally:
+        second.close()
+
+
+@LONG
+def test_a_strange_daemon_in_our_pipe_directory_is_left_alone(node: MpsNode) -> None:
+    # A daemon of a runner that has gone, whose environment does not say so.
+    stranger = node.start_daemon(0)
+    node.want(0, 1)
+    node.start_runner()
+
+    failed = node.wait_phase(0, FAILED)
+
+    assert "an MPS daemon that this runner did not start answers in" in failed.reason
+    assert stranger.poll() is None
+    node.wait_phase(1)
+    stranger.terminate()
+    stranger.wait(WAIT_S)
+    node.wait_phase(0)
+
+
+def test_files_of_a_dead_daemon_are_no_hindrance(node: MpsNode) -> None:
+    stranger = node.start_daemon(0)
+    stranger.kill()
+    stranger.wait(WAIT_S)
+    pipe = pipe_directory(node.run_dir, node.uuids[0])
+    assert (pipe / "control").is_socket()
+    (pipe / "deep" / "er").mkdir(parents=True)
+    (pipe / "link").symlink_to(node.base / "config.yaml")
+    inode = pipe.stat().st_ino
+
+    node.want(0)
+    node.start_runner()
+
+    node.wait_phase(0)
+    assert "removed what a dead MPS daemon left" in node.said()
+    assert pipe.stat().st_ino == inode  # containers have it mounted
+    assert not (pipe / "deep").exists()
+    assert (node.base / "config.yaml").exists()
+
+
+def test_a_link_to_another_gpus_daemon_is_not_followed(node: MpsNode) -> None:
+    node.want(0, 1)
+    node.start_runner()
+    node.wait_phase(0)
+    other = node.wait_phase(1)
+    pipe, others = (pipe_directory(node.run_dir, uuid) for uuid in node.uuids)
+    (pipe / "control").unlink()
+    (pipe / "control").symlink_to(others / "control")
+
+    node.want(1)
+    node.wait_gone(0)
+
+    assert "is a link, which no MPS daemon makes" in node.said()
+    assert node.gpu(1) == other
+    assert node.client(1).works()
+    assert node.mode(0) == DEFAULT_MODE
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        (replace(PROFILES["t4"], compute_capability=(6, 1)), "before Volta"),
+        (cut(PROFILES["a100-40g"], "1g.5gb", 2), "has MIG on"),
+    ],
+)
+def test_a_gpu_that_cannot_do_mps_is_refused_in_words(
+    tmp_path: Path, program: Path, profile: object, reason: str
+) -> None:
+    machine = Machine.create([profile, PROFILES["t4"]], tmp_path / "m")  # type: ignore[list-item]
+    node = MpsNode(machine, tmp_path, program)
+    try:
+        node.start_runner()
+        failed = node.wait_phase(0, FAILED)
+        assert reason in failed.reason
+        assert failed.found_mode is None
+        node.wait_phase(1)
+    finally:
+        node.close()
+
+
+@LONG
+def test_a_process_on_the_gpu_is_told_of(node: MpsNode) -> None:
+    alone = node.client(CUDA_MPS_PIPE_DIRECTORY="/nonexistent")
+    node.want(0)
+    node.start_runner()
+
+    failed = node.wait_phase(0, FAILED)
+
+    assert f"is used by process {alone.process.pid} without MPS" in failed.reason
+    assert node.mode(0) == DEFAULT_MODE
+    assert alone.works()
+    alone.end()
+    node.wait_phase(0)
+
+
+def test_without_the_tool_the_runner_says_so(node: MpsNode) -> None:
+    runner = node.start_runner(environment={"PATH": "/nonexistent"})
+
+    assert runner.wait(WAIT_S) == 1
+    assert "nvidia-cuda-mps-control is not in PATH" in node.said()
+    assert "nvidia-cuda-mps-control is not in PATH" in node.state().problem
+
+
+def test_a_second_runner_says_that_there_is_one(node: MpsNode) -> None:
+    node.want()
+    node.start_runner()
+    wait_until(lambda: runner_alive(node.run_dir), "the first one runs")
+
+    assert node.start_runner().wait(WAIT_S) == 1
+    assert "another process runs the MPS daemons" in node.said()
+
+
+@LONG
+def test_an_emptied_run_directory_is_made_anew(node: MpsNode) -> None:
+    runner = node.start_runner()
+    before = node.wait_phase(0)
+    node.wait_phase(1)
+
+    shutil.rmtree(node.run_dir, ignore_errors=True)  # the runner may write meanwhile
+
+    wait_until(lambda: state_path(node.run_dir).exists(), "it says how it is")
+    wait_until(lambda: node.gpu().daemon not in (0, before.daemon), "a new daemon")
+    node.wait_phase(0)
+    node.wait_phase(1)
+    assert lock_path(node.run_dir).exists()
+    assert node.client().works()
+    node.end_runner(runner)
+    assert node.mode(0) == DEFAULT_MODE

@@ -1,0 +1,160 @@
+"""The forms of the answer through the real agent: what a runtime is told about a pair."""
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.config.device_forms import ListStrategy
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import gpu_of
+from deviceplugin.testing import AdmittedPod, RunOptions
+from support.agent_node import (
+    CONFIG,
+    VGPU_GPU,
+    GivenGpus,
+    Node,
+    running_node,
+    wait_until,
+)
+
+LIST = "/var/run/nvidia-container-devices"
+MPS_VARIABLES = {
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+}
+FIRST_MINOR = 4
+#: The unit test of the same name has the others; each here is a restart of the agent.
+COMBINATIONS: list[tuple[str, ...]] = [
+    *((strategy,) for strategy in ListStrategy),
+    ("envvar", "cdi-cri"),
+    tuple(ListStrategy),
+]
+STARTS = 4  # each merges the answers in an order of its own
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    listed = GivenGpus.gpus
+
+    def numbered(self: GivenGpus) -> tuple[Gpu, ...]:
+        return tuple(replace(gpu, minor=FIRST_MINOR + gpu.index) for gpu in listed(self))
+
+    monkeypatch.setattr(GivenGpus, "gpus", numbered)
+    with running_node(monkeypatch) as node:
+        yield node
+
+
+def restart_with(node: Node, flags: str) -> None:
+    node.stop_agent()
+    node.config.write_text(f"{CONFIG}flags: {flags}\n")
+    node.start_agent()
+    node.wait_registered()
+
+
+def started(node: Node, pod: AdmittedPod) -> RunOptions:
+    """Starts the container several times: every order of merging must give the same."""
+    first, *others = (node.kubelet.run_options(pod, "c0") for _ in range(STARTS))
+    assert first.conflicts == ()
+    for other in others:
+        assert (other.envs, other.annotations, other.conflicts) == (
+            first.envs,
+            first.annotations,
+            (),
+        )
+        assert set(other.mounts) == set(first.mounts)
+        assert set(other.devices) == set(first.devices)
+        assert other.cdi_devices == first.cdi_devices
+    return first
+
+
+def test_every_form_reaches_the_runtime_of_a_pair(node: Node) -> None:
+    for number, lists in enumerate(COMBINATIONS):
+        restart_with(node, f"{{plugin: {{deviceListStrategy: [{', '.join(lists)}]}}}}")
+        for family in ("vgpu", "mps"):
+            pod = node.admit(f"{family}{number}", {f"{family}-core": 5, f"{family}-memory": 1})
+
+            told = started(node, pod)
+
+            (uuid,) = {gpu_of(u) for us in pod.container("c0").devices.values() for u in us}
+            visible = told.envs.get("NVIDIA_VISIBLE_DEVICES")
+            marks = [m for m in told.mounts if m.container_path.startswith(LIST)]
+            if "volume-mounts" in lists:
+                assert visible == LIST
+                assert [(m.container_path, m.host_path) for m in marks] == [
+                    (f"{LIST}/{uuid}", "/dev/null")
+                ]
+            else:
+                assert visible == (uuid if "envvar" in lists else None)
+                assert marks == []
+            assert list(told.annotations.values()) == (
+                [f"nvidia.com/gpu={uuid}"] if "cdi-annotations" in lists else []
+            )
+            assert all(re.fullmatch(r"cdi\.k8s\.io/vgpu_[0-9a-f]+", k) for k in told.annotations)
+            assert told.cdi_devices == ((f"nvidia.com/gpu={uuid}",) if "cdi-cri" in lists else ())
+            expected = MPS_VARIABLES if family == "mps" else set()
+            assert set(told.envs) - {"NVIDIA_VISIBLE_DEVICES"} == expected
+            assert {m.container_path for m in told.mounts} > {
+                "/run/vgpu/limits",
+                "/run/vgpu/usage",
+                "/run/vgpu/ring",
+                "/etc/ld.so.preload",
+            }
+            assert told.devices == ()
+
+
+def test_device_nodes_come_from_the_drivers_root(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    root = tmp_path / "driver"
+    (root / "dev").mkdir(parents=True)
+    for name in ("nvidia4", "nvidia5", "nvidiactl", "nvidia-uvm"):
+        (root / "dev" / name).touch()
+    restart_with(
+        node,
+        f"{{nvidiaDevRoot: '{root}', plugin: {{passDeviceSpecs: true, deviceIDStrategy: index}}}}",
+    )
+
+    told = started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))
+
+    assert told.envs == {"NVIDIA_VISIBLE_DEVICES": str(VGPU_GPU.index)}
+    assert {(d.container_path, d.host_path, d.permissions) for d in told.devices} == {
+        (f"/dev/{name}", f"{root}/dev/{name}", "rw")
+        for name in (f"nvidia{FIRST_MINOR + VGPU_GPU.index}", "nvidiactl", "nvidia-uvm")
+    }
+    (said,) = [r for r in caplog.records if "passDeviceSpecs" in r.getMessage()]
+    assert said.__dict__["fields"] == {"nodes": f"{root}/dev/nvidia6"}, "the third GPU's own"
+
+
+def test_a_changed_form_waits_for_a_restart_and_is_said_to(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    waiting = "changed forms of the answer (flags) take effect when the agent restarts"
+    node.config.write_text(f"{CONFIG}flags: {{plugin: {{deviceListStrategy: cdi-cri}}}}\n")
+    wait_until(lambda: waiting in caplog.messages)
+
+    before = started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))
+    node.stop_agent()
+    node.start_agent()
+    node.wait_registered()
+    after = started(node, node.admit("b", {"vgpu-core": 10, "vgpu-memory": 2}))
+
+    assert (set(before.envs), before.cdi_devices) == ({"NVIDIA_VISIBLE_DEVICES"}, ())
+    assert after.envs == {}
+    assert len(after.cdi_devices) == 1
+    assert "sharing in force" not in caplog.messages
+
+
+def test_a_restarted_container_keeps_the_form_it_was_admitted_with(node: Node) -> None:
+    pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
+    before = started(node, pod)
+
+    restart_with(node, "{plugin: {deviceListStrategy: [volume-mounts, cdi-annotations]}}")
+
+    assert started(node, pod) == before

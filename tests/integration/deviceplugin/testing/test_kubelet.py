@@ -1,0 +1,208 @@
+"""The kubelet stand-in calls device plugins as a kubelet does; the plugin here is a tiny fake."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
+from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest, StandInKubelet
+from deviceplugin.testing.merge import merge_answers
+from libvgpu.errors import VgpuError
+from support.fake_plugin import WAIT_S, FakePlugin, listed
+
+A, B = "example.com/a", "example.com/b"
+
+
+@pytest.fixture
+def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInKubelet]:
+    with StandInKubelet(tmp_path_factory.mktemp("k"), seed=1) as made:
+        yield made
+
+
+@pytest.fixture
+def calls() -> list:
+    return []
+
+
+@pytest.fixture
+def plugins(kubelet: StandInKubelet, calls: list) -> Iterator[dict[str, FakePlugin]]:
+    made = {name: FakePlugin(kubelet, name, 4, calls) for name in (A, B)}
+    for plugin in made.values():
+        plugin.register()
+    kubelet.wait_for_resources((A, B), WAIT_S)
+    yield made
+    for plugin in made.values():
+        plugin.stop()
+
+
+def pod(name: str = "p", init: dict[str, int] | None = None, **limits: int) -> PodManifest:
+    names = {"a": A, "b": B, "c": "example.com/c"}
+    return PodManifest(
+        name=name,
+        containers=(ContainerManifest("main", limits={names[k]: v for k, v in limits.items()}),),
+        init_containers=(ContainerManifest("init", limits=init),) if init else (),
+    )
+
+
+def test_one_resource_is_done_before_the_next_and_in_both_orders(kubelet, plugins, calls) -> None:
+    orders = set()
+    for i in range(12):
+        calls.clear()
+
+        admitted = kubelet.admit(pod(f"p{i}", a=1, b=2))
+
+        kinds = [(kind, prefix) for kind, prefix, _ in calls]
+        first, second = kinds[0][1], kinds[2][1]
+        assert kinds == [
+            ("prefer", first),
+            ("allocate", first),
+            ("prefer", second),
+            ("allocate", second),
+        ]
+        orders.add(first)
+        kubelet.finish(admitted)
+    assert orders == {"a", "b"}
+
+
+def test_the_preferred_units_are_taken_and_a_short_answer_is_completed(kubelet, plugins) -> None:
+    plugins[A].prefer = ["a3"]
+
+    admitted = kubelet.admit(pod(a=2))
+
+    ids = admitted.container("main").devices[A]
+    assert ids[0] == "a3"
+    assert len(set(ids)) == 2
+
+
+def test_units_are_never_given_twice_and_return_when_a_pod_ends(kubelet, plugins) -> None:
+    first = kubelet.admit(pod("first", a=3))
+    with pytest.raises(AdmissionFailed, match="requested 2, available 1"):
+        kubelet.admit(pod("second", a=2))
+
+    kubelet.finish(first)
+
+    third = kubelet.admit(pod("third", a=4))
+    assert set(third.container("main").devices[A]) == {"a0", "a1", "a2", "a3"}
+
+
+def test_a_plugins_refusal_fails_the_pod_with_its_sentence(kubelet, plugins) -> None:
+    plugins[B].refuse = "the other half lies on another GPU"
+
+    with pytest.raises(
+        AdmissionFailed, match=r"Allocate of 1 example.com/b failed: the other half"
+    ):
+        kubelet.admit(pod(b=1))
+
+    assert listed(kubelet) == {}
+
+
+def test_an_unregistered_resource_is_refused(kubelet, plugins) -> None:
+    with pytest.raises(
+        AdmissionFailed, match=r"cannot allocate unregistered device example\.com/c"
+    ):
+        kubelet.admit(pod(c=1))
+
+
+def test_unhealthy_units_are_left_out_until_they_recover(kubelet, plugins) -> None:
+    for unit in ("a0", "a1", "a2"):
+        plugins[A].set_health(unit, "Unhealthy")
+    deadline = threading.Event()
+    while kubelet.allocatable()[A] != 1:
+        assert not deadline.wait(0.01)
+
+    assert kubelet.admit(pod(a=1)).container("main").devices[A] == ("a3",)
+
+
+def test_a_lost_plugin_leaves_no_healthy_unit(kubelet, plugins) -> None:
+    plugins[A].stop()
+    while kubelet.allocatable()[A]:
+        threading.Event().wait(0.01)
+
+    with pytest.raises(AdmissionFailed, match="no healthy devices present"):
+        kubelet.admit(pod(a=1))
+
+
+def test_containers_reuse_the_units_of_init_containers(kubelet, plugins) -> None:
+    admitted = kubelet.admit(pod(init={A: 3}, a=2))
+
+    init, main = (set(admitted.container(name).devices[A]) for name in ("init", "main"))
+    assert main < init
+
+
+def test_podresources_shows_the_first_half_during_the_second_allocate(kubelet, plugins) -> None:
+    seen: list[dict[str, set[str]]] = []
+    for plugin in plugins.values():
+        plugin.on_allocate = lambda: seen.append(listed(kubelet)["p"])
+
+    admitted = kubelet.admit(pod(a=1, b=1))
+
+    devices = {k: set(v) for k, v in admitted.container("main").devices.items()}
+    assert seen[0] == {}
+    assert len(seen[1]) == 1
+    assert listed(kubelet) == {"p": devices}
+
+
+def test_starting_asks_every_plugin_and_merges_the_answers(kubelet, plugins, calls) -> None:
+    admitted = kubelet.admit(pod(a=1, b=2))
+    calls.clear()
+
+    options = kubelet.run_options(admitted, "main")
+
+    assert sorted(calls) == [("prestart", "a", 1), ("prestart", "b", 2)]
+    assert set(options.envs) == {"IDS_a", "IDS_b"}
+    assert options.conflicts == ()
+
+
+def test_answers_that_disagree_are_reported_and_the_first_wins() -> None:
+    answers = [
+        (A, pb.ContainerAllocateResponse(envs={"K": "1", "SAME": "x"})),
+        (B, pb.ContainerAllocateResponse(envs={"K": "2", "SAME": "x"})),
+    ]
+
+    merged = merge_answers(answers)
+
+    assert merged.envs == {"K": "1", "SAME": "x"}
+    assert merged.conflicts == ("env K is '1' by example.com/a but '2' by example.com/b",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"version": "v1alpha"}, "version 'v1alpha' is not supported"),
+        ({"resource_name": "nodomain"}, "not the name of an extended resource"),
+        ({"endpoint": "../x.sock"}, "is not a file name"),
+    ],
+)
+def test_a_wrong_registration_is_refused_in_words(kubelet, calls, wrong, sentence) -> None:
+    plugin = FakePlugin(kubelet, A, 1, calls)
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            plugin.register(**wrong)
+        assert sentence in refused.value.details()
+        assert kubelet.allocatable() == {}
+    finally:
+        plugin.stop()
+
+
+def test_waiting_for_a_plugin_that_never_comes_names_it(kubelet) -> None:
+    with pytest.raises(VgpuError, match=r"no plugin offers example\.com/a; registered are: none"):
+        kubelet.wait_for_resources([A], 0.2)
+
+
+def test_restart_removes_plugin_sockets_and_takes_registrations_again(tmp_path_factory) -> None:
+    directory: Path = tmp_path_factory.mktemp("k")
+    with StandInKubelet(directory) as first:
+        plugin = FakePlugin(first, A, 1, [])
+        plugin.register()
+        first.wait_for_resources([A], WAIT_S)
+    with StandInKubelet(directory) as second:
+        assert not plugin.socket.exists()
+        plugin.stop()
+        again = FakePlugin(second, A, 2, [])
+        again.register()
+        second.wait_for_resources([A], WAIT_S)
+        assert second.allocatable() == {A: 2}
+        again.stop()

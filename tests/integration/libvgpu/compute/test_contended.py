@@ -1,0 +1,170 @@
+"""Tenants that contend for one simulated GPU under its arbiter (simulated figures)."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from libvgpu.arbitration import Arbiter
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create
+from libvgpu.sim import Machine
+from support import IS_LONG
+from support.sim_programs import PRELUDE, busy
+from support.slices import Slice
+
+GIB = 1 << 30
+MS = 1_000_000
+SETTLE_SECONDS = 0.7
+WINDOW_SECONDS = 1.5 if IS_LONG else 1.0
+POINTS = 1.5
+STRICT, ELASTIC = ComputeMode.STRICT, ComputeMode.ELASTIC
+
+pytestmark = pytest.mark.timing
+
+
+class Crowd:
+    """Tenants of one GPU, each with one busy program, and their arbiter."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine, self.folder = machine, folder
+        self.parts: list[Slice] = []
+        self.processes: list[subprocess.Popen[str]] = []
+        self.arbiter = Arbiter()
+
+    def join(self, percent: int, mode: ComputeMode, kernel_ns: int, after: str = "pass") -> Slice:
+        directory = self.folder / f"tenant-{len(self.parts)}"
+        limit = DeviceLimit(
+            self.machine.devices[0].uuid,
+            GIB,
+            core_percent=percent,
+            compute_mode=mode,
+            weight=percent,
+        )
+        create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
+        part = Slice(self.machine, directory)
+        self.parts.append(part)
+        self.arbiter.add(directory, 0)
+        process = part.start(PRELUDE + busy(kernel_ns, after))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        self.processes.append(process)
+        return part
+
+    def look(self) -> tuple[int, list[int]]:
+        books = self.machine.books()[0]
+        busy_ns = {client.pid: client.busy_ns for client in books.clients}
+        return books.clock_ns, [busy_ns.get(each.pid, 0) for each in self.processes]
+
+    def shares(self, seconds: float = WINDOW_SECONDS) -> list[float]:
+        """Returns what percentage of the device each has in the next seconds."""
+        start_ns, before = self.look()
+        time.sleep(seconds)
+        end_ns, after = self.look()
+        return [100 * (b - a) / (end_ns - start_ns) for a, b in zip(before, after, strict=True)]
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+        self.arbiter.stop()
+
+
+def split(shares: list[float]) -> list[float]:
+    """Returns how the work done is divided, in percent."""
+    return [100 * share / sum(shares) for share in shares]
+
+
+@pytest.fixture
+def crowd(machine: Machine, tmp_path: Path) -> Iterator[Crowd]:
+    made = Crowd(machine, tmp_path)
+    yield made
+    made.close()
+
+
+Tenants = list[tuple[int, ComputeMode, int]]
+
+
+@pytest.mark.parametrize(
+    ("tenants", "expected"),
+    [
+        ([(10, ELASTIC, MS), (90, ELASTIC, MS)], [10, 90]),
+        ([(20, STRICT, MS), (30, ELASTIC, MS), (50, STRICT, 2 * MS)], [20, 30, 50]),
+    ],
+    ids=["10-90", "three"],
+)
+def test_everyone_gets_his_share_and_nothing_is_lost(
+    crowd: Crowd, tenants: Tenants, expected: list[int]
+) -> None:
+    for percent, mode, kernel_ns in tenants:
+        crowd.join(percent, mode, kernel_ns)
+    time.sleep(SETTLE_SECONDS)
+
+    shares = crowd.shares()
+
+    assert split(shares) == pytest.approx(expected, abs=POINTS)
+    assert sum(shares) > 90
+
+
+def test_who_comes_and_who_goes_is_noticed_within_50_ms(crowd: Crowd) -> None:
+    crowd.join(30, ELASTIC, MS)
+    time.sleep(SETTLE_SECONDS)
+    alone = crowd.shares(1)
+    crowd.join(70, ELASTIC, MS)
+    time.sleep(0.05)
+    joined = crowd.shares(0.2)
+    crowd.parts[1].close()
+    time.sleep(0.05)
+    left = crowd.shares(0.2)
+
+    assert alone[0] > 90
+    assert joined[0] == pytest.approx(30, abs=6)
+    assert left[0] > 85
+
+
+def test_a_share_that_is_changed_holds_in_running_programs(crowd: Crowd) -> None:
+    one = crowd.join(50, STRICT, MS)
+    crowd.join(50, ELASTIC, MS)
+    time.sleep(SETTLE_SECONDS)
+    one.change(core_percent=20)
+    time.sleep(0.05)
+
+    assert split(crowd.shares(0.5)) == pytest.approx([20, 80], abs=5)
+
+
+def test_work_that_outlasts_its_window_is_paid_for_by_its_tenant(crowd: Crowd) -> None:
+    crowd.join(50, ELASTIC, MS)
+    crowd.join(50, ELASTIC, 200 * MS)
+    time.sleep(2 * SETTLE_SECONDS)
+
+    shares = crowd.shares(4)
+
+    assert split(shares) == pytest.approx([50, 50], abs=6)  # one kernel is 5 points
+    assert sum(shares) > 90
+    assert crowd.arbiter.counters().overruns >= 5
+
+
+def test_what_an_arrival_measures_beside_others_does_not_stay(crowd: Crowd) -> None:
+    crowd.join(50, ELASTIC, MS)
+    time.sleep(SETTLE_SECONDS)
+    crowd.join(50, ELASTIC, 200 * MS, "time.sleep(0.6)")
+    time.sleep(2 * SETTLE_SECONDS)
+
+    steady, other = crowd.shares(2)
+
+    assert other < 40
+    assert steady + other > 90  # nobody waits for the end of work that has long ended
+
+
+def test_when_the_arbiter_goes_everyone_keeps_to_his_cap(crowd: Crowd) -> None:
+    crowd.join(30, STRICT, MS)
+    crowd.join(60, STRICT, MS)
+    time.sleep(SETTLE_SECONDS)
+    crowd.arbiter.stop()
+    time.sleep(0.5)
+
+    shares = crowd.shares()
+
+    assert shares[0] < 33 and shares[1] < 63
+    assert sum(shares) > 60  # who is in the other's way now is measured beside him

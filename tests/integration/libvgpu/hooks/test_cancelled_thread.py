@@ -1,0 +1,45 @@
+"""A thread that is cancelled while its launch waits leaves its turn to the others."""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import Machine
+from support import Compile
+from support.slices import Slice
+
+SliceOf = Callable[..., Slice]
+GIB = 1 << 30
+CAP_PERCENT = 10
+THREADS = 3
+# A launch waits behind a few of 5 ms at the cap.
+LONGEST_LAUNCH_MS = 500
+HANGS_AFTER_SECONDS = 10
+
+pytestmark = pytest.mark.timing
+
+
+def test_a_cancelled_thread_does_not_keep_its_turn(
+    machine: Machine, slice_of: SliceOf, compile_program: Compile
+) -> None:
+    program = compile_program(
+        "shim_cancelled_thread.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+    )
+    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
+
+    done = subprocess.run(
+        [program],
+        env=part.environment(),
+        capture_output=True,
+        text=True,
+        timeout=HANGS_AFTER_SECONDS,
+    )
+
+    assert done.returncode == 0, done.stderr
+    cancelled, longest_ms = map(float, done.stdout.split())
+    assert cancelled == THREADS
+    assert longest_ms < LONGEST_LAUNCH_MS
+    told = part.usage().devices[0]
+    assert told.launches >= THREADS and told.held_ns > 0

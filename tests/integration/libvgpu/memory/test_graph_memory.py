@@ -1,0 +1,242 @@
+"""Memory nodes of graphs under a slice: charged for what the GPU keeps for them."""
+
+from collections.abc import Callable
+
+from libvgpu.sim import Machine
+from support.slices import Slice
+
+SliceOf = Callable[..., Slice]
+MIB = 1 << 20
+LIMIT = 64 * MIB
+START = """
+from support.cuda_client import *
+from support.both_books import agree, device_bytes, ledger_bytes
+MIB = 1 << 20
+open_context()
+stream = check(driver.cuStreamCreate(0))
+def add_alloc(graph, bytes, after=()):
+    params = driver.CUDA_MEM_ALLOC_NODE_PARAMS()
+    params.poolProps.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    params.poolProps.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    params.poolProps.location.id = 0
+    params.bytesize = bytes
+    node = check(driver.cuGraphAddMemAllocNode(graph, list(after), len(after), params))
+    return node, params.dptr
+def graph_of(bytes, free=True):
+    graph = check(driver.cuGraphCreate(0))
+    node, address = add_alloc(graph, bytes)
+    if free:
+        check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
+    return graph, address
+def instantiate(graph, flags=0):
+    return check(driver.cuGraphInstantiate(graph, flags))
+def launch(executable):
+    return int(driver.cuGraphLaunch(executable, stream)[0])
+def wait():
+    check(driver.cuStreamSynchronize(stream))
+"""
+
+
+def test_memory_of_a_graph_is_charged_from_its_launch_until_it_is_trimmed(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + f"""
+graph, _ = graph_of(10 * MIB)
+executable = instantiate(graph)
+print(agree())
+print(launch(executable), agree())
+wait()
+print(agree())
+check(driver.cuDeviceGraphMemTrim(0))
+print(agree())
+large, _ = graph_of({LIMIT} + 1)
+print(launch(instantiate(large)), agree())
+exact, _ = graph_of({LIMIT})
+executable = instantiate(exact)
+print(launch(executable), agree())
+wait()
+print(int(driver.cuMemAlloc({LIMIT})[0]), agree())  # what is idle makes room
+"""
+    )
+
+    ten, full = str(10 * MIB), str(LIMIT)
+    assert words == ["0", "0", ten, ten, "0", "2", "0", "0", full, "0", full]
+
+
+def test_a_graph_that_ran_goes_on_in_a_full_slice(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + """
+graph = check(driver.cuGraphCreate(0))
+node, address = add_alloc(graph, 20 * MIB)
+node = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
+node, address = add_alloc(graph, 12 * MIB, [node])
+node = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
+executable = instantiate(graph)
+print(launch(executable), agree())         # one on top of the other
+wait()
+check(driver.cuMemAlloc(44 * MIB))
+print(launch(executable), agree())
+wait()
+"""
+    )
+
+    assert words == ["0", str(20 * MIB), "0", str(LIMIT)]
+
+
+def test_memory_left_allocated_uploads_and_child_graphs_are_charged(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + """
+graph, address = graph_of(6 * MIB, free=False)
+executable = instantiate(graph)
+print(launch(executable), agree())
+wait()
+check(driver.cuMemFree(address))
+check(driver.cuDeviceGraphMemTrim(0))
+print(agree())
+graph, _ = graph_of(8 * MIB)
+executable = instantiate(graph)
+check(driver.cuGraphUpload(executable, stream))
+print(agree())
+wait()
+check(driver.cuGraphExecDestroy(executable))
+check(driver.cuDeviceGraphMemTrim(0))
+flag = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+params = driver.CUDA_GRAPH_INSTANTIATE_PARAMS()
+params.flags = int(flag)
+params.hUploadStream = stream
+check(driver.cuGraphInstantiateWithParams(graph, params))
+print(agree())
+"""
+    )
+
+    assert words == ["0", str(6 * MIB), "0", str(8 * MIB), str(8 * MIB)]
+
+
+def test_a_captured_allocation_is_charged_when_its_graph_is_launched(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + f"""
+mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+def captured(bytes):
+    check(driver.cuStreamBeginCapture(stream, mode))
+    address = check(driver.cuMemAllocAsync(bytes, stream))
+    check(driver.cuMemFreeAsync(address, stream))
+    return instantiate(check(driver.cuStreamEndCapture(stream)))
+print(launch(captured(16 * MIB)), agree())
+wait()
+print(launch(captured({LIMIT} + 512)), agree())
+"""
+    )
+
+    # what was idle was trimmed before the refusal
+    assert words == ["0", str(16 * MIB), "2", "0"]
+
+
+LONG = """
+import ctypes
+module = check(driver.cuModuleLoadData(SPIN_PTX))
+spin = check(driver.cuModuleGetFunction(module, b"spin_ns"))
+argument = ctypes.c_ulonglong(150_000_000)
+arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+def long_graph_of(bytes):
+    graph = check(driver.cuGraphCreate(0))
+    node, address = add_alloc(graph, bytes)
+    params = driver.CUDA_KERNEL_NODE_PARAMS()
+    params.func = spin
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1
+    params.kernelParams = ctypes.addressof(arguments)
+    kernel = check(driver.cuGraphAddKernelNode(graph, [node], 1, params))
+    check(driver.cuGraphAddMemFreeNode(graph, [kernel], 1, address))
+    return graph
+other = check(driver.cuStreamCreate(1))
+def launch_on(executable, where):
+    return int(driver.cuGraphLaunch(executable, where)[0])
+"""
+
+
+def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + LONG
+        + f"""
+executable = instantiate(long_graph_of(40 * MIB))
+check(driver.cuMemAlloc({LIMIT} - 40 * MIB))
+print(*(launch(executable) for _ in range(3)), agree())
+wait()
+print(launch(executable), agree())
+wait()
+"""
+    )
+
+    assert words == ["0", "0", "0", str(LIMIT), "0", str(LIMIT)]
+
+
+def test_memory_that_another_graph_was_given_is_reserved_anew(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + LONG
+        + """
+first, second = (instantiate(long_graph_of(40 * MIB)) for _ in range(2))
+print(launch_on(first, stream))
+wait()
+print(launch_on(second, other), agree())      # in what the first one left
+print(launch_on(first, stream), agree())      # which would need as much again
+check(driver.cuStreamSynchronize(other))
+print(launch_on(first, stream), agree())
+wait()
+check(driver.cuDeviceGraphMemTrim(0))
+check(driver.cuMemAlloc(30 * MIB))
+print(launch_on(first, stream), agree())      # it was trimmed
+"""
+    )
+
+    piece = str(40 * MIB)
+    assert words == ["0", "0", piece, "2", piece, "0", piece, "2", str(30 * MIB)]
+    assert machine.books()[0].memory_peak_bytes <= LIMIT
+
+
+def test_memory_that_made_room_is_reserved_anew(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + """
+executable = instantiate(graph_of(40 * MIB)[0])
+print(launch(executable))
+wait()
+plain = check(driver.cuMemAlloc(40 * MIB))    # what the graph kept is trimmed for it
+print(launch(executable), agree())
+check(driver.cuMemFree(plain))
+print(launch(executable), agree())
+wait()
+"""
+    )
+
+    piece = str(40 * MIB)
+    assert words == ["0", "2", piece, "0", piece]
+    assert machine.books()[0].memory_peak_bytes <= LIMIT

@@ -1,0 +1,166 @@
+"""Programs from PyPI, as they are, on a simulated GPU: with the whole of it, and with a slice.
+
+What they run is in `tests/clients`. A slice is shown in place of the GPU, also by monitors that
+know nothing of it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libvgpu.sim import PROFILES
+from support import ROOT
+
+CLIENTS = ROOT / "tests/clients"
+PROFILE = PROFILES["h100-80g"]
+MIB, GIB = 1 << 20, 1 << 30
+LIMIT_BYTES, HELD_BYTES = 4 * GIB, 1 * GIB
+KERNEL_MS = 5
+REFUSAL = "libvgpu: out of memory: "
+TIMEOUT_SECONDS = 60
+
+WHOLE = ("sim", "run", PROFILE.name)
+SLICE = ("run", "--simulate", PROFILE.name, "--memory", "4GiB", "--core", "50")
+TOTAL_BYTES = {WHOLE: PROFILE.memory_bytes, SLICE: LIMIT_BYTES}
+
+Run = Callable[..., str]
+
+
+def _made_by_make(path: Path) -> str:
+    if not path.exists():
+        pytest.fail(f"{path} is missing: `make test` makes what the client tests need")
+    return str(path)
+
+
+def python_of(cuda_major: int) -> str:
+    """Returns the interpreter whose environment holds the bindings of this CUDA version."""
+    if cuda_major == 13:
+        return sys.executable
+    return _made_by_make(ROOT / f"build/clients/cuda{cuda_major}/bin/python")
+
+
+def tool(name: str) -> str:
+    return _made_by_make(ROOT / "build/clients/cuda12/bin" / name)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Returns ``run(place, *command)``: runs to a good end on `WHOLE` or `SLICE`, gives stdout."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "LANG": "C.UTF-8",
+        "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "VGPU_RUN_DIR": str(tmp_path / "run"),
+        "PYTHONPATH": str(ROOT),  # of vgpuctl; holds no bindings that would hide the client's own
+    }
+
+    def run_client(place: tuple[str, ...], *command: str | Path) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "vgpuctl", *place, "--", *map(str, command)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        # a slice says what it refuses, and nothing else is said
+        said = [line for line in done.stderr.splitlines() if not line.startswith(REFUSAL)]
+        assert said == []
+        return done.stdout
+
+    return run_client
+
+
+def held(command: str, *arguments: str) -> list[str]:
+    """Returns a command that runs a monitor while a process holds `HELD_BYTES`."""
+    allocation = [sys.executable, str(CLIENTS / "allocation.py"), str(HELD_BYTES)]
+    return [*allocation, tool(command), *arguments]
+
+
+both_places = pytest.mark.parametrize("place", [WHOLE, SLICE], ids=["whole", "slice"])
+both_versions = pytest.mark.parametrize("cuda_major", [12, 13])
+
+
+@both_places
+@both_versions
+def test_a_program_of_the_driver_api(run: Run, place: tuple[str, ...], cuda_major: int) -> None:
+    seen = json.loads(run(place, python_of(cuda_major), CLIENTS / "driver_client.py"))
+
+    total_bytes = TOTAL_BYTES[place]
+    assert (seen["bindings"], seen["driver"], seen["count"]) == (cuda_major, 13000, 1)
+    assert (seen["name"], seen["major"]) == (PROFILE.product, 9)
+    assert seen["known_attributes"] > 100
+    assert seen["total_bytes"] == total_bytes
+    assert total_bytes - 2 * PROFILE.context_bytes <= seen["free_bytes"] < total_bytes
+    assert 0 <= seen["free_bytes"] - seen["granted_bytes"] < 256 * MIB
+    assert seen["graph_nodes"] == 3
+    for name, kernels in (("launched", 1), ("extended", 1), ("library", 1), ("graph", 6)):
+        assert seen[f"{name}_ms"] >= KERNEL_MS * kernels, name
+
+
+@both_places
+def test_a_program_of_cuda_core(run: Run, place: tuple[str, ...]) -> None:
+    seen = json.loads(run(place, python_of(12), CLIENTS / "core_client.py"))
+
+    assert (seen["capability"], seen["processors"]) == ([9, 0], PROFILE.sm_count)
+    assert seen["shared"] == [True, 5]  # the importing process saw memory of another one, and what
+    for name, kernels in (("launched", 1), ("captured", 4), ("defined", 1)):
+        assert seen[f"{name}_ms"] >= KERNEL_MS * kernels, name
+
+
+@both_places
+@both_versions
+def test_a_program_of_nvml(run: Run, place: tuple[str, ...], cuda_major: int) -> None:
+    seen = json.loads(run(place, python_of(cuda_major), CLIENTS / "nvml_client.py"))
+
+    (gpu,) = seen["gpus"]
+    assert (seen["driver"], seen["cuda"]) == ("580.65.06", 13000)
+    assert (gpu["name"], gpu["bus_id"]) == (PROFILE.product, "00000000:10:00.0")
+    assert gpu["total_bytes"] == [TOTAL_BYTES[place]] * 2
+    assert (gpu["percent"], gpu["processes"]) == (0, [])
+
+
+@both_places
+def test_gpustat_in_numbers(run: Run, place: tuple[str, ...]) -> None:
+    seen: dict[str, Any] = json.loads(run(place, *held("gpustat", "--json")))
+
+    (gpu,) = seen["gpus"]
+    used_mib = (HELD_BYTES + PROFILE.context_bytes) // MIB
+    assert (gpu["name"], gpu["utilization.gpu"]) == (PROFILE.product, 0)
+    assert (gpu["memory.total"], gpu["memory.used"]) == (TOTAL_BYTES[place] // MIB, used_mib)
+    (process,) = gpu["processes"]
+    assert process["gpu_memory_usage"] == used_mib
+    assert "allocation.py" in " ".join(process["full_command"])
+
+
+@both_places
+def test_gpustat_in_words(run: Run, place: tuple[str, ...]) -> None:
+    said = run(place, *held("gpustat", "--no-header", "--no-color", "--show-cmd"))
+
+    used_mib = (HELD_BYTES + PROFILE.context_bytes) // MIB
+    assert len(said.splitlines()) == 1
+    assert f"[0] {PROFILE.product} |" in said
+    assert re.search(rf"\b{used_mib} / *{TOTAL_BYTES[place] // MIB} MB", said)
+    assert re.search(rf"\bpython[\d.]*\({used_mib}M\)", said)
+
+
+@both_places
+def test_nvitop(run: Run, place: tuple[str, ...]) -> None:
+    said = run(place, *held("nvitop", "-1", "--no-unicode"))
+
+    used_mib = (HELD_BYTES + PROFILE.context_bytes) // MIB
+    total = f"{TOTAL_BYTES[place] / GIB:.2f}GiB" if place == WHOLE else "4096MiB"
+    assert "Driver Version: 580.65.06" in said
+    assert "CUDA Driver Version: 13.0" in said
+    assert f"{used_mib}MiB / {total}" in said
+    assert re.search(rf"\b\d+ C +\S+ +{used_mib}MiB ", said)

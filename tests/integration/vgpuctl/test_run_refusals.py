@@ -1,0 +1,174 @@
+"""What `vgpuctl run` cannot do, it says in one sentence, having started and left nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
+TIMEOUT_SECONDS = 30
+
+
+class Ctl:
+    """`vgpuctl` with all its directories in one place, so that leavings show."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.run_dir = home / "run"
+        self.marker = home / "started"
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "XDG_RUNTIME_DIR": str(home / "runtime"),
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        }
+        (home / "runtime").mkdir(mode=0o700)
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "vgpuctl", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+
+    def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        command = ("--", "touch", str(self.marker))
+        return self("run", "--run-dir", str(self.run_dir), *options, *command)
+
+    def leavings(self) -> list[str]:
+        """Returns every file, and every directory of a slice or machine."""
+        return sorted(
+            str(path.relative_to(self.home))
+            for path in self.home.rglob("*")
+            if path.name != ".lock"
+            and (not path.is_dir() or path.parent.name in ("allocations", "vgpu-sim"))
+        )
+
+
+@pytest.fixture
+def ctl(tmp_path: Path) -> Ctl:
+    return Ctl(tmp_path)
+
+
+def _assert_one_sentence(result: subprocess.CompletedProcess[str]) -> None:
+    assert result.stdout == ""
+    said = [line for line in result.stderr.splitlines() if not line.startswith("hint: ")]
+    assert len(said) == 1, result.stderr
+    assert said[0].startswith("vgpuctl: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "names"),
+    [
+        (["--simulate", "h1000"], 2, ["'h1000'", *PROFILES]),
+        (["--simulate", "h100*0"], 2, ["h100*0"]),
+        (["--simulate", ""], 2, ["''"]),
+        (["--simulate", "h100@../x"], 2, ["../x"]),
+        (["--simulate", "h100", "--memory", "0"], 2, ["'0'", "at least 1 byte"]),
+        (["--simulate", "h100", "--memory", "-1"], 2, ["'-1'", "whole bytes"]),
+        (["--simulate", "h100", "--memory", "8 bananas"], 2, ["'8 bananas'", "whole bytes"]),
+        (["--simulate", "h100", "--memory", "81GiB"], 1, ["81 GiB", "79.65 GiB"]),
+        (["--simulate", "h100@box", "--memory", "81GiB"], 1, ["81 GiB", "79.65 GiB"]),
+        (["--simulate", "h100", "--core", "0"], 2, ["'0'", "1 to 100"]),
+        (["--simulate", "h100", "--core", "101"], 2, ["'101'", "1 to 100"]),
+        (["--simulate", "h100", "--core", "150"], 2, ["'150'", "1 to 100"]),
+        (["--simulate", "h100", "--compute", "lax"], 2, ["'lax'", "strict", "elastic"]),
+        (["--simulate", "h100", "--gpu", "1"], 1, ["'1'", "there are: 0"]),
+        (["--simulate", "h100*2@box", "--gpu", "GPU-none"], 1, ["'GPU-none'", "there are: 0"]),
+        (["--simulate", "h100*2", "--core", "1", "--core", "2"], 2, ["--core", "2 times"]),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    ctl: Ctl, options: list[str], status: int, names: list[str]
+) -> None:
+    result = ctl.run(*options)
+
+    assert result.returncode == status, result.stderr
+    _assert_one_sentence(result)
+    for name in names:
+        assert name in result.stderr
+    assert not ctl.marker.exists()
+    assert ctl.leavings() == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "--simulate", "h100"], ["run"], ["run", "--"], ["sim", "run", "h100"]]
+)
+def test_a_missing_command_is_wrong_usage(ctl: Ctl, arguments: list[str]) -> None:
+    result = ctl(*arguments)
+
+    assert result.returncode == 2
+    _assert_one_sentence(result)
+    assert "no command" in result.stderr
+    assert ctl.leavings() == []
+
+
+@pytest.mark.parametrize(("name", "status"), [("no-such-command", 127), ("/etc/passwd", 126)])
+@pytest.mark.parametrize("verb", ["run", "sim run"])
+def test_a_command_that_cannot_start_leaves_nothing(
+    ctl: Ctl, name: str, status: int, verb: str
+) -> None:
+    options = ["--run-dir", str(ctl.run_dir), "--simulate"] if verb == "run" else []
+
+    result = ctl(*verb.split(), *options, "h100@box", "--", name)
+
+    assert result.returncode == status
+    _assert_one_sentence(result)
+    assert name in result.stderr
+    assert ctl.leavings() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["bogus"], ["ps", "--bogus"], ["ps", "-o", "xml"], ["ps", "extra"], ["run", "--memory"],
+     ["config", "validate"], ["sim", "run"]],
+)  # fmt: skip
+def test_wrong_usage_is_one_sentence_and_a_hint(ctl: Ctl, arguments: list[str]) -> None:
+    result = ctl(*arguments)
+
+    assert result.returncode == 2
+    _assert_one_sentence(result)
+    assert "hint: try 'vgpuctl" in result.stderr
+
+
+def test_a_run_inside_a_run_is_refused(ctl: Ctl) -> None:
+    inner = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "h100", "--", "true"]
+
+    result = ctl("run", "--run-dir", str(ctl.run_dir), "--simulate", "h100", "--", *inner)
+
+    assert result.returncode == 1
+    assert "in a slice already" in result.stderr
+    assert ctl.leavings() == []
+
+
+def test_without_a_driver_the_sentence_leads_to_the_simulated_gpu(ctl: Ctl) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        pass
+    else:
+        pytest.skip("this machine has an NVIDIA driver")
+
+    result = ctl.run("--memory", "1GiB")
+
+    assert result.returncode == 1
+    _assert_one_sentence(result)
+    assert "--simulate" in result.stderr
+    assert ctl.leavings() == []
+
+
+def test_a_bad_config_file_is_refused_with_its_line(ctl: Ctl, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("version: v1\nsharng:\n  fractional: []\n")
+
+    result = ctl("config", "validate", str(config))
+
+    assert result.returncode == 2
+    _assert_one_sentence(result)
+    assert "line 2" in result.stderr
+    assert "'sharng'" in result.stderr

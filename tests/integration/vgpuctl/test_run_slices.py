@@ -1,0 +1,335 @@
+"""An unmodified CUDA client under `vgpuctl run` sees and gets its slice, and nothing stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from libvgpu.sim.profiles import PROFILES
+from support import IS_LONG
+
+pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+
+MIB, GIB = 1 << 20, 1 << 30
+PIECE_BYTES = 64 * MIB
+OUT_OF_MEMORY = 2
+TIMEOUT_SECONDS = 60
+
+PRELUDE = """
+import json, sys, time
+from cuda.bindings import driver as cu
+def ok(answer):
+    assert int(answer[0]) == 0, answer
+    return answer[1] if len(answer) == 2 else answer[1:]
+ok(cu.cuInit(0))
+device = ok(cu.cuDeviceGet(0))
+context = ok(cu.cuDevicePrimaryCtxRetain(device))
+ok(cu.cuCtxSetCurrent(context))
+"""
+MEMORY_CLIENT = (
+    PRELUDE
+    + """
+piece = 64 << 20
+free, total = ok(cu.cuMemGetInfo())
+pieces = []
+while True:
+    code, address = cu.cuMemAlloc(piece)
+    if int(code):
+        break
+    pieces.append(address)
+ok(cu.cuMemFree(pieces.pop()))
+again, address = cu.cuMemAlloc(piece)
+more, _ = cu.cuMemAlloc(piece)
+print(json.dumps({"free": free, "total": total, "got": len(pieces) + 1, "refusal": int(code),
+                  "again": int(again), "more": int(more),
+                  "device_total": ok(cu.cuDeviceTotalMem(device)),
+                  "devices": ok(cu.cuDeviceGetCount())}))
+"""
+)
+HOLDING_CLIENT = (
+    PRELUDE
+    + """
+ok(cu.cuMemAlloc(256 << 20))
+code, _ = cu.cuMemAlloc(8 << 30)
+print(int(code), flush=True)
+time.sleep(60)
+"""
+)
+SHARE_CLIENT = (
+    PRELUDE
+    + r'''
+import ctypes
+text = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry spin_ns(.param .u64 duration) {
+    .reg .u64 %rd<5>;
+    .reg .pred %p<2>;
+    ld.param.u64 %rd1, [duration];
+    mov.u64 %rd2, %globaltimer;
+loop:
+    mov.u64 %rd3, %globaltimer;
+    sub.u64 %rd4, %rd3, %rd2;
+    setp.lt.u64 %p1, %rd4, %rd1;
+    @%p1 bra loop;
+    ret;
+}
+"""
+kernel_ns, queued = 2_000_000, 3
+module = ok(cu.cuModuleLoadData(text))
+function = ok(cu.cuModuleGetFunction(module, b"spin_ns"))
+stream = ok(cu.cuStreamCreate(0))
+ends = [ok(cu.cuEventCreate(2)) for _ in range(queued)]
+def launch(number):
+    arguments = ((kernel_ns,), (ctypes.c_uint64,))
+    ok((*cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, 0), None))
+    ok((*cu.cuEventRecord(ends[number % queued], stream), None))
+def run_for(seconds):
+    start, done = time.monotonic(), 0
+    for number in range(queued):
+        launch(number)
+    while time.monotonic() < start + seconds:
+        ok((*cu.cuEventSynchronize(ends[done % queued]), None))
+        launch(done)
+        done += 1
+    elapsed = time.monotonic() - start
+    ok((*cu.cuStreamSynchronize(stream), None))
+    return done * kernel_ns / 1e9 / elapsed * 100
+run_for(1.0)
+print(json.dumps({"share": run_for(float(sys.argv[1]))}))
+'''
+)
+
+
+class Ctl:
+    """`vgpuctl` with its run directory and simulated machines in one place."""
+
+    def __init__(self, home: Path) -> None:
+        self.run_dir = home / "run"
+        self.machines = home / "runtime" / "vgpu-sim"
+        self.machines.parent.mkdir(mode=0o700)
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "XDG_RUNTIME_DIR": str(home / "runtime"),
+            "VGPU_RUN_DIR": str(self.run_dir),
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "vgpuctl", *arguments]
+
+    def __call__(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment | more,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+
+    def run_client(self, options: list[str], code: str, *arguments: str) -> dict[str, int]:
+        result = self("run", *options, "--", sys.executable, "-c", code, *arguments)
+        assert result.returncode == 0, result.stderr
+        answer: dict[str, int] = json.loads(result.stdout)
+        return answer
+
+    def rows(self, *verb: str) -> list[dict[str, object]]:
+        result = self(*verb, "-o", "json")
+        assert result.returncode == 0, result.stderr
+        rows: list[dict[str, object]] = json.loads(result.stdout)
+        return rows
+
+    def slices(self) -> list[str]:
+        return [
+            p.name for name in ("allocations", "owners") for p in (self.run_dir / name).glob("*")
+        ]
+
+    def machine_names(self) -> list[str]:
+        return sorted(p.name for p in self.machines.glob("*") if p.is_dir())
+
+
+@pytest.fixture
+def ctl(tmp_path: Path) -> Ctl:
+    return Ctl(tmp_path)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 2
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("memory_bytes", [GIB, 3 * GIB + 12345])
+def test_exactly_the_pieces_that_fit_are_granted(ctl: Ctl, memory_bytes: int) -> None:
+    options = ["--simulate", "h100", "--memory", str(memory_bytes), "--core", "50"]
+
+    seen = ctl.run_client(options, MEMORY_CLIENT)
+
+    assert seen["total"] == seen["device_total"] == memory_bytes
+    assert 0 < seen["free"] < memory_bytes
+    assert seen["got"] == seen["free"] // PIECE_BYTES
+    assert seen["refusal"] == OUT_OF_MEMORY
+    assert (seen["again"], seen["more"]) == (0, OUT_OF_MEMORY)
+    assert ctl.slices() == []
+    assert ctl.machine_names() == []
+
+
+def test_the_chosen_gpu_is_the_programs_first_and_only(ctl: Ctl) -> None:
+    options = ["--simulate", "t4,h100", "--gpu", "1", "--memory", "20GiB"]
+
+    seen = ctl.run_client(options, MEMORY_CLIENT)
+
+    assert (seen["devices"], seen["total"]) == (1, 20 * GIB)  # a T4 has 15 GiB
+
+
+def test_without_a_memory_option_it_is_all_of_the_gpus(ctl: Ctl) -> None:
+    whole = ctl.run_client(["--simulate", "t4"], MEMORY_CLIENT)
+
+    assert whole["total"] == PROFILES["t4"].memory_bytes
+    assert whole["got"] == whole["free"] // PIECE_BYTES
+
+
+def test_the_status_is_the_commands_and_nothing_stays(ctl: Ctl) -> None:
+    for script, status in (("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143)):
+        result = ctl("run", "--simulate", "h100", "--", "sh", "-c", script)
+
+        assert result.returncode == status, result.stderr
+        assert ctl.slices() == []
+        assert ctl.machine_names() == []
+
+
+def test_another_preload_library_stays_behind_the_shim(ctl: Ctl) -> None:
+    result = ctl(
+        "run", "--simulate", "h100", "--", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libc.so.6"
+    )
+
+    first, second = result.stdout.strip().split(":")
+    assert first.endswith("/libvgpu.so")
+    assert second == "libc.so.6"
+
+
+def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
+    # GIVEN a process that holds 256 MiB of 1 GiB and was refused 8 GiB
+    holder = subprocess.Popen(
+        ctl.command("run", "--simulate", "h100@shown", "--memory", "1GiB", "--core", "30", "--",
+                    sys.executable, "-c", HOLDING_CLIENT),
+        env=ctl.environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline().strip() == str(OUT_OF_MEMORY)
+
+        # WHEN others look
+        (row,) = ctl.rows("ps")
+        (gpu,) = ctl.rows("status")
+        (machine,) = ctl.rows("sim", "list")
+        removal = ctl("sim", "rm", "shown")
+
+        # THEN they see it
+        assert (row["source"], row["state"], row["core_percent"]) == ("run", "running", 30)
+        assert row["memory_limit_bytes"] == GIB
+        assert isinstance(row["memory_used_bytes"], int)
+        assert 256 * MIB < row["memory_used_bytes"] < GIB
+        assert row["refused_count"] == 1
+        assert isinstance(row["last_refusal"], dict)
+        assert row["last_refusal"]["asked_bytes"] == 8 * GIB
+        assert (gpu["source"], gpu["containers"]) == ("simulated", 1)
+        assert gpu["memory_allocated_bytes"] == GIB
+        assert gpu["memory_used_bytes"] == row["memory_used_bytes"]
+        assert machine["name"] == "shown"
+        assert removal.returncode == 1
+        assert "in use by process" in removal.stderr
+    finally:
+        holder.terminate()
+        assert holder.wait(timeout=TIMEOUT_SECONDS) == 128 + signal.SIGTERM
+
+    # AND afterwards the slice is gone, the named machine stays until it is removed
+    assert ctl.slices() == []
+    assert ctl.machine_names() == ["@shown"]
+    assert ctl("sim", "rm", "shown").returncode == 0
+    assert ctl.machine_names() == []
+
+
+def test_a_killed_run_ends_its_command_and_the_next_sweeps_its_leavings(ctl: Ctl) -> None:
+    # GIVEN a running slice on an unnamed machine
+    victim = subprocess.Popen(
+        ctl.command("run", "--simulate", "h100", "--", "sh", "-c", "echo $$; exec sleep 60"),
+        env=ctl.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert victim.stdout is not None
+    child = int(victim.stdout.readline())
+    assert len(ctl.slices()) == 2
+
+    # WHEN vgpuctl is killed
+    victim.kill()
+    victim.wait()
+
+    # THEN its command ends at once, ps calls the slice abandoned
+    _wait_until(lambda: _is_gone(child))
+    (row,) = ctl.rows("ps")
+    assert row["state"] == "abandoned"
+    assert len(ctl.machine_names()) == 1
+
+    # AND the next run leaves nothing of it
+    assert ctl("run", "--simulate", "h100", "--", "true").returncode == 0
+    assert ctl.slices() == []
+    assert ctl.machine_names() == []
+
+
+def test_without_simulate_the_gpus_are_those_of_the_driver(ctl: Ctl) -> None:
+    # GIVEN a machine whose driver happens to be the simulated one
+    on_the_machine = ["sim", "run", "t4,h100", "--", *ctl.command()]
+
+    # WHEN the same commands run on it as on any node
+    options = ["--gpu", "1", "--memory", "2GiB", "--", sys.executable, "-c", MEMORY_CLIENT]
+    run = ctl(*on_the_machine, "run", *options)
+    status = ctl(*on_the_machine, "status", "-o", "json")
+
+    # THEN the slice is cut from the second GPU that NVML lists
+    assert run.returncode == 0, run.stderr
+    seen = json.loads(run.stdout)
+    assert (seen["devices"], seen["total"]) == (1, 2 * GIB)
+    assert seen["got"] == seen["free"] // PIECE_BYTES
+    rows = json.loads(status.stdout)
+    assert [row["index"] for row in rows] == [0, 1]
+    assert rows[1]["memory_total_bytes"] == PROFILES["h100-80g"].memory_bytes
+    assert ctl.slices() == []
+
+
+@pytest.mark.timing
+def test_the_measured_share_is_the_one_asked_for(ctl: Ctl) -> None:
+    options = ["--simulate", "h100", "--memory", "1GiB", "--core", "50"]
+
+    seen = ctl.run_client(options, SHARE_CLIENT, "4" if IS_LONG else "2")
+
+    assert seen["share"] == pytest.approx(50, abs=3)
+
+
+@pytest.mark.timing
+def test_ps_answers_at_once(ctl: Ctl) -> None:
+    most_seconds, tries = 0.25, 5
+    took = []
+    for _ in range(tries):
+        start = time.monotonic()
+        assert ctl("ps").returncode == 0
+        took.append(time.monotonic() - start)
+
+    assert min(took) <= most_seconds

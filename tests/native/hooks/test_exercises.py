@@ -1,0 +1,23 @@
+"""Every hooked function does what its row promises, called by its exact symbol."""
+
+import pytest
+
+from libvgpu.sim.spec import NEWEST_DRIVER
+from support.exercise_runner import families, measures, run_family
+from support.simulated_driver import driver_version
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(f, marks=pytest.mark.timing) if measures(f) else f for f in families()],
+)
+def test_the_hooked_functions_of_a_family_do_what_their_rows_promise(family: str) -> None:
+    results = run_family(family)
+
+    assert results
+    failures = [
+        f"{name}:\n{result['failure']}" for name, result in results.items() if result["failure"]
+    ]
+    assert not failures, "\n".join(failures)
+    if driver_version() == NEWEST_DRIVER:
+        assert [name for name, result in results.items() if result["newer"]] == []

@@ -1,0 +1,135 @@
+"""What every measurement on the simulated GPU leans on: its own cost, and a timeline that is right
+on a busy host. The figures are those of the project's issue on the simulator."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import DeviceBooks, Machine
+from support import IS_LONG, Compile
+from support.mps_control import Control
+from support.sim_programs import busy, run, shares, start
+
+pytestmark = pytest.mark.timing
+
+MIB = 1 << 20
+LAUNCH_LIMIT_NS = 1500
+PAIR_LIMIT_NS = 3000
+LATE_LIMIT_NS = 60_000
+FULL_QUEUE_SECONDS = 10 if IS_LONG else 2.5
+PROCESSES = 16
+
+
+@contextmanager
+def programs(machine: Machine, *codes: str) -> Iterator[list[int]]:
+    """Starts programs that say "ready"; gives their process identifiers."""
+    running = [start(machine, code) for code in codes]
+    try:
+        for each in running:
+            assert each.stdout
+            assert each.stdout.readline() == "ready\n"
+        yield [each.pid for each in running]
+    finally:
+        for each in running:
+            each.kill()
+            each.wait(10)
+
+
+def window(machine: Machine, seconds: float) -> tuple[DeviceBooks, DeviceBooks]:
+    first = machine.books()[0]
+    time.sleep(seconds)
+    return first, machine.books()[0]
+
+
+def launches(books: DeviceBooks, pid: int) -> int:
+    return next(client.launches for client in books.clients if client.pid == pid)
+
+
+@pytest.mark.parametrize("bytes_each", [MIB, 256 * MIB])
+def test_driver_calls_cost_little(
+    machine: Machine, compile_program: Compile, bytes_each: int
+) -> None:
+    program = compile_program(
+        "../../benchmarks/native/sim_client.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+    )
+    for _ in range(70):  # a machine on which many processes were is not slower
+        subprocess.run([program, "0"], env=machine.environment(), check=True)
+
+    said = subprocess.run(
+        [program, str(bytes_each)],
+        env=machine.environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    cost_ns = {word: float(ns) for word, ns in (line.split() for line in said.splitlines())}
+
+    assert cost_ns["launch"] <= LAUNCH_LIMIT_NS
+    assert cost_ns["alloc"] <= PAIR_LIMIT_NS
+    assert cost_ns["async"] <= PAIR_LIMIT_NS
+    assert 0 <= cost_ns["late"] <= LATE_LIMIT_NS
+
+
+def test_two_processes_with_queued_kernels_complete_half_each(machine: Machine) -> None:
+    with programs(machine, busy(5_000_000), busy(5_000_000)) as pids:
+        time.sleep(1)
+        first, last = window(machine, 5 if IS_LONG else 2)
+    done = [launches(last, pid) - launches(first, pid) for pid in pids]
+    wall_ns = last.clock_ns - first.clock_ns
+
+    for count in done:
+        assert count / sum(done) == pytest.approx(0.5, abs=0.01)
+        assert count * 5_000_000 / wall_ns == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_quarter_of_the_threads_takes_four_times_as_long(
+    machine: Machine, tmp_path: Path
+) -> None:
+    code = """
+open_context()
+spinner = Spinner(1_000_000)
+start, end = check(cuda.cuEventCreate(0)), check(cuda.cuEventCreate(0))
+check(cuda.cuEventRecord(start, spinner.stream))
+for _ in range(300): spinner.launch()
+check(cuda.cuEventRecord(end, spinner.stream))
+spinner.wait()
+print(check(cuda.cuEventElapsedTime(start, end)))
+"""
+    with Control(machine, tmp_path).running() as control:
+        whole_ms, quarter_ms = (
+            float(run(machine, code, control.env(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=percentage)))
+            for percentage in ("100", "25")
+        )
+
+    assert quarter_ms / whole_ms == pytest.approx(4, rel=0.02)
+
+
+def test_a_full_queue_keeps_the_device_busy_on_a_busy_host(machine: Machine) -> None:
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        with programs(machine, busy(500_000)) as (pid,):
+            time.sleep(1)
+            first, last = window(machine, FULL_QUEUE_SECONDS)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    completed_ns = (launches(last, pid) - launches(first, pid)) * 500_000
+    wall_ns = last.clock_ns - first.clock_ns
+
+    assert completed_ns >= 0.99 * wall_ns
+    assert completed_ns <= wall_ns + 500_000  # one kernel may have begun before the window
+
+
+def test_sixteen_processes_on_few_cores_get_a_sixteenth_each(machine: Machine) -> None:
+    parts = shares(machine, *[busy(1_000_000)] * PROCESSES)
+
+    assert parts[-1] == pytest.approx(1 / 1.01, abs=0.005)  # 20 us of 2020 go to the switch
+    for part in parts[:-1]:
+        assert part == pytest.approx(1 / 1.01 / PROCESSES, abs=0.005)

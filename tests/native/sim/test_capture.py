@@ -1,0 +1,367 @@
+"""Stream captures of the simulated driver: which graph comes of them, and what they forbid."""
+
+import pytest
+
+from libvgpu.sim import Machine
+from support.sim_graphs import said
+
+INVALID_VALUE, ILLEGAL_STATE = 1, 401
+UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED = 900, 901, 902, 903, 904
+ISOLATION, IMPLICIT, WRONG_THREAD = 905, 906, 908
+
+CAPTURE = """
+other = check(cuda.cuStreamCreate(1))
+def event(): return check(cuda.cuEventCreate(2))
+def record(at, on): check(cuda.cuEventRecord(at, on))
+def wait_for(at, on): check(cuda.cuStreamWaitEvent(on, at, 0))
+def kernel(on):
+    check(cuda.cuLaunchKernel(spinner._function, 1, 1, 1, 1, 1, 1, 0, on,
+                              ctypes.addressof(spinner._arguments), 0))
+def end_code(): return code(cuda.cuStreamEndCapture(stream))
+def status(on=None): return int(check(cuda.cuStreamIsCapturing(on or stream)))
+"""
+
+
+def test_a_fork_and_a_join_become_edges(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+fork, join = event(), event()
+begin()
+kernel(stream)
+record(fork, stream); wait_for(fork, other)
+kernel(other); kernel(stream)
+record(join, other); wait_for(join, stream)
+kernel(stream)
+graph = end()
+launch(instantiate(graph)); wait()
+say(edges=edges_of(graph))
+""",
+    )
+
+    assert values == {"edges": [[0, 1], [0, 2], [1, 3], [2, 3]]}
+    assert machine.books()[0].clients[0].launches == 4
+
+
+def test_every_kind_of_work_is_captured(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+target, source = check(cuda.cuMemAlloc(8)), check(cuda.cuMemAllocHost(8))
+calls = []
+call = CALL(lambda _: calls.append((ctypes.c_ubyte * 1).from_address(int(target))[0]))
+inner = new_graph()
+add_kernel(inner)
+executable = instantiate(inner)
+ctypes.memset(int(source), 6, 8)
+begin()
+kernel(stream)
+check(cuda.cuMemsetD8Async(target, 1, 8, stream))
+check(cuda.cuMemcpyHtoDAsync(target, int(source), 4, stream))
+check(cuda.cuLaunchHostFunc(stream, ctypes.cast(call, ctypes.c_void_p).value, 0))
+check(cuda.cuGraphLaunch(executable, stream))
+graph = end()
+nodes = nodes_of(graph)
+copy = check(cuda.cuGraphMemcpyNodeGetParams(nodes[2]))
+params = check(cuda.cuGraphKernelNodeGetParams(nodes[0]))
+launch(instantiate(graph)); wait()
+say(types=types_of(graph), edges=edges_of(graph), calls=calls, bytes=bytes_of(target, 8),
+    copy=[int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes],
+    kernel=int(params.func) == int(spinner._function))
+""",
+    )
+
+    assert values == {
+        "types": [0, 2, 1, 3, 4],
+        "edges": [[0, 1], [1, 2], [2, 3], [3, 4]],
+        "calls": [6],
+        "bytes": [6] * 4 + [1] * 4,
+        "copy": [1, 2, 4],
+        "kernel": True,
+    }
+    assert machine.books()[0].clients[0].launches == 2
+
+
+def test_a_fork_that_is_not_joined_ends_in_an_error(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+fork = event()
+begin()
+kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
+unmatched = code(cuda.cuStreamEndCapture(other))
+unjoined = end_code()
+then = [status(), status(other)]
+begin()
+kernel(stream); record(fork, stream); wait_for(fork, other)
+idle = end_code()   # a stream that joined and did nothing has nothing to join
+say(unmatched=unmatched, unjoined=unjoined, then=then, idle=idle)
+""",
+    )
+
+    assert values == {
+        "unmatched": UNMATCHED,
+        "unjoined": UNJOINED,
+        "then": [0, 0],
+        "idle": 0,
+    }
+
+
+def test_what_comes_next_is_told_and_can_be_changed(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+def info():
+    status, id_, graph, nodes, data, count = check(cuda.cuStreamGetCaptureInfo(stream))
+    return graph, [int(node) for node in nodes]
+begin()
+none = info()[1]
+kernel(stream)
+graph, (first,) = info()
+own = check(cuda.cuGraphAddEmptyNode(graph, [], 0))
+check(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, 0))
+both = info()[1] == [first, int(own)]
+kernel(stream)
+Set = cuda.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+check(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, int(Set)))
+kernel(stream)
+foreign = code(cuda.cuStreamUpdateCaptureDependencies(stream, [add_empty(new_graph())], None, 1, 0))
+captured = end()
+say(none=none, both=both, foreign=foreign, same=int(graph) == int(captured),
+    edges=edges_of(captured), after=code(cuda.cuStreamUpdateCaptureDependencies(
+        stream, [own], None, 1, 0)))
+""",
+    )
+
+    assert values == {
+        "none": [],
+        "both": True,
+        "foreign": INVALID_VALUE,
+        "same": True,
+        "edges": [[0, 2], [1, 2], [1, 3]],
+        "after": ILLEGAL_STATE,
+    }
+
+
+def test_a_capture_into_a_graph_goes_on_behind_its_nodes(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+graph = new_graph()
+a, b = add_empty(graph), add_empty(graph)
+check(cuda.cuStreamBeginCaptureToGraph(
+    stream, graph, [b], None, 1, Mode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+kernel(stream)
+meanwhile = [code(cuda.cuGraphInstantiate(graph, 0)), code(cuda.cuGraphDestroy(graph)),
+             code(cuda.cuGraphDestroyNode(a))]
+same = int(end()) == int(graph)
+say(meanwhile=meanwhile, same=same, edges=edges_of(graph),
+    then=code(cuda.cuGraphInstantiate(graph, 0)))
+""",
+    )
+
+    assert values == {
+        "meanwhile": [INVALID_VALUE] * 3,
+        "same": True,
+        "edges": [[1, 2]],
+        "then": 0,
+    }
+
+
+def test_two_captures_and_the_world_outside_do_not_mix(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
+outside, inside = event(), event()
+record(outside, other)
+begin(relaxed)
+isolation = code(cuda.cuStreamWaitEvent(stream, outside, 0))
+ended = end_code()
+begin(relaxed); begin(relaxed, other)
+kernel(other); record(inside, other)
+merge = code(cuda.cuStreamWaitEvent(stream, inside, 0))
+ends = [end_code(), code(cuda.cuStreamEndCapture(other))]
+say(isolation=isolation, ended=ended, merge=merge, ends=ends,
+    twice=[code(cuda.cuStreamBeginCapture(stream, relaxed)),
+           code(cuda.cuStreamBeginCapture(stream, relaxed))])
+""",
+    )
+
+    assert values == {
+        "isolation": ISOLATION,
+        "ended": INVALIDATED,
+        "merge": MERGE,
+        "ends": [INVALIDATED] * 2,
+        "twice": [0, ILLEGAL_STATE],
+    }
+
+
+def test_the_legacy_stream_is_of_no_use_beside_a_blocking_capture(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
+target = check(cuda.cuMemAlloc(8))
+itself = code(cuda.cuStreamBeginCapture(0, relaxed))
+begin(relaxed)
+asked = code(cuda.cuStreamIsCapturing(0)), status()
+used = code(cuda.cuMemsetD8(target, 1, 8)), status()
+ended = end_code()
+begin(relaxed)
+waited = code(cuda.cuStreamSynchronize(0)), status()
+end_code()
+after = code(cuda.cuMemsetD8(target, 1, 8))
+begin(relaxed, other)   # which is a non-blocking one
+beside = code(cuda.cuMemsetD8(target, 1, 8)), status(other)
+say(itself=itself, asked=asked, used=used, ended=ended, waited=waited, after=after, beside=beside)
+""",
+    )
+
+    assert values == {
+        "itself": UNSUPPORTED,
+        "asked": [IMPLICIT, 1],
+        "used": [IMPLICIT, 2],
+        "ended": INVALIDATED,
+        "waited": [IMPLICIT, 2],
+        "after": 0,
+        "beside": [0, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("capture", "own_thread", "allowed"),
+    [
+        ("GLOBAL", "GLOBAL", {"same": False, "other": False, "other_local": True}),
+        ("THREAD_LOCAL", "GLOBAL", {"same": False, "other": True, "other_local": True}),
+        ("THREAD_LOCAL", "RELAXED", {"same": True, "other": True, "other_local": True}),
+        ("RELAXED", "GLOBAL", {"same": True, "other": True, "other_local": True}),
+    ],
+)
+def test_who_may_allocate_beside_a_capture(
+    machine: Machine, capture: str, own_thread: str, allowed: dict[str, bool]
+) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + f"""
+import threading
+capture = Mode.CU_STREAM_CAPTURE_MODE_{capture}
+own = Mode.CU_STREAM_CAPTURE_MODE_{own_thread}
+"""
+        + """
+def on_thread(function):
+    answers = []
+    def body():
+        check(cuda.cuCtxSetCurrent(context)); answers.append(function())
+    thread = threading.Thread(target=body); thread.start(); thread.join()
+    return answers[0]
+def allocate(): return code(cuda.cuMemAlloc(4096))
+def locally():
+    check(cuda.cuThreadExchangeStreamCaptureMode(Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+    return allocate()
+check(cuda.cuThreadExchangeStreamCaptureMode(own))
+def beside(function):
+    begin(capture)
+    answer = function()
+    spoilt = status() == 2
+    end_code()
+    return answer == 0 and not spoilt or (False if answer == 900 and spoilt else answer)
+say(same=beside(allocate), other=beside(lambda: on_thread(allocate)),
+    other_local=beside(lambda: on_thread(locally)))
+""",
+    )
+
+    assert values == allowed
+
+
+def test_a_capture_ends_on_the_thread_that_began_it_unless_relaxed(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+import threading
+def end_elsewhere():
+    answers = []
+    def body():
+        check(cuda.cuCtxSetCurrent(context)); answers.append(end_code())
+    thread = threading.Thread(target=body); thread.start(); thread.join()
+    return answers[0]
+begin(Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+strict = end_elsewhere(), end_code()
+begin(Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
+say(strict=strict, relaxed=end_elsewhere())
+""",
+    )
+
+    assert values == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
+
+
+def test_external_events_become_nodes_and_join_nothing(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+outside = event()
+begin()
+check(cuda.cuStreamWaitEvent(stream, outside, 1))
+kernel(stream)
+check(cuda.cuEventRecordWithFlags(outside, stream, 1))
+graph = end()
+launch(instantiate(graph))
+check(cuda.cuEventSynchronize(outside))
+say(types=types_of(graph), edges=edges_of(graph))
+""",
+    )
+
+    assert values == {"types": [6, 0, 7], "edges": [[0, 1], [1, 2]]}
+
+
+def test_a_destroyed_stream_leaves_its_capture_spoilt_or_ended(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+fork, strict = event(), Mode.CU_STREAM_CAPTURE_MODE_GLOBAL
+begin(strict)
+kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
+check(cuda.cuStreamDestroy(other))
+joined = status(), end_code()
+begun = check(cuda.cuStreamCreate(0))
+begin(strict, begun)
+check(cuda.cuStreamDestroy(begun))
+say(joined=joined, after=code(cuda.cuMemAlloc(4096)))
+""",
+    )
+
+    assert values == {"joined": [2, INVALIDATED], "after": 0}
+
+
+def test_a_joined_stream_may_be_destroyed_before_the_capture_ends(machine: Machine) -> None:
+    values = said(
+        machine,
+        CAPTURE
+        + """
+fork, join, third = event(), event(), check(cuda.cuStreamCreate(1))
+begin()
+kernel(stream); record(fork, stream); wait_for(fork, other); wait_for(fork, third)
+kernel(other); record(join, other); wait_for(join, third)
+check(cuda.cuStreamDestroy(other))
+kernel(third); record(join, third); wait_for(join, stream)
+check(cuda.cuStreamDestroy(third))
+kernel(stream)
+graph = end()
+launch(instantiate(graph)); wait()
+say(edges=edges_of(graph))
+""",
+    )
+
+    assert values["edges"] == [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
+    assert machine.books()[0].clients[0].launches == 4

@@ -1,0 +1,32 @@
+"""Programs that fork while their threads are busy in the simulated driver."""
+
+import subprocess
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import Machine
+from support import Compile
+
+FORKS = 200
+LONGEST_SECONDS = 60
+
+
+@pytest.mark.timeout(LONGEST_SECONDS + 20)
+@pytest.mark.parametrize("when", ["busy", "first"])
+def test_children_of_threads_in_the_driver_do_not_hang(
+    machine: Machine, compile_program: Compile, when: str
+) -> None:
+    libraries = ("-l:libcuda.so.1", "-l:libnvidia-ml.so.1")
+    program = compile_program("sim_fork.c", flags=(f"-L{SIM_LIBRARY_DIR}", *libraries))
+
+    done = subprocess.run(
+        [program, str(FORKS), when],
+        env=machine.environment(),
+        text=True,
+        capture_output=True,
+        timeout=LONGEST_SECONDS,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert machine.books()[0].memory_used_bytes == 0

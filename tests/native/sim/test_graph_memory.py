@@ -1,0 +1,256 @@
+"""Memory nodes of the simulated driver: what graphs take of the device, and when they let go."""
+
+from libvgpu.sim import Machine
+from support.sim_graphs import said
+
+MIB = 1 << 20
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
+
+MEMORY = """
+MIB = 1 << 20
+def alloc_params(mib):
+    params = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
+    params.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    params.poolProps.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    params.poolProps.location.id = 0
+    params.bytesize = mib * MIB
+    return params
+def add_alloc(graph, mib, after=()):
+    params, after = alloc_params(mib), list(after)
+    return check(cuda.cuGraphAddMemAllocNode(graph, after, len(after), params)), params.dptr
+def add_free(graph, address, after=()):
+    after = list(after)
+    return check(cuda.cuGraphAddMemFreeNode(graph, after, len(after), address))
+def free_code(graph, address): return code(cuda.cuGraphAddMemFreeNode(graph, [], 0, address))
+total = check(cuda.cuMemGetInfo())[0]
+def taken(): return (total - check(cuda.cuMemGetInfo())[0]) // MIB
+Attr = cuda.CUgraphMem_attribute
+def attribute(name):
+    return int(check(cuda.cuDeviceGetGraphMemAttribute(
+        0, getattr(Attr, f"CU_GRAPH_MEM_ATTR_{name}")))) // MIB
+def trim(): check(cuda.cuDeviceGraphMemTrim(0))
+"""
+
+
+def test_memory_is_taken_at_a_launch_and_kept_until_it_is_trimmed(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph = new_graph()
+a, address = add_alloc(graph, 64)
+b = add_fill(graph, address, 3, [a])
+c = add_free(graph, address, [b])
+d, later = add_alloc(graph, 32, [c])
+add_free(graph, later, [d])
+made = taken()
+executable = instantiate(graph)
+instantiated = taken()
+launch(executable); launch(executable); wait()
+launched = taken()
+trim()
+say(made=made, instantiated=instantiated, launched=launched, trimmed=taken(),
+    high=attribute("RESERVED_MEM_HIGH"), now=attribute("RESERVED_MEM_CURRENT"),
+    outside=code(cuda.cuMemFree(address)))
+""",
+    )
+
+    assert values == {
+        "made": 0,
+        "instantiated": 0,
+        "launched": 64,
+        "trimmed": 0,
+        "high": 64,
+        "now": 0,
+        "outside": INVALID_VALUE,
+    }
+
+
+def test_memory_left_allocated_has_its_address_and_is_freed_from_outside(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph = new_graph()
+a, address = add_alloc(graph, 64)
+add_fill(graph, address, 3, [a])
+executable = instantiate(graph)
+launch(executable); wait()
+first, again = bytes_of(address, 2), code(cuda.cuGraphLaunch(executable, stream))
+trim()
+live = [taken(), attribute("USED_MEM_CURRENT")]
+frees = [code(cuda.cuMemFree(int(address) + 512)), code(cuda.cuMemFree(address)),
+         code(cuda.cuMemFree(address))]
+trim()
+freed = taken()
+launch(executable); check(cuda.cuMemFreeAsync(address, stream)); launch(executable); wait()
+check(cuda.cuGraphExecDestroy(executable)); check(cuda.cuGraphDestroy(graph))
+trim()
+orphan = [taken(), code(cuda.cuMemFree(address)), code(cuda.cuMemFree(address))]
+trim()
+say(first=first, again=again, live=live, frees=frees, freed=freed, orphan=orphan, left=taken())
+""",
+    )
+
+    assert values == {
+        "first": [3, 3],
+        "again": INVALID_VALUE,
+        "live": [64, 64],
+        "frees": [INVALID_VALUE, 0, INVALID_VALUE],
+        "freed": 0,
+        "orphan": [64, 0, INVALID_VALUE],
+        "left": 0,
+    }
+
+
+def test_another_graph_frees_it_or_the_next_launch_does(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph, freeing = new_graph(), new_graph()
+_, address = add_alloc(graph, 64)
+add_free(freeing, address)
+twice = free_code(freeing, address)
+inside = free_code(graph, address)
+unknown = free_code(freeing, check(cuda.cuMemAlloc(1)))
+executable, frees = instantiate(graph), instantiate(freeing)
+nothing = code(cuda.cuGraphLaunch(frees, stream))
+for _ in range(3): launch(executable); launch(frees)
+wait(); trim()
+between = taken()
+auto_graph = new_graph()
+_, auto_address = add_alloc(auto_graph, 16)
+auto = instantiate(auto_graph, 1)
+for _ in range(3): launch(auto)
+wait(); trim()
+say(twice=twice, inside=inside, unknown=unknown, nothing=nothing, between=between, auto=taken())
+""",
+    )
+
+    assert values == {
+        "twice": INVALID_VALUE,
+        "inside": INVALID_VALUE,
+        "unknown": INVALID_VALUE,
+        "nothing": INVALID_VALUE,
+        "between": 0,
+        "auto": 16,
+    }
+
+
+def test_a_launch_that_finds_too_little_memory_takes_none(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph = new_graph()
+add_alloc(graph, 64)
+_, address = add_alloc(graph, total // MIB)
+executable = instantiate(graph)
+result = code(cuda.cuGraphLaunch(executable, stream))
+trim()
+say(result=result, taken=taken(), used=attribute("USED_MEM_CURRENT"))
+""",
+    )
+
+    assert values == {"result": OUT_OF_MEMORY, "taken": 0, "used": 0}
+
+
+def test_graphs_under_way_in_two_streams_have_memory_of_their_own(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+import threading
+held, release = threading.Event(), threading.Event()
+def build():
+    graph = new_graph()
+    a, address = add_alloc(graph, 64)
+    b = add_host(graph, lambda _: (held.set(), release.wait()), [a])
+    add_free(graph, address, [b])
+    return instantiate(graph)
+other = check(cuda.cuStreamCreate(1))
+launch(build()); check(cuda.cuGraphLaunch(build(), other))
+held.wait(); trim()
+during = taken()
+release.set(); wait(); check(cuda.cuStreamSynchronize(other)); trim()
+say(during=during, after=taken())
+""",
+    )
+
+    assert values == {"during": 128, "after": 0}
+
+
+def test_graphs_with_memory_nodes_are_not_copied_or_taken_apart(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph = new_graph()
+a, address = add_alloc(graph, 1)
+b = add_free(graph, address, [a])
+executable = instantiate(graph)
+second = code(cuda.cuGraphInstantiate(graph, 0))
+check(cuda.cuGraphExecDestroy(executable))
+after = code(cuda.cuGraphInstantiate(graph, 0))
+outer = new_graph()
+say(second=second, after=after, clone=code(cuda.cuGraphClone(graph)),
+    child=code(cuda.cuGraphAddChildGraphNode(outer, [], 0, graph)),
+    node=code(cuda.cuGraphDestroyNode(b)),
+    edge=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
+    told=int(check(cuda.cuGraphMemFreeNodeGetParams(b))) == int(address))
+""",
+    )
+
+    assert values == {
+        "second": INVALID_VALUE,
+        "after": 0,
+        "clone": INVALID_VALUE,
+        "child": INVALID_VALUE,
+        "node": INVALID_VALUE,
+        "edge": INVALID_VALUE,
+        "told": True,
+    }
+
+
+def test_captured_allocations_become_memory_nodes(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+begin()
+address = check(cuda.cuMemAllocAsync(64 * MIB, stream))
+check(cuda.cuMemsetD8Async(address, 4, 8, stream))
+check(cuda.cuMemFreeAsync(address, stream))
+kept_address = check(cuda.cuMemAllocAsync(8 * MIB, stream))
+check(cuda.cuMemsetD8Async(kept_address, 5, 8, stream))
+graph = end()
+captured = taken()
+executable = instantiate(graph)
+launch(executable); wait()
+values = bytes_of(kept_address, 2)
+trim()
+say(types=types_of(graph), captured=captured, values=values, live=taken())
+""",
+    )
+
+    assert values == {"types": [10, 2, 11, 10, 2], "captured": 0, "values": [5, 5], "live": 8}
+
+
+def test_a_free_node_that_was_refused_frees_nothing(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph, other = new_graph(), new_graph()
+node, address = add_alloc(graph, 4)
+foreign, _ = add_alloc(other, 4)
+refused = [code(cuda.cuGraphAddMemFreeNode(graph, [foreign], 1, address)),
+           code(cuda.cuGraphAddMemFreeNode(other, [node], 1, address))]
+launch(instantiate(graph)); wait()
+left = taken()
+check(cuda.cuMemFree(address))
+say(refused=refused, left=left, accepted=free_code(graph, address))
+""",
+    )
+    assert values == {"refused": [INVALID_VALUE] * 2, "left": 4, "accepted": 0}

@@ -1,0 +1,371 @@
+"""Modules, libraries, fat binaries and linking on the simulated GPU."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libvgpu.sim import PROFILES, Machine
+from support.sim_programs import run
+
+MIB = 1 << 20
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 1, 2, 200, 209, 218
+NOT_FOUND, INVALID_HANDLE, CONTEXT_DESTROYED, NOT_PERMITTED, NOT_SUPPORTED = 500, 400, 709, 800, 801
+
+PRELUDE = """
+from support.device_code import *
+F = cuda.CUfunction_attribute
+def free(): return check(cuda.cuMemGetInfo())[0]
+def load(image): return check(cuda.cuModuleLoadData(image))
+def library(image): return check(cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0))
+def names(module):
+    count = check(cuda.cuModuleGetFunctionCount(module))
+    found = check(cuda.cuModuleEnumerateFunctions(count, module))
+    return sorted(check(cuda.cuFuncGetName(each)).decode() for each in found)
+def attribute_of(function, name):
+    return check(cuda.cuFuncGetAttribute(getattr(F, "CU_FUNC_ATTRIBUTE_" + name), function))
+context = open_context()
+"""
+
+
+def said(machine: Machine, code: str, **env: str) -> dict[str, object]:
+    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code, env))
+    return answer
+
+
+def test_variables_of_ptx_are_memory_until_the_module_goes(machine: Machine) -> None:
+    code = """
+before = free()
+module = load(ptx('''
+.visible .global .align 4 .b8 big[4194304];
+.visible .const .align 4 .f32 table[1024];
+.global .attribute(.managed) .align 8 .b8 shared_with_host[2097152];
+''' + kernel("one") + kernel("two")))
+address, size = check(cuda.cuModuleGetGlobal(module, b"big"))
+check(cuda.cuMemsetD8(int(address) + size - 1, 7, 1))
+constant = check(cuda.cuModuleGetGlobal(module, b"table"))[1]
+taken = before - free()
+unknown = int(cuda.cuModuleGetGlobal(module, b"none")[0])
+found = names(module)
+check(cuda.cuModuleUnload(module))
+say(size=size, constant=constant, taken=taken, unknown=unknown, found=found,
+    left=before - free())
+"""
+    assert said(machine, code) == {
+        "size": 4 * MIB,
+        "constant": 4096,
+        "taken": 6 * MIB + 4096,
+        "unknown": NOT_FOUND,
+        "found": ["one", "two"],
+        "left": 0,
+    }
+
+
+def test_a_module_that_does_not_fit_is_refused_and_takes_nothing(machine: Machine) -> None:
+    code = """
+before = free()
+one = ".global .b8 a[%d];" % (before // 2)
+other = ".global .b8 b[%d];" % (before // 2 + (1 << 20))
+say(code=int(cuda.cuModuleLoadData(ptx(one + other))[0]), left=before - free())
+"""
+    assert said(machine, code) == {"code": OUT_OF_MEMORY, "left": 0}
+
+
+def test_a_context_takes_its_modules_along(machine: Machine) -> None:
+    code = """
+before = free()
+created = check(cuda.cuCtxCreate(None, 0, 0))
+module = load(ptx(".global .b8 big[4194304];" + kernel("one")))
+check(cuda.cuCtxDestroy(created))
+check(cuda.cuCtxSetCurrent(context))
+left = before - free()
+late = int(cuda.cuModuleGetFunction(module, b"one")[0])
+say(left=left, late=late, unload=int(cuda.cuModuleUnload(module)[0]), again=before - free())
+"""
+    assert said(machine, code) == {"left": 0, "late": CONTEXT_DESTROYED, "unload": 0, "again": 0}
+
+
+def test_a_kernel_is_as_its_ptx_declares_it(machine: Machine) -> None:
+    code = '''
+module = load(ptx("""
+.shared .align 4 .b8 used[512];
+.shared .align 4 .b8 unused[4096];
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry work(.param .u32 a, .param .u64 .ptr .global .align 16 b,
+                     .param .align 8 .b8 c[24]) // comment { .maxntid
+.maxntid 64, 2, 1
+.maxnreg 24
+{
+    .shared .align 8 .b8 own[1000];
+    .local .align 16 .b8 depot[48];
+    mov.u32 %r1, used;
+    ret;
+}
+"""))
+function = check(cuda.cuModuleGetFunction(module, b"work"))
+say(threads=attribute_of(function, "MAX_THREADS_PER_BLOCK"),
+    shared=attribute_of(function, "SHARED_SIZE_BYTES"),
+    dynamic=attribute_of(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES"),
+    local=attribute_of(function, "LOCAL_SIZE_BYTES"),
+    registers=attribute_of(function, "NUM_REGS"),
+    ptx=attribute_of(function, "PTX_VERSION"),
+    binary=attribute_of(function, "BINARY_VERSION"),
+    parameters=[check(cuda.cuFuncGetParamInfo(function, i)) for i in range(3)],
+    fourth=int(cuda.cuFuncGetParamInfo(function, 3)[0]))
+'''
+    assert said(machine, code) == {
+        "threads": 128, "shared": 1512, "dynamic": 49152 - 1512, "local": 48, "registers": 24,
+        "ptx": 50, "binary": 90, "parameters": [[0, 4], [8, 8], [16, 24]], "fourth": INVALID_VALUE,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("image", "code"),
+    [
+        ('ptx(".extern .global .b32 elsewhere;")', INVALID_PTX),
+        ('ptx("", target="sm_100")', INVALID_PTX),
+        ('b"no text at all\\0"', INVALID_PTX),
+        ('b"\\0"', INVALID_PTX),
+        ("cubin(80)", NO_BINARY),
+        ("cubin()[:64] + bytes(4096)", 0),
+    ],
+)
+def test_images_that_do_not_suit_are_refused(machine: Machine, image: str, code: int) -> None:
+    answer = said(machine, f"say(code=int(cuda.cuModuleLoadData({image})[0]))")
+
+    assert answer == {"code": code or answer["code"]}
+    assert code or answer["code"] in (INVALID_IMAGE, NO_BINARY)
+
+
+def test_a_cubin_says_what_it_holds(machine: Machine) -> None:
+    code = """
+before = free()
+module = load(cubin())
+function = check(cuda.cuModuleGetFunction(module, b"work"))
+say(names=names(module), taken=before - free(),
+    table=check(cuda.cuModuleGetGlobal(module, b"table"))[1],
+    threads=attribute_of(function, "MAX_THREADS_PER_BLOCK"),
+    shared=attribute_of(function, "SHARED_SIZE_BYTES"),
+    constant=attribute_of(function, "CONST_SIZE_BYTES"),
+    registers=attribute_of(function, "NUM_REGS"), local=attribute_of(function, "LOCAL_SIZE_BYTES"),
+    parameters=[check(cuda.cuFuncGetParamInfo(function, i)) for i in range(2)])
+"""
+    assert said(machine, code) == {
+        "names": ["work"],
+        "taken": 4 * MIB + 512,
+        "table": 3 * MIB,
+        "threads": 256,
+        "shared": 2048,
+        "constant": 256,
+        "registers": 128,
+        "local": 64,
+        "parameters": [[0, 8], [8, 4]],
+    }
+
+
+def test_a_damaged_cubin_of_known_length_is_refused_whatever_is_wrong(
+    machine: Machine, tmp_path: Path
+) -> None:
+    code = f"""
+import random
+random.seed(7)
+image, codes = cubin(), set()
+for round in range(400):
+    damaged = bytearray(image)
+    for _ in range(random.randrange(1, 6)):
+        damaged[random.randrange(4, len(damaged))] = random.randrange(256)
+    cut = random.randrange(4, len(damaged)) if round % 2 else len(damaged)
+    with open({str(tmp_path / "image")!r}, "wb") as file:
+        file.write(damaged[:cut])
+    result, module = cuda.cuModuleLoad({str(tmp_path / "image").encode()!r})
+    codes.add(int(result))
+    if int(result) == 0:
+        check(cuda.cuModuleUnload(module))
+say(refused=200 in codes, all=codes <= {{0, 2, 200, 209}})
+"""
+    assert said(machine, code) == {"refused": True, "all": True}
+
+
+@pytest.mark.parametrize(
+    ("profile", "found"),
+    [("h100-80g", "elf90"), ("a100-80g", "elf80"), ("l40s", "elf86"), ("t4", "ptx75")],
+)
+def test_of_a_fat_binary_the_best_image_is_taken(tmp_path: Path, profile: str, found: str) -> None:
+    machine = Machine.create([PROFILES[profile]], tmp_path / "m")
+    code = """
+def named(architecture):
+    image = Cubin(architecture)
+    image.section(".text.elf%d" % architecture, bytes(16))
+    return ELF_KIND, architecture, image.build()
+def text(architecture):
+    return PTX_KIND, architecture, ptx(kernel("ptx%d" % architecture), "sm_%d" % architecture)[:-1]
+bundle = fatbin(text(50), named(80), named(86), text(75), named(90), text(90))
+say(found=names(load(bundle)))
+"""
+    assert said(machine, code) == {"found": [found]}
+
+
+def test_fat_binaries_come_wrapped_packed_and_damaged(machine: Machine) -> None:
+    code = """
+text = ptx(kernel("packed" + "d" * 300) + "// " + "no repetition " * 30)
+packed = fatbin((PTX_KIND, 90, text), flags=LZ4)
+plain = fatbin((PTX_KIND, 90, ptx(kernel("wrapped"))))
+held = ctypes.create_string_buffer(plain)
+wrapper = struct.pack("<IIQQ", 0x466243B1, 1, ctypes.addressof(held), 0)
+def refusal(image): return int(cuda.cuModuleLoadFatBinary(image)[0])
+say(wrapped=names(check(cuda.cuModuleLoadFatBinary(wrapper))),
+    packed=names(load(packed)), damaged=refusal(packed[:80] + b"\\x0f" + packed[81:]),
+    zstd=refusal(fatbin((PTX_KIND, 90, text), flags=ZSTD)),
+    newer=refusal(fatbin((PTX_KIND, 100, text))),
+    other=refusal(fatbin((ELF_KIND, 80, cubin(80)))),
+    header=refusal(plain[:6] + b"\\2\\0" + plain[8:]))
+"""
+    assert said(machine, code) == {
+        "wrapped": ["wrapped"],
+        "packed": ["packed" + "d" * 300],
+        "zstd": NOT_SUPPORTED,
+        "newer": NO_BINARY,
+        "other": NO_BINARY,
+        "damaged": INVALID_IMAGE,
+        "header": INVALID_IMAGE,
+    }
+
+
+def test_a_library_has_variables_in_each_context_that_uses_it(machine: Machine) -> None:
+    code = """
+before = free()
+loaded = library(ptx(".visible .global .b8 big[4194304];" + kernel("one")))
+unused = before - free()
+kernel_handle = check(cuda.cuLibraryGetKernel(loaded, b"one"))
+first = check(cuda.cuLibraryGetGlobal(loaded, b"big"))[0]
+one = before - free()
+other = check(cuda.cuCtxCreate(None, 0, 0))
+check(cuda.cuLaunchKernel(cuda.CUfunction(int(kernel_handle)), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+two = before - free()
+second = check(cuda.cuLibraryGetGlobal(loaded, b"big"))[0]
+function = check(cuda.cuKernelGetFunction(kernel_handle))
+module = check(cuda.cuLibraryGetModule(loaded))
+same = int(check(cuda.cuFuncGetModule(function))) == int(module)
+unload = int(cuda.cuModuleUnload(module)[0])
+owner = int(check(cuda.cuKernelGetLibrary(kernel_handle))) == int(loaded)
+check(cuda.cuCtxDestroy(other))
+check(cuda.cuCtxSetCurrent(context))
+back = before - free()
+check(cuda.cuLibraryUnload(loaded))
+say(unused=unused, one=one, two=two, apart=int(first) != int(second), same=same, unload=unload,
+    owner=owner, back=back, left=before - free())
+"""
+    assert said(machine, code) == {
+        "unused": 0, "one": 4 * MIB, "two": 8 * MIB, "apart": True, "same": True,
+        "unload": NOT_PERMITTED, "owner": True, "back": 4 * MIB, "left": 0,
+    }  # fmt: skip
+
+
+def test_a_library_names_its_kernels_and_its_managed_variables(machine: Machine) -> None:
+    code = """
+loaded = library(cubin())
+count = check(cuda.cuLibraryGetKernelCount(loaded))
+kernels = check(cuda.cuLibraryEnumerateKernels(count, loaded))
+module = load(ptx(kernel("plain")))
+plain = check(cuda.cuModuleGetFunction(module, b"plain"))
+say(kernels=[check(cuda.cuKernelGetName(each)).decode() for each in kernels],
+    managed=check(cuda.cuLibraryGetManaged(loaded, b"shown"))[1],
+    not_managed=int(cuda.cuLibraryGetManaged(loaded, b"table")[0]),
+    parameter=check(cuda.cuKernelGetParamInfo(kernels[0], 1)),
+    unified=int(cuda.cuLibraryGetUnifiedFunction(loaded, b"work")[0]),
+    no_kernel=int(cuda.cuKernelGetFunction(cuda.CUkernel(int(plain)))[0]))
+"""
+    assert said(machine, code) == {
+        "kernels": ["work"],
+        "managed": MIB,
+        "not_managed": NOT_FOUND,
+        "parameter": [8, 4],
+        "unified": NOT_FOUND,
+        "no_kernel": INVALID_HANDLE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "lazy"),
+    [(13000, None, True), (12040, None, True), (13000, "EAGER", False)],
+)
+def test_lazy_loading_is_the_default_since_it_is(
+    tmp_path: Path, version: int, mode: str | None, lazy: bool
+) -> None:
+    machine = Machine.create([PROFILES["t4"]], tmp_path / "m", driver_version=version)
+    env = {"CUDA_MODULE_LOADING": mode} if mode else {}
+    code = """
+module = load(ptx(kernel("one")))
+library = ctypes.CDLL("libcuda.so.1")
+function, state = ctypes.c_void_p(), ctypes.c_int(-1)
+def loaded():
+    assert library.cuFuncIsLoaded(ctypes.byref(state), function) == 0
+    return state.value
+assert library.cuModuleEnumerateFunctions(ctypes.byref(function), 1,
+                                          ctypes.c_void_p(int(module))) == 0
+before = loaded()
+assert library.cuFuncLoad(function) == 0
+mode = ctypes.c_int()
+library.cuModuleGetLoadingMode(ctypes.byref(mode))
+say(mode=mode.value, before=before, after=loaded())
+"""
+    assert said(machine, code, **env) == {
+        "mode": 2 if lazy else 1,
+        "before": 0 if lazy else 1,
+        "after": 1,
+    }
+
+
+def test_a_link_joins_its_inputs_into_an_image_that_loads(machine: Machine) -> None:
+    code = """
+KIND = cuda.CUjitInputType
+def add(state, image, kind): return int(cuda.cuLinkAddData(
+    state, kind, image, len(image), b"input", 0, [], [])[0])
+def link(*inputs):
+    state = check(cuda.cuLinkCreate(0, [], []))
+    codes = [add(state, image, kind) for image, kind in inputs]
+    return state, codes
+user = ptx(".extern .global .b8 big[1048576];" + kernel("uses", ".reqntid 32, 2, 1",
+           ".shared .b8 own[100]; ret;"))
+owner = ptx(".visible .global .b8 big[1048576];"
+            ".visible .entry gap(.param .u32 a, .param .u64 b) { ret; }")
+ptx_kind, cubin_kind = KIND.CU_JIT_INPUT_PTX, KIND.CU_JIT_INPUT_CUBIN
+state, codes = link((user, ptx_kind), (owner, ptx_kind), (cubin(), cubin_kind))
+image, size = check(cuda.cuLinkComplete(state))
+copy = ctypes.string_at(image, size)
+check(cuda.cuLinkDestroy(state))
+before = free()
+module = load(copy)
+taken = before - free()
+work = check(cuda.cuModuleGetFunction(module, b"work"))
+uses = check(cuda.cuModuleGetFunction(module, b"uses"))
+alone, _ = link((user, ptx_kind))
+twice = link((owner, ptx_kind), (owner, ptx_kind))[1]
+host = link((owner, KIND.CU_JIT_INPUT_OBJECT))[1]
+say(codes=codes, names=names(module), taken=taken,
+    parameters=[check(cuda.cuFuncGetParamInfo(work, i)) for i in range(2)],
+    gap=check(cuda.cuFuncGetParamInfo(check(cuda.cuModuleGetFunction(module, b"gap")), 1)),
+    shared=attribute_of(uses, "SHARED_SIZE_BYTES"), threads=attribute_of(work,
+    "MAX_THREADS_PER_BLOCK"), alone=int(cuda.cuLinkComplete(alone)[0]), twice=twice, host=host)
+"""
+    assert said(machine, code) == {
+        "codes": [0, 0, 0],
+        "names": ["gap", "uses", "work"],
+        "taken": 5 * MIB + 512,
+        "parameters": [[0, 8], [8, 4]],
+        "gap": [8, 8],
+        "shared": 100,
+        "threads": 256,
+        "alone": INVALID_IMAGE,
+        "twice": [0, INVALID_IMAGE],
+        "host": [NOT_SUPPORTED],
+    }
+
+
+def test_dead_processes_give_back_what_modules_took(tmp_path: Path) -> None:
+    profile = replace(PROFILES["t4"], context_bytes=0)
+    machine = Machine.create([profile], tmp_path / "m")
+    said(machine, 'load(ptx(".global .b8 big[4194304];")); say()')
+
+    assert machine.books()[0].memory_used_bytes == 0

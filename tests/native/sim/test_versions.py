@@ -1,0 +1,107 @@
+"""Drivers of older CUDA versions: what they say, what they lack, what still runs on them."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from libvgpu import _build
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
+from support import ROOT
+from support.sim_programs import run
+
+FIRST_OF_BINDINGS = 12000
+OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})
+
+
+def folder(driver_version: int) -> Path:
+    words = {value: key for key, value in DRIVER_VERSIONS.items()}[driver_version]
+    return SIM_LIBRARY_DIR / f"cuda-{words}"
+
+
+def exports(library: Path) -> set[str]:
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", "--format=posix", library],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return {line.split()[0] for line in listing.splitlines()}
+
+
+def test_what_users_may_ask_for_is_built() -> None:
+    assert {
+        words: number for words, number in DRIVER_VERSIONS.items() if number != NEWEST_DRIVER
+    } == _build.OLDER_DRIVERS
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_a_library_exports_what_its_version_had(version: int) -> None:
+    rows = re.findall(
+        r'^(?:ENTRY|ABSENT)\((\w+), "\w+", (\d+),',
+        (ROOT / "libvgpu/sim/driver/entries.def").read_text(),
+        re.M,
+    )
+
+    wanted = {symbol for symbol, since in rows if int(since) <= version}
+
+    assert exports(folder(version) / "libcuda.so.1") == wanted
+    assert wanted < exports(SIM_LIBRARY_DIR / "libcuda.so.1")
+
+
+CLIENT = """
+open_context()
+address = check(cuda.cuMemAlloc(1 << 20))
+spinner = Spinner(1000)
+spinner.launch()
+check(cuda.cuCtxSynchronize())
+library = ctypes.CDLL("libcuda.so.1")
+say(version=check(cuda.cuDriverGetVersion()), newer=hasattr(library, "cuCtxSynchronize_v2"),
+    there=hasattr(library, "cuCtxSynchronize"))
+"""
+
+
+# The bindings of CUDA 13 look all up by cuGetProcAddress_v2, which came with 12.0.
+@pytest.mark.parametrize("version", [v for v in DRIVER_VERSIONS.values() if v >= FIRST_OF_BINDINGS])
+def test_an_unmodified_client_runs_on_it(tmp_path: Path, version: int) -> None:
+    machine = Machine.create([PROFILES["t4"]], tmp_path / "m", version)
+
+    assert json.loads(run(machine, CLIENT)) == {
+        "version": version,
+        "newer": version == NEWEST_DRIVER,
+        "there": True,
+    }
+
+
+LINKED_CLIENT = """
+library = ctypes.CDLL("libcuda.so.1")
+version, address = ctypes.c_int(), ctypes.c_uint64()
+results = [library.cuInit(0), library.cuDriverGetVersion(ctypes.byref(version)),
+           library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)]
+context = ctypes.c_void_p()
+results.append(library.cuCtxCreate_v3(ctypes.byref(context), None, 0, 0, 0))
+results.append(library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(4096)))
+say(results=results, version=version.value, newer=hasattr(library, "cuGetProcAddress_v2"))
+"""
+
+
+def test_the_oldest_has_what_older_programs_are_linked_with(tmp_path: Path) -> None:
+    machine = Machine.create([PROFILES["t4"]], tmp_path / "m", DRIVER_VERSIONS["11.8"])
+
+    assert json.loads(run(machine, LINKED_CLIENT)) == {
+        "results": [0, 0, 0, 0, 0],
+        "version": 11080,
+        "newer": False,
+    }
+
+
+def test_an_older_library_is_found_first_and_the_others_behind_it(tmp_path: Path) -> None:
+    machine = Machine.create([PROFILES["t4"]], tmp_path / "m", DRIVER_VERSIONS["12.4"])
+
+    path = machine.environment({"LD_LIBRARY_PATH": "/opt/lib"})["LD_LIBRARY_PATH"]
+
+    assert path.split(":") == [str(folder(12040)), str(SIM_LIBRARY_DIR), "/opt/lib"]

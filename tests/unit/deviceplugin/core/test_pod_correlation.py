@@ -1,0 +1,232 @@
+"""Whose second half it is: the service against a kubelet that admits pod after pod."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.config.loading import parse_config
+from deviceplugin.core.service import SliceService
+from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import Half, gpu_of, unit_number
+from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.pairing import JOIN_WINDOW_S
+from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.slice_files import SliceStore
+from libvgpu.errors import AllocationRefused, VgpuError
+from libvgpu.limits import Family
+
+GIB = 1 << 30
+VGPU = Family.VGPU
+CONFIG = parse_config("version: v1\nsharing: {fractional: [{family: vgpu}]}\n")
+
+
+class Kubelet:
+    """Keeps which pod has which units, and asks as the kubelet does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1000.0
+        self.held: dict[str, frozenset[str]] = {}  # active pods; plain init containers show nothing
+        self.taken: set[str] = set()
+        self.answers = True
+        (folder / "state").mkdir()
+        store = SliceStore(folder / "run", folder / "state")
+        store.prepare()
+        gpus = tuple(Gpu(i, f"GPU-{i}", "test", 16 * GIB) for i in range(2))
+        self.service = SliceService(
+            lay_out(CONFIG, gpus),
+            CONFIG,
+            store,
+            Checkpoint(folder / "state"),
+            lambda: self.show(),
+            clock=lambda: self.now,
+        )
+
+    def show(self) -> list[Listed]:
+        if not self.answers:
+            raise VgpuError("down")
+        return [Listed(Owner("team", pod, "main"), units) for pod, units in self.held.items()]
+
+    def ask(self, pod: str, half: Half, count: int, shows: bool = True) -> set[str]:
+        """One resource of one container; returns the GPUs it got."""
+        self.now += 0.005
+        self.held.setdefault(pod, frozenset())
+        _, units = self.service.units(VGPU, half)
+        free = [u.name for u in units if u.healthy and u.name not in self.taken]
+        chosen = self.service.prefer(VGPU, half, free, [], count)
+        self.taken.update(chosen)
+        self.service.allocate(VGPU, half, chosen)
+        if shows:
+            self.held[pod] |= frozenset(chosen)
+        return {gpu_of(unit) for unit in chosen}
+
+    def allocations(self) -> list[Allocation]:
+        return [allocation for allocation, _ in self.service.allocations()]
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Kubelet:
+    return Kubelet(tmp_path)
+
+
+def test_the_halves_of_one_container_meet(kubelet: Kubelet) -> None:
+    kubelet.ask("other", Half.CORE, 30)
+    kubelet.ask("other", Half.MEMORY, 3)
+
+    assert kubelet.ask("pod", Half.CORE, 60) == kubelet.ask("pod", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 3), (60, 8)]
+
+
+def test_a_pod_that_is_first_listed_with_its_first_half_is_not_newer(kubelet: Kubelet) -> None:
+    show = kubelet.show
+    kubelet.show = lambda: [each for each in show() if each.units]  # type: ignore[method-assign]
+
+    assert kubelet.ask("pod", Half.CORE, 60) == kubelet.ask("pod", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8)]
+
+
+def test_the_half_of_a_newer_pod_is_its_own(kubelet: Kubelet) -> None:
+    # The first pod asks for core alone, which nobody can know; the second for a pair, memory first.
+    kubelet.ask("lone", Half.CORE, 30)
+    kubelet.ask("pair", Half.MEMORY, 8)
+    kubelet.ask("pair", Half.CORE, 60)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (60, 8)]
+
+
+def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(kubelet: Kubelet) -> None:
+    kubelet.ask("lone", Half.CORE, 30)
+    refuse(lambda: kubelet.ask("refused", Half.CORE, 150))
+    del kubelet.held["refused"]
+    kubelet.ask("pair", Half.MEMORY, 8)
+    kubelet.ask("pair", Half.CORE, 60)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (60, 8)]
+
+
+def test_a_pod_that_failed_between_its_halves_waits_for_nobody(kubelet: Kubelet) -> None:
+    kubelet.ask("failed", Half.CORE, 30)
+    del kubelet.held["failed"]
+    kubelet.ask("pair", Half.MEMORY, 8)
+    kubelet.ask("pair", Half.CORE, 60)
+
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
+
+
+def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> None:
+    """podresources tells no UIDs; the pod that stands there lacks what the old one had."""
+    kubelet.ask("set-0", Half.CORE, 10)
+    kubelet.ask("set-0", Half.MEMORY, 1)
+    kubelet.ask("failed", Half.CORE, 30)
+    del kubelet.held["failed"], kubelet.held["set-0"]
+    kubelet.ask("set-0", Half.MEMORY, 8)
+    kubelet.ask("set-0", Half.CORE, 60)
+
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
+
+
+def test_a_pod_that_has_got_more_since_is_the_same(kubelet: Kubelet) -> None:
+    kubelet.ask("pod", Half.CORE, 10)
+    kubelet.ask("pod", Half.MEMORY, 1)
+
+    kubelet.ask("pod", Half.CORE, 60)
+    kubelet.ask("pod", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(10, 1), (60, 8)]
+
+
+def test_units_of_an_init_container_given_without_asking_wait_for_no_newer_pod(
+    kubelet: Kubelet,
+) -> None:
+    kubelet.ask("inits", Half.CORE, 60, shows=False)
+    first = kubelet.allocations()[0].core
+    kubelet.now += 0.005
+    kubelet.service.allocate(VGPU, Half.CORE, first[:40])  # to the next one, as it had them
+    kubelet.ask("pair", Half.MEMORY, 8)
+    kubelet.ask("pair", Half.CORE, 30)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [
+        (60, 0),
+        (40, 0),
+        (30, 8),
+    ]
+
+
+def test_the_halves_of_an_init_container_meet_though_nobody_shows_it(kubelet: Kubelet) -> None:
+    kubelet.ask("other", Half.CORE, 30)
+    kubelet.ask("other", Half.MEMORY, 3)
+
+    assert kubelet.ask("pod", Half.MEMORY, 8, shows=False) == kubelet.ask(
+        "pod", Half.CORE, 60, shows=False
+    )
+    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
+
+
+@pytest.mark.parametrize("order", [("core", "memory"), ("memory", "core")], ids="-".join)
+def test_without_podresources_the_order_of_the_calls_decides(
+    kubelet: Kubelet, order: tuple[str, str]
+) -> None:
+    kubelet.answers = False
+    amounts: dict[str, tuple[Half, int]] = {"core": (Half.CORE, 60), "memory": (Half.MEMORY, 8)}
+
+    for pod in ("first", "second"):
+        for half in order:
+            kubelet.ask(pod, *amounts[half])
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8), (60, 8)]
+
+
+def test_without_podresources_a_late_half_is_another_containers(kubelet: Kubelet) -> None:
+    kubelet.answers = False
+    kubelet.ask("lone", Half.CORE, 30)
+    kubelet.now += JOIN_WINDOW_S + 1
+    kubelet.ask("pair", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (0, 8)]
+
+
+def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet) -> None:
+    kubelet.ask("pod", Half.CORE, 30)
+    kubelet.ask("pod", Half.MEMORY, 3)
+    kubelet.service.reconcile()
+    (before,) = kubelet.allocations()
+    assert before.owner is not None
+    units = [u.name for u in kubelet.service.units(VGPU, Half.CORE)[1] if u.name not in before.core]
+
+    def list_while_another_is_admitted() -> list[Listed]:
+        kubelet.service.allocate(VGPU, Half.CORE, units[:5])
+        return []  # what the kubelet forgot meanwhile
+
+    kubelet.show = list_while_another_is_admitted  # type: ignore[method-assign]
+    kubelet.service.reconcile()
+
+    assert before in kubelet.allocations()
+    assert all(not allocation.missing_since for allocation in kubelet.allocations())
+
+
+def test_the_lowest_free_units_are_given(kubelet: Kubelet) -> None:
+    kubelet.ask("pod", Half.CORE, 5)
+
+    assert [unit_number(u) for h in kubelet.allocations() for u in h.core] == [0, 1, 2, 3, 4]
+
+
+def refuse(run: Callable[[], object]) -> str:
+    with pytest.raises(AllocationRefused) as caught:
+        run()
+    return caught.value.message
+
+
+def test_a_start_is_refused_where_two_containers_share_a_allocation(kubelet: Kubelet) -> None:
+    kubelet.answers = False
+    kubelet.ask("one", Half.CORE, 30)
+    kubelet.ask("two", Half.MEMORY, 8)
+    kubelet.answers = True
+    (allocation,) = kubelet.allocations()
+
+    said = refuse(lambda: kubelet.service.pre_start(VGPU, Half.CORE, allocation.core))
+
+    assert "went to different containers (team/one/main has only 30 of its 38 units)" in said

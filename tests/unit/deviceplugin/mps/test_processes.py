@@ -1,0 +1,67 @@
+"""Tools whose peer is not trusted, and processes that are not ours."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from deviceplugin.mps.processes import PidfdProcess, ask_tool, has_variable, parent_of
+from libvgpu.errors import MpsError
+
+MOST = 1000
+WAIT_S = 10.0
+
+
+def shell(script: str, text: str = "", timeout_s: float = WAIT_S) -> tuple[int, str, str]:
+    return ask_tool(["sh", "-c", script], text, {"PATH": "/usr/bin:/bin"}, timeout_s, MOST)
+
+
+def test_a_tool_is_asked_and_answers() -> None:
+    assert shell("read word; echo $word there; echo oh >&2; exit 3", "hello\n") == (
+        3,
+        "hello there",
+        "oh",
+    )
+    assert shell("exec true", "not read\n") == (0, "", "")
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_tool_that_says_too_much_is_ended(stream: int) -> None:
+    with pytest.raises(OverflowError):
+        shell(f"yes >&{stream}")
+
+
+@pytest.mark.parametrize("script", ["exec sleep 60", "exec >&- 2>&-; exec sleep 60"])
+def test_a_tool_that_does_not_end_is_ended(script: str) -> None:
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutError):
+        shell(script, timeout_s=0.2)
+
+    assert time.monotonic() - began < WAIT_S
+
+
+def test_a_process_is_watched_until_it_ends() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"A_B": "c d"},
+    )
+    assert child.stdout is not None
+    child.stdout.readline()  # a process that is just being started has no environment yet
+    watched = PidfdProcess(child.pid)
+    try:
+        assert not watched.ended()
+        assert has_variable(child.pid, "A_B=c d")
+        assert not has_variable(child.pid, "A_B=c")
+        assert parent_of(child.pid) != 0
+    finally:
+        child.communicate(b"\n", timeout=WAIT_S)
+
+    assert watched.ended(WAIT_S)
+    watched.close()
+    assert parent_of(child.pid) == 0
+    with pytest.raises(MpsError, match=f"process {child.pid} cannot be watched"):
+        PidfdProcess(child.pid)

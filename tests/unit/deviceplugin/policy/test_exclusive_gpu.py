@@ -1,0 +1,157 @@
+"""Which GPUs of family mps are under MPS, which are bare, and how many clients one takes."""
+
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.overrides import Override
+from deviceplugin.model.units import Half, unit_name
+from deviceplugin.policy import pairing
+from deviceplugin.policy.effective_limits import asked_limits, effective_limits
+from deviceplugin.policy.exclusive_gpu import clients_most, is_exclusive, under_mps
+from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.raise_permission import not_permitted
+from libvgpu.errors import AllocationRefused
+from libvgpu.limits import ComputeMode, Family
+
+GIB = 1 << 30
+NOW = 1000.0
+A, B = "GPU-0", "GPU-1"
+
+
+def layout_of(count: int = 2, major: int | None = None, memory_gib: int = 80) -> Layout:
+    gpus = tuple(
+        SharedGpu(
+            Gpu(i, f"GPU-{i}", "test", memory_gib * GIB, compute_major=major),
+            Family.MPS,
+            GIB,
+            ComputeMode.STRICT,
+        )
+        for i in range(count)
+    )
+    return Layout("nvidia.com", gpus)
+
+
+def held(name: str, *uuids: str, core: range = range(100), memory: range = range(8)) -> Allocation:
+    return Allocation(
+        name,
+        Family.MPS,
+        uuids[0],
+        GIB,
+        settled=True,
+        core=tuple(unit_name(u, Half.CORE, n) for u in uuids for n in core),
+        memory=tuple(unit_name(u, Half.MEMORY, n) for u in uuids for n in memory),
+    )
+
+
+def test_all_core_units_of_its_gpus_are_whole_gpus_with_any_memory() -> None:
+    assert is_exclusive(held("one", A))
+    assert is_exclusive(held("two", A, B, memory=range(80)))
+    assert not is_exclusive(held("most", A, core=range(99)))
+    assert not is_exclusive(replace(held("vgpu", A), family=Family.VGPU))
+    assert not is_exclusive(replace(held("memory", A), core=()))
+
+
+def test_a_gpu_that_somebody_has_whole_is_not_under_mps_until_he_ends() -> None:
+    book = AllocationBook.of([held("whole", A)])
+    assert under_mps(layout_of(), book, {}) == {B: False}
+
+    book.drop("whole")
+    book.put(held("part", B, core=range(30)))
+
+    assert under_mps(layout_of(), book, {}) == {A: False, B: True}
+
+
+def test_of_a_pods_containers_the_one_that_was_let_start_last_decides() -> None:
+    init, main = held("init", A, core=range(50)), held("main", A)
+    book = AllocationBook.of([init, main])
+    assert A in under_mps(layout_of(), book, {})  # the init container is first
+
+    assert A in under_mps(layout_of(), book, {A: "init"})
+    assert A not in under_mps(layout_of(), book, {A: "main"})
+
+    # and for an agent that was started since, what is on record
+    assert A not in under_mps(
+        layout_of(), AllocationBook.of([init, replace(main, started=True)]), {}
+    )
+
+
+def test_a_gpu_keeps_the_sharing_of_the_slices_it_carries() -> None:
+    moved = Layout("nvidia.com", layout_of().gpus[1:])  # GPU A is not of family mps any more
+    assert under_mps(moved, AllocationBook.of([held("old", A, core=range(5))]), {}) == {
+        A: True,
+        B: False,
+    }
+
+    other = replace(held("vgpu", A, core=range(5)), family=Family.VGPU)
+    assert under_mps(layout_of(), AllocationBook.of([other]), {}) == {B: False}
+
+
+def test_whole_gpus_are_given_and_only_free_ones() -> None:
+    layout, book = layout_of(), AllocationBook()
+    offered = [unit_name(u, Half.CORE, n) for u in (A, B) for n in range(100)]
+    two = pairing.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 200, NOW)
+    assert is_exclusive(pairing.allocate(layout, book, Family.MPS, Half.CORE, two, NOW, "two"))
+
+    book.put(held("part", A, core=range(1), memory=range(1)))
+    left = [unit for unit in offered if book.is_free(unit)]
+
+    with pytest.raises(AllocationRefused, match="mps-core: 200"):
+        pairing.prefer(layout, book, Family.MPS, Half.CORE, left, (), 200, NOW)
+    (one,) = {
+        u.split("::")[0]
+        for u in pairing.prefer(layout, book, Family.MPS, Half.CORE, left, (), 100, NOW)
+    }
+    assert one == B
+
+
+@pytest.mark.parametrize(("major", "most"), [(6, 16), (7, 48), (9, 48), (None, 48)])
+def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, most: int) -> None:
+    layout, book = layout_of(1, major), AllocationBook()
+    assert clients_most(layout.gpus[0].gpu) == most
+
+    def ask() -> Allocation:
+        offered = [u for u in (unit_name(A, Half.CORE, n) for n in range(100)) if book.is_free(u)]
+        units = pairing.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 1, NOW)
+        number = str(len(book.allocations))
+        return pairing.allocate(layout, book, Family.MPS, Half.CORE, units, NOW, number)
+
+    for _ in range(most):
+        book.put(replace(ask(), settled=True))
+    with pytest.raises(AllocationRefused, match=f"carries {most} slices already.*no more clients"):
+        ask()
+    free = [unit_name(A, Half.CORE, 99)]
+    with pytest.raises(AllocationRefused, match=f"carries {most} slices already.*no more clients"):
+        pairing.allocate(layout, book, Family.MPS, Half.CORE, free, NOW, "more")
+
+    book.drop("3")
+    ask()
+
+
+def test_the_last_slice_still_gets_its_other_half() -> None:
+    layout, book = layout_of(1), AllocationBook()
+    for n in range(48):
+        core = [unit_name(A, Half.CORE, n)]
+        book.put(pairing.allocate(layout, book, Family.MPS, Half.CORE, core, NOW, str(n)))
+        memory = [unit_name(A, Half.MEMORY, n)]
+        book.put(pairing.allocate(layout, book, Family.MPS, Half.MEMORY, memory, NOW, "x"))
+
+    assert len(book.allocations) == 48
+
+
+def test_limits_of_a_bare_gpu_name_no_mps_and_keep_the_share() -> None:
+    asked = asked_limits(held("whole", A), ComputeMode.STRICT)
+    (device,) = asked.devices
+    assert (device.mps_thread_percentage, device.mps_pinned_bytes) == (0, 0)
+    assert device.mps_pipe_directory == ""
+    assert device.memory_limit_bytes == 8 * GIB
+
+    lowered = effective_limits(asked, None, Override(core_percent=30, memory_bytes=GIB)).devices[0]
+
+    assert (lowered.core_percent, lowered.memory_limit_bytes) == (100, GIB)
+    said = not_permitted(asked, None, Override(core_percent=30), "it")
+    assert said is not None
+    assert "it has its GPU bare, without MPS" in said
+    assert not_permitted(asked, None, Override(memory_bytes=GIB), "it") is None

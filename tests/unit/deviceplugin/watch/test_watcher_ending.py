@@ -1,0 +1,122 @@
+"""Whom the watch ends where the policy says `terminate`, and whom not."""
+
+import logging
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.watch import procfs
+from support.fake_proc import OTHER_UID, pod_path
+from support.watch_world import GIB, World, messages
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path, monkeypatch)
+    world.add()
+    return world
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    return caplog
+
+
+@pytest.fixture
+def victim() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def ended(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        return process.wait(0.2) == -signal.SIGKILL
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def test_terminate_ends_the_bypassing_process_alone(
+    world: World, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
+) -> None:
+    world.watch.policy = WatchPolicy.TERMINATE
+    world.put(victim.pid, GIB)
+
+    world.look(2)
+    assert not ended(victim)
+    world.look(2)
+
+    assert ended(victim)
+    assert "process ended: it bypassed its slice" in messages(told)
+    assert world.watch.findings.ended == 1
+
+
+CHANGES = {
+    "another process has its pid": {"start": 2000},
+    "it is in another pod": {"cgroup": pod_path(OTHER_UID)},
+    "its mounts are gone": {"mounts": ""},
+    "it only waits to be reaped": {"state": "Z"},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_what_has_changed_since_is_not_ended(
+    world: World,
+    victim: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, object],
+) -> None:
+    world.watch.policy = WatchPolicy.TERMINATE
+    world.put(victim.pid, GIB)
+    world.look(2)
+    real = procfs.end
+
+    def end(pid: int, is_still: object) -> bool:  # just before, the process becomes another
+        world.put(victim.pid, GIB, **change)
+        return real(pid, is_still)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(procfs, "end", end)
+    world.look(1)
+
+    assert not ended(victim)
+    assert world.watch.findings.ended == 0
+
+
+def test_a_new_name_does_not_save_it(world: World, victim: subprocess.Popen[bytes]) -> None:
+    world.watch.policy = WatchPolicy.TERMINATE
+    for number in range(4):
+        world.put(victim.pid, GIB, command=f"name-{number}")
+        world.look(1)
+
+    assert ended(victim)
+
+
+def test_who_only_its_pod_speaks_for_is_not_ended(
+    world: World, victim: subprocess.Popen[bytes]
+) -> None:
+    world.watch.policy = WatchPolicy.TERMINATE
+    world.put(victim.pid, GIB, mounts="")
+
+    world.look(6)
+
+    assert [each.pid for each in world.watch.findings.bypassing] == [victim.pid]
+    assert world.charged() == GIB
+    assert not ended(victim)
+
+
+def test_a_process_of_no_allocation_is_never_ended(
+    world: World, victim: subprocess.Popen[bytes]
+) -> None:
+    world.watch.policy = WatchPolicy.TERMINATE
+    world.put(victim.pid, GIB, name="")
+
+    world.look(6)
+
+    assert [each.pid for each in world.watch.findings.foreign] == [victim.pid]
+    assert not ended(victim)

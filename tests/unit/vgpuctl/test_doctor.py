@@ -1,0 +1,250 @@
+"""Each finding says what is so and how to mend it; only a failure makes the node unhealthy."""
+
+import errno
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from libvgpu.errors import VgpuError
+from vgpuctl.__main__ import main
+from vgpuctl.agent_client import (
+    AgentOfReport,
+    AgentReport,
+    AgentUnreachable,
+    ConfigOfReport,
+    ProcessOfReport,
+    ResourceOfReport,
+    WatchOfReport,
+)
+from vgpuctl.doctor import agent_checks, node_checks
+from vgpuctl.doctor.examine import connect_problem
+from vgpuctl.doctor.finding import FAIL, OK, WARN, Finding
+
+MIB = 1 << 20
+ROOT_USER, USER = 0, 1000
+SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+DENIED = PermissionError(errno.EACCES, "Permission denied")
+ABSENT = FileNotFoundError(errno.ENOENT, "No such file or directory")
+REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+
+def report(error: str | None = None, registered_at: float | None = 1.0) -> AgentReport:
+    return AgentReport(
+        agent=AgentOfReport("0.1.0", 7, "n1", 0.0),
+        config=ConfigOfReport("/etc/c.yaml", "0123456789abcdef", 2, error, None),
+        resources=[
+            ResourceOfReport("nvidia.com/vgpu-core", 1.0),
+            ResourceOfReport("nvidia.com/vgpu-memory", registered_at),
+        ],
+        shim_build="abc",
+    )
+
+
+def run_directory(**seen: int | str) -> node_checks.RunDirectory:
+    values: dict[str, int | str] = {
+        "filesystem": "tmpfs",
+        "mode": 0o700,
+        "owner": ROOT_USER,
+        "free_bytes": 500 * MIB,
+        "slice_bytes": MIB,
+    } | seen
+    return node_checks.RunDirectory(path=Path("/run/vgpu"), **values)  # type: ignore[arg-type]
+
+
+def levels(findings: list[Finding]) -> list[str]:
+    return [finding.level for finding in findings]
+
+
+def test_a_driver_is_named_with_its_version_and_its_lack_with_what_to_install() -> None:
+    assert "CUDA 13.0" in node_checks.driver(13000, "", simulated=False).message
+    assert "simulated, CUDA 12.4" in node_checks.driver(12040, "", simulated=True).message
+    lacking = node_checks.driver(None, "libcuda.so.1: cannot open", simulated=False)
+    assert lacking.level == FAIL
+    assert "cannot open" in lacking.message
+    assert "install the NVIDIA driver" in lacking.mend
+
+
+def test_nvml_must_answer_and_list_a_gpu() -> None:
+    assert node_checks.nvml(["A100", "A100"], "") == Finding("nvml", OK, "2 GPU(s): A100, A100")
+    assert node_checks.nvml([], "").level == FAIL
+    assert node_checks.nvml(None, "NVML says no").message == "NVML says no"
+
+
+@pytest.mark.parametrize("user", [ROOT_USER, USER])  # the agent's, whoever looks
+def test_a_good_run_directory_is_one_line(user: int) -> None:
+    (found,) = node_checks.run_directory(run_directory(), user)
+
+    assert found.level == OK
+    assert "tmpfs" in found.message and "500 MiB" in found.message
+
+
+@pytest.mark.parametrize(
+    ("seen", "user", "level", "said"),
+    [
+        ({"filesystem": "ext4"}, ROOT_USER, WARN, "is on ext4"),
+        ({"mode": 0o755}, ROOT_USER, WARN, "mode 0755: other users may look"),
+        ({"mode": 0o722}, ROOT_USER, FAIL, "other users may write"),
+        ({"owner": 5}, USER, FAIL, "belongs to user 5"),
+        ({"free_bytes": 109 * MIB}, ROOT_USER, WARN, "room for 109 slices of 110"),
+        ({"free_bytes": MIB - 1}, ROOT_USER, FAIL, "room for 0 slices"),
+    ],
+)
+def test_what_is_wrong_with_a_run_directory_is_a_line_with_its_mending(
+    seen: dict[str, int | str], user: int, level: str, said: str
+) -> None:
+    (found,) = node_checks.run_directory(run_directory(**seen), user)
+
+    assert (found.level, found.check) == (level, "run directory")
+    assert said in found.message
+    assert found.mend
+
+
+def test_a_file_system_is_found_by_its_device() -> None:
+    mounts = (
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        "25 22 0:23 / /run rw,nosuid master:5 propagate_from:2 - tmpfs tmpfs rw,size=9k\n"
+    )
+
+    assert node_checks.filesystem_of(os.makedev(0, 23), mounts) == "tmpfs"
+    assert node_checks.filesystem_of(os.makedev(8, 1), mounts) == "ext4"
+    assert node_checks.filesystem_of(os.makedev(8, 2), mounts) == ""
+
+
+@pytest.mark.parametrize(
+    ("installed", "agent", "level"),
+    [(True, True, OK), (None, True, WARN), (False, True, FAIL), (False, False, WARN)],
+)
+def test_a_shim_that_is_not_installed_fails_only_where_an_agent_is(
+    installed: bool | None, agent: bool, level: str
+) -> None:
+    found = node_checks.shim("abc", installed, Path("/var/lib/vgpu"), agent)
+
+    assert found.level == level
+
+
+def test_a_shim_that_was_never_built_fails() -> None:
+    found = node_checks.shim(VgpuError("missing", "make build"), None, Path("/s"), False)
+
+    assert found == Finding("shim", FAIL, "missing", "make build")
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_node", "level", "said"),
+    [
+        (None, True, OK, "answers"),
+        (DENIED, True, WARN, "may not be opened by this user"),
+        (ABSENT, True, FAIL, "does not answer: No such file"),
+        (REFUSED, True, FAIL, "does not answer: Connection refused"),
+        (ABSENT, False, WARN, "no kubelet on this machine"),
+    ],
+)
+def test_a_socket_of_the_kubelet(
+    problem: OSError | None, is_node: bool, level: str, said: str
+) -> None:
+    found = agent_checks.kubelet_socket("kubelet", SOCKET, problem, is_node)
+
+    assert found.level == level
+    assert said in found.message
+    assert bool(found.mend) == (level != OK)
+
+
+def test_an_agent_is_missed_only_on_a_node_and_by_who_may_ask_it() -> None:
+    gone = AgentUnreachable("no node agent answers", "start it")
+    denied = AgentUnreachable("may not be opened", "ask as root", denied=True)
+
+    assert agent_checks.agent(report(), 3600.0, is_node=True).level == OK
+    assert "up 1.0 h" in agent_checks.agent(report(), 3600.0, is_node=True).message
+    missed = agent_checks.agent(gone, 0.0, is_node=True)
+    assert (missed.level, missed.message) == (FAIL, gone.message)
+    assert missed.mend.startswith("start it")
+    assert agent_checks.agent(gone, 0.0, is_node=False).level == WARN
+    assert agent_checks.agent(denied, 0.0, is_node=True).level == WARN
+    assert agent_checks.agent(VgpuError("another form", "x"), 0.0, is_node=False).level == FAIL
+
+
+def test_a_loop_that_stands_still_fails() -> None:
+    stuck = report()
+    stuck.loop_problem = "the loop has not turned for 60 s"
+
+    assert agent_checks.agent(stuck, 0.0, is_node=True).level == FAIL
+
+
+def test_a_rejected_config_fails_with_its_last_error() -> None:
+    found = agent_checks.config(report("line 2: unknown key 'sharring'"))
+
+    assert found.level == FAIL
+    assert found.message.startswith("line 2: unknown key 'sharring'; the last good one stays")
+    assert found.mend == "check it with: vgpuctl config validate /etc/c.yaml"
+    assert agent_checks.config(report()).level == OK
+
+
+def test_resources_that_are_not_registered_fail_by_name() -> None:
+    missing = agent_checks.resources(report(registered_at=None))
+    nothing = report()
+    nothing.resources = []
+
+    assert missing.level == FAIL
+    assert missing.message.endswith(": nvidia.com/vgpu-memory")
+    assert agent_checks.resources(report()).level == OK
+    assert "since 1970-01-01 00:00:01Z" in agent_checks.resources(report()).message
+    assert agent_checks.resources(nothing).level == WARN
+
+
+def test_what_uses_a_gpu_beside_the_shim_is_a_warning() -> None:
+    found = report()
+    assert agent_checks.watch(found) == []
+    found.watch = WatchOfReport(
+        problem="no pids",
+        bypassing_count=3,
+        foreign_count=1,
+        bypassing=[ProcessOfReport("GPU-0", 7, "x", 2 << 30, "a1", "ns/pod/c")],
+        foreign=[ProcessOfReport("GPU-0", 8, "y")],
+    )
+
+    findings = agent_checks.watch(found)
+
+    assert levels(findings) == [WARN] * 4
+    assert [finding.message for finding in findings] == [
+        "processes beside the shim are not seen: no pids",
+        "process 7 (x) uses 2 GiB of GPU GPU-0 without the shim, in ns/pod/c (allocation a1)",
+        "process 8 (y) uses memory of GPU GPU-0 and belongs to no allocation",
+        "2 more processes like these",
+    ]
+
+
+def test_each_mps_daemon_is_a_line() -> None:
+    assert levels(agent_checks.mps_daemons([("GPU-0", ""), ("GPU-1", "no answer")])) == [OK, FAIL]
+    assert agent_checks.mps_daemons([]) == []
+
+
+def test_a_socket_nobody_listens_at_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    assert isinstance(connect_problem(path), FileNotFoundError)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert isinstance(connect_problem(path), ConnectionRefusedError)
+        listener.listen()
+        assert connect_problem(path) is None
+
+
+def test_on_a_machine_without_anything_it_says_so_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["doctor", *(f"--{n}-dir={tmp_path / n}" for n in ("run", "state", "kubelet"))]
+
+    status = main([*arguments, "-o", "json"])
+    found = {f["check"]: f for f in json.loads(capsys.readouterr().out)}
+    assert main(arguments) == status
+    lines = capsys.readouterr().out.splitlines()
+
+    assert {
+        c: found[c]["level"] for c in ("kubelet", "podresources", "agent", "shim")
+    } == dict.fromkeys(("kubelet", "podresources", "agent", "shim"), WARN)
+    assert status == int(any(f["level"] == FAIL for f in found.values()))
+    assert len(lines) == len(found)
+    assert all(line.startswith(("ok ", "warn ", "fail ")) for line in lines)
+    assert all("; mend: " in line for line in lines if not line.startswith("ok"))
+    assert list(tmp_path.iterdir()) == [], "it changed something"

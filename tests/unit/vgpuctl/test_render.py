@@ -1,0 +1,72 @@
+"""Listings: JSON keeps every key, tables are safe to look at and safe to grep."""
+
+import io
+import json
+
+import pytest
+
+from vgpuctl.render import Column, format_seconds, print_listing, printable
+
+ROWS = [{"name": "one", "bytes": 1}, {"name": "evil\x1b[2Jname\n", "bytes": None}]
+COLUMNS = (Column("NAME", lambda row: str(row["name"])), Column("B", lambda row: "x", right=True))
+
+
+def test_json_shows_rows_whole_and_nothing_else() -> None:
+    out = io.StringIO()
+
+    print_listing(ROWS, COLUMNS, "json", "nothing", out)
+
+    assert json.loads(out.getvalue()) == ROWS
+
+
+def test_json_of_nothing_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    print_listing([], COLUMNS, "json", "nothing")
+
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_table_of_nothing_says_so_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    print_listing([], COLUMNS, "table", "no slices")
+
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "no slices\n")
+
+
+def test_a_table_never_passes_on_control_characters() -> None:
+    out = io.StringIO()
+
+    print_listing(ROWS, COLUMNS, "table", "", out)
+
+    assert "\x1b" not in out.getvalue()
+    assert "evil?[2Jname?" in out.getvalue()
+
+
+def test_a_table_in_a_pipe_is_not_cut_at_80_columns() -> None:
+    out = io.StringIO()
+    long = "x" * 300
+
+    print_listing([{"name": long}], COLUMNS[:1], "table", "", out)
+
+    assert long in out.getvalue().splitlines()[1]
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "a\rb", "\x9b2J", "tab\there", "\udc80"])
+def test_printable_leaves_nothing_that_a_terminal_acts_on(text: str) -> None:
+    assert printable(printable(text)) == printable(text)
+    assert printable(text).isprintable()
+    assert len(printable(text)) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.012, "12.0ms"),
+        (0.05, "0.1s"),
+        (59.94, "59.9s"),
+        (65, "1m05s"),
+        (3 * 3600 + 120, "3h02m"),
+    ],
+)
+def test_durations_are_short(value: float, text: str) -> None:
+    assert format_seconds(value) == text
