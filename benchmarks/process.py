@@ -14,7 +14,7 @@ _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED in the low bits of a clock id that names a 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """ProcessMemory of a process.
+    """Memory of a process.
 
     Attributes:
         resident_bytes: all that is in memory now.

@@ -12,7 +12,7 @@ from pathlib import Path
 TABLE = Path(__file__).resolve().parent / "src" / "hooks" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
-README = TABLE.parent.parent.parent / "README.md"
+README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN, END = "<!-- hooks: python -m libvgpu.hook_table --write -->", "<!-- end of hooks -->"
 
 #: What README calls the functions of each policy that is hooked, in its order.

@@ -142,7 +142,8 @@ def watch(report: AgentReport) -> list[Finding]:
         found.append(
             warn(
                 "watch",
-                f"{_process(each)} without the shim, in {each.owner} (allocation {each.allocation})",
+                f"{_process(each)} without the shim, in {each.owner} "
+                f"(allocation {each.allocation})",
                 "see why its program avoids the shim, or have such processes ended "
                 "(watch: {unaccounted: terminate})",
             )

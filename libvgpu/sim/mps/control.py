@@ -31,7 +31,7 @@ def log(text: str) -> None:
     """Writes one line to the log, which is stdout."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    print(f"[{stamp}.{int(now % 1 * 1000):03d} ControlDaemon {os.getpid()}] {text}", flush=True)
+    print(f"[{stamp}.{int(now % 1 * 1000):03d} Control {os.getpid()}] {text}", flush=True)
 
 
 class ControlDaemon:
@@ -112,7 +112,7 @@ class ControlDaemon:
                 server.failure, server.reason = int(code), reason
             case ["left", number]:
                 client = server.clients.pop(int(number))
-                log(f"MpsClient {client.pid} left server {server.pid}")
+                log(f"Client {client.pid} left server {server.pid}")
             case _:
                 self._lose_server(server)
                 return
@@ -124,7 +124,7 @@ class ControlDaemon:
         server.channel.close()
         server.kill()  # it may have closed the channel and live
         status = os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])
-        log(f"MpsServer {server.pid} ended with status {status}: {server.reason}")
+        log(f"Server {server.pid} ended with status {status}: {server.reason}")
         self.server = None
         for driver in server.waiting:
             driver.refuse(server.failure)
@@ -149,7 +149,7 @@ class ControlDaemon:
             try:
                 self.start_server(driver.uid, driver.gid).waiting.append(driver)
             except MpsControlError as error:
-                log(f"MpsClient {driver.pid} refused: {error}")
+                log(f"Client {driver.pid} refused: {error}")
                 driver.refuse(MPS_SERVER_NOT_READY)
         elif self._multiuser or driver.uid == server.uid:
             if server.active:
@@ -160,7 +160,7 @@ class ControlDaemon:
             self._replacing.append(driver)
             server.drain()
         else:
-            log(f"MpsClient {driver.pid} refused: server {server.pid} is of user {server.uid}")
+            log(f"Client {driver.pid} refused: server {server.pid} is of user {server.uid}")
             driver.refuse(MPS_SERVER_NOT_READY)
 
     def _hand_over(self, server: MpsServer, driver: Peer) -> None:
@@ -170,7 +170,7 @@ class ControlDaemon:
             driver.socket.setblocking(True)
             socket.send_fds(server.channel, [str(number).encode()], [driver.socket.fileno()])
         except OSError as error:
-            log(f"MpsClient {driver.pid} refused: server {server.pid} does not take it: {error}")
+            log(f"Client {driver.pid} refused: server {server.pid} does not take it: {error}")
             driver.refuse(MPS_SERVER_NOT_READY)
             return
         server.clients[number] = MpsClient(driver.pid, driver.devices)

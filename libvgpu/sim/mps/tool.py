@@ -27,7 +27,7 @@ usage: {TOOL} [-d | -f] [-multiuser-server] [-v] [-h]
   -h                 print this
 Without -d and -f, commands are read from stdin.
 """
-VERSION = "CUDA MPS ControlDaemon binary version: 13000 (simulated)"
+VERSION = "CUDA MPS Control binary version: 13000 (simulated)"
 
 
 def start(directory: Path, log_directory: Path, background: bool, multiuser: bool) -> int:
