@@ -31,7 +31,7 @@ def mount(source: str, target: str, device: str = DEVICE) -> MountPoint:
 
 
 class World:
-    """The attribution of processes over a fake ``/proc``; the agent sees the run directory at `run_dir`."""
+    """Attribution over a fake ``/proc``; the agent sees the run directory at `run_dir`."""
 
     def __init__(self, proc: FakeProc, run_dir: Path, pods: Mapping[str, Set[str]]) -> None:
         self.proc, self.directory = proc, run_dir / "allocations"
