@@ -1,8 +1,8 @@
 """Keeps one GPU under MPS, or as it was found: a thread for each, so that none waits for another.
 
 Under MPS means: compute mode EXCLUSIVE_PROCESS, a daemon with a server, settings as we gave them.
-What was found is written down before it is changed (`mps_files`), so that it can be put back by the
-next runner, too. The thread sleeps until daemon or server end, it is told of a new wish, or, where
+What was found is written down before it is changed (`state_files`), so that the next runner can put
+it back, too. The thread sleeps until daemon or server end, it is told of a new wish, or, where
 containers have slices, the settings are due: so the end of a server is noticed at once.
 """
 
@@ -171,7 +171,7 @@ class GpuWorker:
         return daemon
 
     def _check_free(self) -> None:
-        """Refuses a GPU that somebody uses: no client could come beside him, nor his next one."""
+        """Refuses a GPU that somebody uses: no MPS client could use it at the same time."""
         pids = self._boards.processes(self.uuid)
         if pids:
             raise MpsError(
@@ -198,7 +198,7 @@ class GpuWorker:
             daemon.settle()
         except (MpsError, _Unwanted):
             daemon.stop()
-            self._daemon = None  # the next turn begins anew
+            self._daemon = None  # the next turn starts over
             raise
         assert daemon.server is not None
         self._said = ""
