@@ -11,7 +11,7 @@ from typing import Any
 from libvgpu.limits import Family
 from libvgpu.sim import ClientBooks, Machine
 
-from .report import Report, size
+from .output import Report, size
 from .tenant import Asked, DemoContainer
 
 _CUDA_ERROR_OUT_OF_MEMORY = 2

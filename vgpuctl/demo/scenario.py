@@ -32,7 +32,7 @@ from . import container, image
 from .checks import check_listed, check_slice
 from .children import Children, tool_environment
 from .node import GPU_PROFILES, Node
-from .report import Report
+from .output import Report
 from .table import COLUMNS, row
 from .tenant import Asked, DemoContainer, asked_by
 from .workspace import Workspace, sweep

@@ -18,7 +18,7 @@ from benchmarks.plot import Curve
 from benchmarks.repeats import MS, OURS, ROUNDS, US, Results, curves_of, lengths
 from benchmarks.share import Cell
 from benchmarks.stage import open_stage
-from benchmarks.tenants import TenantClient, TenantProgram, TenantReading, Window
+from benchmarks.tenant_programs import TenantClient, TenantProgram, TenantReading, Window
 from libvgpu import artifacts
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import ComputeMode

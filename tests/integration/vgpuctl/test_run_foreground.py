@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vgpuctl.errors import CommandNotExecutableError, CommandNotFoundError
+from vgpuctl.command_errors import CommandNotExecutableError, CommandNotFoundError
 from vgpuctl.foreground import require_command, run_in_foreground, signals_held
 
 WRAPPER = """
