@@ -75,7 +75,7 @@ def _assert_most(measure: Callable[[], Shares], is_right: Callable[[Shares], boo
 
 def _window(stage: Stage, *tenants: TenantProgram) -> Shares:
     """Returns the share of each tenant, in percent of the device."""
-    window, _ = stage.measure(tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS)
+    window = stage.measure(tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS)
     return window.shares
 
 
