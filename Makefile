@@ -96,7 +96,7 @@ check: export VGPU_LONG = 1
 check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
 	@$(MAKE) --no-print-directory e2e-node
 
-bench: build  ## measure what README quotes
+bench: build  ## measure what docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks run hooks allocate reload
 
 # A compiler of 100 MB, so only for who builds or checks the wheel.

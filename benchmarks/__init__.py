@@ -1,1 +1,1 @@
-"""Every figure that the README quotes, one module per figure: ``python -m benchmarks``."""
+"""Every figure that the docs quote, one module per figure: ``python -m benchmarks``."""
