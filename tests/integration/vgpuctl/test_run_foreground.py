@@ -213,7 +213,7 @@ with signals_held():
 """
 
 
-def test_work_beside_the_command_goes_on_at_its_pace() -> None:
+def test_side_work_goes_on_at_its_pace() -> None:
     # In a process of its own, since the test runner has threads that do not hold signals back.
     every_s = 0.05
     # The signals it passes on to the command must neither hold the work up nor hurry it.

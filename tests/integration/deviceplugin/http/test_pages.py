@@ -138,7 +138,7 @@ def test_the_doctor_of_a_well_node_and_of_one_with_a_bad_config_and_no_kubelet(
     ):
         assert ill[check]["level"] == "fail"
         assert said in ill[check]["message"]
-        assert ill[check]["mend"]
+        assert ill[check]["fix"]
     node.kubelet.start()
     node.wait_registered()
 
