@@ -18,12 +18,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deviceplugin.log import LOGGER, event
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import Notice
 
 from .api_client import ApiServer, ApiUnreachable
-from .notices import Aggregator, LogTap, Notice, Record
+from .notices import Aggregator, NoticeTap, Record
 
 QUEUE_LENGTH = 256
 BACKOFF_MOST_S = 60.0
+MOST_TEXT = 1000  # characters; the API server refuses notes above 1024 bytes
 _BACKOFF_FIRST_S = 1.0
 _NODE_NAMESPACE = "default"  # where Events of things without a namespace live
 _PATCH = "application/merge-patch+json"
@@ -112,7 +115,7 @@ class EventSender:
         """
         if record.told == record.count:
             return  # it was counted up while it waited for its first time
-        namespace = record.notice.namespace or _NODE_NAMESPACE
+        namespace = _namespace(record.notice)
         path = f"/api/v1/namespaces/{namespace}/events"
         if record.uid is None:
             record.uid = self._uid(record.notice)
@@ -135,19 +138,21 @@ class EventSender:
 
     def _uid(self, notice: Notice) -> str:
         """Returns what kubectl finds the object's Events by, empty where we may not look."""
-        if notice.kind == "Node":
-            return notice.name  # as the kubelet's own Events have it
-        path = f"/api/v1/namespaces/{notice.namespace}/pods/{notice.name}"
+        if not isinstance(notice.subject, Owner):
+            return self._node  # as the kubelet's own Events have it
+        path = f"/api/v1/namespaces/{notice.subject.namespace}/pods/{notice.subject.pod}"
         status, answer = self._api.call("GET", path)
         if status != 200 or not isinstance(answer, dict):
             return ""
         return str(answer.get("metadata", {}).get("uid", ""))
 
     def _body(self, record: Record, namespace: str) -> dict[str, Any]:
-        notice = record.notice
-        concerned = {"apiVersion": "v1", "kind": notice.kind, "name": notice.name}
-        if notice.namespace:
-            concerned["namespace"] = notice.namespace
+        notice, subject = record.notice, record.notice.subject
+        concerned = {"apiVersion": "v1", "kind": "Node", "name": self._node}
+        text = notice.text
+        if isinstance(subject, Owner):
+            concerned |= {"kind": "Pod", "name": subject.pod, "namespace": subject.namespace}
+            text = f"container {subject.container}: {text}"
         if record.uid:
             concerned["uid"] = record.uid
         return {
@@ -155,9 +160,9 @@ class EventSender:
             "kind": "Event",
             "metadata": {"name": record.name, "namespace": namespace},
             "involvedObject": concerned,
-            "reason": notice.reason,
-            "message": notice.text,
-            "type": "Warning" if notice.warning else "Normal",
+            "reason": notice.reason.value,
+            "message": text[:MOST_TEXT],
+            "type": "Warning" if notice.reason.is_warning else "Normal",
             "source": {"component": "vgpu-agent", "host": self._node},
             "reportingComponent": "vgpu-agent",
             "reportingInstance": self._node,
@@ -177,8 +182,13 @@ class EventSender:
         self._said = problem
 
 
+def _namespace(notice: Notice) -> str:
+    subject = notice.subject
+    return subject.namespace if isinstance(subject, Owner) else _NODE_NAMESPACE
+
+
 class NodeEvents:
-    """Events from the agent's log, for as long as the agent runs; nothing without an account."""
+    """Events from the notices in the agent's log, as long as it runs; none without an account."""
 
     def __init__(self, api: ApiServer | None, node: str) -> None:
         """Starts sending.
@@ -188,12 +198,12 @@ class NodeEvents:
             node: name of this Node.
         """
         self._sender: EventSender | None = None
-        self._tap: LogTap | None = None
+        self._tap: NoticeTap | None = None
         if api is None:
             event(logging.INFO, "no Kubernetes Events: there is no service account here")
             return
         self._sender = EventSender(api, node)
-        self._tap = LogTap(node, self._sender.put)
+        self._tap = NoticeTap(self._sender.put)
         self._sender.start()
         LOGGER.addHandler(self._tap)
 

@@ -11,6 +11,7 @@ import pytest
 
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.notices import Notice
 from deviceplugin.watch import process_attribution, procfs, watcher
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading
@@ -132,3 +133,8 @@ class World:
 
 def messages(told: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in told.records]
+
+
+def notices(told: pytest.LogCaptureFixture) -> list[Notice | None]:
+    """What of the log becomes Events."""
+    return [record.__dict__["notice"] for record in told.records]
