@@ -1,7 +1,6 @@
 /* Hooks of memory that goes from process to process: CUDA IPC, and allocations of shared pools.
- * (Physical memory of cuMemCreate is in hook_vmm_share.c.) shared_memory.h tells how it is charged
- * once.
- */
+ * Physical memory of cuMemCreate is in hook_vmm_share.c; shared_memory.h tells how a piece is
+ * charged only once. */
 #include <pthread.h>
 
 #include "hooks/hook.h"
