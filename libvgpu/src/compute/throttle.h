@@ -41,4 +41,7 @@ void throttle_before_wait(void);
  * held. */
 void throttle_forget_context(CUcontext context);
 
+/* For fork.c. */
+void throttle_after_fork(void);
+
 #endif

@@ -25,4 +25,7 @@ bool deferred_free_look(void);
 void deferred_free_hold_context(CUcontext context);
 void deferred_free_let_go_context(CUcontext context, bool has_ended);
 
+/* For fork.c. */
+void deferred_free_after_fork(void);
+
 #endif
