@@ -143,7 +143,7 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     wait_until(lambda: alive(rogue) == [True, False], PATIENCE_S)
     (line,) = node.lines("process ended: it bypassed its slice")
     assert f"pid={bypassing}" in line
-    wait_until(lambda: node.metric("vgpu_watch_ended_total") == 1, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_watch_processes_killed_total") == 1, PATIENCE_S)
     wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
     assert known != bypassing
     assert alive(other) == [True]
@@ -217,7 +217,7 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
     wait_until(lambda: bool(node.lines("the watch beside the shim sees nothing")), PATIENCE_S)
     (line,) = node.lines("the watch beside the shim sees nothing")
     assert "hostPID: true" in line
-    wait_until(lambda: node.metric("vgpu_watch_working") == 0, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_watch_up") == 0, PATIENCE_S)
     (finding,) = node.doctor()
     assert "hostPID: true" in finding["message"]
     assert rogue.limit().unaccounted_bytes == 0
