@@ -273,11 +273,10 @@ def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: No
 def test_admission_does_not_wait_for_an_api_server_that_hangs(
     server: StandInApiServer, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hang(self: ApiServer, *_: object) -> tuple[int, Any]:
+    def hang(self: ApiServer, *_: object) -> None:
         time.sleep(5.0)
-        return 500, None
 
-    monkeypatch.setattr(ApiServer, "call", hang)
+    monkeypatch.setattr(ApiServer, "_ask", hang)
     with pytest.raises(AdmissionFailed):
         node.admit("r", {"vgpu-core": 101})
     started = time.monotonic()

@@ -4,9 +4,9 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from lightkube.models.meta_v1 import ObjectMeta
 
 from benchmarks.api_server import StandInApiServer
 from deviceplugin import agent
@@ -87,9 +87,9 @@ class CountingApi:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def call(self, method: str, path: str) -> tuple[int, Any]:
-        self.asked.append(path.rsplit("/", 1)[-1])
-        return 200, {"metadata": {"labels": {"tier": "batch"}}}
+    def pod(self, namespace: str, name: str) -> ObjectMeta:
+        self.asked.append(name)
+        return ObjectMeta(labels={"tier": "batch"})
 
 
 def test_a_pod_is_asked_for_once_and_only_while_a_rule_needs_it(tmp_path: Path) -> None:
