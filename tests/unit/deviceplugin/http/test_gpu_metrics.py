@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -44,9 +45,9 @@ def given(*held: tuple[Allocation, DeviceLimit]) -> dict[tuple[str, str], float]
     }
 
 
-def slice_of(name: str, core: range, memory: range, **more: tuple[str, ...]) -> Allocation:
-    given = {"core": units("c", core), "memory": units("m", memory), **more}
-    return Allocation(name, Family.VGPU, "GPU-0", GIB, **given)
+def slice_of(name: str, core: range, memory: range, **more: Any) -> Allocation:
+    halves = (units("c", core), units("m", memory))
+    return Allocation(name, Family.VGPU, "GPU-0", GIB, *halves, **more)
 
 
 def test_every_gpu_has_its_series_at_zero() -> None:
