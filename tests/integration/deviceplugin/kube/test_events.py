@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent
 from deviceplugin.kube import event_sender, notices
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import EventSender
@@ -219,7 +218,7 @@ def node(
 ) -> Iterator[Node]:
     caplog.set_level(logging.INFO, "deviceplugin")
     api = server.api()
-    monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     with running_node(monkeypatch) as node:
         yield node
 
