@@ -224,7 +224,7 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
             client,
             board,
             board_path,
-            probe=None,  # type: ignore[arg-type] # started next, since it reads the board
+            probe=None,  # type: ignore[arg-type]  # which needs the environment of all the rest
             log=log,
         )
         race._order(pause=False)

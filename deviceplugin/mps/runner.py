@@ -206,7 +206,7 @@ def _first(config: Path, run_dir: Path, inventory: Inventory) -> Wanted:
     wanted_config, gpus = load_config(config), inventory.gpus()
     absent, left_out = absent_devices(wanted_config, gpus)
     if left_out is not None:
-        event(logging.ERROR, "a part of the config is left out", reason=left_out.message)
+        event(logging.ERROR, "a part of the config is skipped", reason=left_out.message)
     layout = lay_out(wanted_config, gpus, absent)
     uuids = [shared.gpu.uuid for shared in layout.of_family(Family.MPS)]
     if not uuids:

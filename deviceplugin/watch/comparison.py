@@ -153,7 +153,7 @@ class MemoryComparison:
             process.command,
             reading.memory_bytes[process.pid],
             each.allocation_id,
-            str(watched.allocation.owner or "unknown") if watched else "",
+            watched.allocation.owner if watched else None,
             watched is not None and watched.index(uuid) is not None,
         )
         key = where is self.foreign, seen.key

@@ -24,8 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason, Notice, container_notice, node_notice
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
+from libvgpu.sizes import format_size
 
 from . import procfs
 from .comparison import Charges, ComparedAllocation, MemoryComparison
@@ -159,9 +162,13 @@ class MemoryWatch:
             for device in each.limits.devices
         )
         for each in check.foreign:
-            self._tell(each, "process of no allocation uses a GPU", check.now_s)
+            text = f"{each.described()}, and belongs to no container with a slice"
+            notice = node_notice(EventReason.FOREIGN_GPU_PROCESS, text)
+            self._tell(each, "process of no allocation uses a GPU", notice, check.now_s)
         for each in check.bypassing:
-            self._tell(each, "process bypasses its slice", check.now_s)
+            text = f"{each.described()} without the shim, so outside its slice"
+            told = container_notice(EventReason.SHIM_BYPASSED, text, each.owner)
+            self._tell(each, "process bypasses the shim", told, check.now_s)
             if self.policy is WatchPolicy.TERMINATE:
                 self._end(each, check)
         self._dying.intersection_update({b.process.key for b in check.found.values()})
@@ -180,24 +187,35 @@ class MemoryWatch:
             if charge_bytes == before:
                 continue
             changed.setdefault(allocation_id, {})[uuid] = charge_bytes
+            owner = each.allocation.owner
             event(
                 logging.WARNING if charge_bytes > before else logging.INFO,
-                f"memory beside the ledger{'' if charge_bytes else ' is gone'}",
+                "unaccounted GPU memory is " + ("charged" if charge_bytes else "gone"),
+                notice=_unaccounted(uuid, before, charge_bytes, owner),
                 allocation=allocation_id,
-                owner=each.allocation.owner or "unknown",
+                owner=owner or "unknown",
                 gpu=uuid,
                 bytes=f"{before}->{charge_bytes}",
             )
         if changed:
             self._charge(changed)
 
-    def _tell(self, seen: SeenProcess, message: str, now_s: float) -> None:
+    def _tell(self, seen: SeenProcess, message: str, notice: Notice | None, now_s: float) -> None:
         if not self._ration.may_tell(seen.key, seen.subject, now_s):
             return
-        whose = {"allocation": seen.allocation_id, "owner": seen.owner} if seen.owner else {}
+        owner = seen.owner or "unknown"
+        whose = {"allocation": seen.allocation_id, "owner": owner} if seen.allocation_id else {}
         held = "unknown" if seen.memory_bytes is None else seen.memory_bytes
-        event(logging.WARNING, message, **whose, gpu=seen.gpu, pid=seen.pid, command=seen.command,
-              bytes=held)  # fmt: skip
+        event(
+            logging.WARNING,
+            message,
+            notice=notice,
+            **whose,
+            gpu=seen.gpu,
+            pid=seen.pid,
+            command=seen.command,
+            bytes=held,
+        )
 
     def _end(self, seen: SeenProcess, check: MemoryComparison) -> None:
         """Ends a process that bypasses its slice, if nothing about it is in doubt."""
@@ -214,15 +232,25 @@ class MemoryWatch:
         if procfs.end(seen.pid, is_still):
             self._ended += 1
             self._dying.add(was.process.key)
-            event(logging.WARNING, "process ended: it bypassed its slice",
-                  allocation=seen.allocation_id, owner=seen.owner, gpu=seen.gpu, pid=seen.pid,
-                  command=seen.command, bytes=seen.memory_bytes)  # fmt: skip
+            text = f"{seen.described()} without the shim, so outside its slice, and was killed"
+            notice = container_notice(EventReason.BYPASSING_PROCESS_KILLED, text, seen.owner)
+            event(
+                logging.WARNING,
+                "process killed: it bypassed the shim",
+                notice=notice,
+                allocation=seen.allocation_id,
+                owner=seen.owner or "unknown",
+                gpu=seen.gpu,
+                pid=seen.pid,
+                command=seen.command,
+                bytes=seen.memory_bytes,
+            )
 
     def _say_findings(
         self, bypassing: Sequence[SeenProcess], foreign: Sequence[SeenProcess]
     ) -> None:
         if self.findings.problem:
-            event(logging.INFO, "the watch sees the GPUs' processes again")
+            event(logging.INFO, "the process watch sees the GPUs' processes again")
         self.findings = WatchFindings(
             policy=self.policy,
             bypassing=tuple(bypassing),
@@ -232,5 +260,23 @@ class MemoryWatch:
 
     def _say_problem(self, problem: str) -> None:
         if problem != self.findings.problem:  # once, not at every check
-            event(logging.WARNING, "the watch beside the shim sees nothing", reason=problem)
+            event(
+                logging.WARNING,
+                "the process watch cannot see the GPUs' processes",
+                notice=node_notice(EventReason.PROCESS_WATCH_UNAVAILABLE, problem),
+                reason=problem,
+            )
         self.findings = WatchFindings(problem, self.policy, ended=self._ended)
+
+
+def _unaccounted(
+    uuid: str, before_bytes: int, now_bytes: int, owner: Owner | None
+) -> Notice | None:
+    if not now_bytes:
+        text = f"its processes hold no memory of GPU {uuid} any more that the shim does not count"
+        return container_notice(EventReason.UNACCOUNTED_MEMORY_GONE, text, owner)
+    text = (
+        f"its processes hold {format_size(now_bytes)} of GPU {uuid} that the shim does not count "
+        f"({format_size(before_bytes)} before); this is charged to its slice"
+    )
+    return container_notice(EventReason.UNACCOUNTED_MEMORY, text, owner)

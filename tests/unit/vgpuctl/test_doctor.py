@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,15 +44,15 @@ def report(error: str | None = None, registered_at: float | None = 1.0) -> Agent
     )
 
 
-def run_directory(**seen: int | str) -> node_checks.RunDirectory:
-    values: dict[str, int | str] = {
+def run_directory(**seen: Any) -> node_checks.RunDirectory:
+    values: dict[str, Any] = {
         "filesystem": "tmpfs",
         "mode": 0o700,
         "owner": ROOT_USER,
         "free_bytes": 500 * MIB,
         "slice_bytes": MIB,
     } | seen
-    return node_checks.RunDirectory(path=Path("/run/vgpu"), **values)  # type: ignore[arg-type]
+    return node_checks.RunDirectory(path=Path("/run/vgpu"), **values)
 
 
 def levels(findings: list[Finding]) -> list[str]:

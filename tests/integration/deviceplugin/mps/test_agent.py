@@ -14,8 +14,8 @@ import pytest
 
 from deviceplugin.http.exposition import render
 from deviceplugin.http.mps_metrics import mps_families
-from deviceplugin.kube.notices import notice_of
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import THIS_NODE, EventReason
 from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.mps.state_files import (
     FAILED,
@@ -218,18 +218,19 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
 
     told = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert [r.message for r in told] == [
-        "MPS ended, its clients lost their work",
-        "MPS ended, its clients lost their work",
+        "MPS server ended, its clients lost their work",
+        "MPS server ended, its clients lost their work",
         "MPS settings were changed and put back",
         "MPS of a GPU cannot be served",
     ]
-    notices = [notice_of(r.message, r.fields, "n1") for r in told]  # type: ignore[attr-defined]
-    assert [(n.kind, n.name, n.reason) for n in notices if n] == [
-        ("Pod", "a", "MpsEnded"),
-        ("Pod", "b", "MpsEnded"),
-        ("Node", "n1", "MpsSettingsRestored"),
-        ("Node", "n1", "MpsUnavailable"),
+    notices = [r.__dict__["notice"] for r in told]
+    assert [(n.reason, n.subject) for n in notices] == [
+        (EventReason.MPS_SERVER_ENDED, Owner("team", "a", "main")),
+        (EventReason.MPS_SERVER_ENDED, Owner("team", "b", "main")),
+        (EventReason.MPS_SETTINGS_RESTORED, THIS_NODE),
+        (EventReason.MPS_UNAVAILABLE, THIS_NODE),
     ]
+    assert notices[-1].text == "it has MIG on"
     page = render(mps_families(keeper.states())).decode()
     assert 'vgpu_mps_ready{gpu="GPU-a"} 0' in page
     assert 'vgpu_mps_restarts_total{gpu="GPU-a"} 4' in page
