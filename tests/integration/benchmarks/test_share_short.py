@@ -80,7 +80,7 @@ def _window(stage: Stage, *tenants: TenantProgram) -> Shares:
 
 
 def _share_after(stage: Stage, tenants: Sequence[TenantProgram], change: str) -> Shares:
-    share, _ = share_response.share_after(
+    share = share_response.share_after(
         stage, artifacts.shim_path(), tenants, change, RESPONSE_WARM_UP_SECONDS
     )
     return [share]
