@@ -153,7 +153,7 @@ class Admission:
             shim_build=allocation.shim_build or self._store.build,
             compute=shared.compute if shared else None,
         )
-        limits = self._enforcement.limits(allocation)
+        limits = self._enforcement.resolved(allocation).limits
         before = book.allocations.get(allocation.allocation_id)
         try:
             self._store.put(allocation, limits)
@@ -162,6 +162,7 @@ class Admission:
         except VgpuError as error:
             if before is None:
                 self._store.remove(allocation.allocation_id)
+                self._enforcement.forget([allocation.allocation_id])
             else:
                 self._enforcement.write(before)
             raise AllocationRefused(
@@ -249,7 +250,7 @@ class Admission:
         done = replace(done, started=True)
         if done.family is Family.MPS:
             self.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
-        self._store.put_back(done, self._enforcement.limits(done))
+        self._store.put_back(done, self._enforcement.resolved(done).limits)
         if done != allocation:
             self._state.commit([done])
             if done.implicit_units != allocation.implicit_units:

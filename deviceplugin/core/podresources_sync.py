@@ -225,6 +225,7 @@ class PodResourcesSync:
                 core=len(allocation.core),
                 memory=len(allocation.memory),
             )
+        self._enforcement.forget(allocation.allocation_id for allocation in found.ended)
         self._enforcement.follow_rules(found.identified)
         if found.ended:
             self._state.announce()

@@ -16,6 +16,7 @@ from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy import exclusive_gpu, offer, pairing
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
+from deviceplugin.policy.limits_resolver import ResolvedLimits
 from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.store.checkpoint import Checkpoint
@@ -72,8 +73,7 @@ class SliceService:
         gpus = tuple(shared.gpu for shared in layout.gpus) if gpus is None else gpus
         self.state = NodeState(checkpoint, layout, gpus)
         self._store = store
-        self._enforcement = Enforcement(self.state, store, config.rules)
-        self._enforcement.labels = labels
+        self._enforcement = Enforcement(self.state, store, config.rules, labels)
         self._looks = PodResourcesSync(self.state, store, self._enforcement, lister, witness, clock)
         self.state.not_offered = lambda: (
             offer.withdrawn(self.layout, self.state.book),
@@ -252,7 +252,14 @@ class SliceService:
     def allocations(self) -> list[tuple[Allocation, ContainerLimits]]:
         """Returns all allocations with their limits in force."""
         with self.state.lock:
-            return [(h, self._enforcement.limits(h)) for h in self.state.book.allocations.values()]
+            allocations = self.state.book.allocations.values()
+            return [(h, self._enforcement.resolved(h).limits) for h in allocations]
+
+    def resolved(self) -> list[tuple[Allocation, ResolvedLimits]]:
+        """Returns all allocations with what holds for them and where it comes from."""
+        with self.state.lock:
+            allocations = self.state.book.allocations.values()
+            return [(h, self._enforcement.resolved(h)) for h in allocations]
 
     def watched(self) -> list[ComparedAllocation]:
         """Returns all allocations with their files, what they asked for and limits in force."""
@@ -261,8 +268,8 @@ class SliceService:
                 ComparedAllocation(
                     h,
                     self._store.directory(h.allocation_id),
-                    self._enforcement.asked(h),
-                    self._enforcement.limits(h),
+                    self._enforcement.resolved(h).asked,
+                    self._enforcement.resolved(h).limits,
                 )
                 for h in self.state.book.allocations.values()
             ]

@@ -20,7 +20,7 @@ from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
-from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, MIB
+from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
 from deviceplugin.policy.exclusive_gpu import is_exclusive
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
