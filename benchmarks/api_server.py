@@ -21,6 +21,10 @@ _EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events(?:/([^/]+))?")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
 
 
+def _status(message: str) -> dict[str, Any]:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
+
+
 class StandInApiServer:
     """Serves on a free port of 127.0.0.1 from `start` to `stop`; may be started again.
 
@@ -31,6 +35,7 @@ class StandInApiServer:
         pods: UID by namespace and name; others are not there.
         labels: of those pods.
         refuse_with: the status of every answer, unless 0.
+        token: the one it knows.
     """
 
     def __init__(self, base: Path) -> None:
@@ -48,6 +53,7 @@ class StandInApiServer:
         self.pods: dict[tuple[str, str], str] = {}
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.refuse_with = 0
+        self.token = TOKEN
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
 
@@ -95,30 +101,34 @@ class StandInApiServer:
     def answer(self, method: str, path: str, token: str, body: Any) -> tuple[int, Any]:
         """Returns status and body of the answer to one call."""
         self.calls.append((method, path))
-        if token != f"Bearer {TOKEN}":
-            return 401, {"message": "who are you?"}
+        if token != f"Bearer {self.token}":
+            return 401, _status("who are you?")
         if self.refuse_with:
-            return self.refuse_with, {"message": "planted"}
+            return self.refuse_with, _status("planted")
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))
             labels = self.labels.get((pod[1], pod[2]), {})
-            return (200, {"metadata": {"uid": uid, "labels": labels}}) if uid else (404, None)
+            return (
+                (200, {"metadata": {"uid": uid, "labels": labels}})
+                if uid
+                else (404, _status("not found"))
+            )
         events = _EVENTS.fullmatch(path)
         if events is None:
-            return 404, None
+            return 404, _status("not found")
         if method == "POST":
             if body["metadata"]["namespace"] != events[1]:
-                return 400, {"message": "namespace"}
+                return 400, _status("namespace")
             name = body["metadata"]["name"]
             if name in self.events:
-                return 409, {"message": "exists"}
+                return 409, _status("exists")
             self.events[name] = body
             return 201, body
         if method == "PATCH" and events[2] in self.events:
             self.events[events[2]].update(body)
             return 200, self.events[events[2]]
-        return 404, None
+        return 404, _status("not found")
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
@@ -132,6 +142,7 @@ class StandInApiServer:
                 )
                 content = json.dumps(answer).encode()
                 self.send_response(status)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -3,7 +3,7 @@
 One loop, in the main thread, does everything that is not asked for by the kubelet: follows the
 config file, keeps the plugins registered, asks podresources, sees to the MPS daemons and to the
 arbiters of GPUs shared in time. The kubelet's calls come in the gRPC servers' threads, scrapes,
-probes and `vgpuctl` in one more (`web`); they meet the loop in `SliceService`'s lock only.
+probes and `vgpuctl` in those of `http.server`; they meet the loop in `SliceService`'s lock only.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from deviceplugin.core.service import SliceService
 from deviceplugin.http.agent_state import AgentState
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
-from deviceplugin.http.message import pages
 from deviceplugin.http.metrics import Metrics, NodeCollector
-from deviceplugin.http.server import WebServer
+from deviceplugin.http.pages import pages
+from deviceplugin.http.server import HttpServer
 from deviceplugin.inventory import topology
 from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
@@ -190,20 +190,20 @@ def _run(
         watch_findings=lambda: memory.findings,
         draining=service.draining,
     )
-    web = WebServer()
-    ends.callback(web.stop)
+    http = HttpServer()
+    ends.callback(http.stop)
     listener = tcp_listener(settings.metrics_address)
-    web.listen(
+    http.listen(
         listener,
         pages({"/metrics": metrics.page, "/healthz": state.healthz, "/readyz": state.readyz}),
     )
     control = settings.run_dir / AGENT_SOCKET
     ends.callback(control.unlink, missing_ok=True)
-    web.listen(
+    http.listen(
         unix_listener(control),
         ControlApi(service.set_override, service.clear_override, state.state),
     )
-    web.start()
+    http.start()
     ends.callback(registrar.stop)
     health = HealthWatch(_uuids(service.layout), service.set_unwell)
     if settings.watch_health:

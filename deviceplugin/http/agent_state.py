@@ -1,6 +1,6 @@
-"""How the agent is: the pages ``/healthz`` and ``/readyz``, and what ``/v1/state`` says.
+"""The agent's own state: the pages ``/healthz`` and ``/readyz``, and what ``/v1/state`` says.
 
-*Healthy*: the loop has turned lately, so nothing hangs; a probe that fails restarts the agent.
+*Healthy*: the loop came round recently, so nothing hangs; a probe that fails restarts the agent.
 *Ready*: a config is in force and the kubelet has every resource. Neither depends on MPS or on the
 API server. Values come from the agent's parts, read without a lock; each is replaced whole.
 """
@@ -13,10 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from werkzeug.wrappers import Request, Response
+
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.watch.report import WatchFindings
 
-from .message import Request, Response, plain
+from .pages import line
 
 #: Longer than any call of a duty may take (registration and MPS have timeouts of seconds).
 LOOP_LATE_S = 30.0
@@ -65,15 +67,15 @@ class AgentState:
         watch_findings: Callable[[], WatchFindings] = WatchFindings,
         draining: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Counts as having turned just now.
+        """Counts the loop as having come round just now.
 
         Args:
             registrations: each resource with when it was registered (epoch).
             shim_build: the build id that new containers get.
             mps_gpus: tells the UUIDs of the GPUs that are to be under MPS now.
             clock: seconds, from any start.
-            unwell: why each GPU that is not well is not, by UUID.
-            watch_findings: what the watch beside the shim has found.
+            unwell: why each unhealthy GPU is unhealthy, by UUID.
+            watch_findings: what the memory watch has found.
             draining: what each GPU that drains waits for, by UUID.
         """
         self._findings = watch_findings
@@ -90,7 +92,6 @@ class AgentState:
             },
             "shim_build": shim_build,
         }
-        self._mps_gpus = mps_gpus
 
     def turned(self) -> None:
         """Notes that the loop came round."""
@@ -130,5 +131,5 @@ class AgentState:
 
 def _verdict(problem: str | None) -> Response:
     if problem is None:
-        return plain(HTTPStatus.OK, "ok")
-    return plain(HTTPStatus.SERVICE_UNAVAILABLE, problem)
+        return line(HTTPStatus.OK, "ok")
+    return line(HTTPStatus.SERVICE_UNAVAILABLE, problem)

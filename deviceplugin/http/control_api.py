@@ -10,12 +10,15 @@ none, 404 for an allocation that is not there, 409 for a refusal.
 
 import json
 import logging
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 import msgspec
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+from werkzeug.routing import BaseConverter, Rule
+from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
@@ -24,10 +27,9 @@ from libvgpu.errors import UnknownAllocation, VgpuError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, Family
 from libvgpu.sizes import MAX_BYTES
 
-from .message import Request, Response
+from .application import FAULT, application
 
-_OVERRIDE = re.compile(r"/v1/allocations/([A-Za-z0-9-]{1,64})/override")
-_STATE = "/v1/state"
+_JSON = "application/json"
 
 
 class OverrideRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,8 +40,14 @@ class OverrideRequest(msgspec.Struct, forbid_unknown_fields=True):
     compute: Literal["strict", "elastic", "off"] | None = None
 
 
+class _AllocationId(BaseConverter):
+    """What an allocation's id may be in a path."""
+
+    regex = "[A-Za-z0-9-]{1,64}"
+
+
 class ControlApi:
-    """The handler of the agent's socket."""
+    """The WSGI application behind the agent's socket."""
 
     def __init__(
         self,
@@ -47,7 +55,7 @@ class ControlApi:
         clear_override: Callable[[str], LimitChange],
         state: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """Makes the handler.
+        """Makes the application.
 
         Args:
             set_override: puts values into force for an allocation; raises VgpuError.
@@ -55,33 +63,41 @@ class ControlApi:
             state: what ``/v1/state`` says.
         """
         self._set, self._clear, self._state = set_override, clear_override, state
+        override = "/v1/allocations/<allocation:allocation_id>/override"
+        self._app = application(
+            [
+                Rule("/v1/state", methods=["GET"], endpoint=self._tell_state),
+                Rule(override, methods=["POST", "DELETE"], endpoint=self._override),
+            ],
+            _tell,
+            {"allocation": _AllocationId},
+        )
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answers one request."""
-        if request.path == _STATE:
-            if request.method != "GET":
-                return _not_allowed("GET")
-            return _json(HTTPStatus.OK, self._state())
-        match = _OVERRIDE.fullmatch(request.path)
-        if match is None:
-            return _problem(HTTPStatus.NOT_FOUND, f"{request.path[:80]} is nothing that is served")
-        if request.method not in ("POST", "DELETE"):
-            return _not_allowed("POST, DELETE")
+        return self._app(environ, start_response)
+
+    def _tell_state(self, request: Request) -> Response:
+        return _json(HTTPStatus.OK, self._state())
+
+    def _override(self, request: Request, allocation_id: str) -> Response:
         try:
-            change = self._change(match[1], request)
+            change = self._change(allocation_id, request)
         except msgspec.MsgspecError as error:
             return _problem(HTTPStatus.BAD_REQUEST, f"the override is not what it must be: {error}")
         except VgpuError as error:
-            event(logging.WARNING, "override refused", allocation=match[1], reason=error.message)
+            event(
+                logging.WARNING, "override refused", allocation=allocation_id, reason=error.message
+            )
             missing = isinstance(error, UnknownAllocation)
             status = HTTPStatus.NOT_FOUND if missing else HTTPStatus.CONFLICT
             return _problem(status, error.message, error.hint)
-        return _json(HTTPStatus.OK, changed_limits(match[1], change))
+        return _json(HTTPStatus.OK, changed_limits(allocation_id, change))
 
     def _change(self, allocation_id: str, request: Request) -> LimitChange:
         if request.method == "DELETE":
             return self._clear(allocation_id)
-        asked = msgspec.json.decode(request.body, type=OverrideRequest)
+        asked = msgspec.json.decode(request.get_data(), type=OverrideRequest)
         override = Override(asked.core_percent, asked.memory_bytes, asked.compute)
         if override == Override():
             raise msgspec.ValidationError(
@@ -119,14 +135,24 @@ def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:
     }
 
 
-def _json(status: int, value: Mapping[str, Any]) -> Response:
-    return Response(status, json.dumps(value).encode() + b"\n", "application/json")
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value) + "\n"
 
 
-def _problem(status: int, message: str, hint: str | None = None) -> Response:
+def _json(status: HTTPStatus, value: Mapping[str, Any]) -> Response:
+    return Response(_text(value), status, content_type=_JSON)
+
+
+def _problem(status: HTTPStatus, message: str, hint: str | None = None) -> Response:
     return _json(status, {"message": message, "hint": hint})
 
 
-def _not_allowed(allowed: str) -> Response:
-    answer = _problem(HTTPStatus.METHOD_NOT_ALLOWED, f"allowed are: {allowed}")
-    return Response(answer.status, answer.body, answer.content_type, (("Allow", allowed),))
+def _tell(error: HTTPException) -> tuple[str, str]:
+    """Returns the answer to what is asked of nothing that is served."""
+    message = error.description or FAULT
+    if isinstance(error, NotFound):
+        message = "nothing is served at this path"
+    if isinstance(error, MethodNotAllowed):
+        allowed = sorted(set(error.valid_methods or ()) - {"HEAD"})
+        message = f"allowed are: {', '.join(allowed)}"
+    return _text({"message": message, "hint": None}), _JSON

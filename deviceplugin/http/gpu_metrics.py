@@ -12,10 +12,9 @@ from deviceplugin.policy.layout import Layout
 from deviceplugin.watch.report import WatchFindings
 from libvgpu.limits import ContainerLimits
 
-from .exposition import GaugeMetricFamily
+from .metric_names import GPU, Family
 
 NOTHING_FOUND = WatchFindings()
-_LABELS = ("gpu", "index", "family")
 
 
 def gpu_families(
@@ -23,34 +22,14 @@ def gpu_families(
     allocations: Sequence[tuple[Allocation, ContainerLimits]],
     unwell: Container[str] = (),
     findings: WatchFindings = NOTHING_FOUND,
-) -> Iterable[GaugeMetricFamily]:
+) -> Iterable[Family]:
     """Returns the families, with a series for every GPU of the layout.
 
     Args:
-        unwell: UUIDs of the GPUs that are not well.
-        findings: of the watch beside the shim.
+        unwell: UUIDs of the GPUs that are unhealthy.
+        findings: what the memory watch has found.
     """
-    total = GaugeMetricFamily("vgpu_gpu_memory_total_bytes", "Memory of the GPU", labels=_LABELS)
-    allocated = GaugeMetricFamily(
-        "vgpu_gpu_memory_allocated_bytes", "Memory that containers were given", labels=_LABELS
-    )
-    core = GaugeMetricFamily(
-        "vgpu_gpu_core_allocated_ratio", "Compute that containers were given", labels=_LABELS
-    )
-    drains = GaugeMetricFamily(
-        "vgpu_gpu_draining", "1 if its sharing changes when its slices have ended", labels=_LABELS
-    )
-    healthy = GaugeMetricFamily("vgpu_gpu_healthy", "1 if the GPU is well", labels=_LABELS)
-    beside = GaugeMetricFamily(
-        "vgpu_gpu_memory_unaccounted_bytes",
-        "Memory that processes hold steadily beside the ledgers of containers",
-        labels=_LABELS,
-    )
-    foreign = GaugeMetricFamily(
-        "vgpu_gpu_foreign_processes",
-        "Processes on the GPU that belong to no allocation",
-        labels=_LABELS,
-    )
+    families = [metric.family() for metric in GPU]
     charged = Counter[str]()
     for _, limits in allocations:
         charged.update({d.uuid: d.unaccounted_bytes for d in limits.devices})
@@ -59,14 +38,18 @@ def gpu_families(
     for shared in layout.gpus:
         uuid = shared.gpu.uuid
         labels = [uuid, str(shared.gpu.index), shared.family.name.lower()]
-        total.add_metric(labels, shared.gpu.memory_bytes)
-        allocated.add_metric(labels, memory_bytes[uuid])
-        core.add_metric(labels, units[uuid] / CORE_UNITS_PER_GPU)
-        drains.add_metric(labels, shared.drains)
-        healthy.add_metric(labels, uuid not in unwell)
-        beside.add_metric(labels, charged[uuid] + findings.outside_bytes(uuid))
-        foreign.add_metric(labels, foreign_counts[uuid])
-    return total, allocated, core, drains, beside, foreign, healthy
+        values = (
+            shared.gpu.memory_bytes,
+            memory_bytes[uuid],
+            units[uuid] / CORE_UNITS_PER_GPU,
+            shared.drains,
+            charged[uuid] + findings.outside_bytes(uuid),
+            foreign_counts[uuid],
+            uuid not in unwell,
+        )
+        for family, value in zip(families, values, strict=True):
+            family.add_metric(labels, value)
+    return families
 
 
 def _given(

@@ -8,7 +8,9 @@ beginning, at zero. GPU seconds carry ``estimated="true"`` where nothing forces 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, make_wsgi_app
+from werkzeug.wrappers import Request, Response
 
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
@@ -20,45 +22,12 @@ from libvgpu.errors import RegionError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit
 from libvgpu.usage import is_measured
 
-from .exposition import (
-    CONTENT_TYPE,
-    CounterMetricFamily,
-    Family,
-    GaugeMetricFamily,
-    Histogram,
-    render,
-)
+from . import metric_names as names
 from .gpu_metrics import gpu_families
-from .message import Request, Response
+from .metric_names import Family, MetricName
 from .mps_metrics import mps_families
 
-_CONTAINER_LABELS = ("namespace", "pod", "container", "allocation", "gpu", "family")
 _ALLOCATE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
-
-#: name, kind, help; filled by `_container_values` in this order, the last two by the watch.
-_CONTAINER_METRICS = (
-    ("vgpu_container_memory_used_bytes", "gauge", "GPU memory that the container holds"),
-    ("vgpu_container_memory_limit_bytes", "gauge", "GPU memory that the container may hold"),
-    ("vgpu_container_memory_peak_bytes", "gauge", "Most GPU memory that it ever held"),
-    ("vgpu_container_core_limit_ratio", "gauge", "Part of the GPU's compute it may use"),
-    ("vgpu_container_throttled_seconds_total", "counter", "Time its launches were held back"),
-    ("vgpu_container_launches_total", "counter", "Kernels and graphs that it launched"),
-    ("vgpu_container_windows_total", "counter", "Turns on a contended GPU in which it launched"),
-    ("vgpu_container_core_used_ratio", "gauge", "Part of the GPU's time that it had lately"),
-    (
-        "vgpu_container_launch_delay_p99_seconds",
-        "gauge",
-        "What 99 of 100 held launches waited at most, to within a factor of two",
-    ),
-    ("vgpu_container_memory_refused_total", "counter", "Allocations that were refused"),
-    ("vgpu_container_usage_readable", "gauge", "1 if its usage file is whole"),
-    (
-        "vgpu_container_memory_unaccounted_bytes",
-        "gauge",
-        "GPU memory that it holds steadily beside its ledger, charged to it",
-    ),
-    ("vgpu_container_bypassing_processes", "gauge", "Its processes that its ledger does not know"),
-)
 
 
 class NodeCollector:
@@ -78,8 +47,8 @@ class NodeCollector:
         Args:
             config: returns whether the config file is good, and the digest of the one in force.
             registrations: returns each resource with when it was registered, None where it is not.
-            findings: returns what the watch beside the shim has found.
-            mps: returns how MPS is on each GPU that is under it.
+            findings: returns what the memory watch has found.
+            mps: returns the state of MPS on each GPU that it serves.
         """
         self._service, self._store, self._config = service, store, config
         self._registrations, self._findings = registrations, findings
@@ -92,48 +61,25 @@ class NodeCollector:
         yield from gpu_families(self._service.layout, allocations, self._service.unwell(), findings)
         yield from mps_families(self._mps())
         good, digest = self._config()
-        yield GaugeMetricFamily(
-            "vgpu_config_reload_success",
-            "1 if the config file's present content is in force",
-            value=float(good),
-        )
-        yield GaugeMetricFamily(
-            "vgpu_config_hash",
-            "Hash of the config in force, as a number",
-            value=int(digest[:12], 16),
-        )
-        yield GaugeMetricFamily(
-            "vgpu_watch_working",
-            "1 if the watch beside the shim sees the GPUs' processes",
-            value=float(not findings.problem),
-        )
-        yield CounterMetricFamily(
-            "vgpu_watch_ended_total",
-            "Processes that were ended since they bypassed their slice",
-            value=findings.ended,
-        )
-        registered = GaugeMetricFamily(
-            "vgpu_resource_registered", "1 if the kubelet has the resource", labels=("resource",)
-        )
+        yield _single(names.CONFIG_RELOAD_SUCCESS, good)
+        yield _single(names.CONFIG_HASH, int(digest[:12], 16))
+        yield _single(names.WATCH_UP, not findings.problem)
+        yield _single(names.WATCH_PROCESSES_KILLED, findings.ended)
+        registered = names.RESOURCE_REGISTERED.family()
         for resource, since in self._registrations().items():
             registered.add_metric([resource], since is not None)
         yield registered
+
+    def describe(self) -> Iterable[Family]:
+        """Returns every family without series; the library knows the names by them."""
+        return [metric.family() for metric in names.COLLECTED]
 
     def _containers(
         self, allocations: list[tuple[Allocation, ContainerLimits]], findings: WatchFindings
     ) -> Iterable[Family]:
         _, bypassing = findings.counts()
-        families: list[Family] = [
-            (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(
-                name, text, labels=_CONTAINER_LABELS
-            )
-            for name, kind, text in _CONTAINER_METRICS
-        ]
-        seconds = CounterMetricFamily(
-            "vgpu_container_gpu_seconds_total",
-            "GPU time that the container used",
-            labels=(*_CONTAINER_LABELS, "estimated"),
-        )
+        families = [metric.family() for metric in names.CONTAINER]
+        seconds = names.CONTAINER_GPU_SECONDS.family()
         for allocation, limits in allocations:
             usage = self._usage(allocation)
             for index, limit in enumerate(limits.devices):
@@ -186,28 +132,40 @@ def _container_values(
     return values, device.gpu_time_ns / 1e9 if device else 0
 
 
+def _single(metric: MetricName, value: float) -> Family:
+    family = metric.family()
+    family.add_metric([], value)
+    return family
+
+
 class Metrics:
-    """The page ``/metrics``."""
+    """The page ``/metrics``, in Prometheus' text format or OpenMetrics, as the scraper asks."""
 
     def __init__(self, collector: NodeCollector) -> None:
-        self._collector = collector
+        """Makes the page; in a registry of its own, since the library's has the process's too."""
+        # Else every histogram has a series more that says when the agent started.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = CollectorRegistry()
+        registry.register(collector)
         self._allocate = Histogram(
-            "vgpu_allocate_duration_seconds",
-            "How long Allocate took",
-            label="resource",
+            names.ALLOCATE_DURATION.name,
+            names.ALLOCATE_DURATION.help,
+            names.ALLOCATE_DURATION.labels,
+            registry=registry,
             buckets=_ALLOCATE_BUCKETS,
         )
+        self._app = make_wsgi_app(registry)
 
     def observe_allocate(self, resource: str, seconds: float) -> None:
         """Counts one Allocate."""
-        self._allocate.observe(resource, seconds)
+        self._allocate.labels(resource).observe(seconds)
 
     def prepare(self, resources: Iterable[str]) -> None:
         """Shows the series of these resources at zero."""
         for resource in resources:
-            self._allocate.prepare(resource)
+            self._allocate.labels(resource)
 
     def page(self, request: Request) -> Response:
         """Answers a scrape."""
-        body = render([*self._collector.collect(), self._allocate])
-        return Response(HTTPStatus.OK, body, CONTENT_TYPE)
+        # The library refuses HEAD; its answer's body is left out where the response is sent.
+        return Response.from_app(self._app, {**request.environ, "REQUEST_METHOD": "GET"})

@@ -1,173 +1,118 @@
-"""A small HTTP server in one thread, for scrapes, probes and `vgpuctl`: rare, short, bounded.
+"""HTTP on the agent's sockets, served by waitress: requests are rare, short and bounded.
 
-A selector follows all connections; one is read without blocking until its request is whole, so a
-client that dawdles keeps nobody waiting, and is dropped after `READ_TIMEOUT_S`. The handler then
-runs in the same thread, the answer is written without blocking too, and every answer ends its
-connection. Requests are bounded (`HEAD_BYTES`, `BODY_BYTES`), and so is the number of connections:
-beyond `MOST_CONNECTIONS` the oldest is dropped. Without a connection the thread sleeps.
+For each socket one thread reads and writes every connection without blocking, and hands a request
+that is whole to one of `_THREADS` more. So a client that sends slowly keeps nobody waiting. What a
+request may be long and how many connections there may be is bounded; a connection that says nothing
+for `REQUEST_TIMEOUT_S` is closed. `_Channel` adds what waitress leaves open: a client that sends a
+byte now and then is closed too, and a new client is let in where every place is taken.
 
-`listen` before `start`; handlers must not block for long.
+A socket has threads and places of its own: a flood of the address that scrapes use does not reach
+the socket of `vgpuctl`. `listen` before `start`; handlers must not block for long.
 """
 
-import contextlib
-import selectors
+import logging
 import socket
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import cast
+from typing import Any
+from wsgiref.types import WSGIApplication
 
-from deviceplugin.log import LOGGER
+from waitress import wasyncore
+from waitress.channel import HTTPChannel
+from waitress.server import BaseWSGIServer, create_server
 
-from .message import BadRequest, Handler, Request, encode, parse, plain
-
-READ_TIMEOUT_S = 3.0
-WRITE_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 3
 MOST_CONNECTIONS = 64
-_RECEIVE_BYTES = 1 << 14
-_FULL_PAUSE_S = 0.1
+HEAD_BYTES = 8 << 10
+BODY_BYTES = 4 << 10
+#: A scrape takes milliseconds and must not delay a probe.
+_THREADS = 2
+#: Connections that are answered just now, and those about to be closed.
+_SPARE_CONNECTIONS = 16
+#: Larger than every page, since beyond it waitress writes to a temporary file.
+_ANSWER_BYTES = 16 << 20
+_CHECK_EVERY_S = 1
 
 
-@dataclass(slots=True)
-class _Connection:
-    """One client: its request is read, then ``answer`` is written, then the rest is ignored."""
+class _Channel(HTTPChannel):
+    """A connection that has `REQUEST_TIMEOUT_S` for a whole request, and may cost the oldest its
+    place.
+    """
 
-    socket: socket.socket
-    handler: Handler
-    deadline_s: float
-    received: bytearray
-    answer: memoryview | None = None
+    def __init__(self, server: Any, *args: Any, **more: Any) -> None:
+        super().__init__(server, *args, **more)
+        idle = [c for c in server.active_channels.values() if not (c.requests or c.will_close)]
+        if len(idle) > MOST_CONNECTIONS:
+            idle[0].will_close = True
+
+    def handle_read(self) -> None:
+        quiet_since = self.last_activity
+        super().handle_read()
+        if self.request is not None:  # a part of a request is no sign of life
+            self.last_activity = quiet_since
 
 
-class WebServer:
-    """One thread that serves every listener given to it."""
+class _Listener:
+    """One socket, its loop and its threads."""
 
-    def __init__(self) -> None:
-        """Serves nothing yet."""
-        self._selector = selectors.DefaultSelector()
-        self._connections: dict[int, _Connection] = {}
-        self._listeners: list[socket.socket] = []
-        self._wake, self._woken = socket.socketpair()
-        self._selector.register(self._woken, selectors.EVENT_READ, lambda: None)
-        self._thread = threading.Thread(target=self._serve, name="web", daemon=True)
-        self._stopping = False
-
-    def listen(self, listener: socket.socket, handler: Handler) -> None:
-        """Serves ``listener``, which is closed by `stop`, with ``handler``."""
-        listener.setblocking(False)
-        self._listeners.append(listener)
-        self._selector.register(
-            listener, selectors.EVENT_READ, lambda: self._accept(listener, handler)
+    def __init__(self, listening: socket.socket, app: WSGIApplication) -> None:
+        self._map: dict[int, Any] = {}
+        server = create_server(
+            app,
+            self._map,
+            sockets=[listening],
+            threads=_THREADS,
+            ident=None,  # nobody needs to know what serves
+            connection_limit=MOST_CONNECTIONS + _SPARE_CONNECTIONS,
+            channel_timeout=REQUEST_TIMEOUT_S,
+            cleanup_interval=_CHECK_EVERY_S,
+            asyncore_loop_timeout=_CHECK_EVERY_S,
+            asyncore_use_poll=True,  # select() knows 1024 descriptors, and an agent may have more
+            max_request_header_size=HEAD_BYTES,
+            max_request_body_size=BODY_BYTES + 1,  # waitress refuses from this size on
+            outbuf_overflow=_ANSWER_BYTES,
+            log_socket_errors=False,  # clients may go away
         )
+        assert isinstance(server, BaseWSGIServer)  # others serve several sockets
+        server.channel_class = _Channel
+        self._server = server
+        self._trigger: Any = server.trigger  # its type stub says int
+        self._thread = threading.Thread(target=self._server.run, name="http", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends thread, connections and listeners."""
-        self._stopping = True
+        # First the threads that answer: they wake the loop, whose descriptors are closed next.
+        self._server.task_dispatcher.shutdown()
         if self._thread.is_alive():
-            self._wake.send(b"x")
+            self._trigger.pull_trigger(self._close)
             self._thread.join()
-        for connection in list(self._connections.values()):
-            self._drop(connection)
-        for each in (*self._listeners, self._wake, self._woken):
-            each.close()
-        self._selector.close()
+        else:
+            self._close()
 
-    def _serve(self) -> None:
-        while not self._stopping:
-            for key, _ in self._selector.select(self._patience_s()):
-                # One of the others may have dropped this one, and a new one have its number.
-                if self._selector.get_map().get(key.fd) is key:
-                    cast(Callable[[], None], key.data)()
-            now_s = time.monotonic()
-            for connection in list(self._connections.values()):
-                if connection.deadline_s <= now_s:
-                    self._drop(connection)
+    def _close(self) -> None:
+        wasyncore.close_all(self._map, ignore_all=True)
 
-    def _patience_s(self) -> float | None:
-        if not self._connections:
-            return None
-        first_s = min(c.deadline_s for c in self._connections.values())
-        return max(0.0, first_s - time.monotonic())
 
-    def _accept(self, listener: socket.socket, handler: Handler) -> None:
-        try:
-            accepted, _ = listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:  # no descriptor left, for example
-            LOGGER.debug("accept: %s", error)
-            time.sleep(_FULL_PAUSE_S)
-            return
-        accepted.setblocking(False)
-        if len(self._connections) >= MOST_CONNECTIONS:
-            self._drop(next(iter(self._connections.values())))
-        deadline_s = time.monotonic() + READ_TIMEOUT_S
-        connection = _Connection(accepted, handler, deadline_s, bytearray())
-        self._connections[accepted.fileno()] = connection
-        self._selector.register(accepted, selectors.EVENT_READ, lambda: self._read(connection))
+class HttpServer:
+    """Serves every socket given to it."""
 
-    def _drop(self, connection: _Connection) -> None:
-        del self._connections[connection.socket.fileno()]
-        self._selector.unregister(connection.socket)
-        connection.socket.close()
+    def __init__(self) -> None:
+        """Serves nothing yet."""
+        self._listeners: list[_Listener] = []
+        # It warns of every request that has to wait for a thread; a scrape is no matter.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
 
-    def _read(self, connection: _Connection) -> None:
-        try:
-            chunk = connection.socket.recv(_RECEIVE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self._drop(connection)
-            return
-        if connection.answer is not None:
-            return  # it has been answered; closing with unread bytes would take that back
-        connection.received += chunk
-        try:
-            request = parse(bytes(connection.received))
-        except BadRequest as error:
-            self._answer(connection, encode(plain(error.status, str(error))))
-            return
-        if request is not None:
-            self._answer(connection, self._handle(connection.handler, request))
+    def listen(self, listening: socket.socket, app: WSGIApplication) -> None:
+        """Serves ``listening``, which is closed by `stop`, with ``app``."""
+        self._listeners.append(_Listener(listening, app))
 
-    def _handle(self, handler: Handler, request: Request) -> bytes:
-        try:
-            response = handler(request)
-        except Exception:  # a fault of ours must not end the thread
-            LOGGER.exception("%s %s failed", request.method, request.path)
-            response = plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the node agent failed; see its log")
-        return encode(response, with_body=request.method != "HEAD")
+    def start(self) -> None:
+        """Starts the threads."""
+        for listener in self._listeners:
+            listener.start()
 
-    def _answer(self, connection: _Connection, answer: bytes) -> None:
-        connection.answer = memoryview(answer)
-        connection.deadline_s = time.monotonic() + WRITE_TIMEOUT_S
-        self._write(connection)
-
-    def _write(self, connection: _Connection) -> None:
-        assert connection.answer is not None
-        try:
-            sent = connection.socket.send(connection.answer)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._drop(connection)
-            return
-        connection.answer = connection.answer[sent:]
-        if connection.answer:
-            self._selector.modify(
-                connection.socket, selectors.EVENT_WRITE, lambda: self._write(connection)
-            )
-            return
-        with contextlib.suppress(OSError):
-            connection.socket.shutdown(socket.SHUT_WR)
-        self._selector.modify(
-            connection.socket, selectors.EVENT_READ, lambda: self._read(connection)
-        )
+    def stop(self) -> None:
+        """Ends threads and connections, and closes the sockets."""
+        for listener in self._listeners:
+            listener.stop()

@@ -1,38 +1,63 @@
-"""The few calls to the Kubernetes API server that the agent makes, with its service account.
+"""The few calls to the Kubernetes API server that the agent makes, by lightkube.
 
-Only the standard library: one TLS connection a call, which is rare. Token and CA are read anew each
-time, since the kubelet renews them in place.
+Safe to use from several threads. The kubelet renews token and CA of the service account in place:
+lightkube reads the token again when the server refuses it, and where the CA's file has changed a
+new client is made.
 """
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+from lightkube import ApiError, Client, KubeConfig
+from lightkube.config.models import Cluster, User
+from lightkube.core.exceptions import ConfigError
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Event, Pod
+from lightkube.types import PatchType
 
 from libvgpu.errors import VgpuError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_S = 5.0
-_MOST_BYTES = 1 << 20
-_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_Answer = TypeVar("_Answer")
 
 
 class ApiUnreachable(VgpuError):  # noqa: N818 - it is the server that is unreachable
-    """The API server did not answer; it may later."""
+    """The API server did not answer, or could not; it may later."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiServer:
-    """Where the API server is and how it knows us.
+class ApiRefused(VgpuError):  # noqa: N818 - it is the call that was refused
+    """The API server refused a call, and would again.
 
     Attributes:
-        account: directory with ``token`` and ``ca.crt``.
+        status: of HTTP.
     """
 
-    host: str
-    port: int
-    account: Path
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ApiServer:
+    """The API server of the cluster, as the agent's service account may use it."""
+
+    def __init__(self, host: str, port: int, account: Path) -> None:
+        """Connects lazily.
+
+        Args:
+            account: directory with ``token`` and ``ca.crt``.
+        """
+        self._where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._account = account
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._client_ca: tuple[int, int] | None = None
 
     @classmethod
     def from_environment(
@@ -44,45 +69,89 @@ class ApiServer:
             return None
         return cls(host, int(port) if port and port.isdecimal() else 443, account)
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
-    ) -> tuple[int, Any]:
-        """Makes one call and returns status and decoded answer (None where it is no JSON).
+    def pod(self, namespace: str, name: str) -> ObjectMeta | None:
+        """Returns the metadata of a pod, None where there is no such pod.
 
         Raises:
             ApiUnreachable: there was no answer.
+            ApiRefused: the agent may not ask.
         """
-        import http.client  # late, as ssl is: 5 MiB that an agent outside a cluster does without
-        import ssl
+        try:
+            found = self._ask(lambda client: client.get(Pod, name, namespace=namespace))
+        except ApiRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return found.metadata or ObjectMeta()
 
-        headers = {
-            "Accept": _METADATA_ONLY if method == "GET" else "application/json",
-            "User-Agent": "vgpu-agent",
-        }
-        data = None if body is None else json.dumps(body).encode()
-        if data is not None:
-            headers["Content-Type"] = content_type
+    def create_event(self, event: Event) -> None:
+        """Creates an Event; one that is there already, from a call whose answer was lost, stays.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: it is not taken.
+        """
         try:
-            headers["Authorization"] = f"Bearer {(self.account / 'token').read_text().strip()}"
-            context = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
-            connection = http.client.HTTPSConnection(
-                self.host, self.port, timeout=TIMEOUT_S, context=context
+            self._ask(lambda client: client.create(event))
+        except ApiRefused as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+
+    def update_event(self, namespace: str, name: str, values: Mapping[str, Any]) -> bool:
+        """Sets values of an Event; returns False where the API server has forgotten it.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: they are not taken.
+        """
+        try:
+            self._ask(
+                lambda client: client.patch(
+                    Event, name, dict(values), namespace=namespace, patch_type=PatchType.MERGE
+                )
             )
-            try:
-                connection.request(method, path, data, headers)
-                answer = connection.getresponse()
-                content = answer.read(_MOST_BYTES)
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException) as error:  # ssl.SSLError is an OSError
-            raise ApiUnreachable(
-                f"the API server {self.host}:{self.port} does not answer: {error}"
-            ) from None
+        except ApiRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _ask(self, call: Callable[[Client], _Answer]) -> _Answer:
         try:
-            return answer.status, json.loads(content)
-        except ValueError:
-            return answer.status, None
+            return call(self._connected())
+        except httpx2.HTTPStatusError as error:
+            status = error.response.status_code
+            if status in _TRY_AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise ApiUnreachable(f"the API server answers with status {status}") from None
+            message = error.status.message if isinstance(error, ApiError) else None
+            raise ApiRefused(status, message or "no reason given") from None
+        except (httpx2.HTTPError, OSError, ConfigError) as error:  # ssl.SSLError is an OSError
+            raise ApiUnreachable(f"the API server {self._where} does not answer: {error}") from None
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+            # Not the API server's own answer; lightkube looks into one without checking its form.
+            raise ApiUnreachable(
+                f"{self._where} answers in a form that no API server has: {error!r}"
+            ) from None
+
+    def _connected(self) -> Client:
+        """Returns a client that trusts the present CA.
+
+        Raises:
+            OSError: the CA cannot be read.
+        """
+        certificate = self._account / "ca.crt"
+        with self._lock:
+            status = certificate.stat()
+            ca = status.st_ino, status.st_mtime_ns
+            if self._client is None or self._client_ca != ca:
+                # The one before is left to its users; another thread may be in a call with it.
+                self._client = Client(
+                    KubeConfig.from_one(
+                        cluster=Cluster(f"https://{self._where}", str(certificate)),
+                        user=User(token_file=str(self._account / "token")),
+                    ),
+                    timeout=httpx2.Timeout(TIMEOUT_S),
+                    trust_env=False,  # a proxy of the environment is not for the API server
+                )
+                self._client_ca = ca
+            return self._client

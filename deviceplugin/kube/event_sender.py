@@ -14,14 +14,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+
+from lightkube.models.core_v1 import EventSource, ObjectReference
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Event
 
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import Notice
 
-from .api_client import ApiServer, ApiUnreachable
+from .api_client import ApiRefused, ApiServer, ApiUnreachable
 from .notices import Aggregator, NoticeTap, Record
 
 QUEUE_LENGTH = 256
@@ -29,8 +32,7 @@ BACKOFF_MOST_S = 60.0
 MOST_TEXT = 1000  # characters; the API server refuses notes above 1024 bytes
 _BACKOFF_FIRST_S = 1.0
 _NODE_NAMESPACE = "default"  # where Events of things without a namespace live
-_PATCH = "application/merge-patch+json"
-_TRY_AGAIN = frozenset({408, 429})
+_COMPONENT = "vgpu-agent"
 _STOP_WAIT_S = 1.0
 
 
@@ -115,66 +117,56 @@ class EventSender:
         """
         if record.told == record.count:
             return  # it was counted up while it waited for its first time
-        namespace = _namespace(record.notice)
-        path = f"/api/v1/namespaces/{namespace}/events"
         if record.uid is None:
             record.uid = self._uid(record.notice)
-        status, answer = 404, None
-        if record.told:
-            news = {"count": record.count, "lastTimestamp": self._moment(record.last_at)}
-            status, answer = self._api.call("PATCH", f"{path}/{record.name}", news, _PATCH)
-        if status == 404:  # it is new, or the API server has forgotten it
-            status, answer = self._api.call("POST", path, self._body(record, namespace))
-        if status in _TRY_AGAIN or status >= 500:
-            raise ApiUnreachable(f"the API server answers with status {status}")
-        if status == 409:  # an earlier try came through, though its answer was lost
-            status = 201
-        if status >= 400:
-            why = answer.get("message") if isinstance(answer, dict) else None
-            self._say(f"an Event was refused with status {status}: {why or 'no reason given'}")
+        namespace = _namespace(record.notice)
+        news = {"count": record.count, "lastTimestamp": self._moment(record.last_at)}
+        try:
+            if not (record.told and self._api.update_event(namespace, record.name, news)):
+                self._api.create_event(self._event(record, namespace))
+        except ApiRefused as error:
+            self._say(f"an Event was refused with status {error.status}: {error.message}")
             return
         record.told = record.count
         self._said = ""
 
     def _uid(self, notice: Notice) -> str:
-        """Returns what kubectl finds the object's Events by, empty where we may not look."""
+        """Returns what kubectl finds the object's Events by, empty where we may not ask."""
         if not isinstance(notice.subject, Owner):
             return self._node  # as the kubelet's own Events have it
-        path = f"/api/v1/namespaces/{notice.subject.namespace}/pods/{notice.subject.pod}"
-        status, answer = self._api.call("GET", path)
-        if status != 200 or not isinstance(answer, dict):
+        try:
+            pod = self._api.pod(notice.subject.namespace, notice.subject.pod)
+        except ApiRefused:
             return ""
-        return str(answer.get("metadata", {}).get("uid", ""))
+        return (pod.uid if pod else None) or ""
 
-    def _body(self, record: Record, namespace: str) -> dict[str, Any]:
-        notice, subject = record.notice, record.notice.subject
-        concerned = {"apiVersion": "v1", "kind": "Node", "name": self._node}
-        text = notice.text
+    def _event(self, record: Record, namespace: str) -> Event:
+        notice, subject, text = record.notice, record.notice.subject, record.notice.text
+        concerned = ObjectReference(apiVersion="v1", kind="Node", name=self._node)
         if isinstance(subject, Owner):
-            concerned |= {"kind": "Pod", "name": subject.pod, "namespace": subject.namespace}
+            concerned = ObjectReference(
+                apiVersion="v1", kind="Pod", name=subject.pod, namespace=subject.namespace
+            )
             text = f"container {subject.container}: {text}"
-        if record.uid:
-            concerned["uid"] = record.uid
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": record.name, "namespace": namespace},
-            "involvedObject": concerned,
-            "reason": notice.reason.value,
-            "message": text[:MOST_TEXT],
-            "type": "Warning" if notice.reason.is_warning else "Normal",
-            "source": {"component": "vgpu-agent", "host": self._node},
-            "reportingComponent": "vgpu-agent",
-            "reportingInstance": self._node,
-            "firstTimestamp": self._moment(record.first_at),
-            "lastTimestamp": self._moment(record.last_at),
-            "count": record.count,
-        }
+        concerned.uid = record.uid or None
+        return Event(
+            metadata=ObjectMeta(name=record.name, namespace=namespace),
+            involvedObject=concerned,
+            reason=notice.reason.value,
+            message=text[:MOST_TEXT],
+            type="Warning" if notice.reason.is_warning else "Normal",
+            source=EventSource(component=_COMPONENT, host=self._node),
+            reportingComponent=_COMPONENT,
+            reportingInstance=self._node,
+            firstTimestamp=self._moment(record.first_at),
+            lastTimestamp=self._moment(record.last_at),
+            count=record.count,
+        )
 
-    def _moment(self, at: float) -> str:
-        """Returns a moment of our clock as the API server writes it."""
-        ago_s = self._clock() - at
-        return datetime.fromtimestamp(time.time() - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def _moment(self, at: float) -> datetime:
+        """Returns a moment of our clock, in whole seconds as the API server keeps it."""
+        ago = timedelta(seconds=self._clock() - at)
+        return (datetime.now(UTC) - ago).replace(microsecond=0)
 
     def _say(self, problem: str) -> None:
         if problem != self._said:  # once, not at every try

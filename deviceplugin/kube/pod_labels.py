@@ -16,13 +16,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from pathlib import Path
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
 
-from .api_client import ApiServer, ApiUnreachable
+from .api_client import ApiRefused, ApiServer, ApiUnreachable
 
 REFRESH_S = 30.0
 RETRY_S = 5.0
@@ -128,16 +127,15 @@ class PodLabels:
             ApiUnreachable: there was no answer.
         """
         assert self._api is not None
-        status, answer = self._api.call("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}")
-        if status == HTTPStatus.OK:
-            self._said = ""
-            labels = (answer or {}).get("metadata", {}).get("labels") or {}
-            return {str(key): str(value) for key, value in labels.items()}
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise ApiUnreachable(f"the API server answers {status}")
-        if status != HTTPStatus.NOT_FOUND:
-            self._say(f"the API server answers {status} for pod {namespace}/{pod}")
-        return None
+        try:
+            found = self._api.pod(namespace, pod)
+        except ApiRefused as error:
+            self._say(f"the API server answers {error.status} for pod {namespace}/{pod}")
+            return None
+        if found is None:
+            return None
+        self._said = ""
+        return {str(key): str(value) for key, value in (found.labels or {}).items()}
 
     def _say(self, reason: str) -> None:
         if reason != self._said:

@@ -1,6 +1,6 @@
 """The agent's side of MPS: says which GPUs are to be under it and waits where a container needs it.
 
-What is wanted goes into a file (`mps_files`), which the runner follows; how the GPUs are, the
+What is wanted goes into a file (`state_files`), which the runner follows; how the GPUs are, the
 runner writes into another. So the agent never speaks to a daemon while a runner lives, and nothing
 that a container does to a pipe directory can hold the agent up. A runner that is there is adopted.
 Otherwise, unless told not to, the agent starts ``python -m deviceplugin.mps`` detached from itself:
@@ -102,7 +102,7 @@ class MpsKeeper:
         """Returns once GPUs are as a container needs them.
 
         Args:
-            under_mps: their daemon answers; else they are bare, as if there were no MPS.
+            under_mps: their daemon answers; else they are exclusive, as if there were no MPS.
 
         Raises:
             MpsError: they are not in time.

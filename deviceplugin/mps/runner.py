@@ -3,8 +3,8 @@
 A process of its own, because a daemon that ended with the agent would take its clients with it.
 Started by hand, by a DaemonSet of its own, or by the agent, detached. One per run directory: it
 holds a lock on ``<run-dir>/mps/lock``. Which GPUs, the agent's file ``wanted`` says at any moment;
-while there is none, the config does. Each GPU has a thread (`mps_worker`); the main thread follows
-the file, and writes down how they are (`mps_files`), under one lock.
+while there is none, the config does. Each GPU has a thread (`gpu_worker`); the main thread follows
+the file, and writes down how they are (`state_files`), under one lock.
 
 Told to end, it ends the daemons and puts the compute modes back. Killed, it leaves them running,
 and the next runner adopts them, unless they are tied to it.

@@ -1,4 +1,4 @@
-"""What the watch beside the shim has found, for log, metrics and ``/v1/state``.
+"""What the watch has found that the shim cannot see, for log, metrics and ``/v1/state``.
 
 Each finding is told once, when it is new. A tenant may make new ones as fast as it starts
 processes, so of one subject (an allocation, or a GPU for processes of nobody) one is told in
@@ -69,7 +69,7 @@ class WatchFindings:
     """What stands at present; replaced whole.
 
     Attributes:
-        problem: why nothing can be seen, in words; empty where it can.
+        problem: why nothing can be seen, as a sentence; empty where it can.
         policy: what is done about a process that bypasses its slice.
         bypassing: processes of a container that its ledger does not know.
         foreign: processes that belong to no allocation.

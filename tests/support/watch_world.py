@@ -3,9 +3,10 @@
 The locks of its processes' slots are not asked for: who is written into a ledger lives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ class World:
         self.memory: dict[int, int | None] = {}
         self.used_bytes: int | None = None
         self.reads = 0
-        self.on_read = lambda: None
+        self.on_read: Callable[[], object] = lambda: None
         real = procfs.read_mounts
 
         def read_mounts(pid: int | str, proc: Path = procfs.PROC) -> object:
@@ -109,13 +110,13 @@ class World:
             lib.usage_slot(file, slot).pid = pid
         path.write_bytes(image)
 
-    def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: object) -> None:
+    def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: Any) -> None:
         """Puts a process of a slice onto the GPU."""
         if name:
             uid = UID if name == "a" else OTHER_UID
             more.setdefault("mounts", mount_line(f"/allocations/{name}/limits"))
             more.setdefault("cgroup", pod_path(uid))
-        self.proc.put(pid, **more)  # type: ignore[arg-type]
+        self.proc.put(pid, **more)
         self.memory[pid] = memory_bytes
         self.tell_nvml()
 

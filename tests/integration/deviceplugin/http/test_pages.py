@@ -9,9 +9,12 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as read_openmetrics,
+)
 
-from deviceplugin.http.server import READ_TIMEOUT_S
+from deviceplugin.http.metric_names import METRICS
+from deviceplugin.http.server import REQUEST_TIMEOUT_S
 from libvgpu import artifacts
 from support.agent_node import CONFIG, RESOURCES, Node, running_node, wait_until
 from vgpuctl import agent_client
@@ -70,15 +73,17 @@ def test_it_is_ready_only_while_the_kubelet_has_every_resource(node: Node) -> No
     wait_until(lambda: page(node, "/readyz")[0] == 200)
 
 
-def test_a_scrape_gets_prometheus_text_and_other_pages_are_named(node: Node) -> None:
+def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: Node) -> None:
     asked = urllib.request.Request(
         f"http://{node.metrics_address}/metrics",
         headers={"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"},
     )
     with urllib.request.urlopen(asked, timeout=5) as answer:
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        families = {f.name for f in text_string_to_metric_families(answer.read().decode())}
-    assert {"vgpu_allocate_duration_seconds", "vgpu_gpu_healthy", "vgpu_config_hash"} <= families
+        kind = answer.headers["Content-Type"]
+        families = {f.name for f in read_openmetrics(answer.read().decode())}
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    assert families == {metric.name.removesuffix("_total") for metric in METRICS}
+    assert page(node, "/metrics")[1].startswith("# HELP vgpu_")
     assert page(node, "/")[0] == 404
 
 
@@ -90,7 +95,7 @@ def test_many_scrapers_that_never_finish_keep_no_probe_waiting(node: Node) -> No
 
         assert page(node, "/healthz")[0] == 200
 
-        assert time.monotonic() - started < READ_TIMEOUT_S  # when the first of them is dropped
+        assert time.monotonic() - started < REQUEST_TIMEOUT_S  # when the first of them is dropped
     finally:
         for each in idle:
             each.close()
@@ -138,7 +143,7 @@ def test_the_doctor_of_a_well_node_and_of_one_with_a_bad_config_and_no_kubelet(
     ):
         assert ill[check]["level"] == "fail"
         assert said in ill[check]["message"]
-        assert ill[check]["mend"]
+        assert ill[check]["fix"]
     node.kubelet.start()
     node.wait_registered()
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent
 from deviceplugin.kube import event_sender, notices
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import EventSender
@@ -219,7 +218,7 @@ def node(
 ) -> Iterator[Node]:
     caplog.set_level(logging.INFO, "deviceplugin")
     api = server.api()
-    monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     with running_node(monkeypatch) as node:
         yield node
 
@@ -273,11 +272,10 @@ def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: No
 def test_admission_does_not_wait_for_an_api_server_that_hangs(
     server: StandInApiServer, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hang(self: ApiServer, *_: object) -> tuple[int, Any]:
+    def hang(self: ApiServer, *_: object) -> None:
         time.sleep(5.0)
-        return 500, None
 
-    monkeypatch.setattr(ApiServer, "call", hang)
+    monkeypatch.setattr(ApiServer, "_ask", hang)
     with pytest.raises(AdmissionFailed):
         node.admit("r", {"vgpu-core": 101})
     started = time.monotonic()

@@ -4,13 +4,13 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from lightkube.models.meta_v1 import ObjectMeta
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent
 from deviceplugin.kube import pod_labels
+from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.model.allocations import Owner
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
 from support.api_server import make_api_server
@@ -34,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[StandInApiServer]:
 @pytest.fixture
 def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     api = server.api()
-    monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     monkeypatch.setattr(pod_labels, "REFRESH_S", 0.5)
     monkeypatch.setattr(pod_labels, "RETRY_S", 0.2)
     with running_node(monkeypatch, config=CONFIG + RULES) as node:
@@ -87,9 +87,9 @@ class CountingApi:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def call(self, method: str, path: str) -> tuple[int, Any]:
-        self.asked.append(path.rsplit("/", 1)[-1])
-        return 200, {"metadata": {"labels": {"tier": "batch"}}}
+    def pod(self, namespace: str, name: str) -> ObjectMeta:
+        self.asked.append(name)
+        return ObjectMeta(labels={"tier": "batch"})
 
 
 def test_a_pod_is_asked_for_once_and_only_while_a_rule_needs_it(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Load:
                 said = "it did not end"
                 program.kill()
             if program.returncode != 0:
-                self.problems.append(f"{program.args}: {program.returncode}: {said}")
+                self.problems.append(f"{program.args!r}: {program.returncode}: {said}")
             self.done += 1
 
     def join(self) -> None:

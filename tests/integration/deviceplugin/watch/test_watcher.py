@@ -143,7 +143,7 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     wait_until(lambda: alive(rogue) == [True, False], PATIENCE_S)
     (line,) = node.lines("process killed: it bypassed the shim")
     assert f"pid={bypassing}" in line
-    wait_until(lambda: node.metric("vgpu_watch_ended_total") == 1, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_watch_processes_killed_total") == 1, PATIENCE_S)
     wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
     assert known != bypassing
     assert alive(other) == [True]
@@ -219,7 +219,7 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
     )
     (line,) = node.lines("the process watch cannot see the GPUs' processes")
     assert "hostPID: true" in line
-    wait_until(lambda: node.metric("vgpu_watch_working") == 0, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_watch_up") == 0, PATIENCE_S)
     (finding,) = node.doctor()
     assert "hostPID: true" in finding["message"]
     assert rogue.limit().unaccounted_bytes == 0

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Request
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState
-from deviceplugin.http.message import Request
 from libvgpu.errors import ConfigError
 
-ASK = Request("GET", "/")
+ASK = Request(EnvironBuilder().get_environ())
 
 
 class Clock:
@@ -42,27 +43,27 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
 
 def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> None:
     clock.now_s += LOOP_LATE_S
-    assert state.healthz(ASK).status == 200
+    assert state.healthz(ASK).status_code == 200
 
     clock.now_s += 1
     late = state.healthz(ASK)
-    assert late.status == 503
-    assert late.body == f"the loop has not turned for {LOOP_LATE_S + 1:.0f} s\n".encode()
+    assert late.status_code == 503
+    assert late.get_data() == f"the loop has not turned for {LOOP_LATE_S + 1:.0f} s\n".encode()
 
     state.turned()
-    assert state.healthz(ASK).status == 200
+    assert state.healthz(ASK).status_code == 200
 
 
 def test_it_is_ready_once_every_resource_is_registered(
     state: AgentState, registered: dict[str, float | None]
 ) -> None:
-    assert state.readyz(ASK).status == 200
+    assert state.readyz(ASK).status_code == 200
 
     registered["nvidia.com/vgpu-memory"] = None
 
     answer = state.readyz(ASK)
-    assert answer.status == 503
-    assert answer.body == b"not registered with the kubelet: nvidia.com/vgpu-memory\n"
+    assert answer.status_code == 503
+    assert answer.get_data() == b"not registered with the kubelet: nvidia.com/vgpu-memory\n"
 
 
 def test_a_rejected_config_shows_with_its_reason_and_keeps_it_ready(
@@ -76,7 +77,7 @@ def test_a_rejected_config_shows_with_its_reason_and_keeps_it_ready(
     assert (before["error"], before["hint"]) == (None, None)
     assert told == before | {"error": "line 2: no", "hint": "say yes"}
     assert told["path"] == "/etc/vgpu/config.yaml"
-    assert state.readyz(ASK).status == 200
+    assert state.readyz(ASK).status_code == 200
 
 
 def test_the_state_names_resources_build_and_mps_gpus(

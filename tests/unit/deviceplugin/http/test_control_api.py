@@ -1,12 +1,12 @@
-"""The agent's socket: what is well formed reaches the service, the rest is answered in words."""
+"""The agent's socket: what is well formed reaches the service, the rest has a reason."""
 
 import json
 from dataclasses import replace
 
 import pytest
+from werkzeug.test import Client, TestResponse
 
 from deviceplugin.http.control_api import ControlApi
-from deviceplugin.http.message import Request
 from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu.errors import AllocationRefused, UnknownAllocation
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -45,10 +45,16 @@ def api(service: Service) -> ControlApi:
     )
 
 
+def ask(api: ControlApi, method: str, path: str, body: bytes = b"") -> TestResponse:
+    answer = Client(api).open(path, method=method, data=body)
+    assert answer.content_type == "application/json"
+    return answer
+
+
 def post(api: ControlApi, body: object, path: str = PATH) -> tuple[int, dict[str, object]]:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = api(Request("POST", path, body=text))
-    return int(answer.status), json.loads(answer.body)
+    answer = ask(api, "POST", path, text)
+    return answer.status_code, json.loads(answer.data)
 
 
 def test_an_override_reaches_the_service_and_old_and_new_come_back(
@@ -73,9 +79,9 @@ def test_an_override_reaches_the_service_and_old_and_new_come_back(
 
 
 def test_delete_clears_and_get_tells_the_state(api: ControlApi, service: Service) -> None:
-    assert api(Request("DELETE", PATH)).status == 200
+    assert ask(api, "DELETE", PATH).status_code == 200
     assert service.asked == [("id-1", None)]
-    assert json.loads(api(Request("GET", "/v1/state")).body) == {"version": 1}
+    assert json.loads(ask(api, "GET", "/v1/state").data) == {"version": 1}
 
 
 @pytest.mark.parametrize(
@@ -130,11 +136,23 @@ def test_a_refusal_comes_back_with_its_sentence(
         ("POST", "/v1/state", 405),
     ],
 )
-def test_other_paths_and_methods_are_answered_in_words(
+def test_other_paths_and_methods_are_refused_with_a_message(
     api: ControlApi, service: Service, method: str, path: str, status: int
 ) -> None:
-    answer = api(Request(method, path, body=b'{"core_percent": 1}'))
+    answer = ask(api, method, path, b'{"core_percent": 1}')
 
-    assert answer.status == status
-    assert json.loads(answer.body)["message"]
+    assert answer.status_code == status
+    assert json.loads(answer.data)["message"]
+    assert ("Allow" in answer.headers) == (status == 405)
     assert service.asked == []
+
+
+def test_a_fault_of_ours_is_an_answer(
+    api: ControlApi, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.problem = RuntimeError("planted")
+
+    status, answer = post(api, {"core_percent": 1})
+
+    assert (status, answer["message"]) == (500, "the node agent failed; see its log")
+    assert f"POST {PATH} failed" in caplog.messages

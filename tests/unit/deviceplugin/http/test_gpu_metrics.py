@@ -1,12 +1,8 @@
 """What a GPU's metrics count as given: units held, units a default uses up, and raises."""
 
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
-from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
-
-from deviceplugin.http import exposition
 from deviceplugin.http.gpu_metrics import gpu_families
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
@@ -28,10 +24,6 @@ def units(letter: str, numbers: range) -> tuple[str, ...]:
     return tuple(f"GPU-0::{letter}{n}" for n in numbers)
 
 
-def read(families: Iterable[exposition.Family]) -> Iterable[Metric]:
-    return text_string_to_metric_families(exposition.render(families).decode())
-
-
 def given(*held: tuple[Allocation, DeviceLimit]) -> dict[tuple[str, str], float]:
     allocations = [
         (allocation, ContainerLimits(allocation.allocation_id, allocation.family, (limit,)))
@@ -39,14 +31,14 @@ def given(*held: tuple[Allocation, DeviceLimit]) -> dict[tuple[str, str], float]
     ]
     return {
         (sample.name, sample.labels["gpu"]): sample.value
-        for family in read(gpu_families(LAYOUT, allocations))
+        for family in gpu_families(LAYOUT, allocations)
         for sample in family.samples
     }
 
 
-def slice_of(name: str, core: range, memory: range, **more: tuple[str, ...]) -> Allocation:
-    given = {"core": units("c", core), "memory": units("m", memory), **more}
-    return Allocation(name, Family.VGPU, "GPU-0", GIB, **given)
+def slice_of(name: str, core: range, memory: range, **more: Any) -> Allocation:
+    halves = (units("c", core), units("m", memory))
+    return Allocation(name, Family.VGPU, "GPU-0", GIB, *halves, **more)
 
 
 def test_every_gpu_has_its_series_at_zero() -> None:
@@ -61,15 +53,15 @@ def test_every_gpu_has_its_series_at_zero() -> None:
         assert found["vgpu_gpu_foreign_processes", uuid] == 0
 
 
-def test_a_gpu_that_is_unwell_shows() -> None:
-    (*_, healthy) = read(gpu_families(LAYOUT, [], {"GPU-1"}))
+def test_an_unhealthy_gpu_shows() -> None:
+    (*_, healthy) = gpu_families(LAYOUT, [], {"GPU-1"})
 
     assert [(s.labels["gpu"], s.value) for s in healthy.samples] == [("GPU-0", 1), ("GPU-1", 0)]
 
 
 def test_a_gpu_that_drains_shows() -> None:
     waits = replace(LAYOUT, gpus=(LAYOUT.gpus[0], replace(LAYOUT.gpus[1], drains=True)))
-    found = {family.name: family for family in read(gpu_families(waits, []))}
+    found = {family.name: family for family in gpu_families(waits, [])}
 
     samples = found["vgpu_gpu_draining"].samples
     assert [(s.labels["gpu"], s.value) for s in samples] == [("GPU-0", 0), ("GPU-1", 1)]
@@ -100,17 +92,17 @@ def test_units_of_an_init_container_and_its_successor_count_once() -> None:
     assert found["vgpu_gpu_core_allocated_ratio", "GPU-0"] == 0.4
 
 
-def test_what_is_charged_beside_ledgers_and_what_strangers_hold_are_added_up() -> None:
-    beside = DeviceLimit("GPU-0", 4 * GIB, unaccounted_bytes=GIB)
+def test_unaccounted_memory_of_containers_and_of_foreign_processes_is_added_up() -> None:
+    unaccounted = DeviceLimit("GPU-0", 4 * GIB, unaccounted_bytes=GIB)
     allocations = [
-        (slice_of(name, range(0), range(0)), ContainerLimits(name, Family.VGPU, (beside,)))
+        (slice_of(name, range(0), range(0)), ContainerLimits(name, Family.VGPU, (unaccounted,)))
         for name in "ab"
     ]
     foreign = SeenProcess("GPU-0", 7, 1, "x", 3 * GIB)
 
     found = {
         (sample.name, sample.labels["gpu"]): sample.value
-        for family in read(gpu_families(LAYOUT, allocations, (), WatchFindings(foreign=(foreign,))))
+        for family in gpu_families(LAYOUT, allocations, (), WatchFindings(foreign=(foreign,)))
         for sample in family.samples
     }
 

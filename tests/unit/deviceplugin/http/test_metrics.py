@@ -1,13 +1,19 @@
 """What the node's metrics say of a container's compute, from its `limits` and `usage`."""
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as read_openmetrics,
+)
 from prometheus_client.parser import text_string_to_metric_families
+from werkzeug.test import Client
 
-from deviceplugin.http.exposition import render
-from deviceplugin.http.metrics import NodeCollector
+from deviceplugin.http.metric_names import COLLECTED, METRICS
+from deviceplugin.http.metrics import Metrics, NodeCollector
+from deviceplugin.http.pages import pages
 from deviceplugin.model.allocations import Allocation
 from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -20,23 +26,28 @@ UUID = "GPU-a"
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def collect(directory: Path, limits: ContainerLimits) -> Series:
-    """Returns the series of one container whose slice is in ``directory``, as Prometheus reads."""
+def make_collector(directory: Path, limits: ContainerLimits) -> NodeCollector:
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
         allocations=lambda: [(allocation, limits)], layout=SimpleNamespace(gpus=()), unwell=dict
     )
     store = SimpleNamespace(directory=lambda _: directory)
-    collector = NodeCollector(
+    return NodeCollector(
         service,  # type: ignore[arg-type]
         store,  # type: ignore[arg-type]
         lambda: (True, "0" * 12),
         lambda: {"nvidia.com/vgpu-core": 1.0, "nvidia.com/vgpu-memory": None},
     )
-    page = render(collector.collect()).decode()
+
+
+def collect(directory: Path, limits: ContainerLimits) -> Series:
+    """Returns the series of one container whose slice is in ``directory``."""
+    collector = make_collector(directory, limits)
+    families = list(collector.collect())
+    assert [f.name for f in families] == [f.name for f in collector.describe()]
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(page)
+        for family in families
         for sample in family.samples
     }
 
@@ -87,7 +98,7 @@ def test_the_books_of_a_container_are_series(
     assert value("throttled_seconds_total") == 0.25
     assert value("launches_total") == 42
     assert value("windows_total") == 7
-    assert value("core_used_ratio") == 0  # there was no look yet
+    assert value("core_used_ratio") == 0  # not sampled yet
     assert value("launch_delay_p99_seconds") == pytest.approx(0.03, rel=0.5)
 
 
@@ -113,3 +124,65 @@ def test_every_resource_has_a_series_before_the_kubelet_has_it(tmp_path: Path) -
 
     assert registered("nvidia.com/vgpu-core") == 1
     assert registered("nvidia.com/vgpu-memory") == 0
+
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+AWKWARD = 'back\\slash "quoted"\nnext line, ünï'
+
+
+@pytest.fixture
+def scraper(tmp_path: Path) -> Client:
+    limits = ContainerLimits("a", Family.VGPU, (DeviceLimit(UUID, 1),))
+    metrics = Metrics(make_collector(tmp_path / "absent", limits))
+    metrics.prepare(["idle"])
+    for seconds in (0.0005, 0.3, 7.0):
+        metrics.observe_allocate(AWKWARD, seconds)
+    return Client(pages({"/metrics": metrics.page}))
+
+
+def test_a_scraper_gets_the_format_that_it_asks_for(scraper: Client) -> None:
+    plain = scraper.get("/metrics")
+    asked = scraper.get("/metrics", headers={"Accept": OPENMETRICS, "Accept-Encoding": "gzip"})
+
+    assert plain.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert str(asked.content_type).startswith("application/openmetrics-text; version=1.0.0")
+    assert asked.headers["Content-Encoding"] == "gzip"
+    old = {f.name: f.type for f in text_string_to_metric_families(plain.text)}
+    new = {f.name: f.type for f in read_openmetrics(gzip.decompress(asked.data).decode())}
+    assert old == new
+    assert set(old) == {metric.name.removesuffix("_total") for metric in METRICS}
+
+
+def test_a_probe_of_the_page_gets_its_head_and_a_post_is_refused(scraper: Client) -> None:
+    head = scraper.head("/metrics")
+
+    assert (head.status_code, head.data) == (200, b"")
+    assert scraper.post("/metrics").status_code == 405
+
+
+def test_every_allocate_is_counted_in_the_buckets_above_it(scraper: Client) -> None:
+    name = "vgpu_allocate_duration_seconds"
+    samples = {
+        (sample.name, sample.labels["resource"], sample.labels.get("le")): sample.value
+        for family in text_string_to_metric_families(scraper.get("/metrics").text)
+        for sample in family.samples
+        if sample.name.startswith(name)
+    }
+
+    assert samples[f"{name}_bucket", AWKWARD, "0.0005"] == 1
+    assert samples[f"{name}_bucket", AWKWARD, "0.5"] == 2
+    assert samples[f"{name}_bucket", AWKWARD, "+Inf"] == 3
+    assert samples[f"{name}_sum", AWKWARD, None] == pytest.approx(7.3005)
+    assert samples[f"{name}_count", "idle", None] == 0
+    assert {series[0] for series in samples} == {
+        f"{name}_{end}" for end in ("bucket", "count", "sum")
+    }
+
+
+def test_the_table_of_metrics_keeps_to_prometheus_rules() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert metric.name.startswith("vgpu_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.help and not metric.help.endswith(".")
+    assert {metric.kind for metric in COLLECTED} == {"gauge", "counter"}

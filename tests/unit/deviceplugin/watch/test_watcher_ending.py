@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_what_has_changed_since_is_not_ended(
     world: World,
     victim: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, object],
+    change: dict[str, Any],
 ) -> None:
     world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB)

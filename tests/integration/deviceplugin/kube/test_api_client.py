@@ -1,0 +1,116 @@
+"""Calls to an API server over TLS, and a service account that is renewed in place."""
+
+import shutil
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from benchmarks.api_server import StandInApiServer
+from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
+from support.api_server import make_api_server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandInApiServer]:
+    server = make_api_server(tmp_path)
+    server.pods["ns", "a"], server.labels["ns", "a"] = "uid-a", {"tier": "batch"}
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_pod_is_told_by_its_metadata(server: StandInApiServer) -> None:
+    api = server.api()
+
+    found = api.pod("ns", "a")
+
+    assert found is not None
+    assert (found.uid, found.labels) == ("uid-a", {"tier": "batch"})
+    assert api.pod("ns", "b") is None
+    assert server.calls == [
+        ("GET", "/api/v1/namespaces/ns/pods/a"),
+        ("GET", "/api/v1/namespaces/ns/pods/b"),
+    ]
+
+
+def test_a_token_that_is_renewed_is_read_again(server: StandInApiServer) -> None:
+    api = server.api()
+    assert api.pod("ns", "a") is not None
+
+    server.token = "the-next-token"
+    with pytest.raises(ApiRefused, match=r"who are you\?") as caught:
+        api.pod("ns", "a")
+    assert caught.value.status == 401
+    (server.account / "token").write_text("the-next-token\n")
+
+    assert api.pod("ns", "a") is not None
+
+
+def test_a_ca_that_is_renewed_is_read_again(server: StandInApiServer, tmp_path: Path) -> None:
+    api = server.api()
+    assert api.pod("ns", "a") is not None
+    other = tmp_path / "other"
+    other.mkdir()
+    renewed = make_api_server(other)
+    server.stop()
+    for name in ("ca.crt", "server.key"):
+        shutil.copy(renewed.account / name, server.account / f"{name}.new")
+    (server.account / "server.key.new").replace(server.account / "server.key")
+    old_ca = (server.account / "ca.crt").read_bytes()
+    (server.account / "ca.crt.new").replace(server.account / "ca.crt")
+    server.start()
+
+    assert api.pod("ns", "a") is not None
+    (server.account / "ca.crt.new").write_bytes(old_ca)
+    (server.account / "ca.crt.new").replace(server.account / "ca.crt")
+    with pytest.raises(ApiUnreachable, match=r"does not answer: .*certificate"):
+        api.pod("ns", "a")
+
+
+@pytest.mark.parametrize(
+    "content", [b"null", b"[]", b"3", b"<html>", b'{"metadata": 3}', b"", b"{"]
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/html", None])
+@pytest.mark.parametrize("status", [200, 403, 404, 502])
+def test_an_answer_of_no_api_server_fails_the_call_only(
+    server: StandInApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    kind: str | None,
+    status: int,
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            if kind is not None:
+                self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server.stop()
+    monkeypatch.setattr(server, "_handler", lambda: Handler)
+    server.start()
+    api = server.api()
+
+    reason = ""
+    try:
+        assert api.pod("ns", "a") is None
+    except (ApiRefused, ApiUnreachable) as error:
+        reason = error.message
+
+    assert reason or status == 404
+
+
+def test_nobody_at_home_is_unreachable(tmp_path: Path) -> None:
+    account = make_api_server(tmp_path).account
+
+    with pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:1 does not answer"):
+        ApiServer("127.0.0.1", 1, account).pod("ns", "a")
+    (account / "ca.crt").unlink()
+    with pytest.raises(ApiUnreachable, match="No such file"):
+        ApiServer("127.0.0.1", 1, account).pod("ns", "a")
