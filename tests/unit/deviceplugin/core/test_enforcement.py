@@ -2,20 +2,23 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deviceplugin.config.loading import AgentConfig, parse_config
 from deviceplugin.core import enforcement
+from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.limits_resolver import ResolvedLimits
+from deviceplugin.policy.limits_resolver import ResolvedLimits, resolve
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
 from libvgpu.errors import AllocationRefused
@@ -32,11 +35,10 @@ class Node:
 
     def __init__(self, folder: Path, family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.family, self.resolutions = folder, family, 0
-        real = enforcement.resolve
 
-        def counted(*args: object) -> ResolvedLimits:
+        def counted(*args: Any) -> ResolvedLimits:
             self.resolutions += 1
-            return real(*args)  # type: ignore[arg-type]
+            return resolve(*args)
 
         monkeypatch.setattr(enforcement, "resolve", counted)
         (folder / "state").mkdir()
@@ -48,16 +50,14 @@ class Node:
         listed = [Listed(OWNER, frozenset(units[Half.CORE] + units[Half.MEMORY]))]
         config = self.config("")
         self.service = SliceService(
-            lay_out(config, (GPU,)),
-            config,
+            NodeState(Checkpoint(folder / "state"), lay_out(config, (GPU,))),
             store,
-            Checkpoint(folder / "state"),
-            lambda: listed,
-            labels=lambda allocation_id: self.labels,
+            config.rules,
+            Sources(lambda: listed, labels=lambda allocation_id: self.labels),
         )
         for half, names in units.items():
-            self.service.allocate(family, half, names)
-        self.service.pre_start(family, Half.CORE, units[Half.CORE])
+            self.service.admission.allocate(family, half, names)
+        self.service.admission.pre_start(family, Half.CORE, units[Half.CORE])
         ((allocation, _),) = self.service.allocations()
         self.allocation_id = allocation.allocation_id
         self.resolutions = 0
