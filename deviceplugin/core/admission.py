@@ -1,11 +1,11 @@
 """What the kubelet asks of an admission: which units, give them, may the container start.
 
-Order of an `Allocate`: decide (pure, `allocation`), make the container's files, save the change,
+Order of an `Allocate`: decide (pure, `pairing`), make the container's files, save the change,
 enter the book, answer. Whatever fails leaves the book as it was; files of an allocation that never
 reached the disk are swept at the next start.
 
-Which container asks is not said; podresources is looked at in every `prefer` to know it (`asking`).
-The kubelet's calls come in threads of gRPC; they meet in the lock of `NodeState`.
+Which container asks is not said; podresources is asked in every `prefer` to know it
+(`pod_correlation`). The kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
 """
 
 import logging
@@ -231,7 +231,7 @@ class Admission:
                 raise AllocationRefused(
                     f"the agent has no record of these {len(units)} units of "
                     f"{resource_name(self._layout.resource_domain, family, half)}; "
-                    "delete the pod, so that it is admitted anew"
+                    "delete the pod, so that it is admitted again"
                 )
             return [self._let_start(allocation, listing, entries) for allocation in allocations][-1]
 

@@ -53,7 +53,7 @@ class PodResourcesSync:
 
     @contextmanager
     def held_off(self, units: Iterable[str] = ()) -> Iterator[None]:
-        """Nobody looks within this, nor a moment after; it surrounds every `Allocate`."""
+        """Nobody lists within this, nor a moment after; it surrounds every `Allocate`."""
         with self._state.lock:
             self._allocating += 1
         try:
@@ -66,7 +66,7 @@ class PodResourcesSync:
                 self._given.append(frozenset(units))
 
     def expect_allocate(self) -> None:
-        """Nobody looks until the `Allocate` has come that follows an answer given now."""
+        """Nobody lists until the `Allocate` has come that follows an answer given now."""
         with self._listing, self._state.lock:
             self._expected_until_s = time.monotonic() + _EXPECTED_S
 
@@ -129,7 +129,7 @@ class PodResourcesSync:
         return None
 
     def look_again(self, offered: frozenset[str]) -> Sequence[podresources_listing.Listed] | None:
-        """Looks a second time within GetPreferredAllocation, where the first look left a doubt.
+        """Asks a second time within GetPreferredAllocation, where the first listing left a doubt.
 
         An allocation that was never listed although its units are offered may be one whose answer
         the kubelet has not recorded yet.
