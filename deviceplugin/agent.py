@@ -3,7 +3,7 @@
 One loop, in the main thread, does everything that is not asked for by the kubelet: follows the
 config file, keeps the plugins registered, asks podresources, sees to the MPS daemons and to the
 arbiters of GPUs shared in time. The kubelet's calls come in the gRPC servers' threads, scrapes,
-probes and `vgpuctl` in those of `http.server`; they meet the loop in `SliceService`'s lock only.
+probes and `vgpuctl` in those of `http.server`; they meet the loop in `NodeState`'s lock only.
 """
 
 import contextlib
@@ -11,18 +11,21 @@ import fcntl
 import logging
 import os
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from deviceplugin.config.loading import AgentConfig, load_config
 from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.gpu_arbiters import NodeArbiters
+from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
-from deviceplugin.http.agent_state import AgentState
+from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
-from deviceplugin.http.metrics import Metrics, NodeCollector
+from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.http.server import HttpServer
 from deviceplugin.inventory import topology
@@ -39,11 +42,11 @@ from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.container_answer import missing_nodes
+from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
-from libvgpu.errors import ConfigError, VgpuError
+from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 
 from .footprint import Tidying
@@ -96,213 +99,168 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
     config = load_config(settings.config)
     gpus = inventory.gpus()
     # A GPU that is lost must not keep the others from being served, so its entry is left out here.
-    absent, _ = absent_devices(config, gpus)
-    layout = lay_out(config, gpus, absent)
-    _say_missing_nodes(config, layout)
+    layout = lay_out(config, gpus, absent_devices(config, gpus)[0])
     store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, config, gpus, layout, store, ends, stop)
+            _run(settings, config, NodeGpus(gpus, layout), store, ends, stop)
         event(logging.INFO, "agent stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of the node, and how the config wants them to be shared."""
+
+    gpus: tuple[Gpu, ...]
+    wanted: Layout
+
+    def closest(
+        self, uuids: Sequence[str], count: int, required: Collection[str]
+    ) -> tuple[str, ...]:
+        """Returns which of some GPUs lie close together (see `topology.closest`)."""
+        return topology.closest([g for g in self.gpus if g.uuid in uuids], count, required)
 
 
 def _run(
     settings: AgentSettings,
     config: AgentConfig,
-    gpus: tuple[Gpu, ...],
-    layout: Layout,
+    node: NodeGpus,
     store: SliceStore,
     ends: contextlib.ExitStack,
     stop: threading.Event,
 ) -> None:
+    """Makes the parts in the order in which they need each other, and turns the loop.
+
+    What ends first when the agent stops is what was made last.
+    """
+    # What Kubernetes tells, and what it is told.
     api = ApiServer.from_environment(os.environ)
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
-    _say_what_waits(config, api is not None)
     labels = PodLabels(api, settings.state_dir)
-    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, settings.spawn_mps)
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
+    record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
+    sources = Sources(resources.list, record.read, labels.of)
+
+    # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
-    witness = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of).read
-    service = SliceService(
-        layout,
-        config,
-        store,
-        checkpoint,
-        resources.list,
-        mps.wait,
-        witness=witness,
-        closest=lambda uuids, count, required: topology.closest(
-            [gpu for gpu in gpus if gpu.uuid in uuids], count, required
-        ),
-        labels=labels.of,
-        gpus=gpus,
-    )
-    mps.wanted_gpus, mps.owners_on = service.mps_gpus, service.owners_on
+    state = NodeState(checkpoint, node.wanted, node.gpus)
+    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, settings.spawn_mps, state)
+    service = SliceService(state, store, config.rules, sources, mps.wait, node.closest)
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
-    watch = ConfigWatch(settings.config, config)
-    memory = MemoryWatch(
-        lambda: {shared.gpu.uuid: shared.family for shared in service.layout.gpus},
-        service.watched,
-        service.set_unaccounted,
-        ProcessAttribution(settings.run_dir / "allocations", RecordedPods(witness).read),
-        config.watch,
+
+    # What watches GPUs, processes and the config.
+    attribution = ProcessAttribution(
+        settings.run_dir / "allocations", RecordedPods(record.read).read
     )
-    absent, left_out = absent_devices(config, gpus)
-    if left_out is not None:
-        watch.take(config, left_out)
+    memory = MemoryWatch(service, attribution, config.watch)
+    health = HealthWatch(service.gpu_uuids(), service.set_unhealthy)
+    arbiters = NodeArbiters(settings.run_dir)
+    watch = ConfigWatch(settings.config, config)
+    follower = ConfigFollower(watch, node.gpus, service, memory, arbiters, api is not None)
+
+    # What the kubelet asks.
+    durations = AllocateDurations()
+    plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
+    registrar = Registrar(plugins.directory, plugins.wanted)
+
+    # What scrapers, probes and vgpuctl ask.
     metrics = Metrics(
         NodeCollector(
             service,
             store,
             lambda: (watch.good, watch.config.digest),
-            lambda: registrar.registrations(),
+            registrar.registrations,
             lambda: memory.findings,
             mps.states,
-        )
+        ),
+        durations,
     )
-    directory = settings.kubelet_dir / "device-plugins"
-    servers = {
-        family: [
-            PluginServer(service, family, half, directory, metrics.observe_allocate)
-            for half in Half
-        ]
-        for family in Family
-    }
-
-    def plugins() -> list[PluginServer]:
-        """Returns the servers of the families that have a GPU now."""
-        found = [server for family in service.layout.families() for server in servers[family]]
-        metrics.prepare(server.resource for server in found)
-        return found
-
-    registrar = Registrar(directory, plugins)
-    state = AgentState(
+    said = AgentState(
+        Identity(settings.node_name, store.build),
         watch,
+        service,
         registrar.registrations,
-        settings.node_name,
-        store.build,
-        lambda: tuple(service.mps_gpus()),
-        unwell=service.unwell,
-        watch_findings=lambda: memory.findings,
-        draining=service.draining,
+        lambda: memory.findings,
     )
     http = HttpServer()
     ends.callback(http.stop)
     listener = tcp_listener(settings.metrics_address)
     http.listen(
         listener,
-        pages({"/metrics": metrics.page, "/healthz": state.healthz, "/readyz": state.readyz}),
+        pages({"/metrics": metrics.page, "/healthz": said.healthz, "/readyz": said.readyz}),
     )
     control = settings.run_dir / AGENT_SOCKET
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, state.state),
+        ControlApi(service.set_override, service.clear_override, said.state),
     )
     http.start()
     ends.callback(registrar.stop)
-    health = HealthWatch(_uuids(service.layout), service.set_unwell)
     if settings.watch_health:
         ends.callback(health.stop)
         health.start()
         ends.callback(memory.stop)
         memory.start()
-    arbiters = NodeArbiters(settings.run_dir)
     ends.callback(arbiters.stop)
-
-    def follow_config() -> None:
-        new = watch.look()
-        if new is None:
-            return
-        try:
-            # What was not there when the agent started may be named again, and nothing else.
-            wanted = lay_out(new, gpus, absent)
-        except ConfigError as error:
-            watch.reject(error)
-            return
-        memory.policy = new.watch
-        try:
-            service.follow_config(new, replace(wanted, resource_domain=config.resource_domain))
-        finally:
-            watch.take(new, absent_devices(new, gpus)[1])
-        arbiters.look()  # new weights count from now, not from the next turn
-        _say_missing_nodes(config, service.layout)
-        event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
-        if new.resource_domain != config.resource_domain:
-            event(
-                logging.WARNING,
-                "a changed resourceDomain takes effect when the agent restarts, "
-                "which needs a node without slices",
-                domain=new.resource_domain,
-            )
-        if new.forms != config.forms:
-            event(
-                logging.WARNING,
-                "changed forms of the answer (flags) take effect when the agent restarts",
-            )
-        _say_what_waits(new, api is not None)
 
     event(
         logging.INFO,
         "agent started",
         node=settings.node_name,
-        gpus=len(layout.gpus),
-        resources=",".join(p.resource for p in plugins()) or "none",
+        gpus=len(node.wanted.gpus),
+        resources=",".join(p.resource for p in plugins.wanted()) or "none",
         metrics="{}:{}".format(*listener.getsockname()[:2]),
     )
     run_duties(
         [
-            (_CONFIG_EVERY_S, follow_config),
+            (_CONFIG_EVERY_S, follower.follow),
             (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
-            (_KUBELET_EVERY_S, lambda: health.follow(_uuids(service.layout))),
+            (_KUBELET_EVERY_S, lambda: health.follow(service.gpu_uuids())),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
-            (_TIDY_EVERY_S, Tidying(lambda: service.state.ended).look),
+            (_TIDY_EVERY_S, Tidying(lambda: state.ended).look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
         ],
-        state.turned,
+        said.turned,
         stop,
     )
 
 
-def _uuids(layout: Layout) -> list[str]:
-    return [shared.gpu.uuid for shared in layout.gpus]
+class Plugins:
+    """The plugin servers of all families; those of a family without a GPU are not wanted."""
 
+    def __init__(
+        self, service: SliceService, directory: Path, durations: AllocateDurations
+    ) -> None:
+        """Serves nothing yet.
 
-def _say_what_waits(config: AgentConfig, has_api: bool) -> None:
-    if config.not_served:
-        event(
-            logging.WARNING,
-            "parsed and checked, but not served yet",
-            keys=", ".join(config.not_served),
-        )
-    for rule in config.rules:
-        if rule.needs_labels and not has_api:
-            event(
-                logging.WARNING,
-                "a rule with podLabels never matches: the agent does not know "
-                "labels without the API server",
-                rule=rule.path[2:],
-            )
+        Args:
+            directory: the kubelet's device-plugins directory.
+        """
+        self.directory = directory
+        self._service, self._durations = service, durations
+        self._servers = {
+            family: [
+                PluginServer(service, family, half, directory, durations.observe) for half in Half
+            ]
+            for family in Family
+        }
 
-
-def _say_missing_nodes(config: AgentConfig, layout: Layout) -> None:
-    gpus = [shared.gpu for shared in layout.gpus]
-    missing = missing_nodes(gpus, config.forms, os.path.exists)
-    if missing:
-        event(
-            logging.WARNING,
-            "device nodes that flags.plugin.passDeviceSpecs asks for are not "
-            "there and are left out",
-            nodes=", ".join(missing),
-        )
+    def wanted(self) -> list[PluginServer]:
+        """Returns the servers of the families that have a GPU now."""
+        families = self._service.layout.families()
+        found = [server for family in families for server in self._servers[family]]
+        for server in found:
+            self._durations.prepare(server.resource)
+        return found
 
 
 def _only_agent(state_dir: Path) -> IO[bytes]:

@@ -92,7 +92,7 @@ class AgentReport(msgspec.Struct):
     shim_build: str
     mps_gpus: list[str] = []
     loop_problem: str | None = None
-    unwell_gpus: dict[str, str] = {}
+    unhealthy_gpus: dict[str, str] = {}
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
 

@@ -1,11 +1,11 @@
 """What the kubelet asks of an admission: which units, give them, may the container start.
 
-Order of an `Allocate`: decide (pure, `allocation`), make the container's files, save the change,
+Order of an `Allocate`: decide (pure, `pairing`), make the container's files, save the change,
 enter the book, answer. Whatever fails leaves the book as it was; files of an allocation that never
 reached the disk are swept at the next start.
 
-Which container asks is not said; podresources is looked at in every `prefer` to know it (`asking`).
-The kubelet's calls come in threads of gRPC; they meet in the lock of `NodeState`.
+Which container asks is not said; podresources is asked in every `prefer` to know it
+(`pod_correlation`). The kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
 """
 
 import logging
@@ -24,38 +24,40 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.policy.pod_correlation import PodCorrelation
 from deviceplugin.recovery import kubelet_records
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
-from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import Answer, SliceStore
+from deviceplugin.store.slice_files import Answer
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 
-from .enforcement import Enforcement
+from .parts import Allocations
 from .podresources_sync import PodResourcesSync
+
+#: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false);
+#: raises VgpuError if that does not come.
+WaitForMps = Callable[[Sequence[str], bool], None]
 
 
 class Admission:
-    """Answers GetPreferredAllocation, Allocate and PreStartContainer.
-
-    Attributes:
-        last_started: which allocation was let start last on each GPU of family mps.
-    """
+    """Answers GetPreferredAllocation, Allocate and PreStartContainer."""
 
     def __init__(
         self,
-        state: NodeState,
-        store: SliceStore,
-        enforcement: Enforcement,
-        looks: PodResourcesSync,
-        wait_for_mps: Callable[[Sequence[str], bool], None],
+        kept: Allocations,
+        sync: PodResourcesSync,
         clock: Callable[[], float],
+        wait_for_mps: WaitForMps,
         closest: Closest,
     ) -> None:
-        """Makes it; the arguments are those of `SliceService`."""
-        self._state, self._store, self._enforcement = state, store, enforcement
-        self._looks, self._wait_for_mps = looks, wait_for_mps
+        """Has answered nothing yet.
+
+        Args:
+            clock: seconds since the epoch.
+            wait_for_mps: waits until the GPUs are as a container needs them.
+            closest: which of several GPUs lie close together.
+        """
+        self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
+        self._sync, self._wait_for_mps = sync, wait_for_mps
         self._clock, self._closest = clock, closest
         self._who = PodCorrelation()
-        self.last_started: dict[str, str] = {}
 
     @property
     def _layout(self) -> Layout:
@@ -76,9 +78,9 @@ class Admission:
         """
         asked_at = self._clock()
         offered = frozenset(available).difference(must_include)
-        listing = self._looks.look(offered, is_asked=True)
+        listing = self._sync.look(offered, is_asked=True)
         kin = self._know_who_asks(family, half, listing, asked_at)
-        again = self._looks.look_again(offered)
+        again = self._sync.look_again(offered)
         if again is not None:
             kin = self._know_who_asks(family, half, again, asked_at)
         with self._state.lock:
@@ -87,7 +89,7 @@ class Admission:
                 self._state.book.put(replace(partner, changed_at=self._clock()))
             with self._settling_on_refusal(family, half):
                 chosen = self._choose(family, half, available, must_include, count, kin)
-        self._looks.expect_allocate()
+        self._sync.expect_allocate()
         return chosen
 
     def _choose(
@@ -128,13 +130,13 @@ class Admission:
     ) -> list[Allocation]:
         with self._state.lock:
             return self._who.prefers(
-                self._state.book, family, half, listing, asked_at, self._looks.allocations_done
+                self._state.book, family, half, listing, asked_at, self._sync.allocations_done
             )
 
     def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         """Answers Allocate for one container (see `pairing.allocate`)."""
         with (
-            self._looks.held_off(units),
+            self._sync.held_off(units),
             self._state.lock,
             self._settling_on_refusal(family, half),
         ):
@@ -153,7 +155,7 @@ class Admission:
             shim_build=allocation.shim_build or self._store.build,
             compute=shared.compute if shared else None,
         )
-        limits = self._enforcement.limits(allocation)
+        limits = self._enforcement.resolved(allocation).limits
         before = book.allocations.get(allocation.allocation_id)
         try:
             self._store.put(allocation, limits)
@@ -162,12 +164,13 @@ class Admission:
         except VgpuError as error:
             if before is None:
                 self._store.remove(allocation.allocation_id)
+                self._enforcement.forget([allocation.allocation_id])
             else:
                 self._enforcement.write(before)
             raise AllocationRefused(
                 f"{resource_name(self._layout.resource_domain, family, half)}: {error.message}"
             ) from error
-        self._who.opened(book, allocation, family, half, self._looks.allocations_done)
+        self._who.opened(book, allocation, family, half, self._sync.allocations_done)
         if shared is not None and shared.drains:
             self._state.announce()  # begun before it did, so these units may be withdrawn already
         event(
@@ -187,7 +190,7 @@ class Admission:
         Raises:
             VgpuError: in one sentence, why it must not start.
         """
-        listing, entries = self._looks.look_patiently(units), self._looks.recorded()
+        listing, entries = self._sync.look_patiently(units), self._sync.recorded()
         try:
             done = self._start(family, half, units, listing, entries)
             if family is Family.MPS:
@@ -228,7 +231,7 @@ class Admission:
                 raise AllocationRefused(
                     f"the agent has no record of these {len(units)} units of "
                     f"{resource_name(self._layout.resource_domain, family, half)}; "
-                    "delete the pod, so that it is admitted anew"
+                    "delete the pod, so that it is admitted again"
                 )
             return [self._let_start(allocation, listing, entries) for allocation in allocations][-1]
 
@@ -248,8 +251,8 @@ class Admission:
         done = implicit_units.complete_start(self._layout, self._state.book, allocation)
         done = replace(done, started=True)
         if done.family is Family.MPS:
-            self.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
-        self._store.put_back(done, self._enforcement.limits(done))
+            self._state.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
+        self._store.put_back(done, self._enforcement.resolved(done).limits)
         if done != allocation:
             self._state.commit([done])
             if done.implicit_units != allocation.implicit_units:

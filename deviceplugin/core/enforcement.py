@@ -1,68 +1,83 @@
 """Brings the limits in force into the containers' files: request, rules, `vgpuctl set`, raises.
 
-A raise takes units out of the GPU first (`borrowing`); they are withdrawn from the kubelet. Called
-under the agent's lock.
+What an allocation may use is resolved once (`limits_resolver`) and kept until an input of it
+changes: its units, its owner or that owner's labels, what was set, the rules, how its GPU is
+shared, or what it is charged outside its ledger. Files, metrics, ``/v1/state`` and the process
+watch all get the kept result.
+
+Only where rules, labels or a `set` are new may a raise take further units out of the GPU; they are
+withdrawn from the kubelet. At any other time an allocation has the units it took. Called under the
+agent's lock.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from deviceplugin.config.loading import LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.model.units import Half
-from deviceplugin.policy.effective_limits import (
-    PLENTY,
-    asked_limits,
-    effective_limits,
-    matching_rule,
-    pending,
-    with_left_over,
-    with_unaccounted,
-)
-from deviceplugin.policy.offer import fits_layout, gpu_units
-from deviceplugin.policy.raise_permission import cause, no_room, not_permitted
-from deviceplugin.policy.raise_units import fit_raise, reach_of, room_of
+from deviceplugin.policy.asked_limits import asked_on
+from deviceplugin.policy.limit_changes import change_text, pending
+from deviceplugin.policy.limit_rules import matching_rule
+from deviceplugin.policy.limits_resolver import ResolvedLimits, resolve
+from deviceplugin.policy.raise_permission import not_permitted
+from deviceplugin.policy.raise_units import RaiseRoom, room_on, taken_by, with_units
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, UnknownAllocation, VgpuError
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
-from libvgpu.sizes import format_size
 
-#: Of a GPU that is not there any more, where nobody noted how it was shared.
-DEFAULT_COMPUTE = ComputeMode.STRICT
-#: Of so many allocations that have ended, what they were charged with beside may be remembered.
-_MOST_ENDED = 64
+#: Tells the labels of an allocation's pod, None where nobody knows them.
+LabelsOf = Callable[[str], Mapping[str, str] | None]
+
+
+def no_labels(allocation_id: str) -> None:
+    """Knows no labels of any pod."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A result and what it was made from."""
+
+    inputs: tuple[object, ...]
+    resolved: ResolvedLimits
 
 
 class Enforcement:
     """What every allocation may use, and its way into the files."""
 
-    def __init__(self, state: NodeState, store: SliceStore, rules: Sequence[LimitRule]) -> None:
-        self._state = state
-        self._store = store
+    def __init__(
+        self,
+        state: NodeState,
+        store: SliceStore,
+        rules: Sequence[LimitRule],
+        labels: LabelsOf = no_labels,
+    ) -> None:
+        """Has resolved nothing yet."""
+        self._state, self._store, self._labels = state, store, labels
         self.rules = rules
-        #: Tells the labels of an allocation's pod, None where nobody knows them.
-        self.labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None
+        self._kept: dict[str, _Kept] = {}
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
 
-    def limits(self, allocation: Allocation) -> ContainerLimits:
-        """Returns what an allocation may use now."""
-        asked, rule = self._asked(allocation), self._rule(allocation)
-        held = with_left_over(
-            effective_limits(asked, rule, allocation.override, room_of(allocation))
-        )
-        return with_unaccounted(held, self._beside(allocation.allocation_id))
+    def resolved(self, allocation: Allocation) -> ResolvedLimits:
+        """Returns what an allocation may use now, and where each value comes from."""
+        inputs = self._inputs(allocation)
+        kept = self._kept.get(allocation.allocation_id)
+        if kept is None or kept.inputs != inputs:
+            kept = _Kept(inputs, self._resolve(allocation, taken_by(allocation)))
+            self._kept[allocation.allocation_id] = kept
+        return kept.resolved
 
-    def asked(self, allocation: Allocation) -> ContainerLimits:
-        """Returns what an allocation asked for, without rules and `vgpuctl set`."""
-        return self._asked(allocation)
+    def forget(self, allocation_ids: Iterable[str]) -> None:
+        """Drops what is kept of allocations that have ended."""
+        for allocation_id in allocation_ids:
+            self._kept.pop(allocation_id, None)
+            self._unaccounted.pop(allocation_id, None)
 
     def set_unaccounted(self, charges: Mapping[str, Mapping[str, int]]) -> None:
-        """Charges allocations with what they have beside their ledgers; 0 takes it back.
+        """Charges allocations with what they hold outside their ledgers; 0 takes it back.
 
         Args:
             charges: bytes by GPU, by allocation id; what is not named stays. Allocations that have
@@ -71,46 +86,34 @@ class Enforcement:
         allocations = self._state.book.allocations
         for allocation_id, charge in charges.items():
             if allocation_id in allocations:
-                beside = {**self._beside(allocation_id), **charge}
-                self._unaccounted[allocation_id] = beside
+                charged = {**self._charged(allocation_id), **charge}
+                self._unaccounted[allocation_id] = charged
                 self.write(allocations[allocation_id])
-
-    def _beside(self, allocation_id: str) -> Mapping[str, int]:
-        """Returns what an allocation is charged with; what an earlier agent charged still holds."""
-        allocations = self._state.book.allocations
-        if allocation_id not in allocations:
-            return {}  # about to begin: it has no files yet
-        if allocation_id not in self._unaccounted:
-            if len(self._unaccounted) > 2 * len(allocations) + _MOST_ENDED:
-                for ended in self._unaccounted.keys() - allocations.keys():
-                    del self._unaccounted[ended]
-            self._unaccounted[allocation_id] = self._store.unaccounted(allocation_id)
-        return self._unaccounted[allocation_id]
 
     def follow_rules(self, allocations: Sequence[Allocation]) -> None:
         """Puts the rules into force in ``allocations``; what one gives up another may rise by."""
-        fitted = [(h, *self._fitted(h)) for h in allocations]
-        changed = {}
+        book, changed = self._state.book, {}
+        fitted = [(allocation, *self._fitted(allocation)) for allocation in allocations]
         for old, new, _ in fitted:
             if len(new.raised) < len(old.raised):
-                self._state.book.put(new)
+                book.put(new)
                 changed[new.allocation_id] = new
-        for old, new, problem in fitted:
-            if len(new.raised) > len(old.raised) or problem is not None:
-                new, problem = self._fitted(self._state.book.allocations[old.allocation_id])
+        for old, new, resolved in fitted:
+            if len(new.raised) > len(old.raised) or resolved.refusal is not None:
+                new, resolved = self._fitted(book.allocations[old.allocation_id])
                 if new.raised != old.raised:
                     changed[new.allocation_id] = new
-                self._state.book.put(new)
-            if problem is not None:
+                book.put(new)
+            if resolved.refusal is not None:
                 event(
                     logging.WARNING,
                     "raise refused",
-                    notice=container_notice(EventReason.RAISE_REFUSED, problem, old.owner),
+                    notice=container_notice(EventReason.RAISE_REFUSED, resolved.refusal, old.owner),
                     allocation=old.allocation_id,
                     owner=old.owner or "unknown",
-                    reason=problem,
+                    reason=resolved.refusal,
                 )
-            self.write(self._state.book.allocations[old.allocation_id])
+            self.write(book.allocations[old.allocation_id])
         if changed:
             self._state.commit(changed.values())
             self._state.announce()
@@ -126,22 +129,20 @@ class Enforcement:
             VgpuError: it cannot be written.
         """
         allocation = self._known(allocation_id)
-        asked, rule = self._asked(allocation), self._rule(allocation)
-        who = allocation.described()
-        wanted = effective_limits(asked, LimitRule(allow_raise=True), override, PLENTY)
-        room = reach_of(self._state.layout, self._state.book, allocation)
-        problem = not_permitted(asked, rule, override, who) or no_room(asked, wanted, room, who)
+        asked = self.resolved(allocation).asked
+        problem = not_permitted(asked, self._rule(allocation), override, allocation.described())
         if problem is not None:
             raise AllocationRefused(problem)
-        return self._override(allocation, override.over(allocation.override))
+        return self._override(allocation, override.over(allocation.override), override)
 
     def clear_override(self, allocation_id: str) -> LimitChange:
         """Takes back what was set; raises like `set_override`."""
-        return self._override(self._known(allocation_id), None)
+        return self._override(self._known(allocation_id), None, Override())
 
     def write(self, allocation: Allocation) -> None:
         """Puts the limits of an allocation into force; what cannot be written is logged."""
-        limits = self.limits(allocation)
+        resolved = self.resolved(allocation)
+        limits = resolved.limits
         try:
             before = self._store.put(allocation, limits)
         except VgpuError as error:
@@ -154,17 +155,15 @@ class Enforcement:
             return
         if before is None:
             return
+        waits = pending(before, limits)
         for old, new in zip(before.devices, limits.devices, strict=True):
             if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
                 continue  # the watch that measures it tells of it
-            waits = pending(before, limits)
-            why = cause(self._rule(allocation), allocation.override)
+            text = change_text(old, new, resolved.cause, waits)
             event(
                 logging.INFO,
                 "limits changed",
-                notice=container_notice(
-                    EventReason.LIMITS_CHANGED, _changed(old, new, why, waits), allocation.owner
-                ),
+                notice=container_notice(EventReason.LIMITS_CHANGED, text, allocation.owner),
                 allocation=allocation.allocation_id,
                 owner=allocation.owner or "unknown",
                 gpu=new.uuid,
@@ -172,7 +171,7 @@ class Enforcement:
                 core_percent=f"{old.core_percent}->{new.core_percent}",
                 compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
                 pending="; ".join(waits) or "nothing",
-                cause=why,
+                cause=resolved.cause,
             )
 
     def _known(self, allocation_id: str) -> Allocation:
@@ -181,47 +180,71 @@ class Enforcement:
             raise UnknownAllocation(f"allocation {allocation_id} is not there (any more)")
         return allocation
 
-    def _override(self, allocation: Allocation, override: Override | None) -> LimitChange:
-        before = self.limits(allocation)
-        new, _ = self._fitted(replace(allocation, override=override))
+    def _override(
+        self, allocation: Allocation, override: Override | None, named: Override
+    ) -> LimitChange:
+        """Replaces what is set, unless the GPU cannot bear a value that is ``named`` now."""
+        before = self.resolved(allocation)
+        new, after = self._fitted(replace(allocation, override=override))
+        problem = after.refusal_of(named)
+        if problem is not None:
+            raise AllocationRefused(problem)
         self._state.commit([new])
         self.write(new)
         if new.raised != allocation.raised:
             self._state.announce()
-        after = self.limits(new)
         owner = str(allocation.owner) if allocation.owner else ""
-        return LimitChange(owner, before, after, tuple(pending(before, after)))
+        return LimitChange(owner, before.limits, after.limits)
 
-    def _fitted(self, allocation: Allocation) -> tuple[Allocation, str | None]:
-        asked = self._asked(allocation)
-        wanted = effective_limits(asked, self._rule(allocation), allocation.override, PLENTY)
-        return fit_raise(self._state.layout, self._state.book, allocation, asked, wanted)
+    # ---- what is resolved and kept -----------------------------------------------------------
 
-    def _asked(self, allocation: Allocation) -> ContainerLimits:
-        uuids = allocation.uuids
-        here = {g.gpu.uuid: g for g in self._state.layout.gpus if g.gpu.uuid in uuids}
-        shared = here.get(allocation.uuid)
-        whole_bytes = {
-            uuid: gpu.gpu.memory_bytes
-            for uuid, gpu in here.items()
-            if fits_layout(gpu, [allocation])
-            and len(allocation.units) >= sum(gpu_units(gpu, half) for half in Half)
-            and all(allocation.count(half, uuid) == gpu_units(gpu, half) for half in Half)
-        }
-        mode = shared.compute if shared else allocation.compute
-        mode = DEFAULT_COMPUTE if mode is None else mode
-        context_bytes = shared.gpu.context_bytes if shared else 0
-        return asked_limits(allocation, mode, context_bytes, whole_bytes)
+    def _fitted(self, allocation: Allocation) -> tuple[Allocation, ResolvedLimits]:
+        """Returns the allocation with the units that its raise uses up now, and what holds then."""
+        kept = self._kept.get(allocation.allocation_id)
+        if kept is not None and kept.inputs == self._inputs(allocation):
+            resolved = kept.resolved
+            if resolved.refusal is None and resolved.raised == taken_by(allocation).taken:
+                return allocation, resolved  # no unit that is free by now would change it
+        layout, book = self._state.layout, self._state.book
+        resolved = self._resolve(allocation, room_on(layout, book, allocation))
+        new = with_units(layout, book, allocation, resolved.raised)
+        self._kept[new.allocation_id] = _Kept(self._inputs(new), resolved)
+        return new, resolved
+
+    def _resolve(self, allocation: Allocation, room: RaiseRoom) -> ResolvedLimits:
+        return resolve(
+            allocation,
+            asked_on(self._state.layout, allocation),
+            self._rule(allocation),
+            room,
+            self._charged(allocation.allocation_id),
+        )
+
+    def _inputs(self, allocation: Allocation) -> tuple[object, ...]:
+        """Returns all that a result depends on; equal parts are mostly the same objects."""
+        return (
+            allocation.family,
+            allocation.memory_unit_bytes,
+            allocation.core,
+            allocation.memory,
+            allocation.implicit_units,
+            allocation.raised,
+            allocation.compute,
+            allocation.override,
+            allocation.owner,
+            self._state.layout,
+            self.rules,
+            self._labels(allocation.allocation_id),
+            self._charged(allocation.allocation_id),
+        )
+
+    def _charged(self, allocation_id: str) -> Mapping[str, int]:
+        """Returns what an allocation is charged with; what an earlier agent charged still holds."""
+        if allocation_id not in self._state.book.allocations:
+            return {}  # about to begin: it has no files yet
+        if allocation_id not in self._unaccounted:
+            self._unaccounted[allocation_id] = self._store.unaccounted(allocation_id)
+        return self._unaccounted[allocation_id]
 
     def _rule(self, allocation: Allocation) -> LimitRule | None:
-        return matching_rule(self.rules, allocation.owner, self.labels(allocation.allocation_id))
-
-
-def _changed(old: DeviceLimit, new: DeviceLimit, why: str, waits: Sequence[str]) -> str:
-    """Returns what an Event says of a change of one device's limits."""
-    sizes = f"{format_size(old.memory_limit_bytes)} to {format_size(new.memory_limit_bytes)}"
-    text = f"GPU memory {sizes}, compute {old.core_percent}% to {new.core_percent}%"
-    if old.compute_mode is not new.compute_mode:
-        text += f" held {old.compute_mode.name.lower()} to {new.compute_mode.name.lower()}"
-    later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
-    return f"{text}, by {why}{later}"
+        return matching_rule(self.rules, allocation.owner, self._labels(allocation.allocation_id))

@@ -22,13 +22,11 @@ from deviceplugin.log import LOGGER, event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half
 from deviceplugin.policy import podresources_listing
-from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
+from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of
-from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import VgpuError
 
-from .enforcement import Enforcement
+from .parts import Allocations, Sources
 
 _TRIES = 40
 _PAUSE_S = 0.005
@@ -38,30 +36,14 @@ _FRESH_S = 0.05
 #: the kubelet's record within milliseconds.
 _EXPECTED_S = 0.1
 
-Lister = Callable[[], Sequence[podresources_listing.Listed]]
-
 
 class PodResourcesSync:
     """podresources, seen through the book."""
 
-    def __init__(
-        self,
-        state: NodeState,
-        store: SliceStore,
-        enforcement: Enforcement,
-        lister: Lister,
-        witness: Callable[[], CheckpointReading],
-        clock: Callable[[], float],
-    ) -> None:
-        """Makes it.
-
-        Args:
-            lister: lists podresources; raises VgpuError where it cannot.
-            witness: reads the kubelet's checkpoint.
-            clock: seconds since the epoch.
-        """
-        self._state, self._store, self._enforcement = state, store, enforcement
-        self._lister, self._witness, self._clock = lister, witness, clock
+    def __init__(self, kept: Allocations, sources: Sources) -> None:
+        """Has asked nobody yet."""
+        self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
+        self._sources = sources
         self._allocating = 0
         self._expected_until_s = 0.0
         self._given: deque[frozenset[str]] = deque(maxlen=len(Half))  # of the latest calls
@@ -71,7 +53,7 @@ class PodResourcesSync:
 
     @contextmanager
     def held_off(self, units: Iterable[str] = ()) -> Iterator[None]:
-        """Nobody looks within this, nor a moment after; it surrounds every `Allocate`."""
+        """Nobody lists within this, nor a moment after; it surrounds every `Allocate`."""
         with self._state.lock:
             self._allocating += 1
         try:
@@ -84,7 +66,7 @@ class PodResourcesSync:
                 self._given.append(frozenset(units))
 
     def expect_allocate(self) -> None:
-        """Nobody looks until the `Allocate` has come that follows an answer given now."""
+        """Nobody lists until the `Allocate` has come that follows an answer given now."""
         with self._listing, self._state.lock:
             self._expected_until_s = time.monotonic() + _EXPECTED_S
 
@@ -103,7 +85,7 @@ class PodResourcesSync:
                     return None
                 done = self.allocations_done
             try:
-                listing = self._lister()
+                listing = self._sources.list_podresources()
             except VgpuError as error:
                 LOGGER.debug("podresources: %s", error.message)
                 return None
@@ -147,7 +129,7 @@ class PodResourcesSync:
         return None
 
     def look_again(self, offered: frozenset[str]) -> Sequence[podresources_listing.Listed] | None:
-        """Looks a second time within GetPreferredAllocation, where the first look left a doubt.
+        """Asks a second time within GetPreferredAllocation, where the first listing left a doubt.
 
         An allocation that was never listed although its units are offered may be one whose answer
         the kubelet has not recorded yet.
@@ -165,7 +147,7 @@ class PodResourcesSync:
 
     def recorded(self) -> Sequence[KubeletEntry]:
         """Returns what the kubelet's checkpoint says, nothing where it cannot be read."""
-        return self._witness().entries
+        return self._sources.read_checkpoint().entries
 
     def _recorder(self) -> Callable[[Allocation], bool]:
         """Returns what says whether the kubelet has an allocation on record whose pod is there.
@@ -177,8 +159,8 @@ class PodResourcesSync:
 
         @cache  # read once a listing, and only if somebody asks
         def seen() -> tuple[frozenset[str] | None, list[tuple[str, str | None]]]:
-            witness = self._witness()
-            return witness.pods, [(each.pod_uid, allocation_of(each)) for each in witness.entries]
+            reading = self._sources.read_checkpoint()
+            return reading.pods, [(each.pod_uid, allocation_of(each)) for each in reading.entries]
 
         def is_recorded(allocation: Allocation) -> bool:
             pods, recorded = seen()
@@ -201,7 +183,7 @@ class PodResourcesSync:
         found = podresources_listing.examine(
             self._state.book,
             listing,
-            self._clock(),
+            self._sources.clock(),
             self._store.running,
             offered,
             self._recorder(),
@@ -225,6 +207,7 @@ class PodResourcesSync:
                 core=len(allocation.core),
                 memory=len(allocation.memory),
             )
+        self._enforcement.forget(allocation.allocation_id for allocation in found.ended)
         self._enforcement.follow_rules(found.identified)
         if found.ended:
             self._state.announce()

@@ -1,32 +1,33 @@
-"""The agent's core: local state under one lock, what is offered of it, and who may change it; no
-gRPC. What the kubelet asks of an admission is answered in `admission`.
+"""The agent's core as a whole: what is offered of the state under one lock, and what changes it.
+
+`SliceService` puts the core together. What the kubelet asks for a container is answered by its
+`admission`; here is the list of units, and what config, operators, podresources, NVML and the
+process watch change. Each method takes the lock of `NodeState` for as long as it needs it.
 """
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.loading import AgentConfig
+from deviceplugin.config.loading import AgentConfig, LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, Owner
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
-from deviceplugin.policy import exclusive_gpu, offer, pairing
+from deviceplugin.policy import offer, pairing
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
+from deviceplugin.policy.limits_resolver import ResolvedLimits
 from deviceplugin.policy.placement import Closest
-from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
-from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import Answer, SliceStore
+from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from libvgpu.limits import ContainerLimits, Family
 
-from .admission import Admission
+from .admission import Admission, WaitForMps
 from .enforcement import Enforcement
-from .podresources_sync import Lister, PodResourcesSync
+from .parts import Allocations, Sources
+from .podresources_sync import PodResourcesSync
 from .startup import take_over
 
 
@@ -40,54 +41,41 @@ class Unit:
 
 
 class SliceService:
-    """Everything the kubelet may ask, for both families."""
+    """The core as a whole: what is offered, and what changes it.
+
+    Attributes:
+        state: what is kept under the one lock.
+        admission: answers what the kubelet asks for a container.
+    """
 
     def __init__(
         self,
-        layout: Layout,
-        config: AgentConfig,
+        state: NodeState,
         store: SliceStore,
-        checkpoint: Checkpoint,
-        lister: Lister,
-        wait_for_mps: Callable[[Sequence[str], bool], None] = lambda uuids, under_mps: None,
-        clock: Callable[[], float] = time.time,
-        witness: Callable[[], CheckpointReading] = lambda: CheckpointReading(()),
+        rules: Sequence[LimitRule],
+        sources: Sources,
+        wait_for_mps: WaitForMps = lambda uuids, under_mps: None,
         closest: Closest = pairing.first_by_index,
-        labels: Callable[[str], Mapping[str, str] | None] = lambda allocation_id: None,
-        gpus: tuple[Gpu, ...] | None = None,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
 
         Args:
-            layout: what the config wants; `layout` is what of it is in force.
-            lister: lists podresources; raises VgpuError where it cannot.
-            wait_for_mps: returns once the MPS daemons of GPUs answer, or once the GPUs are bare;
-                raises VgpuError if that does not come.
-            clock: seconds since the epoch.
-            witness: reads the kubelet's checkpoint.
+            state: empty, with the checkpoint to load and what the config wants.
+            rules: of the config.
+            wait_for_mps: waits until GPUs are as a container needs them.
             closest: which of several GPUs lie close together.
-            labels: tells the labels of an allocation's pod, None where nobody knows them.
-            gpus: all of the node; those of ``layout`` where nobody says.
         """
-        gpus = tuple(shared.gpu for shared in layout.gpus) if gpus is None else gpus
-        self.state = NodeState(checkpoint, layout, gpus)
-        self._store = store
-        self._enforcement = Enforcement(self.state, store, config.rules)
-        self._enforcement.labels = labels
-        self._looks = PodResourcesSync(self.state, store, self._enforcement, lister, witness, clock)
-        self.state.not_offered = lambda: (
-            offer.withdrawn(self.layout, self.state.book),
-            frozenset(self.state.unwell),
-        )
-        self._admission = Admission(
-            self.state, store, self._enforcement, self._looks, wait_for_mps, clock, closest
-        )
+        self.state, self._store = state, store
+        self._enforcement = Enforcement(state, store, rules, sources.labels)
+        kept = Allocations(state, store, self._enforcement)
+        self._sync = PodResourcesSync(kept, sources)
+        self.admission = Admission(kept, self._sync, sources.clock, wait_for_mps, closest)
         self._skipped = 0
-        take_over(self.state, store, gpus, witness())
-        with self.state.lock:
-            self.state.share(layout)
-            self._enforcement.follow_rules(list(self.state.book.allocations.values()))
-            self.state.announce()  # what was taken over, before anybody has a list
+        take_over(state, store, sources.read_checkpoint())
+        with state.lock:
+            state.share(state.wanted)
+            self._enforcement.follow_rules(list(state.book.allocations.values()))
+            state.announce()  # what was taken over, before anybody has a list
 
     # ---- what is advertised ------------------------------------------------------------------
 
@@ -96,80 +84,47 @@ class SliceService:
         """How the GPUs are shared now; replaced whole when config or slices change it."""
         return self.state.layout
 
-    def draining(self) -> Mapping[str, str]:
-        """Returns what each GPU that drains waits for, in words, by UUID."""
-        return self.state.draining
-
     def units(self, family: Family, half: Half) -> tuple[int, list[Unit]]:
         """Returns the current revision and every unit of one resource."""
         with self.state.lock:
-            blocked, unwell = offer.withdrawn(self.layout, self.state.book), self.state.unwell
+            blocked, unhealthy = offer.withdrawn(self.layout, self.state.book), self.state.unhealthy
             units = offer.advertised(self.layout, family, half)
-            if len(units) > MOST_UNITS_PER_RESOURCE:  # small units of an earlier config beside ours
+            if len(units) > MOST_UNITS_PER_RESOURCE:  # small units of an earlier config, too
                 units = [
                     (n, shared) for n, shared in units if not shared.drains or n not in blocked
                 ]
             return self.state.revision, [
                 Unit(
                     name,
-                    name not in blocked and shared.gpu.uuid not in unwell,
+                    name not in blocked and shared.gpu.uuid not in unhealthy,
                     shared.gpu.numa_node,
                 )
                 for name, shared in units
             ]
 
-    def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
-        """See `NodeState.wait_for_change`."""
-        return self.state.wait_for_change(revision, timeout_s, stopped)
+    # ---- what changes it ---------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """See `NodeState.wake`."""
-        self.state.wake()
-
-    # ---- what the kubelet asks ---------------------------------------------------------------
-
-    def prefer(
-        self,
-        family: Family,
-        half: Half,
-        available: Sequence[str],
-        must_include: Sequence[str],
-        count: int,
-    ) -> list[str]:
-        """See `Admission.prefer`."""
-        return self._admission.prefer(family, half, available, must_include, count)
-
-    def allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        """See `Admission.allocate`."""
-        return self._admission.allocate(family, half, units)
-
-    def pre_start(self, family: Family, half: Half, units: Sequence[str]) -> None:
-        """See `Admission.pre_start`."""
-        self._admission.pre_start(family, half, units)
-
-    # ---- what happens beside -----------------------------------------------------------------
-
-    def set_unwell(self, unwell: Mapping[str, str]) -> None:
+    def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
         """Offers no unit of these GPUs, held ones included, and those of all others again.
 
         Args:
-            unwell: why each is not well, by UUID.
+            unhealthy: why each is, by UUID.
         """
         with self.state.lock:
-            before, self.state.unwell = self.state.unwell, unwell
+            before, self.state.unhealthy = self.state.unhealthy, unhealthy
             self.state.announce()
-        for gpu in sorted(unwell.keys() - before.keys()):
+        for gpu in sorted(unhealthy.keys() - before.keys()):
             event(
                 logging.ERROR,
                 "GPU unhealthy, its units are withdrawn",
                 notice=node_notice(
                     EventReason.GPU_UNHEALTHY,
-                    f"GPU {gpu} is unhealthy, so its units are withdrawn: {unwell[gpu]}",
+                    f"GPU {gpu} is unhealthy, so its units are withdrawn: {unhealthy[gpu]}",
                 ),
                 gpu=gpu,
-                reason=unwell[gpu],
+                reason=unhealthy[gpu],
             )
-        for gpu in sorted(before.keys() - unwell.keys()):
+        for gpu in sorted(before.keys() - unhealthy.keys()):
             if self.layout.find(gpu) is not None:  # else nobody asks any more
                 event(
                     logging.INFO,
@@ -180,22 +135,6 @@ class SliceService:
                     ),
                     gpu=gpu,
                 )
-
-    def mps_gpus(self) -> dict[str, bool]:
-        """Returns the GPUs that are to be under MPS now, and whether containers have slices."""
-        with self.state.lock:
-            return exclusive_gpu.under_mps(
-                self.layout, self.state.book, self._admission.last_started
-            )
-
-    def owners_on(self, uuid: str) -> list[Owner | None]:
-        """Returns whose containers are on a GPU, None for one not yet known."""
-        with self.state.lock:
-            return [allocation.owner for allocation in self.state.book.on_gpu(uuid)]
-
-    def unwell(self) -> Mapping[str, str]:
-        """Returns why each GPU that is not well is not, by UUID."""
-        return self.state.unwell
 
     def reconcile(self) -> None:
         """Asks podresources whose the allocations are and frees those that have ended.
@@ -209,7 +148,7 @@ class SliceService:
             self._skipped = (self._skipped + 1) % 4 if is_calm else 0
             if not allocations or self._skipped:
                 return
-        self._looks.look()
+        self._sync.look()
 
     def follow_config(self, config: AgentConfig, wanted: Layout) -> None:
         """Puts a new config into force: its ``limits`` in all containers, its sharing as slices
@@ -227,7 +166,7 @@ class SliceService:
                 self.state.announce()
 
     def follow_labels(self) -> None:
-        """Puts the rules into force anew, since labels of pods have changed."""
+        """Puts the rules into force again, since labels of pods have changed."""
         with self.state.lock:
             self._enforcement.follow_rules(list(self.state.book.allocations.values()))
 
@@ -252,7 +191,22 @@ class SliceService:
     def allocations(self) -> list[tuple[Allocation, ContainerLimits]]:
         """Returns all allocations with their limits in force."""
         with self.state.lock:
-            return [(h, self._enforcement.limits(h)) for h in self.state.book.allocations.values()]
+            allocations = self.state.book.allocations.values()
+            return [(h, self._enforcement.resolved(h).limits) for h in allocations]
+
+    def resolved(self) -> list[tuple[Allocation, ResolvedLimits]]:
+        """Returns all allocations with what holds for them and where it comes from."""
+        with self.state.lock:
+            allocations = self.state.book.allocations.values()
+            return [(h, self._enforcement.resolved(h)) for h in allocations]
+
+    def gpu_families(self) -> Mapping[str, Family]:
+        """Returns the shared GPUs, by UUID."""
+        return {shared.gpu.uuid: shared.family for shared in self.layout.gpus}
+
+    def gpu_uuids(self) -> list[str]:
+        """Returns the UUIDs of the shared GPUs, in order."""
+        return [shared.gpu.uuid for shared in self.layout.gpus]
 
     def watched(self) -> list[ComparedAllocation]:
         """Returns all allocations with their files, what they asked for and limits in force."""
@@ -261,8 +215,8 @@ class SliceService:
                 ComparedAllocation(
                     h,
                     self._store.directory(h.allocation_id),
-                    self._enforcement.asked(h),
-                    self._enforcement.limits(h),
+                    self._enforcement.resolved(h).asked,
+                    self._enforcement.resolved(h).limits,
                 )
                 for h in self.state.book.allocations.values()
             ]

@@ -1,12 +1,10 @@
 """What an agent that starts takes over: its checkpoint, and from the kubelet's what that lacks."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.draining import in_force
 from deviceplugin.policy.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
@@ -17,13 +15,10 @@ from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import VgpuError
 
 
-def take_over(
-    state: NodeState, store: SliceStore, gpus: Sequence[Gpu], seen: CheckpointReading
-) -> None:
+def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading) -> None:
     """Fills the state, and removes the files of allocations that nobody has on record.
 
     Args:
-        gpus: those of the node, shared or not.
         seen: what the kubelet's checkpoint says.
 
     Raises:
@@ -34,12 +29,14 @@ def take_over(
         event(logging.ERROR, loaded.problem)
     if seen.problem:
         level = logging.WARNING if loaded.problem else logging.INFO
-        event(level, "the kubelet is no witness", reason=seen.problem)
+        event(level, "the kubelet's checkpoint cannot be read", reason=seen.problem)
 
     def complete(book: AllocationBook, allocation: Allocation) -> Allocation:
-        return complete_start(in_force(state.wanted, gpus, book), book, allocation)
+        return complete_start(in_force(state.wanted, state.gpus, book), book, allocation)
 
-    rebuilt = rebuild(seen.entries, store.metas(), state.wanted, complete, loaded.allocations, gpus)
+    rebuilt = rebuild(
+        seen.entries, store.metas(), state.wanted, complete, loaded.allocations, state.gpus
+    )
     taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.allocations]
     for problem in rebuilt.problems:
         event(logging.WARNING, problem)
@@ -55,7 +52,7 @@ def take_over(
         )
     try:
         state.commit(taken)
-    except VgpuError as error:  # what runs goes on; the next Allocate is refused in words
+    except VgpuError as error:  # what runs goes on; the next Allocate is refused with a reason
         event(logging.ERROR, error.message)
         for allocation in taken:
             state.book.put(allocation)

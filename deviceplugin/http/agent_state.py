@@ -7,7 +7,8 @@ API server. Values come from the agent's parts, read without a lock; each is rep
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Any
 from werkzeug.wrappers import Request, Response
 
 from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.core.service import SliceService
+from deviceplugin.model.allocations import Allocation
+from deviceplugin.policy.limits_resolver import ResolvedLimits
 from deviceplugin.watch.report import WatchFindings
 
 from .pages import line
@@ -52,45 +56,51 @@ def agent_version() -> str:
         return "source tree"
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What never changes while the agent runs.
+
+    Attributes:
+        node_name: of the Node.
+        shim_build: the build id that new containers get.
+    """
+
+    node_name: str
+    shim_build: str
+
+
 class AgentState:
     """What the agent's parts say of themselves."""
 
     def __init__(
         self,
+        identity: Identity,
         watch: ConfigWatch,
+        service: SliceService,
         registrations: Callable[[], Registrations],
-        node_name: str,
-        shim_build: str,
-        mps_gpus: Callable[[], Sequence[str]],
+        findings: Callable[[], WatchFindings] = WatchFindings,
         clock: Callable[[], float] = time.monotonic,
-        unwell: Callable[[], Mapping[str, str]] = dict,
-        watch_findings: Callable[[], WatchFindings] = WatchFindings,
-        draining: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Counts the loop as having come round just now.
 
         Args:
+            watch: of the config file.
             registrations: each resource with when it was registered (epoch).
-            shim_build: the build id that new containers get.
-            mps_gpus: tells the UUIDs of the GPUs that are to be under MPS now.
+            findings: what the memory watch has found.
             clock: seconds, from any start.
-            unwell: why each unhealthy GPU is unhealthy, by UUID.
-            watch_findings: what the memory watch has found.
-            draining: what each GPU that drains waits for, by UUID.
         """
-        self._findings = watch_findings
-        self._watch, self._registrations, self._clock = watch, registrations, clock
-        self._turned_at_s, self._unwell = clock(), unwell
-        self._mps_gpus, self._draining = mps_gpus, draining
+        self._watch, self._service, self._findings = watch, service, findings
+        self._registrations, self._clock = registrations, clock
+        self._turned_at_s = clock()
         self._fixed = {
             "version": API_VERSION,
             "agent": {
                 "version": agent_version(),
                 "pid": os.getpid(),
-                "node": node_name,
+                "node": identity.node_name,
                 "started_at": time.time(),
             },
-            "shim_build": shim_build,
+            "shim_build": identity.shim_build,
         }
 
     def turned(self) -> None:
@@ -108,6 +118,7 @@ class AgentState:
     def state(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says."""
         config, problem = self._watch.config, self._watch.problem
+        node = self._service.state
         return self._fixed | {
             "loop_problem": loop_problem(self._turned_at_s, self._clock()),
             "config": {
@@ -118,15 +129,35 @@ class AgentState:
                 "hint": problem.hint if problem else None,
                 "in_part": self._watch.in_part,
             },
-            "mps_gpus": list(self._mps_gpus()),
-            "unwell_gpus": dict(self._unwell()),
+            "mps_gpus": list(node.mps_gpus()),
+            "unhealthy_gpus": dict(node.unhealthy),
             "watch": self._findings().shown(),
-            "draining_gpus": dict(self._draining()),
+            "draining_gpus": dict(node.draining),
+            "allocations": [
+                _origins(allocation, resolved) for allocation, resolved in self._service.resolved()
+            ],
             "resources": [
                 {"name": name, "registered_at": since}
                 for name, since in self._registrations().items()
             ],
         }
+
+
+def _origins(allocation: Allocation, resolved: ResolvedLimits) -> dict[str, Any]:
+    """Returns where each value of an allocation's limits comes from."""
+    return {
+        "allocation": allocation.allocation_id,
+        "owner": str(allocation.owner or "unknown"),
+        "devices": [
+            {
+                "gpu": device.uuid,
+                "core": str(origins.core),
+                "memory": str(origins.memory),
+                "compute": str(origins.compute),
+            }
+            for device, origins in zip(resolved.limits.devices, resolved.origins, strict=True)
+        ],
+    }
 
 
 def _verdict(problem: str | None) -> Response:

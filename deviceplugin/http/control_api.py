@@ -22,7 +22,7 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.effective_limits import pending_values
+from deviceplugin.policy.limit_changes import pending_values
 from libvgpu.errors import UnknownAllocation, VgpuError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, Family
 from libvgpu.sizes import MAX_BYTES

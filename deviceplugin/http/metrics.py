@@ -58,7 +58,8 @@ class NodeCollector:
         """Yields every family."""
         allocations, findings = self._service.allocations(), self._findings()
         yield from self._containers(allocations, findings)
-        yield from gpu_families(self._service.layout, allocations, self._service.unwell(), findings)
+        state = self._service.state
+        yield from gpu_families(state.layout, allocations, state.unhealthy, findings)
         yield from mps_families(self._mps())
         good, digest = self._config()
         yield _single(names.CONFIG_RELOAD_SUCCESS, good)
@@ -138,32 +139,39 @@ def _single(metric: MetricName, value: float) -> Family:
     return family
 
 
-class Metrics:
-    """The page ``/metrics``, in Prometheus' text format or OpenMetrics, as the scraper asks."""
+class AllocateDurations:
+    """How long Allocate took, for each resource."""
 
-    def __init__(self, collector: NodeCollector) -> None:
-        """Makes the page; in a registry of its own, since the library's has the process's too."""
+    def __init__(self) -> None:
+        """Has measured nothing yet."""
         # Else every histogram has a series more that says when the agent started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        registry = CollectorRegistry()
-        registry.register(collector)
-        self._allocate = Histogram(
+        self.histogram = Histogram(
             names.ALLOCATE_DURATION.name,
             names.ALLOCATE_DURATION.help,
             names.ALLOCATE_DURATION.labels,
-            registry=registry,
+            registry=None,
             buckets=_ALLOCATE_BUCKETS,
         )
-        self._app = make_wsgi_app(registry)
 
-    def observe_allocate(self, resource: str, seconds: float) -> None:
+    def observe(self, resource: str, seconds: float) -> None:
         """Counts one Allocate."""
-        self._allocate.labels(resource).observe(seconds)
+        self.histogram.labels(resource).observe(seconds)
 
-    def prepare(self, resources: Iterable[str]) -> None:
-        """Shows the series of these resources at zero."""
-        for resource in resources:
-            self._allocate.labels(resource)
+    def prepare(self, resource: str) -> None:
+        """Shows the series of a resource at zero."""
+        self.histogram.labels(resource)
+
+
+class Metrics:
+    """The page ``/metrics``, in Prometheus' text format or OpenMetrics, as the scraper asks."""
+
+    def __init__(self, collector: NodeCollector, durations: AllocateDurations) -> None:
+        """Makes the page; in a registry of its own, since the library's has the process's too."""
+        registry = CollectorRegistry()
+        registry.register(collector)
+        registry.register(durations.histogram)
+        self._app = make_wsgi_app(registry)
 
     def page(self, request: Request) -> Response:
         """Answers a scrape."""

@@ -98,7 +98,7 @@ class PluginServer:
     def stop(self) -> None:
         """Ends all streams and removes the socket."""
         self._stopping.set()
-        self._service.wake()
+        self._service.state.wake()
         if self._server is not None:
             self._server.stop(_STOP_GRACE_S).wait()
             self._server = None
@@ -113,14 +113,14 @@ class PluginServer:
         def over() -> bool:
             return stopping.is_set() or not context.is_active()
 
-        context.add_callback(self._service.wake)  # the kubelet has gone
+        context.add_callback(self._service.state.wake)  # the kubelet has gone
         last = b""
         while not over():
             revision, message = self._message()
             if message != last:
                 yield message
                 last = message
-            while not self._service.wait_for_change(revision, _LOOK_EVERY_S, over):
+            while not self._service.state.wait_for_change(revision, _LOOK_EVERY_S, over):
                 if over():
                     return
 
@@ -128,7 +128,7 @@ class PluginServer:
         """Returns the list and its revision; encoded once for each."""
         with self._list:
             known = self._listed
-            if known is None or self._service.wait_for_change(known[0], 0.0, lambda: False):
+            if known is None or self._service.state.wait_for_change(known[0], 0.0, lambda: False):
                 revision, units = self._service.units(self._family, self._half)
                 message = pb.ListAndWatchResponse(devices=[_device(unit) for unit in units])
                 self._listed = known = revision, message.SerializeToString()
@@ -137,7 +137,7 @@ class PluginServer:
     def prefer(self, request: Any) -> pb.PreferredAllocationResponse:
         """Answers GetPreferredAllocation."""
         chosen = [
-            self._service.prefer(
+            self._service.admission.prefer(
                 self._family,
                 self._half,
                 list(r.available_deviceIDs),
@@ -154,7 +154,7 @@ class PluginServer:
         started = time.perf_counter()
         try:
             answers = [
-                self._service.allocate(self._family, self._half, list(r.devices_ids))
+                self._service.admission.allocate(self._family, self._half, list(r.devices_ids))
                 for r in request.container_requests
             ]
         finally:
@@ -163,7 +163,7 @@ class PluginServer:
 
     def pre_start(self, request: Any) -> pb.PreStartContainerResponse:
         """Answers PreStartContainer."""
-        self._service.pre_start(self._family, self._half, list(request.devices_ids))
+        self._service.admission.pre_start(self._family, self._half, list(request.devices_ids))
         return pb.PreStartContainerResponse()
 
 

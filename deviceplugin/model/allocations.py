@@ -1,8 +1,8 @@
 """Who holds which units: the agent's book, as values.
 
-A `Allocation` is what one container holds, on one GPU or on several whole ones. It is born with one
-half (the first `Allocate` of the container), is *open* until the other half joins, a moment passes,
-or the container starts.
+An `Allocation` is what one container was given, on one GPU or on several whole ones. It is born
+with one half (the first `Allocate` of the container), is *open* until the other half joins, a
+moment passes, or the container starts.
 `AllocationBook` keeps them; it does no I/O and takes no lock, its user does both.
 """
 
@@ -36,7 +36,7 @@ class Allocation:
         core: names of core units the kubelet gave, sorted by number.
         memory: names of memory units the kubelet gave.
         uuid: the GPU, the first of several in `uuids`.
-        borrowed: units that a default or a whole GPU uses up beside those; withdrawn from the
+        implicit_units: what a default or a whole GPU uses up in addition; withdrawn from the
             kubelet.
         settled: no other half may join any more.
         refused: its other half was refused, so its pod fails; its own answer is not in flight.
@@ -114,7 +114,7 @@ class Allocation:
         return replace(self, memory=units, changed_at=now)
 
     def described(self) -> str:
-        """Returns whose it is, in words."""
+        """Returns whose it is, as a message names it."""
         return f"{self.owner or 'a container not yet known'} (allocation {self.allocation_id})"
 
 
@@ -176,7 +176,7 @@ class AllocationBook:
             self._holders.pop(unit, None)
 
     def holder(self, unit: str) -> Allocation | None:
-        """Returns who holds (or borrowed) a unit, the newest of several."""
+        """Returns who has a unit (given or implicit), the newest of several."""
         ids = self._holders.get(unit)
         return self.allocations[ids[-1]] if ids else None
 
@@ -185,11 +185,11 @@ class AllocationBook:
         return [self.allocations[each] for each in self._holders.get(unit, ())]
 
     def is_free(self, unit: str) -> bool:
-        """Returns whether nobody holds or borrowed a unit."""
+        """Returns whether no allocation has a unit."""
         return unit not in self._holders
 
     def free(self, units: frozenset[str]) -> set[str]:
-        """Returns those of ``units`` that nobody holds or borrowed."""
+        """Returns those of ``units`` that no allocation has."""
         return set(units.difference(self._holders))
 
     def seem_free(self, units: frozenset[str], uuid: str) -> set[str]:
@@ -205,8 +205,8 @@ class AllocationBook:
     def has_passed_on(self, allocation: Allocation, ended: Container[str] = ()) -> bool:
         """Returns whether a later container has some of its units: it is an init container's.
 
-        The kubelet must have given them. An earlier one that asked for core alone borrows memory of
-        a later one, which does not run yet.
+        The kubelet must have given them. An earlier one that asked for core alone has implicit
+        memory units of a later one, which does not run yet.
 
         Args:
             ended: allocation ids of allocations that do not count any more.

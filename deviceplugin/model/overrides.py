@@ -1,7 +1,7 @@
 """What `vgpuctl set` says of one container, as values.
 
 An `Override` is kept with the container's allocation and in the agent's checkpoint until it is
-cleared or the container ends. What it is worth beside the config's rules is decided in `limits`.
+cleared or the container ends. What it is worth next to the config's rules, `limits_resolver` says.
 """
 
 from dataclasses import dataclass
@@ -40,10 +40,8 @@ class LimitChange:
 
     Attributes:
         owner: NAMESPACE/POD/CONTAINER, empty while it is not known.
-        pending: what holds only in processes that start later, in words (`limits.pending`).
     """
 
     owner: str
     before: ContainerLimits
     after: ContainerLimits
-    pending: tuple[str, ...] = ()

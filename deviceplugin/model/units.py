@@ -74,7 +74,7 @@ def gpus_of(half: Half, units: Iterable[str], what: str) -> dict[str, list[str]]
     Args:
         half: which half they must be of.
         units: names as the kubelet sent them.
-        what: the request in words, for the message.
+        what: the request, as the message names it.
 
     Raises:
         AllocationRefused: none, a name that is no unit of this half, or a name given twice.

@@ -9,8 +9,7 @@ and a link is not followed, which might lead to another GPU's daemon.
 import os
 import shutil
 import stat
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from deviceplugin.store.slice_files import pipe_directory
@@ -106,21 +105,3 @@ def is_ready(run_dir: Path, uuid: str) -> bool:
     except (MpsError, ValueError):
         return False
     return True
-
-
-def wait_ready(
-    run_dir: Path, uuid: str, timeout_s: float, stopped: Callable[[], bool] = lambda: False
-) -> None:
-    """Waits until a GPU's daemon answers.
-
-    Raises:
-        MpsError: it does not within ``timeout_s`` seconds, or ``stopped`` says to give up.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not is_ready(run_dir, uuid):
-        if stopped() or time.monotonic() >= deadline:
-            raise MpsError(
-                f"the MPS daemon of GPU {uuid} is not ready after {timeout_s:.0f} s",
-                hint=f"look into {pipe_directory(run_dir, uuid).parent / 'log'}",
-            )
-        time.sleep(_POLL_S)

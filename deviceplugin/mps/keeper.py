@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
@@ -44,6 +45,18 @@ _POLL_S = 0.1
 _RETRY_AFTER_S = 15.0
 
 
+class MpsDemand(Protocol):
+    """What containers need of MPS (`NodeState`)."""
+
+    def mps_gpus(self) -> dict[str, bool]:
+        """Returns the GPUs that are to be under MPS now, and whether containers have slices."""
+        ...
+
+    def owners_on(self, uuid: str) -> Sequence[Owner | None]:
+        """Returns whose containers are on a GPU, None for one not yet known."""
+        ...
+
+
 class MpsKeeper:
     """The agent's view of the MPS daemons; `look` from one thread, the others from any."""
 
@@ -52,20 +65,19 @@ class MpsKeeper:
         config: Path,
         run_dir: Path,
         spawn: bool,
+        demand: MpsDemand,
         ready_timeout_s: float = _READY_TIMEOUT_S,
     ) -> None:
         """Does nothing yet.
 
         Args:
             spawn: whether to start a runner where there is none.
+            demand: knows what the containers of this node need.
             ready_timeout_s: how long a container waits.
         """
         self._config, self._run_dir, self._spawn = config, run_dir, spawn
+        self._demand = demand
         self._timeout_s = ready_timeout_s
-        #: Tells which GPUs are to be under MPS now, and whether containers have slices of them.
-        self.wanted_gpus: Callable[[], Mapping[str, bool]] = dict
-        #: Tells whose containers are on a GPU.
-        self.owners_on: Callable[[str], Iterable[Owner | None]] = lambda uuid: ()
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._said = self._problem_said = ""
@@ -134,7 +146,7 @@ class MpsKeeper:
     def _want(self) -> Wanted:
         """Writes what is wanted, if that is new; returns it."""
         with self._lock:
-            gpus = dict(self.wanted_gpus())
+            gpus = self._demand.mps_gpus()
             try:
                 before = read_wanted(self._run_dir)
             except MpsError as error:
@@ -201,7 +213,7 @@ class MpsKeeper:
                 continue
             if gpu.restarts > old.restarts:
                 reason = f"the MPS server of GPU {uuid} ended by itself and was started again"
-                for owner in list(self.owners_on(uuid)) or [None]:
+                for owner in list(self._demand.owners_on(uuid)) or [None]:
                     event(
                         logging.ERROR,
                         "MPS server ended, its clients lost their work",

@@ -7,7 +7,7 @@ number of bytes for as long as anybody holds one of that GPU, and families may h
 different units meanwhile.
 
 It depends on nothing but config, GPUs and allocations, so an agent that was restarted in the midst
-of it computes the same. `NodeState` keeps the result and has it computed anew when one of them
+of it computes the same. `NodeState` keeps the result and has it computed again when one of them
 changed.
 """
 
@@ -60,7 +60,7 @@ class SharingChange:
 
     Attributes:
         slices: how many it waits for where it drains.
-        now: how it is shared, in words.
+        now: how it is shared, as a phrase.
         then: how it will be where it drains.
     """
 
@@ -86,7 +86,7 @@ def changes(
 
 
 def draining(layout: Layout, wanted: Layout, book: AllocationBook) -> Mapping[str, str]:
-    """Returns of each GPU that drains what it waits for, in words."""
+    """Returns of each GPU that drains what it waits for, as a phrase."""
     return {
         shared.gpu.uuid: (
             f"{shared_as(shared)} until {len(book.on_gpu(shared.gpu.uuid))} slices have ended, "
@@ -112,7 +112,7 @@ def newly_offered(before: Layout, after: Layout) -> set[str]:
 
 
 def shared_as(shared: SharedGpu | None) -> str:
-    """Returns how a GPU is shared, in words."""
+    """Returns how a GPU is shared, as a phrase."""
     if shared is None:
         return "not shared"
     unit = format_size(shared.memory_unit_bytes)

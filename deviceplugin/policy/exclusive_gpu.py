@@ -1,9 +1,9 @@
-"""Which GPUs are to be under MPS now, and which are bare. Pure.
+"""Which GPUs are to be under MPS now, and which are exclusive. Pure.
 
 A container of family mps that has all core units of its GPUs is no client of MPS: nobody else can
-have compute there, so it gets the bare GPU, its daemon stopped and its compute mode as found. Only
-an init container of the same pod may need such a GPU otherwise, before it or, when the pod's
-sandbox is made anew, again: then the container that was let start last decides.
+have compute there, so it gets an exclusive GPU, its daemon stopped and its compute mode as found.
+Only an init container of the same pod may need such a GPU otherwise, before it or, when the pod's
+sandbox is made again, after it: then the container that was let start last decides.
 """
 
 from collections.abc import Mapping, Set
@@ -53,15 +53,15 @@ def under_mps(
 
 
 def _is_exclusive_now(here: list[Allocation], last_started: str | None) -> bool:
-    bare = [allocation for allocation in here if is_exclusive(allocation)]
-    if not bare or len(bare) == len(here):
-        return bool(bare)
+    exclusive = [allocation for allocation in here if is_exclusive(allocation)]
+    if not exclusive or len(exclusive) == len(here):
+        return bool(exclusive)
     last = next(
         (allocation for allocation in here if allocation.allocation_id == last_started), None
     )
     if last is not None:
         return is_exclusive(last)
-    return any(allocation.started for allocation in bare)
+    return any(allocation.started for allocation in exclusive)
 
 
 def clients_most(gpu: Gpu) -> int:
@@ -86,7 +86,7 @@ def check_clients(gpu: Gpu, book: AllocationBook, units: Set[str], what: str) ->
 
     Args:
         units: that it was given.
-        what: the request in words.
+        what: the request, as the message names it.
     """
     if is_full(gpu, book, units):
         raise AllocationRefused(

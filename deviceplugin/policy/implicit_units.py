@@ -4,7 +4,7 @@
 * Whole GPUs: all their memory.
 * Only memory: no compute of its own. It runs on what others leave over, with the least weight.
 
-The units that this uses up are *borrowed*: taken from free ones and withdrawn from the kubelet
+The units that this uses up are *implicit*: taken from free ones and withdrawn from the kubelet
 until the container ends, so that the kubelet's sums stay true.
 """
 
@@ -37,13 +37,13 @@ def complete_start(layout: Layout, book: AllocationBook, allocation: Allocation)
             )
         return replace(allocation, settled=True)
     what = f"{core}: {len(allocation.core)} without {memory}"
-    borrowed: list[str] = []
+    more: list[str] = []
     for uuid in allocation.uuids:
         shared = layout.find(uuid)
         if shared is None or not fits_layout(shared, [allocation]):
             raise AllocationRefused(f"GPU {uuid} of {core} is not shared in this way any more")
-        borrowed += _share_of_memory(shared, book, allocation, what)
-    return replace(allocation, implicit_units=tuple(borrowed), settled=True)
+        more += _share_of_memory(shared, book, allocation, what)
+    return replace(allocation, implicit_units=tuple(more), settled=True)
 
 
 def _share_of_memory(
@@ -51,7 +51,7 @@ def _share_of_memory(
 ) -> list[str]:
     core_units = allocation.count(Half.CORE, shared.gpu.uuid)
     wanted = max(1, shared.memory_units * core_units // CORE_UNITS_PER_GPU)
-    # What an init container of the same pod borrowed serves the next one as well.
+    # The implicit units of an init container of the same pod serve the next one as well.
     ancestors = {h.allocation_id for unit in allocation.core for h in book.holders(unit)}
     names = unit_names(shared, Half.MEMORY)
     free = [u for u in names if {h.allocation_id for h in book.holders(u)} <= ancestors]

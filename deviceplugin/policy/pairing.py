@@ -14,8 +14,8 @@ plain init container's, whose units the kubelet gives to later containers of the
 allocation was shown, its units are refused to anybody else.
 
 A container that asked for one half only, or for whole GPUs, is completed when it starts
-(`completion`). Where two containers still ended in one allocation, podresources shows it and their
-start is refused in words.
+(`implicit_units`). Where two containers still ended in one allocation, podresources shows it and
+their start is refused with a reason.
 
 Everything takes the book and the time as arguments and returns new values or raises
 `AllocationRefused`; the caller enters them into the book under its lock.
@@ -68,7 +68,6 @@ def prefer(
     must_include: Sequence[str],
     count: int,
     now: float,
-    other_count: int | None = None,
     closest: Closest = first_by_index,
     kin: Iterable[Allocation] = (),
     returned: Set[str] = frozenset(),
@@ -79,7 +78,6 @@ def prefer(
         available: what the kubelet believes free (with ``must_include``).
         must_include: what the container has already.
         count: how many in all.
-        other_count: of the other half, that the container will ask for; None where nobody knows.
         closest: which of several free GPUs lie close together.
         kin: of plain init containers of the same pod. What they have of the other half, and nobody
             was given since, the kubelet will give to this container, so it had best be there.
@@ -127,7 +125,7 @@ def prefer(
         room = _with_clients_left(room, family, book, must_include, what)
         left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
         near = {u: r for u, r in room.items() if u in left and r.count >= count}
-        chosen = (one_gpu(near or room, count, other_count, placement, what),)
+        chosen = (one_gpu(near or room, count, placement, what),)
     return [*must_include, *(unit for uuid in chosen for unit in room[uuid].units)][:count]
 
 

@@ -1,12 +1,9 @@
 """On which GPU a container's units had best be: pure policy.
 
-A fraction goes to one GPU. How much of the other half the container will ask for is known only
-where somebody read the pod's spec:
-
-* known: ``binpack`` takes the fullest GPU that holds both halves, ``spread`` the emptiest;
-* not known: among the GPUs with room, those with the most of the other half free come first. So a
-  pair that any single GPU can hold is never refused, whichever half is asked for first; ``binpack``
-  then takes the fullest of them.
+A fraction goes to one GPU. How much of the other half the container will ask for is not known:
+among the GPUs with room, those with the most of the other half free come first. So a pair that any
+single GPU can hold is never refused, whichever half is asked for first; ``binpack`` then takes the
+fullest of them, ``spread`` the emptiest.
 
 More than one GPU's compute means whole GPUs: they are all free, and as close to each other as the
 free ones allow (`topology.closest`).
@@ -27,7 +24,6 @@ Closest = Callable[[Sequence[str], int, Sequence[str]], Sequence[str]]
 def one_gpu(
     rooms: Mapping[str, FreeUnits],
     count: int,
-    other_count: int | None,
     placement: Placement,
     what: str,
 ) -> str:
@@ -36,8 +32,7 @@ def one_gpu(
     Args:
         rooms: of the GPUs that may be taken.
         count: units asked for.
-        other_count: units of the other half that will be asked for; None where nobody knows.
-        what: the request in words, for the message.
+        what: the request, as the message names it.
 
     Raises:
         AllocationRefused: no single GPU has room, with the numbers.
@@ -46,24 +41,10 @@ def one_gpu(
     if not fitting:
         numbers = ", ".join(f"{uuid} has {room.count}" for uuid, room in rooms.items()) or "none"
         raise AllocationRefused(f"{what} is not free on any single GPU: {numbers}")
-    if other_count is not None:
-        both = [room for room in fitting if room.other_free >= other_count]
-        if not both:
-            numbers = ", ".join(
-                f"{r.shared.gpu.uuid} has {r.count} and {r.other_free}" for r in rooms.values()
-            )
-            raise AllocationRefused(
-                f"{what} and {other_count} units of the other half are not free together on any "
-                f"single GPU: {numbers}"
-            )
-        fitting = both
 
     def order(room: FreeUnits) -> tuple[int, int, int]:
         fullness = room.count if placement is Placement.BINPACK else -room.count
-        if other_count is None:
-            return -room.other_free, fullness, room.shared.gpu.index
-        other = room.other_free if placement is Placement.BINPACK else -room.other_free
-        return fullness, other, room.shared.gpu.index
+        return -room.other_free, fullness, room.shared.gpu.index
 
     return min(fitting, key=order).shared.gpu.uuid
 

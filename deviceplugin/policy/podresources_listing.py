@@ -3,7 +3,7 @@
 Pure. A listing names, per active container, the units the kubelet has on record. It may be behind
 (a kubelet that just started lists nothing) or forgetful (kubernetes#137534), so an allocation is
 given up only when it is missing for a while *and* either its pod is gone or nothing of it runs. An
-offer of its units by the kubelet is a second witness: then one listing is enough, and two in a row
+offer of its units by the kubelet says so, too: then one listing is enough, and two in a row
 for an allocation that was never listed, whose answer the kubelet may not have recorded yet.
 
 Plain init containers are never listed. One is known by a later container of its pod having some of
@@ -128,7 +128,7 @@ def _has_ended(
 
 
 def conflict(book: AllocationBook, allocation: Allocation, listing: Iterable[Listed]) -> str | None:
-    """Returns in words why a container may not start with this allocation, None where it may.
+    """Returns why a container may not start with this allocation, None where it may.
 
     Either two containers ended in one allocation, or one container in two allocations (two GPUs or
     two families): both would share files that belong to one.

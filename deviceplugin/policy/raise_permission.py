@@ -1,4 +1,4 @@
-"""Raising a container above what it asked for: what that uses up, and why it may not be. Pure.
+"""Raising a container above what it asked for: whether it may, and why not, as sentences. Pure.
 
 Only the config permits it, by ``allowRaise: true`` in the rule that matches the container, and only
 the GPU's unallocated units bear it; they are then withdrawn from the kubelet.
@@ -6,31 +6,27 @@ the GPU's unallocated units bear it; they are then withdrawn from the kubelet.
 
 from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.overrides import Override
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import format_size
 
-from .effective_limits import RaiseRoom, has_exclusive_gpu, may_be_off, may_rise
+from .asked_limits import has_exclusive_gpu
 
 
-def raised_by(
-    asked: ContainerLimits, limits: ContainerLimits, memory_unit_bytes: int
-) -> tuple[int, int]:
-    """Returns how many units of its GPU ``limits`` use up beyond what was asked for.
+def may_rise(asked: ContainerLimits, rule: LimitRule | None) -> bool:
+    """Returns whether the config permits a raise; a container on several GPUs has them whole."""
+    return rule is not None and rule.allow_raise and len(asked.devices) == 1
 
-    Returns:
-        Core units (percent) and memory units, a begun one counted whole.
-    """
-    percent = sum(device.core_percent for device in limits.devices)
-    size = sum(device.memory_limit_bytes for device in limits.devices)
-    more_bytes = size - sum(device.memory_limit_bytes for device in asked.devices)
-    more_percent = percent - sum(device.core_percent for device in asked.devices)
-    return max(0, more_percent), -(-max(0, more_bytes) // memory_unit_bytes)
+
+def may_be_off(device: DeviceLimit, rule: LimitRule | None) -> bool:
+    """Returns whether `vgpuctl set` may lift the share: with none held there is no upper end."""
+    mode = device.compute_mode if rule is None or rule.compute is None else rule.compute
+    return mode is ComputeMode.OFF or (rule is not None and rule.allow_raise)
 
 
 def not_permitted(
     asked: ContainerLimits, rule: LimitRule | None, override: Override, who: str
 ) -> str | None:
-    """Returns in words why the config does not permit an override, None where it does.
+    """Returns why the config does not permit an override, None where it does.
 
     Args:
         rule: the one that matches the container.
@@ -43,8 +39,8 @@ def not_permitted(
         )
     if override.core_percent is not None and has_exclusive_gpu(asked):
         return (
-            f"core {override.core_percent} of {who} cannot be set: it has its GPU bare, without "
-            "MPS, where nobody holds a share; only its memory can be changed"
+            f"core {override.core_percent} of {who} cannot be set: its GPU is exclusive, without "
+            "MPS, so there is no share to hold; only its memory can be changed"
         )
     why = _why_not(asked, rule)
     permitted = may_rise(asked, rule)
@@ -88,39 +84,28 @@ def _raise_problem(
     return None
 
 
-def no_room(
-    asked: ContainerLimits, wanted: ContainerLimits, room: RaiseRoom, who: str
-) -> str | None:
-    """Returns in words why a GPU cannot bear a raise, None where it can.
+def no_core(device: DeviceLimit, wished_percent: int, reach_percent: int, who: str) -> str:
+    """Returns why a GPU cannot bear a raise of core.
 
     Args:
-        wanted: what `limits.effective_limits` says with `limits.PLENTY` of room.
-        room: what is unallocated on the GPU, with what an earlier raise of the same container took.
+        device: what was asked for.
+        reach_percent: what is unallocated, with what an earlier raise of the same container took.
         who: the container, as the sentence names it.
     """
-    for had, wish in zip(asked.devices, wanted.devices, strict=True):
-        core = wish.core_percent - had.core_percent
-        if core > room.core_percent:
-            return (
-                f"core {wish.core_percent} of {who} cannot be given: that is {core} more than the "
-                f"{had.core_percent} it asked for, and GPU {had.uuid} has {room.core_percent} "
-                f"unallocated; at most {had.core_percent + room.core_percent} is allowed"
-            )
-        size = wish.memory_limit_bytes - had.memory_limit_bytes
-        if size > room.memory_bytes:
-            most = had.memory_limit_bytes + room.memory_bytes
-            return (
-                f"memory {format_size(wish.memory_limit_bytes)} of {who} cannot be given: that is "
-                f"{format_size(size)} more than the {format_size(had.memory_limit_bytes)} it asked "
-                f"for, and GPU {had.uuid} has {format_size(room.memory_bytes)} unallocated; "
-                f"at most {format_size(most)} is allowed"
-            )
-    return None
+    had = device.core_percent
+    return (
+        f"core {wished_percent} of {who} cannot be given: that is {wished_percent - had} more than "
+        f"the {had} it asked for, and GPU {device.uuid} has {reach_percent} unallocated; "
+        f"at most {had + reach_percent} is allowed"
+    )
 
 
-def cause(rule: LimitRule | None, override: Override | None) -> str:
-    """Returns who has the last word on a container's limits, for log lines."""
-    words = [] if override is None else ["vgpuctl set"]
-    if rule is not None:
-        words.append(f"{rule.path[2:]} on line {rule.line}")
-    return " over ".join(words) or "request"
+def no_memory(device: DeviceLimit, wished_bytes: int, reach_bytes: int, who: str) -> str:
+    """Returns why a GPU cannot bear a raise of memory; the arguments are as in `no_core`."""
+    had = device.memory_limit_bytes
+    return (
+        f"memory {format_size(wished_bytes)} of {who} cannot be given: that is "
+        f"{format_size(wished_bytes - had)} more than the {format_size(had)} it asked for, "
+        f"and GPU {device.uuid} has {format_size(reach_bytes)} unallocated; "
+        f"at most {format_size(had + reach_bytes)} is allowed"
+    )

@@ -1,60 +1,74 @@
-"""Takes out of a GPU what a raise uses up, and gives back what it needs no more. Pure.
+"""The units of a GPU that a raise above the request uses up: how many there are, and which. Pure.
 
-Each of core and memory fits whole or not at all; where it does not, the allocation keeps what an
-earlier raise took.
+They are withdrawn from the kubelet for as long as the allocation has them (`Allocation.raised`).
+How many a raise needs is the resolver's to say; here they are counted, taken and given back.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import Half, half_of
-from libvgpu.limits import ContainerLimits
 
-from .effective_limits import RaiseRoom
 from .layout import Layout
 from .offer import fits_layout, unit_names
-from .raise_permission import no_room, raised_by
 
 
-def room_of(allocation: Allocation) -> RaiseRoom:
-    """Returns how far an allocation may rise by what was taken out for it."""
-    core, memory = (_taken(allocation, half) for half in Half)
-    return RaiseRoom(len(core), len(memory) * allocation.memory_unit_bytes)
+@dataclass(frozen=True, slots=True)
+class RaiseUnits:
+    """Numbers of units of one GPU: a core unit is one percent of it."""
+
+    core: int = 0
+    memory: int = 0
 
 
-def reach_of(layout: Layout, book: AllocationBook, allocation: Allocation) -> RaiseRoom:
-    """Returns how far an allocation could rise with what its GPU has unallocated."""
-    core, memory = (
-        len(_taken(allocation, half)) + len(_free(layout, book, allocation, half)) for half in Half
-    )
-    return RaiseRoom(core, memory * allocation.memory_unit_bytes)
+@dataclass(frozen=True, slots=True)
+class RaiseRoom:
+    """How many units a container may rise by.
 
-
-def fit_raise(
-    layout: Layout,
-    book: AllocationBook,
-    allocation: Allocation,
-    asked: ContainerLimits,
-    wanted: ContainerLimits,
-) -> tuple[Allocation, str | None]:
-    """Returns the allocation with the units that ``wanted`` uses up, and why not all of them.
-
-    Args:
-        wanted: what `limits.effective_limits` says with `limits.PLENTY` of room.
+    Attributes:
+        taken: those that an earlier raise of it took.
+        free: those that it may take in addition.
     """
-    needs = raised_by(asked, wanted, allocation.memory_unit_bytes)
-    if not any(needs):  # as nearly always
-        return replace(allocation, raised=()) if allocation.raised else allocation, None
+
+    taken: RaiseUnits = RaiseUnits()
+    free: RaiseUnits = RaiseUnits()
+
+    def granted(self, needed: RaiseUnits) -> RaiseUnits:
+        """Returns what a raise gets: each half whole, or what it has already."""
+        return RaiseUnits(
+            _granted(needed.core, self.taken.core, self.free.core),
+            _granted(needed.memory, self.taken.memory, self.free.memory),
+        )
+
+
+def _granted(needed: int, taken: int, free: int) -> int:
+    return needed if needed <= taken + free else min(needed, taken)
+
+
+def taken_by(allocation: Allocation) -> RaiseRoom:
+    """Returns the room that an allocation has already, without any more."""
+    core, memory = (len(_taken(allocation, half)) for half in Half)
+    return RaiseRoom(RaiseUnits(core, memory))
+
+
+def room_on(layout: Layout, book: AllocationBook, allocation: Allocation) -> RaiseRoom:
+    """Returns the room that an allocation has with all that is unallocated on its GPU."""
+    core, memory = (len(_free(layout, book, allocation, half)) for half in Half)
+    return replace(taken_by(allocation), free=RaiseUnits(core, memory))
+
+
+def with_units(
+    layout: Layout, book: AllocationBook, allocation: Allocation, granted: RaiseUnits
+) -> Allocation:
+    """Returns the allocation with as many raised units as were granted."""
     raised: list[str] = []
-    for half, needed in zip(Half, needs, strict=True):
-        kept, free = _taken(allocation, half)[:needed], _free(layout, book, allocation, half)
-        more = needed - len(kept)
+    for half, count in zip(Half, (granted.core, granted.memory), strict=True):
+        kept = _taken(allocation, half)[:count]
         raised += kept
-        if 0 < more <= len(free):
+        if len(kept) < count:
             # From the top: the kubelet is steered to the lowest, so is least likely to offer them.
-            raised += free[-more:]
-    problem = no_room(asked, wanted, reach_of(layout, book, allocation), allocation.described())
-    return replace(allocation, raised=tuple(raised)), problem
+            raised += _free(layout, book, allocation, half)[len(kept) - count :]
+    return replace(allocation, raised=tuple(raised)) if raised or allocation.raised else allocation
 
 
 def _taken(allocation: Allocation, half: Half) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The kubelet's own checkpoint, read as a witness of who holds what.
+"""The kubelet's own checkpoint, read as a second record of who has what.
 
 ``<kubelet-dir>/device-plugins/kubelet_internal_checkpoint`` has one entry for each resource of each
-container, with its units and the plugin's answer. The kubelet writes it anew (another file,
+container, with its units and the plugin's answer. The kubelet writes it again (another file,
 renamed) when a container has all its devices and whenever a plugin sends a list. So:
 
 * plain init containers are in it, which podresources leaves out;
@@ -9,9 +9,9 @@ renamed) when a container has all its devices and whenever a plugin sends a list
 * a pod that has ended stays in it until the next write.
 
 It is written by the kubelet's version, not ours: what is there is read leniently (fields that are
-not known are left out; before 1.20 the units were a plain list), and what cannot be read is no
-witness, with a sentence that says why, never an error. Its checksum is over Go's own printing of
-the data and cannot be recomputed here.
+not known are left out; before 1.20 the units were a plain list), and what cannot be read
+is an empty reading with a sentence that says why, never an error. Its checksum is over Go's own
+printing of the data and cannot be recomputed here.
 
 `KubeletCheckpoint.read` is cheap to ask often: it reads the file only when it has changed. A file
 that was written a moment ago may change again without showing it (times are coarse, inode numbers
@@ -59,7 +59,7 @@ class CheckpointReading:
 
     Attributes:
         entries: those of our resources.
-        problem: why there is no witness, in words; None where there is one.
+        problem: why it cannot be gone by, as a sentence; None where it can.
         pods: uids of the pods that have a directory with the kubelet, which it makes after their
             admission and removes after their end; None where it keeps none.
     """
@@ -126,14 +126,14 @@ class KubeletCheckpoint:
             if kept is not None and kept[0] == identity:
                 return kept[1]
             raw, identity = _read(self.path)
-            witness = CheckpointReading(self._entries(raw))
+            reading = CheckpointReading(self._entries(raw))
         except OSError as error:
             return CheckpointReading((), f"{self.path} cannot be read: {error.strerror or error}")
         except (ValueError, RecursionError) as error:
-            witness = CheckpointReading((), f"{self.path} is no checkpoint of a kubelet: {error}")
+            reading = CheckpointReading((), f"{self.path} is no checkpoint of a kubelet: {error}")
         settled = self._clock_ns() - identity[0] > SETTLED_AFTER_NS
-        self._kept = (identity, witness) if settled else None
-        return witness
+        self._kept = (identity, reading) if settled else None
+        return reading
 
     def _entries(self, raw: bytes) -> tuple[KubeletEntry, ...]:
         entries = msgspec.json.decode(raw, type=_File).data.entries or []

@@ -88,7 +88,7 @@ class KubeletRecord:
         return found
 
     def described(self) -> str:
-        """Returns which allocation of whom it is, in words."""
+        """Returns which allocation of whom it is, as a message names it."""
         whose = sorted({f"{e.container} of pod {e.pod_uid}" for e, _, _ in self.entries})
         return f"allocation {self.allocation_id} of container {' and '.join(whose)}"
 
@@ -125,7 +125,7 @@ def allocation_of(entry: KubeletEntry) -> str | None:
 
 
 def conflict(entries: Iterable[KubeletEntry], allocation_id: str) -> str | None:
-    """Returns in words why nothing may start with an allocation, None where something may.
+    """Returns why nothing may start with an allocation, None where something may.
 
     podresources shows no plain init containers; the kubelet's checkpoint does.
     """

@@ -1,14 +1,14 @@
-"""Allocations made anew from what the kubelet remembers, where our own checkpoint lacks them. Pure.
+"""Allocations made again from the kubelet's record, where our own checkpoint lacks them. Pure.
 
 `recorded` puts the kubelet's entries together by allocation; each becomes an allocation again. The
 run directory, where it was not emptied by a reboot, adds whose it is, since when, and how large a
 memory unit was; else the unit is the one of the present config.
 
-What disagrees is told in words and left out, never guessed: halves on different GPUs, GPUs that are
+What disagrees is told and left out, never guessed: halves on different GPUs, GPUs that are
 not there, units that two pods have. Units that containers of *one* pod have in common are those of
 its init containers, which the kubelet gives to the next ones. What our own checkpoint names is
 never contradicted: the kubelet's file has pods that ended until it is written again. For the same
-reason an allocation may be made anew whose pod has ended; the ordinary tracking frees it.
+reason an allocation may be made again whose pod has ended; the ordinary podresources sync frees it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Rebuilt:
     """What the kubelet has and our checkpoint does not.
 
     Attributes:
-        allocations: made anew, the oldest first.
+        allocations: made again, the oldest first.
         problems: one sentence for each allocation that was left out or is not whole.
         left_out: units on record with the kubelet that no allocation has; somebody may use them.
     """

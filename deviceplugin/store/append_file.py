@@ -1,6 +1,6 @@
 """A file that grows by whole appends and is now and then replaced by a shorter one.
 
-An append is on disk when it returns. A replacement is written beside the file under another name,
+An append is on disk when it returns. A replacement is written next to the file under another name,
 brought to disk, and renamed over it; until the new name is on disk as well, nothing is appended to
 it, since a power cut could bring the old file back. After any error the file is closed and must be
 replaced before the next append: nobody knows what of a failed write or sync is on the disk.

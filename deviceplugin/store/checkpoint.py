@@ -1,16 +1,16 @@
 """The agent's own memory on disk: who was given what.
 
 The file ``checkpoint.json`` in the state directory is a snapshot with a journal behind it (form:
-`journal`, file: `logfile`). A change appends one line and waits for the disk, so what it costs does
-not depend on how much is held. When the file is loaded, and by `compact`, it is written anew. A
-reader sees the state before or after a change and never a mixture, however the writer ended; an
+`journal`, file: `append_file`). A change appends one line and waits for the disk, so what it costs
+does not depend on how much is kept. When the file is loaded, and by `compact`, it is written again.
+A reader sees the state before or after a change and never a mixture, however the writer ended; an
 error leaves the old state.
 
 A missing file is the empty state; a damaged one is put aside and reported, since the kubelet
-remains the other witness (`recovery`).
+remains the other record (`recovery`).
 
 Synchronised by a lock of its own, which may be taken under the agent's. `compact` does its slow
-part without it, so it may run beside `put` and `drop` without holding them up.
+part without it, so it may run during `put` and `drop` without holding them up.
 """
 
 import threading
@@ -29,7 +29,7 @@ from .disk import Disk
 NAME = "checkpoint.json"
 #: Thousands of allocations take a few MiB.
 MOST_BYTES = 64 << 20
-#: The file is written anew when it is so many times as long as its snapshot, and not a short one.
+#: The file is written again when it is so many times as long as its snapshot, and not a short one.
 COMPACT_AT_TIMES = 4
 COMPACT_SLACK_BYTES = 256 << 10
 
@@ -40,7 +40,7 @@ class Loaded:
 
     Attributes:
         trusted: a whole file was read, so what it does not name is ours to remove.
-        problem: what was wrong with the file, in words; None where nothing was.
+        problem: what was wrong with the file, as a sentence; None where nothing was.
     """
 
     allocations: tuple[Allocation, ...]
@@ -137,7 +137,7 @@ class Checkpoint:
             self._live = after
 
     def compact(self) -> bool:
-        """Writes the file anew if its journal has become long; returns whether it did.
+        """Writes the file again if its journal has become long; returns whether it did.
 
         Raises:
             VgpuError: the disk does not take it; the state is still there.

@@ -22,7 +22,7 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 LIST_DIRECTORY = "/var/run/nvidia-container-devices"
 #: The kind of a GPU in the CDI files that ``nvidia-ctk cdi generate`` writes.
 CDI_KIND = "nvidia.com/gpu"
-#: What every user of a GPU opens beside the GPU's own node; a driver need not have all of them.
+#: What every user of a GPU opens next to the GPU's own node; a driver need not have all of them.
 _CONTROL_NODE = "/dev/nvidiactl"
 _SHARED_NODES = (_CONTROL_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 Exists = Callable[[str], bool]
@@ -88,8 +88,8 @@ def device_parts(
     if ListStrategy.ENVVAR in forms.lists:
         envs[VISIBLE_DEVICES] = ",".join(ids)
     if ListStrategy.VOLUME_MOUNTS in forms.lists:
-        # No device is called so: a runtime that does not read the mounts fails in words, where it
-        # would otherwise go by the variable of the image, which often says "all".
+        # No device is called so: a runtime that does not read the mounts fails with a message,
+        # where it would otherwise go by the variable of the image, which often says "all".
         envs[VISIBLE_DEVICES] = LIST_DIRECTORY
         mounts = tuple(Mount(f"{LIST_DIRECTORY}/{name}", "/dev/null", False) for name in ids)
     if ListStrategy.CDI_ANNOTATIONS in forms.lists:

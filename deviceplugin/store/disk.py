@@ -1,5 +1,5 @@
 """What the checkpoint asks of the file system: a few calls in one place, so that tests can fail or
-cut off each of them. No state; what a call promises about a power cut is said beside it.
+cut off each of them. No state; what a call promises about a power cut is said with it.
 """
 
 import os

@@ -54,7 +54,7 @@ def replay(raw: bytes) -> Replayed:
     """Returns what a file says.
 
     Raises:
-        ValueError: in words, where and how it is damaged.
+        ValueError: where and how it is damaged.
     """
     if raw.startswith(b"{"):
         return Replayed(_version_1(raw), torn=False)

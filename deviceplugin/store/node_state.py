@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.notices import EventReason, node_notice
+from deviceplugin.policy import exclusive_gpu, offer
 from deviceplugin.policy.draining import changes, draining, in_force, newly_offered
 from deviceplugin.policy.layout import Layout
 from libvgpu.errors import VgpuError
@@ -32,28 +33,31 @@ _NOTHING = Layout("", ())
 
 
 class NodeState:
-    """The book under its lock; take `lock` before anything but `wait_for_change` and `wake`."""
+    """The book under its lock; take `lock` first, but for what says that it takes it itself."""
 
     def __init__(
-        self, checkpoint: Checkpoint, wanted: Layout = _NOTHING, gpus: tuple[Gpu, ...] = ()
+        self,
+        checkpoint: Checkpoint,
+        wanted: Layout = _NOTHING,
+        gpus: tuple[Gpu, ...] | None = None,
     ) -> None:
         """Makes an empty state; `load` fills it.
 
         Args:
             wanted: how the config wants the GPUs to be shared.
-            gpus: those of the node, shared or not.
+            gpus: those of the node, shared or not; those of ``wanted`` where nobody says.
         """
         self.lock = threading.Lock()
         self.book = AllocationBook()
         self.layout = self.wanted = wanted
-        self._gpus = gpus
+        self.gpus = tuple(shared.gpu for shared in wanted.gpus) if gpus is None else gpus
         self.draining: Mapping[str, str] = {}  # what each GPU waits for; replaced whole
         self.revision = 0
         self.ended = 0  # allocations dropped so far
-        self.unwell: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
+        self.unhealthy: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
+        #: Which allocation was let start last on each GPU of family mps.
+        self.last_started: dict[str, str] = {}
         self._changed = threading.Condition(self.lock)
-        #: Tells which units and which GPUs are held back now; the service knows.
-        self.not_offered: Callable[[], tuple[Set[str], Set[str]]] = lambda: (set(), set())
         self._announced: tuple[Set[str], Set[str], Layout] = set(), set(), wanted
         self._returned: Set[str] = frozenset()
         self._returned_at_s = 0.0
@@ -108,6 +112,22 @@ class NodeState:
         for allocation in changed:
             self.book.put(allocation)
 
+    def not_offered(self) -> tuple[Set[str], Set[str]]:
+        """Returns which units and which GPUs are held back now."""
+        return offer.withdrawn(self.layout, self.book), frozenset(self.unhealthy)
+
+    def mps_gpus(self) -> dict[str, bool]:
+        """Returns the GPUs that are to be under MPS now, and whether containers have slices; takes
+        the lock.
+        """
+        with self.lock:
+            return exclusive_gpu.under_mps(self.layout, self.book, self.last_started)
+
+    def owners_on(self, uuid: str) -> list[Owner | None]:
+        """Returns whose containers are on a GPU, None for one not yet known; takes the lock."""
+        with self.lock:
+            return [allocation.owner for allocation in self.book.on_gpu(uuid)]
+
     def announce(self) -> None:
         """Tells the plugin servers to look, if what is (not) offered has changed.
 
@@ -127,7 +147,7 @@ class NodeState:
         self._changed.notify_all()
 
     def _lay_out(self) -> None:
-        layout = in_force(self.wanted, self._gpus, self.book)
+        layout = in_force(self.wanted, self.gpus, self.book)
         for change in changes(self.layout, layout, self.wanted, self.book):
             if change.drains:
                 event(
@@ -171,13 +191,13 @@ class NodeState:
 
     def wait_for_change(self, revision: int, timeout_s: float, stopped: Callable[[], bool]) -> bool:
         """Waits until what is advertised is newer than ``revision``, the time is over, or `wake`
-        is called and ``stopped`` holds; returns whether it is newer.
+        is called and ``stopped`` holds; returns whether it is newer. Takes the lock.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.revision != revision or stopped(), timeout_s)
             return self.revision != revision
 
     def wake(self) -> None:
-        """Makes everyone in `wait_for_change` look whether to stop."""
+        """Makes everyone in `wait_for_change` check whether to stop; takes the lock."""
         with self._changed:
             self._changed.notify_all()

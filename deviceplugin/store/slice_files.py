@@ -5,7 +5,7 @@ Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.regio
 shim a directory under the state directory, which survives. Both halves of a pair get answers made
 from the same allocation, so their mounts and their variables are disjoint or equal: the kubelet may
 merge them in any order. What makes a client of MPS is left out where memory comes first: only core
-tells whether the container has its GPU bare. How they name the GPUs is in `answers`.
+tells whether its GPU is exclusive. How they name the GPUs is in `container_answer`.
 
 Synchronised by the agent's lock, apart from `running`, which only reads.
 """
@@ -20,7 +20,7 @@ from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
-from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, MIB
+from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
 from deviceplugin.policy.exclusive_gpu import is_exclusive
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
@@ -90,7 +90,7 @@ class SliceStore:
         """Makes the files of an allocation where they are missing, and writes ``limits`` into them.
 
         Files that are whole keep their inode and change in place; a directory of which a part is
-        missing or damaged is made anew, which a container sees when it starts. A `ring` alone is
+        missing or damaged is made again, which a container sees when it starts. A `ring` alone is
         added to files of a build that made none: their processes stay, and the next start has it.
 
         Returns:
@@ -118,7 +118,7 @@ class SliceStore:
         return before if before != limits else None
 
     def write_meta(self, allocation: Allocation) -> None:
-        """Writes whose the allocation is beside its files, if that is new."""
+        """Writes whose the allocation is next to its files, if that is new."""
         directory = self.directory(allocation.allocation_id)
         meta, old = _meta(allocation), self._metas.get(allocation.allocation_id)
         if old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}"):
@@ -175,7 +175,7 @@ class SliceStore:
         return {a.directory.name: a.meta for a in found if a.meta.source == "kubelet"}
 
     def unaccounted(self, allocation_id: str) -> dict[str, int]:
-        """Returns what the files of an allocation charge beside its ledger, in bytes by GPU."""
+        """Returns what the files of an allocation charge outside its ledger, in bytes by GPU."""
         try:
             limits = region.read_limits(self.directory(allocation_id)).limits
         except RegionError:
@@ -216,7 +216,7 @@ class SliceStore:
             Mount(PRELOAD_FILE, f"{library}/ld.so.preload", True),
         ]
         envs: dict[str, str] = {}
-        # Memory alone does not say yet whether it is a client of MPS or has the GPU bare.
+        # Memory alone does not say yet whether it is a client of MPS or has an exclusive GPU.
         if allocation.family is Family.MPS and allocation.core and not is_exclusive(allocation):
             (device,) = limits.devices
             pipe = pipe_directory(self.run_dir, allocation.uuid)

@@ -11,7 +11,7 @@ to (`process_attribution`):
 * by the policy ``terminate`` a bypassing process is ended, if its mounts name the container and,
   looked at once more behind a pidfd, start time, cgroup and mounts are still the same.
 
-The thread has everything here to itself; it meets the rest in the callables it is given (which take
+The thread has everything here to itself; it meets the rest in `WatchedNode` (which takes
 the agent's lock for a moment), and `findings` is replaced whole. NVML may hang: then only this
 thread does.
 """
@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
@@ -43,15 +44,29 @@ ACTIVE_S = 1.05
 IDLE_S = 1.75
 
 
+class WatchedNode(Protocol):
+    """The agent, as the watch needs it; each method takes the agent's lock for a moment."""
+
+    def gpu_families(self) -> Mapping[str, Family]:
+        """Returns the shared GPUs, by UUID."""
+        ...
+
+    def watched(self) -> Sequence[ComparedAllocation]:
+        """Returns the agent's allocations."""
+        ...
+
+    def set_unaccounted(self, charges: Charges) -> None:
+        """Charges allocations for memory that the shim does not count."""
+        ...
+
+
 class MemoryWatch:
     """Watches from `start` to `stop`."""
 
     def __init__(
         self,
-        gpus: Callable[[], Mapping[str, Family]],
-        watched: Callable[[], Sequence[ComparedAllocation]],
-        charge: Callable[[Charges], None],
-        belongings: ProcessAttribution,
+        node: WatchedNode,
+        attribution: ProcessAttribution,
         policy: WatchPolicy,
         read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
         clock: Callable[[], float] = time.monotonic,
@@ -59,17 +74,16 @@ class MemoryWatch:
         """Makes a watch that does not run yet.
 
         Args:
-            gpus: the shared GPUs, by UUID.
-            watched: the agent's allocations.
-            charge: puts unaccounted bytes into force, for the allocations and GPUs named.
-            policy: what to do about a process that bypasses its slice; may be set at any time.
+            node: whose processes are watched.
+            attribution: finds the container of a process.
+            policy: what to do about a process that bypasses the shim.
             read: asks NVML.
             clock: seconds, never back.
         """
-        self.policy = policy
+        self._policy = policy
         self.findings = WatchFindings(policy=policy)
-        self._gpus, self._watched, self._charge = gpus, watched, charge
-        self._belongings, self._read, self._clock = belongings, read, clock
+        self._node, self._attribution = node, attribution
+        self._read, self._clock = read, clock
         self._steady, self._ration = Steady(), Ration()
         self._blindness = PidVisibility(has_own_pid_namespace())
         self._most: dict[tuple[str, str], int] = {}
@@ -86,6 +100,10 @@ class MemoryWatch:
     def stop(self) -> None:
         """Changes nothing any more; the thread ends by itself."""
         self._stop.set()
+
+    def follow_policy(self, policy: WatchPolicy) -> None:
+        """Does this about a process that bypasses the shim from now on; from any thread."""
+        self._policy = policy
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -105,7 +123,7 @@ class MemoryWatch:
         Raises:
             VgpuError: NVML does not answer, or limits cannot be written.
         """
-        families = self._gpus()
+        families = self._node.gpu_families()
         readings = self._read(tuple(families)) if families else {}
         pids = {pid for reading in readings.values() for pid in reading.memory_bytes}
         pids.discard(os.getpid())
@@ -113,8 +131,8 @@ class MemoryWatch:
             self._steady.keep(())
             self._say_findings((), ())
             return False  # what an idle node costs is what came so far
-        watched = {each.allocation.allocation_id: each for each in self._watched()}
-        found = self._belongings.of(pids, watched.keys())
+        watched = {each.allocation.allocation_id: each for each in self._node.watched()}
+        found = self._attribution.of(pids, watched.keys())
         problem = self._blindness.judge(
             pids, found.keys(), [(each.directory, each.limits) for each in watched.values()]
         )
@@ -169,7 +187,7 @@ class MemoryWatch:
             text = f"{each.described()} without the shim, so outside its slice"
             told = container_notice(EventReason.SHIM_BYPASSED, text, each.owner)
             self._tell(each, "process bypasses the shim", told, check.now_s)
-            if self.policy is WatchPolicy.TERMINATE:
+            if self._policy is WatchPolicy.TERMINATE:
                 self._end(each, check)
         self._dying.intersection_update({b.process.key for b in check.found.values()})
         self._ration.keep({each.key for each in (*check.foreign, *check.bypassing)}, check.now_s)
@@ -198,7 +216,7 @@ class MemoryWatch:
                 bytes=f"{before}->{charge_bytes}",
             )
         if changed:
-            self._charge(changed)
+            self._node.set_unaccounted(changed)
 
     def _tell(self, seen: SeenProcess, message: str, notice: Notice | None, now_s: float) -> None:
         if not self._ration.may_tell(seen.key, seen.subject, now_s):
@@ -226,7 +244,7 @@ class MemoryWatch:
             return  # it takes its time to give a GPU back
 
         def is_still() -> bool:
-            now = self._belongings.look(seen.pid, check.watched.keys())
+            now = self._attribution.look(seen.pid, check.watched.keys())
             return now is not None and now.identity == was.identity
 
         if procfs.end(seen.pid, is_still):
@@ -252,7 +270,7 @@ class MemoryWatch:
         if self.findings.problem:
             event(logging.INFO, "the process watch sees the GPUs' processes again")
         self.findings = WatchFindings(
-            policy=self.policy,
+            policy=self._policy,
             bypassing=tuple(bypassing),
             foreign=tuple(foreign),
             ended=self._ended,
@@ -266,7 +284,7 @@ class MemoryWatch:
                 notice=node_notice(EventReason.PROCESS_WATCH_UNAVAILABLE, problem),
                 reason=problem,
             )
-        self.findings = WatchFindings(problem, self.policy, ended=self._ended)
+        self.findings = WatchFindings(problem, self._policy, ended=self._ended)
 
 
 def _unaccounted(

@@ -57,9 +57,7 @@ class World:
         monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: True)
         pods = {"a": {UID}, "b": {OTHER_UID}}
         self.watch = MemoryWatch(
-            lambda: self.families,
-            self.watched,
-            self.charge,
+            self,
             ProcessAttribution(self.allocations, lambda: pods, self.proc.path),
             WatchPolicy.REPORT,
             self.read,
@@ -84,7 +82,10 @@ class World:
             for name, (asked, limits) in self.slices.items()
         ]
 
-    def charge(self, charges: Charges) -> None:
+    def gpu_families(self) -> dict[str, Family]:
+        return self.families
+
+    def set_unaccounted(self, charges: Charges) -> None:
         for name, by_gpu in charges.items():
             asked, limits = self.slices[name]
             devices = tuple(

@@ -122,7 +122,7 @@ def gpus(report: AgentReport) -> list[Finding]:
             "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
             "reboot; it is offered again by itself",
         )
-        for uuid, why in sorted(report.unwell_gpus.items())
+        for uuid, why in sorted(report.unhealthy_gpus.items())
     ]
 
 

@@ -12,7 +12,8 @@ from deviceplugin.core.admission import Admission
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.policy import pairing, podresources_listing
-from deviceplugin.policy.effective_limits import asked_limits
+from deviceplugin.policy.asked_limits import asked_on
+from deviceplugin.policy.layout import Layout
 from deviceplugin.recovery.rebuild import Rebuilt
 from deviceplugin.store import slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
@@ -117,12 +118,12 @@ def forgets_over_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
-    def too_much(allocation: Allocation, *more: Any) -> ContainerLimits:
-        asked = asked_limits(allocation, *more)
+    def too_much(layout: Layout, allocation: Allocation) -> ContainerLimits:
+        asked = asked_on(layout, allocation)
         (device, *rest) = asked.devices
         return replace(asked, devices=(replace(device, core_percent=100), *rest))
 
-    patch.setattr(enforcement, "asked_limits", too_much)
+    patch.setattr(enforcement, "asked_on", too_much)
 
 
 def shares_files(patch: pytest.MonkeyPatch) -> None:

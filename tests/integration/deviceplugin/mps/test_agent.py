@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from deviceplugin.http.exposition import render
 from deviceplugin.http.mps_metrics import mps_families
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason
@@ -68,10 +67,22 @@ def runner(run_dir: Path) -> Iterator[Runner]:
     made.end()
 
 
+class Demand:
+    """What containers need, as a test says."""
+
+    def __init__(self, *uuids: str, owners: Sequence[Owner] = ()) -> None:
+        self.uuids, self.owners = list(uuids), owners
+
+    def mps_gpus(self) -> dict[str, bool]:
+        return dict.fromkeys(self.uuids, True)
+
+    def owners_on(self, uuid: str) -> Sequence[Owner]:
+        return self.owners
+
+
 def keeper_of(run_dir: Path, *uuids: str, spawn: bool = False) -> MpsKeeper:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, spawn, SHORT_S)
-    keeper.wanted_gpus = lambda: dict.fromkeys(uuids, True)
-    return keeper
+    config = run_dir.parent / "config.yaml"
+    return MpsKeeper(config, run_dir, spawn, Demand(*uuids), SHORT_S)
 
 
 def test_what_is_wanted_is_written_when_it_changes_and_only_then(run_dir: Path) -> None:
@@ -113,20 +124,20 @@ def test_a_damaged_wish_is_written_anew(run_dir: Path) -> None:
 
 
 def test_a_client_waits_for_the_answer_to_the_present_wish(run_dir: Path, runner: Runner) -> None:
-    keeper = keeper_of(run_dir, UUID)
+    demand = Demand(UUID)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, demand, SHORT_S)
     keeper.look()
     runner.say(GPU_a=GpuMps(READY))
     keeper.wait([UUID], under_mps=True)
 
-    keeper.wanted_gpus = lambda: {UUID: True, OTHER: True}
+    demand.uuids.append(OTHER)
 
     with pytest.raises(MpsError, match="the runner has not read yet what is wanted"):
         keeper.wait([UUID], under_mps=True)
 
 
 def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: Runner) -> None:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, WAIT_S)
-    keeper.wanted_gpus = lambda: {UUID: True}
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
     keeper.look()
     runner.say(GPU_a=GpuMps(STARTING))
     started = threading.Thread(target=keeper.wait, args=([UUID], True))
@@ -186,8 +197,7 @@ def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
 
 
 def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: Runner) -> None:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, WAIT_S)
-    keeper.wanted_gpus = lambda: {UUID: True}
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
     keeper.look()
     write_state(run_dir, MpsState("", "no-such-tool is not in PATH", {}))
     runner.end()
@@ -203,8 +213,9 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
     run_dir: Path, runner: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
-    keeper = keeper_of(run_dir, UUID)
-    keeper.owners_on = lambda uuid: [Owner("team", "a", "main"), Owner("team", "b", "main")]
+    owners = [Owner("team", "a", "main"), Owner("team", "b", "main")]
+    demand = Demand(UUID, owners=owners)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, demand, SHORT_S)
     calm = GpuMps(READY, restarts=3, restored=1)  # what an earlier agent has told already
     runner.say(GPU_a=calm)
     keeper.look()
@@ -231,10 +242,14 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
         (EventReason.MPS_UNAVAILABLE, THIS_NODE),
     ]
     assert notices[-1].text == "it has MIG on"
-    page = render(mps_families(keeper.states())).decode()
-    assert 'vgpu_mps_ready{gpu="GPU-a"} 0' in page
-    assert 'vgpu_mps_restarts_total{gpu="GPU-a"} 4' in page
-    assert 'vgpu_mps_settings_restored_total{gpu="GPU-a"} 2' in page
+    shown = {
+        (sample.name, sample.labels["gpu"]): sample.value
+        for family in mps_families(keeper.states())
+        for sample in family.samples
+    }
+    assert shown["vgpu_mps_ready", "GPU-a"] == 0
+    assert shown["vgpu_mps_restarts_total", "GPU-a"] == 4
+    assert shown["vgpu_mps_settings_restored_total", "GPU-a"] == 2
 
 
 def test_the_keeper_adopts_a_runner_and_otherwise_waits(

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.testing import (
     AdmissionFailed,
     AdmittedPod,

@@ -8,7 +8,7 @@ import pytest
 
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.effective_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
+from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
 from deviceplugin.store.slice_files import SliceStore, pipe_directory
 from libvgpu.limits import ComputeMode, Family
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.loading import parse_config
+from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
@@ -14,6 +15,7 @@ from deviceplugin.policy.layout import lay_out
 from deviceplugin.policy.pairing import JOIN_WINDOW_S
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
@@ -36,12 +38,10 @@ class Kubelet:
         store.prepare()
         gpus = tuple(Gpu(i, f"GPU-{i}", "test", 16 * GIB) for i in range(2))
         self.service = SliceService(
-            lay_out(CONFIG, gpus),
-            CONFIG,
+            NodeState(Checkpoint(folder / "state"), lay_out(CONFIG, gpus)),
             store,
-            Checkpoint(folder / "state"),
-            lambda: self.show(),
-            clock=lambda: self.now,
+            CONFIG.rules,
+            Sources(lambda: self.show(), clock=lambda: self.now),
         )
 
     def show(self) -> list[Listed]:
@@ -55,9 +55,9 @@ class Kubelet:
         self.held.setdefault(pod, frozenset())
         _, units = self.service.units(VGPU, half)
         free = [u.name for u in units if u.healthy and u.name not in self.taken]
-        chosen = self.service.prefer(VGPU, half, free, [], count)
+        chosen = self.service.admission.prefer(VGPU, half, free, [], count)
         self.taken.update(chosen)
-        self.service.allocate(VGPU, half, chosen)
+        self.service.admission.allocate(VGPU, half, chosen)
         if shows:
             self.held[pod] |= frozenset(chosen)
         return {gpu_of(unit) for unit in chosen}
@@ -145,7 +145,9 @@ def test_units_of_an_init_container_given_without_asking_wait_for_no_newer_pod(
     kubelet.ask("inits", Half.CORE, 60, shows=False)
     first = kubelet.allocations()[0].core
     kubelet.now += 0.005
-    kubelet.service.allocate(VGPU, Half.CORE, first[:40])  # to the next one, as it had them
+    kubelet.service.admission.allocate(
+        VGPU, Half.CORE, first[:40]
+    )  # to the next one, as it had them
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 30)
 
@@ -198,7 +200,7 @@ def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet
     units = [u.name for u in kubelet.service.units(VGPU, Half.CORE)[1] if u.name not in before.core]
 
     def list_while_another_is_admitted() -> list[Listed]:
-        kubelet.service.allocate(VGPU, Half.CORE, units[:5])
+        kubelet.service.admission.allocate(VGPU, Half.CORE, units[:5])
         return []  # what the kubelet forgot meanwhile
 
     kubelet.show = list_while_another_is_admitted  # type: ignore[method-assign]
@@ -227,6 +229,6 @@ def test_a_start_is_refused_where_two_containers_share_a_allocation(kubelet: Kub
     kubelet.answers = True
     (allocation,) = kubelet.allocations()
 
-    said = refuse(lambda: kubelet.service.pre_start(VGPU, Half.CORE, allocation.core))
+    said = refuse(lambda: kubelet.service.admission.pre_start(VGPU, Half.CORE, allocation.core))
 
     assert "went to different containers (team/one/main has only 30 of its 38 units)" in said

@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 
 from deviceplugin.core import podresources_sync
+from deviceplugin.core.parts import Allocations, Sources
 from deviceplugin.core.podresources_sync import PodResourcesSync
 from deviceplugin.policy.podresources_listing import Listed
-from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 
@@ -40,12 +40,8 @@ def kubelet() -> Kubelet:
 @pytest.fixture
 def looks(kubelet: Kubelet, tmp_path: Path) -> PodResourcesSync:
     return PodResourcesSync(
-        NodeState(Checkpoint(tmp_path)),
-        mock.Mock(),
-        mock.Mock(),
-        kubelet.list,
-        lambda: CheckpointReading(()),
-        lambda: 0.0,
+        Allocations(NodeState(Checkpoint(tmp_path)), mock.Mock(), mock.Mock()),
+        Sources(kubelet.list, clock=lambda: 0.0),
     )
 
 

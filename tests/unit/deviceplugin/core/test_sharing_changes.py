@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.loading import parse_config
+from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, lay_out
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
 from libvgpu.errors import AllocationRefused, VgpuError
@@ -41,12 +43,10 @@ class Agent:
     def started(self, share: str) -> SliceService:
         config = parse_config(f"version: v1\nsharing: {{fractional: [{share}]}}\n")
         self.service = SliceService(
-            lay_out(config, GPUS),
-            config,
+            NodeState(Checkpoint(self.folder / "state"), lay_out(config, GPUS), GPUS),
             self.store,
-            Checkpoint(self.folder / "state"),
-            nobody_listens,
-            gpus=GPUS,
+            config.rules,
+            Sources(nobody_listens),
         )
         return self.service
 
@@ -59,8 +59,8 @@ class Agent:
 
     def take(self, half: Half, count: int, offered: list[str] | None = None) -> set[str]:
         free = self.offers(half) if offered is None else offered
-        chosen = self.service.prefer(Family.VGPU, half, free, [], count)
-        self.service.allocate(Family.VGPU, half, chosen)
+        chosen = self.service.admission.prefer(Family.VGPU, half, free, [], count)
+        self.service.admission.allocate(Family.VGPU, half, chosen)
         return set(chosen)
 
     def compute(self) -> ComputeMode:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import parse_config
+from deviceplugin.config.loading import AgentConfig, parse_config
+from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.gpus import Gpu
@@ -15,6 +16,7 @@ from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.layout import lay_out
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
@@ -34,18 +36,21 @@ class Node:
         self.listed: list[Listed] = []
         config = self.config(family)
         self.service = SliceService(
-            lay_out(config, (GPU,)), config, store, Checkpoint(folder / "state"), self.list
+            NodeState(Checkpoint(folder / "state"), lay_out(config, (GPU,))),
+            store,
+            config.rules,
+            Sources(self.list),
         )
         self.units = {
             half: [unit_name(GPU.uuid, half, n) for n in range(count)]
             for half, count in ((Half.CORE, 40), (Half.MEMORY, 8))
         }
         for half, names in self.units.items():
-            self.service.allocate(Family[family.upper()], half, names)
+            self.service.admission.allocate(Family[family.upper()], half, names)
         ((allocation, _),) = self.service.allocations()
         self.allocation_id = allocation.allocation_id
 
-    def config(self, family: str, rules: str = "") -> object:
+    def config(self, family: str, rules: str = "") -> AgentConfig:
         text = f"version: v1\nsharing: {{fractional: [{{family: {family}, memoryUnit: 1Gi}}]}}\n"
         return parse_config(text + rules)
 
@@ -54,7 +59,7 @@ class Node:
 
     def become_known(self) -> None:
         self.listed = [Listed(OWNER, frozenset(u for us in self.units.values() for u in us))]
-        self.service.pre_start(Family.VGPU, Half.CORE, self.units[Half.CORE])
+        self.service.admission.pre_start(Family.VGPU, Half.CORE, self.units[Half.CORE])
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def test_what_waits_under_mps_is_told_too(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO, "deviceplugin")
     node = Node(tmp_path, "mps")
     node.listed = [Listed(OWNER, frozenset(u for us in node.units.values() for u in us))]
-    node.service.pre_start(Family.MPS, Half.CORE, node.units[Half.CORE])
+    node.service.admission.pre_start(Family.MPS, Half.CORE, node.units[Half.CORE])
 
     node.service.set_override(node.allocation_id, Override(core_percent=20))
 
@@ -102,7 +107,7 @@ def test_a_raise_that_does_not_fit_is_told_of_its_container(
     node.become_known()
     config = node.config("vgpu", "limits: [{memory: 20Gi, allowRaise: true}]\n")
 
-    node.service.follow_config(config, node.service.layout)  # type: ignore[arg-type]
+    node.service.follow_config(config, node.service.layout)
 
     (told,) = notices(caplog)
     assert (told.reason, told.subject) == (EventReason.RAISE_REFUSED, OWNER)
@@ -116,7 +121,7 @@ def test_a_refused_start_is_told_of_its_container_or_the_node(
     for listed in ([], [Listed(OWNER, frozenset(strange))]):
         node.listed = listed
         with pytest.raises(AllocationRefused):
-            node.service.pre_start(Family.VGPU, Half.CORE, strange)
+            node.service.admission.pre_start(Family.VGPU, Half.CORE, strange)
 
     assert [(n.reason, n.subject) for n in notices(caplog)] == [
         (EventReason.CONTAINER_START_REFUSED, THIS_NODE),
@@ -127,8 +132,8 @@ def test_a_refused_start_is_told_of_its_container_or_the_node(
 def test_a_gpu_that_is_unhealthy_is_told_of_the_node_and_that_it_is_healthy_again(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.service.set_unwell({GPU.uuid: "XID 79"})
-    node.service.set_unwell({})
+    node.service.set_unhealthy({GPU.uuid: "XID 79"})
+    node.service.set_unhealthy({})
 
     unhealthy = "GPU GPU-0 is unhealthy, so its units are withdrawn: XID 79"
     healthy = "GPU GPU-0 is healthy again, and its units are offered"
@@ -142,9 +147,9 @@ def test_a_gpu_that_drains_is_told_of_the_node_and_what_it_becomes(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = node.config("mps")
-    node.service.follow_config(config, lay_out(config, (GPU,)))  # type: ignore[arg-type]
+    node.service.follow_config(config, lay_out(config, (GPU,)))
     other = node.config("vgpu")
-    node.service.follow_config(other, lay_out(other, (GPU,)))  # type: ignore[arg-type]
+    node.service.follow_config(other, lay_out(other, (GPU,)))
 
     strict = "vgpu strict by units of 1 GiB"
     text = f"GPU GPU-0 is {strict} until 1 slices have ended, then mps by units of 1 GiB"

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.loading import AgentConfig, parse_config
+from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.layout import lay_out
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
 from libvgpu.limits import DeviceLimit, Family
@@ -31,7 +33,7 @@ class Node:
         self.start()
         for half, count in ((Half.CORE, 20), (Half.MEMORY, 4)):
             names = [unit_name(GPU.uuid, half, number) for number in range(count)]
-            self.service.allocate(Family.VGPU, half, names)
+            self.service.admission.allocate(Family.VGPU, half, names)
         ((allocation, _),) = self.service.allocations()
         self.allocation_id = allocation.allocation_id
 
@@ -39,7 +41,10 @@ class Node:
         store = SliceStore(self.folder / "run", self.folder / "state")
         store.prepare()
         self.service = SliceService(
-            lay_out(config, (GPU,)), config, store, Checkpoint(self.folder / "state"), list
+            NodeState(Checkpoint(self.folder / "state"), lay_out(config, (GPU,))),
+            store,
+            config.rules,
+            Sources(list),
         )
 
     def charge(self, charged_bytes: int) -> None:

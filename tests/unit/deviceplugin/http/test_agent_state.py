@@ -1,6 +1,7 @@
 """When the agent is healthy and ready, and what it says of its config."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from werkzeug.test import EnvironBuilder
@@ -8,8 +9,12 @@ from werkzeug.wrappers import Request
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState
+from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
+from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.policy.limits_resolver import DeviceOrigins, Origin, ResolvedLimits, Source
+from deviceplugin.policy.raise_units import RaiseUnits
 from libvgpu.errors import ConfigError
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
 ASK = Request(EnvironBuilder().get_environ())
 
@@ -38,7 +43,25 @@ def registered() -> dict[str, float | None]:
 
 @pytest.fixture
 def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock) -> AgentState:
-    return AgentState(watch, lambda: registered, "n1", "abc", lambda: ["GPU-0"], clock)
+    device = DeviceLimit("GPU-0", 1 << 30)
+    asked = ContainerLimits("a", Family.VGPU, (device,))
+    core = Origin(Source.RULE, "limits[0] on line 4")
+    origins = DeviceOrigins(core, Origin(Source.REQUEST), Origin(Source.SHARING))
+    resolved = ResolvedLimits(asked, asked, (origins,), RaiseUnits(), None, None, "request")
+    node = SimpleNamespace(
+        mps_gpus=lambda: {"GPU-0": True},
+        unhealthy={"GPU-1": "XID 79"},
+        draining={"GPU-2": "mps until 1 slices have ended"},
+    )
+    allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
+    service = SimpleNamespace(state=node, resolved=lambda: [(allocation, resolved)])
+    return AgentState(
+        Identity("n1", "abc"),
+        watch,
+        service,  # type: ignore[arg-type]
+        lambda: registered,
+        clock=clock,
+    )
 
 
 def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> None:
@@ -93,3 +116,24 @@ def test_the_state_names_resources_build_and_mps_gpus(
     ]
     assert (told["agent"]["node"], told["shim_build"], told["mps_gpus"]) == ("n1", "abc", ["GPU-0"])
     assert told["loop_problem"] is None
+
+
+def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) -> None:
+    said = state.state()
+
+    assert said["mps_gpus"] == ["GPU-0"]
+    assert said["unhealthy_gpus"] == {"GPU-1": "XID 79"}
+    assert said["draining_gpus"] == {"GPU-2": "mps until 1 slices have ended"}
+    (origins,) = said["allocations"]
+    assert origins == {
+        "allocation": "a",
+        "owner": "ns/pod/c",
+        "devices": [
+            {
+                "gpu": "GPU-0",
+                "core": "limits[0] on line 4",
+                "memory": "request",
+                "compute": "sharing",
+            }
+        ],
+    }

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from werkzeug.test import Client
 
 from deviceplugin.http.metric_names import COLLECTED, METRICS
-from deviceplugin.http.metrics import Metrics, NodeCollector
+from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.model.allocations import Allocation
 from libvgpu._native import ffi, lib
@@ -29,7 +29,8 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 def make_collector(directory: Path, limits: ContainerLimits) -> NodeCollector:
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
-        allocations=lambda: [(allocation, limits)], layout=SimpleNamespace(gpus=()), unwell=dict
+        allocations=lambda: [(allocation, limits)],
+        state=SimpleNamespace(layout=SimpleNamespace(gpus=()), unhealthy={}),
     )
     store = SimpleNamespace(directory=lambda _: directory)
     return NodeCollector(
@@ -133,10 +134,11 @@ AWKWARD = 'back\\slash "quoted"\nnext line, ünï'
 @pytest.fixture
 def scraper(tmp_path: Path) -> Client:
     limits = ContainerLimits("a", Family.VGPU, (DeviceLimit(UUID, 1),))
-    metrics = Metrics(make_collector(tmp_path / "absent", limits))
-    metrics.prepare(["idle"])
+    durations = AllocateDurations()
+    metrics = Metrics(make_collector(tmp_path / "absent", limits), durations)
+    durations.prepare("idle")
     for seconds in (0.0005, 0.3, 7.0):
-        metrics.observe_allocate(AWKWARD, seconds)
+        durations.observe(AWKWARD, seconds)
     return Client(pages({"/metrics": metrics.page}))
 
 

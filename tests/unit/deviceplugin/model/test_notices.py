@@ -13,7 +13,7 @@ OWNER = Owner("team-a", "pod", "main")
 
 
 def test_a_reason_is_what_kubernetes_shows_and_says_whether_it_warns() -> None:
-    assert EventReason("ContainerStartRefused") is EventReason.CONTAINER_START_REFUSED
+    assert EventReason.CONTAINER_START_REFUSED.value == "ContainerStartRefused"
     assert EventReason.CONTAINER_START_REFUSED.is_warning
     assert not EventReason.LIMITS_CHANGED.is_warning
     assert all(reason.value.isalpha() for reason in EventReason)

@@ -9,10 +9,12 @@ from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy import pairing
-from deviceplugin.policy.effective_limits import asked_limits, effective_limits
+from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.policy.exclusive_gpu import clients_most, is_exclusive, under_mps
 from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.limits_resolver import resolve
 from deviceplugin.policy.raise_permission import not_permitted
+from deviceplugin.policy.raise_units import RaiseRoom
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -141,17 +143,23 @@ def test_the_last_slice_still_gets_its_other_half() -> None:
     assert len(book.allocations) == 48
 
 
-def test_limits_of_a_bare_gpu_name_no_mps_and_keep_the_share() -> None:
-    asked = asked_limits(held("whole", A), ComputeMode.STRICT)
+def test_limits_of_an_exclusive_gpu_name_no_mps_and_keep_the_share() -> None:
+    whole = held("whole", A)
+    asked = asked_limits(whole, ComputeMode.STRICT)
     (device,) = asked.devices
     assert (device.mps_thread_percentage, device.mps_pinned_bytes) == (0, 0)
     assert device.mps_pipe_directory == ""
     assert device.memory_limit_bytes == 8 * GIB
 
-    lowered = effective_limits(asked, None, Override(core_percent=30, memory_bytes=GIB)).devices[0]
+    whole = replace(whole, override=Override(core_percent=30, memory_bytes=GIB))
+    resolved = resolve(whole, asked, None, RaiseRoom(), {})
+    (lowered,) = resolved.limits.devices
 
     assert (lowered.core_percent, lowered.memory_limit_bytes) == (100, GIB)
+    assert (lowered.mps_pipe_directory, lowered.compute_mode) == ("", ComputeMode.OFF)
+    (origins,) = resolved.origins
+    assert [str(origin) for origin in (origins.core, origins.memory)] == ["request", "vgpuctl set"]
     said = not_permitted(asked, None, Override(core_percent=30), "it")
     assert said is not None
-    assert "it has its GPU bare, without MPS" in said
+    assert "its GPU is exclusive, without MPS" in said
     assert not_permitted(asked, None, Override(memory_bytes=GIB), "it") is None

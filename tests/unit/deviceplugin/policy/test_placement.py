@@ -52,7 +52,6 @@ def chosen(
     book: AllocationBook,
     half: Half,
     count: int,
-    other_count: int | None = None,
     closest: Closest = pairing.first_by_index,
 ) -> list[str]:
     gone = offer.withdrawn(layout, book)
@@ -62,9 +61,7 @@ def chosen(
         for unit, _ in offer.advertised(layout, family, half)
         if unit not in gone and book.is_free(unit)
     ]
-    return pairing.prefer(
-        layout, book, family, half, available, (), count, NOW, other_count, closest
-    )
+    return pairing.prefer(layout, book, family, half, available, (), count, NOW, closest)
 
 
 def gpus_of(units: Sequence[str]) -> set[str]:
@@ -72,24 +69,15 @@ def gpus_of(units: Sequence[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("placement", "gpu"), [(Placement.BINPACK, "GPU-1"), (Placement.SPREAD, "GPU-2")]
+    ("placement", "gpu"), [(Placement.BINPACK, "GPU-0"), (Placement.SPREAD, "GPU-1")]
 )
-def test_with_both_halves_known_the_fullest_or_the_emptiest_gpu_is_taken(
+def test_of_gpus_with_as_much_of_the_other_half_the_fullest_or_the_emptiest_is_taken(
     placement: Placement, gpu: str
 ) -> None:
-    # GPU 0 is the fullest, but has no room for the memory.
-    layout = layout_of(16, 16, 16, placement=placement)
-    book = AllocationBook.of([slice_on(0, 60, 12), slice_on(1, 30, 4)])
+    layout = layout_of(16, 16, placement=placement)
+    book = AllocationBook.of([slice_on(0, 60, 4), slice_on(1, 30, 4)])
 
-    for half, count, other in ((Half.CORE, 20, 8), (Half.MEMORY, 8, 20)):
-        assert gpus_of(chosen(layout, book, half, count, other)) == {gpu}
-
-
-def test_a_pair_that_no_gpu_holds_together_is_refused_at_its_first_half() -> None:
-    book = AllocationBook.of([slice_on(0, 60, 1), slice_on(1, 1, 12)])
-
-    with pytest.raises(AllocationRefused, match="GPU-0 has 40 and 15, GPU-1 has 99 and 4"):
-        chosen(layout_of(16, 16), book, Half.CORE, 50, 8)
+    assert gpus_of(chosen(layout, book, Half.CORE, 20)) == {gpu}
 
 
 def test_with_one_half_known_the_most_of_the_other_stays_within_reach() -> None:
@@ -151,7 +139,7 @@ def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> Non
     both = pairing.allocate(layout, book, VGPU, Half.MEMORY, memory, NOW, "x")
     assert (both.allocation_id, both.uuids, both.settled) == ("id", ("GPU-0", "GPU-1"), True)
 
-    # Not asked for: it is borrowed when the container starts, and withdrawn.
+    # Not asked for: its units are implicit when the container starts, and withdrawn.
     done = implicit_units.complete_start(layout, book, alone)
     book.put(done)
     assert done.memory_bytes == 32 * GIB

@@ -1,12 +1,15 @@
 """What a raise takes out of a GPU: whole or not at all, from the top, and back when it is over."""
 
+from dataclasses import replace
+
 from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import Override
-from deviceplugin.policy.effective_limits import PLENTY, RaiseRoom, asked_limits, effective_limits
+from deviceplugin.policy.asked_limits import asked_on
 from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.raise_units import fit_raise, reach_of, room_of
+from deviceplugin.policy.limits_resolver import resolve
+from deviceplugin.policy.raise_units import RaiseRoom, RaiseUnits, room_on, taken_by, with_units
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
@@ -34,12 +37,12 @@ def allocation(name: str, first: int = 0, core: int = 40, memory: int = 8) -> Al
 def fitted(
     book: AllocationBook, one: Allocation, *, core: int, memory: int
 ) -> tuple[Allocation, str | None]:
-    asked = asked_limits(one, ComputeMode.STRICT)
-    rule, override = LimitRule(allow_raise=True), Override(core, memory * GIB)
-    wanted = effective_limits(asked, rule, override, PLENTY)
-    new, problem = fit_raise(LAYOUT, book, one, asked, wanted)
+    one = replace(one, override=Override(core, memory * GIB))
+    asked, rule = asked_on(LAYOUT, one), LimitRule(allow_raise=True)
+    resolved = resolve(one, asked, rule, room_on(LAYOUT, book, one), {})
+    new = with_units(LAYOUT, book, one, resolved.raised)
     book.put(new)
-    return new, problem
+    return new, resolved.refusal
 
 
 def test_it_takes_the_highest_free_units_and_gives_back_what_it_needs_no_more() -> None:
@@ -48,7 +51,7 @@ def test_it_takes_the_highest_free_units_and_gives_back_what_it_needs_no_more() 
     one, problem = fitted(book, one, core=42, memory=9)
     assert problem is None
     assert one.raised == (*units("c", 98, 99), *units("m", 15))
-    assert room_of(one) == RaiseRoom(2, GIB)
+    assert taken_by(one) == RaiseRoom(taken=RaiseUnits(2, 1))
     assert book.withdrawn() == set(one.raised)
     one, _ = fitted(book, one, core=43, memory=8)
     assert one.raised == units("c", 98, 99, 97)
@@ -60,12 +63,12 @@ def test_it_takes_the_highest_free_units_and_gives_back_what_it_needs_no_more() 
 def test_each_half_fits_whole_or_stays_as_it_was() -> None:
     book = AllocationBook.of([one := allocation("a"), allocation("b", first=80, core=20, memory=4)])
     one, _ = fitted(book, one, core=50, memory=9)
-    assert reach_of(LAYOUT, book, one) == RaiseRoom(40, 4 * GIB)
+    assert room_on(LAYOUT, book, one) == RaiseRoom(RaiseUnits(10, 1), RaiseUnits(30, 3))
 
     one, problem = fitted(book, one, core=81, memory=12)
 
     assert problem is not None and "core 81" in problem and "at most 80 is allowed" in problem
-    assert room_of(one) == RaiseRoom(10, 4 * GIB)
+    assert taken_by(one).taken == RaiseUnits(10, 4)
     assert not set(one.raised) & {*book.allocations["b"].core, *book.allocations["b"].memory}
 
 
@@ -73,5 +76,5 @@ def test_a_gpu_that_is_shared_in_another_way_by_now_has_nothing_for_it() -> None
     one = allocation("a")
     old = Allocation("b", Family.VGPU, GPU, 2 * GIB, core=units("c", 50), memory=units("m", 10))
 
-    assert reach_of(LAYOUT, AllocationBook.of([one, old]), old) == RaiseRoom(0, 0)
-    assert reach_of(Layout("nvidia.com", ()), AllocationBook.of([one]), one) == RaiseRoom(0, 0)
+    assert room_on(LAYOUT, AllocationBook.of([one, old]), old) == RaiseRoom()
+    assert room_on(Layout("nvidia.com", ()), AllocationBook.of([one]), one) == RaiseRoom()

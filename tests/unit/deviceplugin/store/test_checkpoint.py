@@ -13,7 +13,7 @@ from deviceplugin.config.loading import load_config
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.units import Half
-from deviceplugin.policy.effective_limits import asked_limits
+from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import allocation_dirs, artifacts, region

@@ -12,7 +12,7 @@ from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
-from deviceplugin.policy.effective_limits import asked_limits
+from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.store.container_answer import (
     Answer,
     DeviceNode,

@@ -1,6 +1,7 @@
 """What the agent's threads share: who is woken when, and what has just come back."""
 
 import time
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -10,19 +11,28 @@ from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 
 
+class GivenState(NodeState):
+    """What is held back is given by the test."""
+
+    held_back: tuple[Set[str], Set[str]] = frozenset(), frozenset()
+
+    def not_offered(self) -> tuple[Set[str], Set[str]]:
+        return self.held_back
+
+
 @pytest.fixture
-def state(tmp_path: Path) -> NodeState:
-    return NodeState(Checkpoint(tmp_path))
+def state(tmp_path: Path) -> GivenState:
+    return GivenState(Checkpoint(tmp_path))
 
 
-def announce(state: NodeState, *units: str, gpus: frozenset[str] = frozenset()) -> int:
-    state.not_offered = lambda: (set(units), gpus)
+def announce(state: GivenState, *units: str, gpus: frozenset[str] = frozenset()) -> int:
+    state.held_back = set(units), gpus
     with state.lock:
         state.announce()
     return state.revision
 
 
-def test_only_a_change_of_what_is_held_back_is_a_new_revision(state: NodeState) -> None:
+def test_only_a_change_of_what_is_held_back_is_a_new_revision(state: GivenState) -> None:
     first = announce(state, "a")
     assert announce(state, "a") == first
 
@@ -32,7 +42,7 @@ def test_only_a_change_of_what_is_held_back_is_a_new_revision(state: NodeState) 
 
 
 def test_what_is_offered_again_is_told_for_a_while(
-    state: NodeState, monkeypatch: pytest.MonkeyPatch
+    state: GivenState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -48,7 +58,7 @@ def test_what_is_offered_again_is_told_for_a_while(
 
 
 def test_who_must_know_waits_until_the_kubelet_does(
-    state: NodeState, monkeypatch: pytest.MonkeyPatch
+    state: GivenState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_state, "_RETURNED_S", 0.05)
     announce(state, "a")

@@ -138,7 +138,7 @@ def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
     world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it may hold nothing"))
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(STRAY, None)
 
     world.look(5)
@@ -202,7 +202,7 @@ def test_a_ledger_that_cannot_be_read_accuses_nobody(
     world: World, told: pytest.LogCaptureFixture
 ) -> None:
     os.truncate(world.allocations / "a" / "usage", 100)
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(KNOWN, 8 * GIB)
     world.look()
     assert messages(told) == []
@@ -216,7 +216,7 @@ def test_a_ledger_that_cannot_be_read_accuses_nobody(
 def test_processes_with_files_from_before_are_not_accused(
     world: World, told: pytest.LogCaptureFixture
 ) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(KNOWN, 4 * GIB, mounts=mount_line("/allocations/a/limits//deleted"))
 
     world.look()
@@ -228,7 +228,7 @@ def test_processes_with_files_from_before_are_not_accused(
 def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
     world: World, told: pytest.LogCaptureFixture
 ) -> None:
-    world.charge({"a": {GPU: GIB}})
+    world.set_unaccounted({"a": {GPU: GIB}})
     world.watch._blindness = PidVisibility(is_possible=True)
     world.memory[4711] = GIB
     world.tell_nvml()
@@ -256,7 +256,7 @@ def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: World
 def test_a_broken_nvml_is_said_once_and_changes_nothing(
     world: World, told: pytest.LogCaptureFixture
 ) -> None:
-    world.charge({"a": {GPU: GIB}})
+    world.set_unaccounted({"a": {GPU: GIB}})
     world.broken = InventoryError("NVML is gone")
     with pytest.raises(InventoryError):
         world.watch.look()

@@ -50,7 +50,7 @@ def ended(process: subprocess.Popen[bytes]) -> bool:
 def test_terminate_ends_the_bypassing_process_alone(
     world: World, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB)
 
     world.look(2)
@@ -80,7 +80,7 @@ def test_what_has_changed_since_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, Any],
 ) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB)
     world.look(2)
     real = procfs.end
@@ -97,7 +97,7 @@ def test_what_has_changed_since_is_not_ended(
 
 
 def test_a_new_name_does_not_save_it(world: World, victim: subprocess.Popen[bytes]) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     for number in range(4):
         world.put(victim.pid, GIB, command=f"name-{number}")
         world.look(1)
@@ -108,7 +108,7 @@ def test_a_new_name_does_not_save_it(world: World, victim: subprocess.Popen[byte
 def test_who_only_its_pod_speaks_for_is_not_ended(
     world: World, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB, mounts="")
 
     world.look(6)
@@ -121,7 +121,7 @@ def test_who_only_its_pod_speaks_for_is_not_ended(
 def test_a_process_of_no_allocation_is_never_ended(
     world: World, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.policy = WatchPolicy.TERMINATE
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB, name="")
 
     world.look(6)

@@ -1,0 +1,107 @@
+"""Puts an edited config file into force, and says what of it is not served; a duty of the loop."""
+
+import logging
+import os
+from dataclasses import replace
+
+from deviceplugin.config.loading import AgentConfig
+from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.log import event
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.store.container_answer import missing_nodes
+from deviceplugin.watch.watcher import MemoryWatch
+from libvgpu.errors import ConfigError
+
+from .gpu_arbiters import NodeArbiters
+from .service import SliceService
+
+
+class ConfigFollower:
+    """Brings the config to the parts that go by it; used by the agent's main thread."""
+
+    def __init__(
+        self,
+        watch: ConfigWatch,
+        gpus: tuple[Gpu, ...],
+        service: SliceService,
+        memory: MemoryWatch,
+        arbiters: NodeArbiters,
+        has_api: bool,
+    ) -> None:
+        """Says what of the config that the agent starts with is not served.
+
+        Args:
+            watch: of the config file, with that config.
+            gpus: those of the node.
+            has_api: whether there is an API server that knows labels.
+        """
+        self._watch, self._gpus, self._has_api = watch, gpus, has_api
+        self._service, self._memory, self._arbiters = service, memory, arbiters
+        self._first = watch.config
+        # What was not there when the agent started may be named again, and nothing else.
+        self._absent, skipped = absent_devices(self._first, gpus)
+        if skipped is not None:
+            watch.take(self._first, skipped)
+        self._say_what_waits(self._first)
+        self._say_missing_nodes(service.layout)
+
+    def follow(self) -> None:
+        """Puts what is new in the config file into force."""
+        new = self._watch.look()
+        if new is None:
+            return
+        try:
+            wanted = lay_out(new, self._gpus, self._absent)
+        except ConfigError as error:
+            self._watch.reject(error)
+            return
+        self._memory.follow_policy(new.watch)
+        try:
+            layout = replace(wanted, resource_domain=self._first.resource_domain)
+            self._service.follow_config(new, layout)
+        finally:
+            self._watch.take(new, absent_devices(new, self._gpus)[1])
+        self._arbiters.look()  # new weights count from now, not from the next turn
+        self._say_missing_nodes(self._service.layout)
+        event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
+        self._say_what_waits(new)
+
+    def _say_what_waits(self, config: AgentConfig) -> None:
+        if config.resource_domain != self._first.resource_domain:
+            event(
+                logging.WARNING,
+                "a changed resourceDomain takes effect when the agent restarts, "
+                "which needs a node without slices",
+                domain=config.resource_domain,
+            )
+        if config.forms != self._first.forms:
+            event(
+                logging.WARNING,
+                "changed forms of the answer (flags) take effect when the agent restarts",
+            )
+        if config.not_served:
+            event(
+                logging.WARNING,
+                "parsed and checked, but not served yet",
+                keys=", ".join(config.not_served),
+            )
+        for rule in config.rules:
+            if rule.needs_labels and not self._has_api:
+                event(
+                    logging.WARNING,
+                    "a rule with podLabels never matches: the agent does not know "
+                    "labels without the API server",
+                    rule=rule.path[2:],
+                )
+
+    def _say_missing_nodes(self, layout: Layout) -> None:
+        gpus = [shared.gpu for shared in layout.gpus]
+        missing = missing_nodes(gpus, self._first.forms, os.path.exists)
+        if missing:
+            event(
+                logging.WARNING,
+                "device nodes that flags.plugin.passDeviceSpecs asks for are not "
+                "there and are left out",
+                nodes=", ".join(missing),
+            )

@@ -1,0 +1,51 @@
+"""What the parts of the core have in common: whom they ask, and what they keep together."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
+from deviceplugin.store.node_state import NodeState
+from deviceplugin.store.slice_files import SliceStore
+
+from .enforcement import Enforcement, LabelsOf, no_labels
+
+Lister = Callable[[], Sequence[Listed]]
+
+
+def no_checkpoint() -> CheckpointReading:
+    """Reads a kubelet's checkpoint in which nothing stands."""
+    return CheckpointReading(())
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the agent learns what it cannot know itself.
+
+    Attributes:
+        list_podresources: asks the kubelet's podresources; raises VgpuError where it cannot.
+        read_checkpoint: reads the kubelet's checkpoint.
+        labels: tells the labels of an allocation's pod, None where nobody knows them.
+        clock: seconds since the epoch.
+    """
+
+    list_podresources: Lister
+    read_checkpoint: Callable[[], CheckpointReading] = no_checkpoint
+    labels: LabelsOf = no_labels
+    clock: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """What the agent keeps of the node's allocations.
+
+    Attributes:
+        state: the book, and the lock under which all three are used.
+        store: the containers' files.
+        enforcement: the limits in force.
+    """
+
+    state: NodeState
+    store: SliceStore
+    enforcement: Enforcement
