@@ -7,10 +7,14 @@ from pathlib import Path
 
 import click
 
+from deviceplugin.http.listeners import split_address
+from deviceplugin.inventory.nvml import NvmlInventory
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import VgpuError
 
-from . import footprint, log
+from . import log
+from .agent import AgentSettings, run
+from .stopping import stop_on_signals
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -55,15 +59,6 @@ def main(
     spawn_mps: bool,
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
-    footprint.prepare()
-    # Late, so that they come after that.
-    from deviceplugin.http.listeners import split_address
-    from deviceplugin.inventory.nvml import NvmlInventory
-
-    from .agent import AgentSettings, run
-    from .stopping import stop_on_signals
-
-    footprint.settle()
     log.set_up()
     stop = stop_on_signals()
     try:
@@ -89,5 +84,4 @@ def main(
 
 
 if __name__ == "__main__":
-    footprint.without_thread_caches()
     main()

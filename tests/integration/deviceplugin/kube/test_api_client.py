@@ -65,7 +65,7 @@ def test_a_ca_that_is_renewed_is_read_again(server: StandInApiServer, tmp_path: 
     assert api.pod("ns", "a") is not None
     (server.account / "ca.crt.new").write_bytes(old_ca)
     (server.account / "ca.crt.new").replace(server.account / "ca.crt")
-    with pytest.raises(ApiUnreachable, match="does not answer: .*certificate"):
+    with pytest.raises(ApiUnreachable, match=r"does not answer: .*certificate"):
         api.pod("ns", "a")
 
 
