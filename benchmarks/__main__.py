@@ -27,7 +27,7 @@ FIGURES = {
     "share": "benchmarks.share",
     "share-contended": "benchmarks.share_contended",
     "allocate": "benchmarks.allocate",
-    "reload": "benchmarks.reload",
+    "reload": "benchmarks.config_reload",
 }
 
 

@@ -218,8 +218,15 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
         with board_path.open("r+b") as file:
             board = mmap.mmap(file.fileno(), 0)
         race = Race(
-            machine, folder / "slice", limit_bytes, client, board, board_path, probe=None, log=log
-        )  # type: ignore[arg-type]
+            machine,
+            folder / "slice",
+            limit_bytes,
+            client,
+            board,
+            board_path,
+            probe=None,  # type: ignore[arg-type]  # which needs the environment of all the rest
+            log=log,
+        )
         race._order(pause=False)
         with log.open("ab") as errors:
             race.probe = subprocess.Popen(

@@ -12,7 +12,7 @@ from libvgpu.errors import VgpuError
 from .figure import Measurement, Options
 from .plot import Curve
 from .stage import Stage
-from .tenants import TenantClient, TenantProgram, Window, shares
+from .tenant_programs import TenantClient, TenantProgram, Window, shares
 
 LABEL = "simulated GPU"
 OURS = "libvgpu"

@@ -33,7 +33,7 @@ from .repeats import (
     take,
 )
 from .stage import NO_ARBITER, open_stage
-from .tenants import TenantClient, TenantProgram, Window
+from .tenant_programs import TenantClient, TenantProgram, Window
 
 _ERROR_POINTS = 0.3
 _PROCESSES_ERROR_POINTS = 0.6

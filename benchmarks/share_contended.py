@@ -34,7 +34,7 @@ from .repeats import (
 )
 from .share_response import ONE_MS, measure_responses, planned_response_seconds
 from .stage import open_stage
-from .tenants import TenantClient, TenantProgram
+from .tenant_programs import TenantClient, TenantProgram
 
 _TOTAL = 0.985
 _REST_POINTS = 0.5

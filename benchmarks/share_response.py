@@ -18,7 +18,7 @@ from libvgpu.limits import ComputeMode
 from .figure import Measurement, Options
 from .repeats import MS, OURS, START_SECONDS, US, Lengths, judged_errors, lengths, no_value, say
 from .stage import NO_ARBITER, Stage, open_stage
-from .tenants import TenantClient, TenantProgram, shares
+from .tenant_programs import TenantClient, TenantProgram, shares
 
 _RESPONSE_DELAY_SECONDS = 0.05
 _RESPONSE_SECONDS = 0.2

@@ -26,7 +26,7 @@ from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sim import Machine, Profile, find_profile
 
 from .nulldriver import build_client
-from .tenants import TenantClient, TenantProgram, TenantReading, Window, shares
+from .tenant_programs import TenantClient, TenantProgram, TenantReading, Window, shares
 
 _PROFILE = "h100-80g"
 _START_SECONDS = 60.0

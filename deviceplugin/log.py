@@ -1,6 +1,8 @@
 """Log lines of the form ``time level message key=value …`` on stderr.
 
-A value goes in through ``extra={"fields": {...}}``; `event` is the short way to say so.
+A value goes in through ``extra={"fields": {...}}``; `event` is the short way to say so. What a pod
+or the Node must be told, too, goes along as the record's ``notice``, which no line shows: `kube`
+makes a Kubernetes Event of it.
 """
 
 import json
@@ -9,6 +11,8 @@ import re
 import sys
 import time
 from typing import Any
+
+from .model.notices import Notice
 
 LOGGER = logging.getLogger("deviceplugin")
 _PLAIN = re.compile(r"[^\s\"=]+")
@@ -40,9 +44,13 @@ def set_up(level: int = logging.INFO) -> None:
     LOGGER.propagate = False
 
 
-def event(level: int, message: str, **fields: Any) -> None:
-    """Logs one sentence with its values, but not from where: that search takes longer than all."""
+def event(level: int, message: str, *, notice: Notice | None = None, **fields: Any) -> None:
+    """Logs one sentence with its values, but not from where: that search takes longer than all.
+
+    Args:
+        notice: what is told to a pod or the Node about it.
+    """
     if LOGGER.isEnabledFor(level):
-        extra = {"fields": fields}
+        extra = {"fields": fields, "notice": notice}
         record = LOGGER.makeRecord(LOGGER.name, level, "", 0, message, (), None, extra=extra)
         LOGGER.handle(record)

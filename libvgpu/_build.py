@@ -98,7 +98,7 @@ LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
 # calls manylinux2014. Only the linker's list of symbols is older: it runs on every newer glibc.
 PORTABLE_COMPILER = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
 PORTABLE_PLATFORM = "manylinux2014_x86_64"
-PORTABLE_BUILD_DIR = "build/portable"  # never beside objects of another compiler
+PORTABLE_BUILD_DIR = "build/portable"  # never among objects of another compiler
 
 FILES = {
     "libvgpu.shim": PACKAGE / "libvgpu.so",
@@ -107,7 +107,7 @@ FILES = {
     "libvgpu._native": PACKAGE / "_native.abi3.so",
 }
 ENTRIES = PACKAGE / "sim/driver/entries.def"
-#: Beside the newest one; libvgpu/sim/spec.py lists them all for users.
+#: In addition to the newest one; libvgpu/sim/spec.py lists them all for users.
 OLDER_DRIVERS = {"11.8": 11080, "12.4": 12040, "12.8": 12080}
 OLDER_FILES = {
     version: PACKAGE / f"sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS

@@ -47,11 +47,11 @@ class GpuArbiter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArbiterChange:
-    """Something that became different at a look, for a log.
+    """Something that became different since the last call, for a log.
 
     Attributes:
         uuid: the GPU.
-        what: in words.
+        what: as a message.
         reason: why, where something failed.
     """
 

@@ -31,7 +31,7 @@ class DeviceLimit:
         memory_limit_bytes: what all processes of the container together may hold.
         physical_bytes: the part of it backed by memory (limit ÷ overcommit); 0 means the same.
         context_bytes: what one context is expected to cost; 0 lets the shim measure it.
-        unaccounted_bytes: measured by the host beside the ledger, charged too.
+        unaccounted_bytes: unaccounted memory: measured by the host beyond the ledger, charged too.
         core_percent: 1..100; 100 is not capped; 0 is left-overs only.
         compute_mode: see `ComputeMode`.
         weight: of this container on a contended GPU.

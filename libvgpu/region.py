@@ -1,6 +1,6 @@
 """The host's side of one container's slice: `limits` made and changed, `usage` and `ring` made.
 
-Every writer of `limits` holds an OFD lock on the file ``lock`` beside it, which no container sees,
+Every writer of `limits` holds an OFD lock on the file ``lock`` next to it, which no container sees,
 and publishes through the same C as the shim reads with (slice/limits_file.c): the idle copy
 first, the generation last. All files keep their inode for life.
 

@@ -2,9 +2,9 @@
 
 `limits` alone is asked: it names the GPUs and the mode, and it is there from the moment
 a slice is whole. Its word `active_generation` (contract.h, frozen offset) and its inode say whether
-anything is new. A look is taken four times a second for as long as the node agent lives. While the
-directory is as it was, it costs one small read per slice, of files that are kept open; everything
-is looked up anew now and then all the same.
+anything is new. The slices are checked four times a second for as long as the node agent lives.
+While the directory is as it was, that costs one small read per slice, of files that are kept open;
+everything is looked up again now and then all the same.
 
 A tenant is a slice that an arbiter can divide a GPU's time for: family vgpu, compute not off, with
 a `ring`. Used by one thread.

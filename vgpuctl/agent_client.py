@@ -73,7 +73,7 @@ class ProcessOfReport(msgspec.Struct):
 
 
 class WatchOfReport(msgspec.Struct):
-    """What the memory watch has found; the lists may be shorter than their counts."""
+    """What the watch of processes has found; the lists may be shorter than their counts."""
 
     problem: str = ""
     policy: str = ""

@@ -6,7 +6,7 @@ time; what another process sends to us alone is passed on. ``sigwaitinfo`` tells
 ``si_code``. All watched signals are blocked and taken one by one, so none can interrupt the
 clean-up that follows. A stop stops us too, so that the shell sees the job as stopped.
 
-Work that has to go on meanwhile (`Beside`) is done between signals in the same thread, and put
+Work that has to go on meanwhile (`SideWork`) is done between signals in the same thread, and put
 aside while we are stopped.
 
 If we are killed, the kernel kills the command (PR_SET_PDEATHSIG). Its own children are its
@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from .errors import CommandNotExecutableError, CommandNotFoundError
+from .command_errors import CommandNotExecutableError, CommandNotFoundError
 
 _PR_SET_PDEATHSIG = 1
 _SI_KERNEL = 0x80  # si_code of what the terminal driver sends
@@ -44,8 +44,8 @@ _PASSED_ON = frozenset(
 _WATCHED = _PASSED_ON | {signal.SIGCHLD}
 
 
-class Beside(Protocol):
-    """Work beside the command; neither call may block."""
+class SideWork(Protocol):
+    """Work that goes on while the command runs; neither call may block."""
 
     def look(self) -> object:
         """Does what is due; called again and again."""
@@ -100,7 +100,7 @@ def require_command(command: Sequence[str], search_path: str) -> None:
 def run_in_foreground(
     command: Sequence[str],
     environment: Mapping[str, str],
-    beside: Beside | None = None,
+    side_work: SideWork | None = None,
     every_s: float = 1.0,
 ) -> int:
     """Runs a command to its end; call it within `signals_held`.
@@ -108,8 +108,8 @@ def run_in_foreground(
     Args:
         command: its words; looked up on the PATH of ``environment``.
         environment: all of what it sees.
-        beside: work to do meanwhile; its last `stop` is the caller's.
-        every_s: seconds between two looks of ``beside``.
+        side_work: what to do meanwhile; its last `stop` is the caller's.
+        every_s: seconds between two calls of its `look`.
 
     Returns:
         Its exit status, 128 + n where signal n ended it.
@@ -141,12 +141,12 @@ def run_in_foreground(
         raise CommandNotExecutableError(
             f"command {command[0]!r} cannot be executed: {error.strerror}"
         ) from None
-    status = _wait_and_pass_on(process, beside, every_s)
+    status = _wait_and_pass_on(process, side_work, every_s)
     return status if status >= 0 else _STATUS_SIGNAL_BASE - status
 
 
 def _wait_and_pass_on(
-    process: subprocess.Popen[bytes], beside: Beside | None, every_s: float
+    process: subprocess.Popen[bytes], side_work: SideWork | None, every_s: float
 ) -> int:
     due_s = time.monotonic()
     while True:
@@ -155,12 +155,12 @@ def _wait_and_pass_on(
         if status is not None:
             return status
         received: signal.struct_siginfo | None
-        if beside is None:
+        if side_work is None:
             received = signal.sigwaitinfo(_WATCHED)
         else:
             now_s = time.monotonic()
             if now_s >= due_s:
-                beside.look()
+                side_work.look()
                 due_s = now_s + every_s
             received = signal.sigtimedwait(_WATCHED, max(0.0, due_s - time.monotonic()))
         if received is None or received.si_signo == signal.SIGCHLD:
@@ -168,8 +168,8 @@ def _wait_and_pass_on(
         if received.si_code != _SI_KERNEL:
             process.send_signal(received.si_signo)
         if received.si_signo == signal.SIGTSTP:
-            if beside is not None:
-                beside.stop()  # others must not wait for one who is stopped
+            if side_work is not None:
+                side_work.stop()  # others must not wait for one who is stopped
                 due_s = 0.0
             _stop_ourselves()
 

@@ -10,7 +10,7 @@ from libvgpu import allocation_dirs
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-# Whether it may be read is said by the verb, in words that fit.
+# Whether it may be read is said by the verb, which knows what it is for.
 _DIRECTORY = click.Path(path_type=Path, file_okay=False, readable=False)
 DEFAULT_STATE_DIR = Path("/var/lib/vgpu")
 DEFAULT_KUBELET_DIR = Path("/var/lib/kubelet")

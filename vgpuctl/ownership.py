@@ -1,6 +1,6 @@
 """Who owns a slice made by `vgpuctl run`, so that the slice of a killed one is swept.
 
-Beside ``<run-dir>/allocations`` lies ``<run-dir>/owners`` with one empty file per slice. Its
+Next to ``<run-dir>/allocations`` lies ``<run-dir>/owners`` with one empty file per slice. Its
 owner holds an exclusive flock on it for as long as it lives; the kernel drops the lock with the
 process, however it ends. The owner file is made before the directory of the slice and removed
 after it, so whoever gets the lock of an owner file knows that its owner is dead and may remove

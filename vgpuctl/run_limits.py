@@ -2,7 +2,7 @@
 
 Its owner may have what he could ask `vgpuctl run` for: any lower value, the GPU's whole memory, and
 the compute that no other slice of the run directory is promised. Looking and writing are one step
-under the same lock as making a slice (`admission.admitting`).
+under the same lock as making a slice (`core_sum.admitting`).
 
 What the slice was made with is kept in ``asked.json`` in its directory from the first change on, so
 that it can be gone back to; going back is a change like any other and may be refused too.

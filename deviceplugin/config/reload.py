@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 
 from deviceplugin.log import event
+from deviceplugin.model.notices import EventReason, node_notice
 from libvgpu.errors import ConfigError
 
 from .loading import AgentConfig, parse_config
@@ -61,6 +62,7 @@ class ConfigWatch:
         event(
             logging.ERROR,
             "config rejected, the last good one stays",
+            notice=node_notice(EventReason.CONFIG_REJECTED, error.message),
             reason=error.message,
             hint=error.hint or "none",
         )
@@ -76,7 +78,8 @@ class ConfigWatch:
         if left_out is not None:
             event(
                 logging.ERROR,
-                "a part of the config is left out",
+                "a part of the config is skipped",
+                notice=node_notice(EventReason.CONFIG_PART_SKIPPED, left_out.message),
                 reason=left_out.message,
                 hint=left_out.hint or "none",
             )

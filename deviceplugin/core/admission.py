@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.units import Half, gpu_of, resource_name
 from deviceplugin.policy import exclusive_gpu, implicit_units, pairing, podresources_listing
 from deviceplugin.policy.layout import Layout
@@ -192,8 +193,14 @@ class Admission:
             if family is Family.MPS:
                 self._wait_for_mps(done.uuids, not exclusive_gpu.is_exclusive(done))
         except VgpuError as error:
-            owner = next((c.owner for c in listing or () if c.units.issuperset(units)), "unknown")
-            event(logging.WARNING, "start refused", owner=owner, reason=error.message)
+            owner = next((c.owner for c in listing or () if c.units.issuperset(units)), None)
+            event(
+                logging.WARNING,
+                "container start refused",
+                notice=container_notice(EventReason.CONTAINER_START_REFUSED, error.message, owner),
+                owner=owner or "unknown",
+                reason=error.message,
+            )
             raise
         event(
             logging.INFO,

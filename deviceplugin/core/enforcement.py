@@ -11,6 +11,7 @@ from dataclasses import replace
 from deviceplugin.config.loading import LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy.effective_limits import (
@@ -28,7 +29,8 @@ from deviceplugin.policy.raise_units import fit_raise, reach_of, room_of
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, UnknownAllocation, VgpuError
-from libvgpu.limits import ComputeMode, ContainerLimits
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
+from libvgpu.sizes import format_size
 
 #: Of a GPU that is not there any more, where nobody noted how it was shared.
 DEFAULT_COMPUTE = ComputeMode.STRICT
@@ -103,6 +105,7 @@ class Enforcement:
                 event(
                     logging.WARNING,
                     "raise refused",
+                    notice=container_notice(EventReason.RAISE_REFUSED, problem, old.owner),
                     allocation=old.allocation_id,
                     owner=old.owner or "unknown",
                     reason=problem,
@@ -154,17 +157,22 @@ class Enforcement:
         for old, new in zip(before.devices, limits.devices, strict=True):
             if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
                 continue  # the watch that measures it tells of it
+            waits = pending(before, limits)
+            why = cause(self._rule(allocation), allocation.override)
             event(
                 logging.INFO,
                 "limits changed",
+                notice=container_notice(
+                    EventReason.LIMITS_CHANGED, _changed(old, new, why, waits), allocation.owner
+                ),
                 allocation=allocation.allocation_id,
                 owner=allocation.owner or "unknown",
                 gpu=new.uuid,
                 memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
                 core_percent=f"{old.core_percent}->{new.core_percent}",
                 compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
-                pending="; ".join(pending(before, limits)) or "nothing",
-                cause=cause(self._rule(allocation), allocation.override),
+                pending="; ".join(waits) or "nothing",
+                cause=why,
             )
 
     def _known(self, allocation_id: str) -> Allocation:
@@ -207,3 +215,13 @@ class Enforcement:
 
     def _rule(self, allocation: Allocation) -> LimitRule | None:
         return matching_rule(self.rules, allocation.owner, self.labels(allocation.allocation_id))
+
+
+def _changed(old: DeviceLimit, new: DeviceLimit, why: str, waits: Sequence[str]) -> str:
+    """Returns what an Event says of a change of one device's limits."""
+    sizes = f"{format_size(old.memory_limit_bytes)} to {format_size(new.memory_limit_bytes)}"
+    text = f"GPU memory {sizes}, compute {old.core_percent}% to {new.core_percent}%"
+    if old.compute_mode is not new.compute_mode:
+        text += f" held {old.compute_mode.name.lower()} to {new.compute_mode.name.lower()}"
+    later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
+    return f"{text}, by {why}{later}"

@@ -11,6 +11,7 @@ from deviceplugin.config.loading import AgentConfig
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy import exclusive_gpu, offer, pairing
@@ -159,11 +160,26 @@ class SliceService:
             self.state.announce()
         for gpu in sorted(unwell.keys() - before.keys()):
             event(
-                logging.ERROR, "GPU unwell: nothing of it is offered", gpu=gpu, reason=unwell[gpu]
+                logging.ERROR,
+                "GPU unhealthy, its units are withdrawn",
+                notice=node_notice(
+                    EventReason.GPU_UNHEALTHY,
+                    f"GPU {gpu} is unhealthy, so its units are withdrawn: {unwell[gpu]}",
+                ),
+                gpu=gpu,
+                reason=unwell[gpu],
             )
         for gpu in sorted(before.keys() - unwell.keys()):
             if self.layout.find(gpu) is not None:  # else nobody asks any more
-                event(logging.INFO, "GPU well again", gpu=gpu)
+                event(
+                    logging.INFO,
+                    "GPU healthy again, its units are offered",
+                    notice=node_notice(
+                        EventReason.GPU_HEALTHY,
+                        f"GPU {gpu} is healthy again, and its units are offered",
+                    ),
+                    gpu=gpu,
+                )
 
     def mps_gpus(self) -> dict[str, bool]:
         """Returns the GPUs that are to be under MPS now, and whether containers have slices."""

@@ -21,12 +21,15 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event
 
 from deviceplugin.log import LOGGER, event
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import Notice
 
 from .api_client import ApiRefused, ApiServer, ApiUnreachable
-from .notices import Aggregator, LogTap, Notice, Record
+from .notices import Aggregator, NoticeTap, Record
 
 QUEUE_LENGTH = 256
 BACKOFF_MOST_S = 60.0
+MOST_TEXT = 1000  # characters; the API server refuses notes above 1024 bytes
 _BACKOFF_FIRST_S = 1.0
 _NODE_NAMESPACE = "default"  # where Events of things without a namespace live
 _COMPONENT = "vgpu-agent"
@@ -116,7 +119,7 @@ class EventSender:
             return  # it was counted up while it waited for its first time
         if record.uid is None:
             record.uid = self._uid(record.notice)
-        namespace = record.notice.namespace or _NODE_NAMESPACE
+        namespace = _namespace(record.notice)
         news = {"count": record.count, "lastTimestamp": self._moment(record.last_at)}
         try:
             if not (record.told and self._api.update_event(namespace, record.name, news)):
@@ -129,28 +132,29 @@ class EventSender:
 
     def _uid(self, notice: Notice) -> str:
         """Returns what kubectl finds the object's Events by, empty where we may not ask."""
-        if notice.kind == "Node":
-            return notice.name  # as the kubelet's own Events have it
+        if not isinstance(notice.subject, Owner):
+            return self._node  # as the kubelet's own Events have it
         try:
-            pod = self._api.pod(notice.namespace, notice.name)
+            pod = self._api.pod(notice.subject.namespace, notice.subject.pod)
         except ApiRefused:
             return ""
         return (pod.uid if pod else None) or ""
 
     def _event(self, record: Record, namespace: str) -> Event:
-        notice = record.notice
+        notice, subject, text = record.notice, record.notice.subject, record.notice.text
+        concerned = ObjectReference(apiVersion="v1", kind="Node", name=self._node)
+        if isinstance(subject, Owner):
+            concerned = ObjectReference(
+                apiVersion="v1", kind="Pod", name=subject.pod, namespace=subject.namespace
+            )
+            text = f"container {subject.container}: {text}"
+        concerned.uid = record.uid or None
         return Event(
             metadata=ObjectMeta(name=record.name, namespace=namespace),
-            involvedObject=ObjectReference(
-                apiVersion="v1",
-                kind=notice.kind,
-                name=notice.name,
-                namespace=notice.namespace or None,
-                uid=record.uid or None,
-            ),
-            reason=notice.reason,
-            message=notice.text,
-            type="Warning" if notice.warning else "Normal",
+            involvedObject=concerned,
+            reason=notice.reason.value,
+            message=text[:MOST_TEXT],
+            type="Warning" if notice.reason.is_warning else "Normal",
             source=EventSource(component=_COMPONENT, host=self._node),
             reportingComponent=_COMPONENT,
             reportingInstance=self._node,
@@ -170,8 +174,13 @@ class EventSender:
         self._said = problem
 
 
+def _namespace(notice: Notice) -> str:
+    subject = notice.subject
+    return subject.namespace if isinstance(subject, Owner) else _NODE_NAMESPACE
+
+
 class NodeEvents:
-    """Events from the agent's log, for as long as the agent runs; nothing without an account."""
+    """Events from the notices in the agent's log, as long as it runs; none without an account."""
 
     def __init__(self, api: ApiServer | None, node: str) -> None:
         """Starts sending.
@@ -181,12 +190,12 @@ class NodeEvents:
             node: name of this Node.
         """
         self._sender: EventSender | None = None
-        self._tap: LogTap | None = None
+        self._tap: NoticeTap | None = None
         if api is None:
             event(logging.INFO, "no Kubernetes Events: there is no service account here")
             return
         self._sender = EventSender(api, node)
-        self._tap = LogTap(node, self._sender.put)
+        self._tap = NoticeTap(self._sender.put)
         self._sender.start()
         LOGGER.addHandler(self._tap)
 

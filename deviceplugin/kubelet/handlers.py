@@ -17,10 +17,12 @@ from google.protobuf.message import DecodeError
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.log import LOGGER, event
+from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE
 from libvgpu.errors import VgpuError
 
 SERVICE = "v1beta1.DevicePlugin"
+_PRE_START = "PreStartContainer"
 OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
 
@@ -69,9 +71,7 @@ def method_handlers(plugin: PluginMethods, stopping: threading.Event) -> dict[st
             "GetPreferredAllocation", pb.PreferredAllocationRequest, plugin.prefer
         ),
         "Allocate": unary("Allocate", pb.AllocateRequest, plugin.allocate),
-        "PreStartContainer": unary(
-            "PreStartContainer", pb.PreStartContainerRequest, plugin.pre_start
-        ),
+        _PRE_START: unary(_PRE_START, pb.PreStartContainerRequest, plugin.pre_start),
     }
 
 
@@ -88,7 +88,17 @@ def _guarded(
         response: bytes = answer(_decode(method, message, payload)).SerializeToString()
         return response
     except VgpuError as error:
-        event(logging.WARNING, "refused", method=method, resource=resource, reason=error.message)
+        event(
+            logging.WARNING,
+            "request refused",
+            # A refused start has a line of its own, which knows whose it is.
+            notice=None
+            if method == _PRE_START
+            else node_notice(EventReason.ALLOCATION_REFUSED, error.message),
+            method=method,
+            resource=resource,
+            reason=error.message,
+        )
         code = grpc.StatusCode.FAILED_PRECONDITION
         if isinstance(error, MalformedRequestError):
             code = grpc.StatusCode.INVALID_ARGUMENT

@@ -1,6 +1,6 @@
 """Talking to the MPS control daemon of a GPU through its pipe directory.
 
-Nothing here starts or owns a daemon (`mps_daemon` does): whoever answers in
+Nothing here starts or owns a daemon (`daemon` does): whoever answers in
 ``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU. Root in a container reaches that
 directory: it may have put anything there. So an answer is text that may be wrong, it may not come,
 and a link is not followed, which might lead to another GPU's daemon.

@@ -1,8 +1,8 @@
 """Keeps one GPU under MPS, or as it was found: a thread for each, so that none waits for another.
 
 Under MPS means: compute mode EXCLUSIVE_PROCESS, a daemon with a server, settings as we gave them.
-What was found is written down before it is changed (`mps_files`), so that it can be put back by the
-next runner, too. The thread sleeps until daemon or server end, it is told of a new wish, or, where
+What was found is written down before it is changed (`state_files`), so that the next runner can put
+it back, too. The thread sleeps until daemon or server end, it is told of a new wish, or, where
 containers have slices, the settings are due: so the end of a server is noticed at once.
 """
 
@@ -21,14 +21,13 @@ from libvgpu.errors import MpsError
 
 from .compute_mode import EXCLUSIVE_PROCESS, Boards
 from .daemon import Daemon
+from .restart_policy import RestartPolicy
 from .state_files import FAILED, READY, STARTING, STOPPING, GpuMps
 
 _READY_TIMEOUT_S = 20.0
 _READY_POLL_S = 0.1
 #: How often settings are looked at, and what failed is tried again.
 LOOK_EVERY_S = 4.9
-#: The first restart comes at once; who ends again within `_CALM_S` waits, each time twice as long.
-_PAUSE_FIRST_S, _PAUSE_MOST_S, _CALM_S = 1.0, 30.0, 120.0
 #: A daemon that does not answer so often is not healthy; one that is busy may miss one question.
 _SILENT_MOST = 2
 
@@ -70,8 +69,7 @@ class GpuWorker:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._said = ""
         self._silent = 0
-        self._pause_s = 0.0
-        self._ended_at_s = -_CALM_S
+        self._restarts = RestartPolicy()
         self._thread = threading.Thread(target=self._run, name=f"mps-{uuid}", daemon=True)
 
     def start(self) -> None:
@@ -173,7 +171,7 @@ class GpuWorker:
         return daemon
 
     def _check_free(self) -> None:
-        """Refuses a GPU that somebody uses: no client could come beside him, nor his next one."""
+        """Refuses a GPU that somebody uses: no MPS client could use it at the same time."""
         pids = self._boards.processes(self.uuid)
         if pids:
             raise MpsError(
@@ -200,7 +198,7 @@ class GpuWorker:
             daemon.settle()
         except (MpsError, _Unwanted):
             daemon.stop()
-            self._daemon = None  # the next turn begins anew
+            self._daemon = None  # the next turn starts over
             raise
         assert daemon.server is not None
         self._said = ""
@@ -209,41 +207,38 @@ class GpuWorker:
         event(logging.INFO, "MPS daemon ready", gpu=self.uuid, server=daemon.server.pid)
 
     def _restart(self, daemon: Daemon, why: str) -> None:
-        self._note_end(why)
+        pause_s = self._note_end(why)
         daemon.forget(end_server=True)
         self._daemon = None
-        self._pause()
+        self._pause(pause_s)
         daemon.prepare()
         daemon.start()
         self._daemon = daemon
         self._bring_up(daemon)
 
     def _revive_server(self, daemon: Daemon) -> None:
-        self._note_end("its server ended, and its clients lost their work")
-        self._pause()
+        self._pause(self._note_end("its server ended, and its clients lost their work"))
         self._bring_up(daemon)
 
-    def _note_end(self, why: str) -> None:
-        if time.monotonic() - self._ended_at_s > _CALM_S:
-            self._pause_s = 0.0
-        self._ended_at_s = time.monotonic()
+    def _note_end(self, why: str) -> float:
+        """Reports that MPS ended; returns the pause before its restart, in seconds."""
+        pause_s = self._restarts.ended(time.monotonic())
         event(
             logging.ERROR,
             "MPS ended by itself, starting it again",
             gpu=self.uuid,
             reason=why,
-            pause_s=f"{self._pause_s:.0f}",
+            pause_s=f"{pause_s:.0f}",
         )
         self._say(
             replace(
                 self._now, phase=STARTING, server=0, reason=why, restarts=self._now.restarts + 1
             )
         )
+        return pause_s
 
-    def _pause(self) -> None:
-        """Waits before a restart, each time longer: a container may end MPS again and again."""
-        deadline = time.monotonic() + self._pause_s
-        self._pause_s = min(_PAUSE_MOST_S, self._pause_s * 2 or _PAUSE_FIRST_S)
+    def _pause(self, pause_s: float) -> None:
+        deadline = time.monotonic() + pause_s
         while time.monotonic() < deadline:
             if self._over or not self._wanted:
                 raise _Unwanted

@@ -1,6 +1,6 @@
 """The agent's side of MPS: says which GPUs are to be under it and waits where a container needs it.
 
-What is wanted goes into a file (`mps_files`), which the runner follows; how the GPUs are, the
+What is wanted goes into a file (`state_files`), which the runner follows; how the GPUs are, the
 runner writes into another. So the agent never speaks to a daemon while a runner lives, and nothing
 that a container does to a pipe directory can hold the agent up. A runner that is there is adopted.
 Otherwise, unless told not to, the agent starts ``python -m deviceplugin.mps`` detached from itself:
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason, container_notice, node_notice
 from libvgpu.errors import MpsError
 
 from .control_pipe import is_ready
@@ -81,6 +82,7 @@ class MpsKeeper:
             event(
                 logging.ERROR,
                 "MPS of a GPU cannot be served",
+                notice=node_notice(EventReason.MPS_UNAVAILABLE, state.problem),
                 gpu=",".join(wanted.gpus),
                 reason=state.problem,
             )
@@ -100,7 +102,7 @@ class MpsKeeper:
         """Returns once GPUs are as a container needs them.
 
         Args:
-            under_mps: their daemon answers; else they are bare, as if there were no MPS.
+            under_mps: their daemon answers; else they are exclusive, as if there were no MPS.
 
         Raises:
             MpsError: they are not in time.
@@ -188,26 +190,37 @@ class MpsKeeper:
         for uuid, gpu in now.items():
             old = None if before is None else before.get(uuid, GpuMps(""))
             if gpu.phase == FAILED and (old is None or old.reason != gpu.reason):
-                event(logging.ERROR, "MPS of a GPU cannot be served", gpu=uuid, reason=gpu.reason)
+                event(
+                    logging.ERROR,
+                    "MPS of a GPU cannot be served",
+                    notice=node_notice(EventReason.MPS_UNAVAILABLE, gpu.reason),
+                    gpu=uuid,
+                    reason=gpu.reason,
+                )
             if old is None:
                 continue
             if gpu.restarts > old.restarts:
-                reason = f"MPS of GPU {uuid} ended by itself and was started again"
+                reason = f"the MPS server of GPU {uuid} ended by itself and was started again"
                 for owner in list(self.owners_on(uuid)) or [None]:
                     event(
                         logging.ERROR,
-                        "MPS ended, its clients lost their work",
+                        "MPS server ended, its clients lost their work",
+                        notice=container_notice(EventReason.MPS_SERVER_ENDED, reason, owner),
                         gpu=uuid,
                         owner=owner or "unknown",
                         reason=reason,
                     )
             if gpu.restored > old.restored:
+                reason = (
+                    f"settings of the MPS server of GPU {uuid} were changed through its pipe and "
+                    "put back"
+                )
                 event(
                     logging.WARNING,
                     "MPS settings were changed and put back",
+                    notice=node_notice(EventReason.MPS_SETTINGS_RESTORED, reason),
                     gpu=uuid,
-                    reason=f"settings of the MPS of GPU {uuid} were changed through its pipe and "
-                    "put back",
+                    reason=reason,
                 )
 
     # ---- the runner --------------------------------------------------------------------------

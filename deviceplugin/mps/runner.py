@@ -3,8 +3,8 @@
 A process of its own, because a daemon that ended with the agent would take its clients with it.
 Started by hand, by a DaemonSet of its own, or by the agent, detached. One per run directory: it
 holds a lock on ``<run-dir>/mps/lock``. Which GPUs, the agent's file ``wanted`` says at any moment;
-while there is none, the config does. Each GPU has a thread (`mps_worker`); the main thread follows
-the file, and writes down how they are (`mps_files`), under one lock.
+while there is none, the config does. Each GPU has a thread (`gpu_worker`); the main thread follows
+the file, and writes down how they are (`state_files`), under one lock.
 
 Told to end, it ends the daemons and puts the compute modes back. Killed, it leaves them running,
 and the next runner adopts them, unless they are tied to it.
@@ -206,7 +206,7 @@ def _first(config: Path, run_dir: Path, inventory: Inventory) -> Wanted:
     wanted_config, gpus = load_config(config), inventory.gpus()
     absent, left_out = absent_devices(wanted_config, gpus)
     if left_out is not None:
-        event(logging.ERROR, "a part of the config is left out", reason=left_out.message)
+        event(logging.ERROR, "a part of the config is skipped", reason=left_out.message)
     layout = lay_out(wanted_config, gpus, absent)
     uuids = [shared.gpu.uuid for shared in layout.of_family(Family.MPS)]
     if not uuids:

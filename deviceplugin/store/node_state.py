@@ -19,6 +19,7 @@ from dataclasses import replace
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.policy.draining import changes, draining, in_force, newly_offered
 from deviceplugin.policy.layout import Layout
 from libvgpu.errors import VgpuError
@@ -131,14 +132,27 @@ class NodeState:
             if change.drains:
                 event(
                     logging.INFO,
-                    "GPU drains: its sharing changes when its slices have ended",
+                    "GPU draining, its sharing changes when its slices have ended",
+                    notice=node_notice(
+                        EventReason.GPU_DRAINING,
+                        f"GPU {change.uuid} is {change.now} until {change.slices} slices have "
+                        f"ended, then {change.then}",
+                    ),
                     gpu=change.uuid,
                     slices=change.slices,
                     now=change.now,
                     then=change.then,
                 )
             else:
-                event(logging.INFO, "sharing in force", gpu=change.uuid, now=change.now)
+                event(
+                    logging.INFO,
+                    "GPU sharing changed",
+                    notice=node_notice(
+                        EventReason.GPU_SHARING_CHANGED, f"GPU {change.uuid} is {change.now}"
+                    ),
+                    gpu=change.uuid,
+                    now=change.now,
+                )
         self.layout = self.wanted if layout == self.wanted else layout
         self.draining = draining(layout, self.wanted, self.book)
 

@@ -2,7 +2,8 @@
 
 It speaks the real protocols (Registration, DevicePlugin, podresources) on the kubelet's own socket
 names under a directory of the caller's, and follows the device manager's order of calls. It runs
-no container; `StandInKubelet.run_options` says what a runtime would be told.
+no container; `StandInKubelet.run_options` says what a runtime would be told. Admissions are serial,
+as a kubelet's are; any thread may ask for one.
 """
 
 from .kubelet import StandInKubelet

@@ -1,7 +1,8 @@
-"""One look of the watch beside the shim: what NVML says against what the ledgers say.
+"""One check of what the shim cannot see: what NVML says against what the ledgers say.
 
 A ledger is read after NVML, so what is freed in between looks like an excess; what looks like one
-is read again a few times within the look, between two readings of the ledger, and the least counts.
+is read again a few times within the check, between two readings of the ledger, and the least
+counts.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -47,11 +48,11 @@ class ComparedAllocation:
 
 
 class MemoryComparison:
-    """One look, GPU by GPU.
+    """One check, GPU by GPU.
 
     Attributes:
         charges: what is to be charged from now on, by allocation and GPU.
-        bypassing: see `memory_watch`.
+        bypassing: see `watcher`.
         foreign: the same.
         keys: what is followed over time.
     """
@@ -112,7 +113,7 @@ class MemoryComparison:
         mine: Mapping[str, Sequence[Attribution]],
         ledgers: dict[str, Ledger | None],
     ) -> dict[str, int]:
-        """Returns what each container has beside its ledger now, in doubt the least of some."""
+        """Returns the unaccounted memory of each container now, in doubt the least of some."""
         excess = excess_bytes(self._held(uuid, reading, mine, ledgers), reading.used_bytes)
         for _ in range(_READ_AGAIN):
             if not any(excess.values()) or self._pause(_READ_AGAIN_S):
@@ -120,7 +121,7 @@ class MemoryComparison:
             again = self._read_again(uuid)
             if again is None:
                 break
-            fresh = {each: self._ledger(each) for each, beside in excess.items() if beside}
+            fresh = {each: self._ledger(each) for each, size in excess.items() if size}
             ledgers |= {each: _larger(ledgers[each], fresh[each]) for each in fresh}
             less = excess_bytes(self._held(uuid, again, mine, ledgers), again.used_bytes)
             excess = {each: min(excess[each], less[each]) for each in excess}
@@ -128,7 +129,7 @@ class MemoryComparison:
         return excess
 
     def _charge(self, uuid: str, excess: Mapping[str, int]) -> None:
-        """Notes what each container has beside its ledger, and what it is charged for that."""
+        """Notes the unaccounted memory of each container, and what it is charged for that."""
         for allocation_id, watched in self.watched.items():
             index = watched.index(uuid)
             if index is None:
@@ -152,7 +153,7 @@ class MemoryComparison:
             process.command,
             reading.memory_bytes[process.pid],
             each.allocation_id,
-            str(watched.allocation.owner or "unknown") if watched else "",
+            watched.allocation.owner if watched else None,
             watched is not None and watched.index(uuid) is not None,
         )
         key = where is self.foreign, seen.key
@@ -168,7 +169,7 @@ class MemoryComparison:
     def _is_bypassing(self, uuid: str, each: Attribution, ledger: Ledger | None) -> bool:
         if self.watched[each.allocation_id].index(uuid) is None:
             return True  # the shim lets nothing onto a GPU that `limits` does not name
-        if ledger is None or each.witness is AttributionSource.OLD_MOUNTS:
+        if ledger is None or each.source is AttributionSource.OLD_MOUNTS:
             return False  # nobody knows
         return each.process.inner_pid not in ledger.pids
 
@@ -185,7 +186,7 @@ class MemoryComparison:
             index = watched.index(uuid)
             if index is None:
                 continue
-            if any(each.witness is AttributionSource.OLD_MOUNTS for each in belongings):
+            if any(each.source is AttributionSource.OLD_MOUNTS for each in belongings):
                 ledger = None  # what is there now is not the ledger of these processes
             used = reading.memory_bytes
             nvml = [used.get(each.process.pid) or 0 for each in belongings]

@@ -2,8 +2,8 @@
 
 A process may stand in several of NVML's lists (compute, graphics, clients of MPS) with the same
 figure, so it counts once, with the largest. NVML may not know a figure; then it is None. What one
-GPU does not answer concerns that GPU alone. NVML is opened and closed around each look: whoever
-keeps it open would keep the health watch from opening it anew after a GPU was lost, and while that
+GPU does not answer concerns that GPU alone. NVML is opened and closed around each check: whoever
+keeps it open would keep the health watch from opening it again after a GPU was lost, and while that
 one has it open this costs next to nothing.
 """
 
@@ -86,5 +86,5 @@ def _list(pynvml: Any, name: str, handle: Any) -> list[Any]:
         except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
             continue
         except pynvml.NVMLError_InsufficientSize:
-            return list(ask(handle))  # more came between its two calls; it asks for the size anew
+            return list(ask(handle))  # more came between its two calls; it asks for the size again
     return []

@@ -30,7 +30,7 @@ def has_own_pid_namespace() -> bool:
 
 
 class PidVisibility:
-    """Judges look by look."""
+    """Judges check by check."""
 
     def __init__(self, is_possible: bool) -> None:
         """Begins as seeing.
@@ -48,12 +48,12 @@ class PidVisibility:
         known: Collection[int],
         slices: Sequence[tuple[Path, ContainerLimits]],
     ) -> str:
-        """Returns in words why nothing can be seen, empty where something can.
+        """Returns why nothing can be seen, as a sentence; empty where something can.
 
         Args:
             listed: pids that NVML names.
             known: those of them that ``/proc`` has.
-            slices: the files of the allocations, one of which is asked at each look whether its
+            slices: the files of the allocations, one of which is asked at each check whether its
                 processes hold memory that NVML does not show.
         """
         if known or not self.is_possible:

@@ -1,4 +1,4 @@
-"""Which allocation a process belongs to: its mounts and its cgroup, two witnesses.
+"""Which allocation a process belongs to: its mounts and its cgroup, two sources.
 
 * *Mounts*: a container has its allocation's `limits` mounted, and no other's is within its reach.
   The kernel tells file system and path of what is mounted (``mountinfo``), so no name inside the
@@ -6,7 +6,7 @@
 * *Cgroup*: names the pod, which no tenant can change. Where it contradicts the mounts (somebody
   who reads the run directory mounted a file of another's), the process belongs to nobody. Where
   the mounts say nothing (a tenant with a user namespace may leave them behind), it is the pod's
-  allocation if the pod has just one; that is enough for its books and never enough to end it.
+  allocation if the pod has just one; that is enough to charge it and never enough to end it.
 * A process in no pod (`vgpuctl run`, tests) belongs to the allocation whose files it has mapped.
 
 `ProcessAttribution` remembers what it found by pid and start time, so that a look that brings
@@ -51,12 +51,12 @@ class Attribution:
 
     process: Process
     allocation_id: str = ""
-    witness: AttributionSource | None = None
+    source: AttributionSource | None = None
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
         """What must be the same for it to be the same one; its name is for itself to choose."""
-        return self.process.key, self.process.pod, self.allocation_id, self.witness
+        return self.process.key, self.process.pod, self.allocation_id, self.source
 
 
 #: pod uids that the kubelet has on record, by allocation id
@@ -66,19 +66,19 @@ Pods = Mapping[str, Set[str]]
 class RecordedPods:
     """Who the kubelet's checkpoint says the allocations are; asked by one thread."""
 
-    def __init__(self, witness: Callable[[], CheckpointReading]) -> None:
+    def __init__(self, read_checkpoint: Callable[[], CheckpointReading]) -> None:
         """Reads nothing yet.
 
         Args:
-            witness: reads the checkpoint.
+            read_checkpoint: reads the kubelet's checkpoint.
         """
-        self._witness = witness
+        self._read_checkpoint = read_checkpoint
         self._entries: Sequence[KubeletEntry] | None = None
         self._pods: dict[str, set[str]] = {}
 
     def read(self) -> Pods:
         """Returns the pod uids of each allocation."""
-        entries = self._witness().entries
+        entries = self._read_checkpoint().entries
         if entries is not self._entries:
             self._entries, self._pods = entries, {}
             for entry in entries:
@@ -137,7 +137,7 @@ def judge(
         pods: who the kubelet says they are.
     """
     uid = process.pod.pod_uid if process.pod else None
-    for ids, witness in (
+    for ids, source in (
         (present & held, AttributionSource.MOUNTS),
         (gone & held, AttributionSource.OLD_MOUNTS),
     ):
@@ -146,7 +146,7 @@ def judge(
             named = pods.get(allocation_id)
             if uid is not None and named and uid not in named:
                 return Attribution(process)
-            return Attribution(process, allocation_id, witness)
+            return Attribution(process, allocation_id, source)
         if ids:
             return Attribution(process)  # it sees the files of several: none of them is its own
     of_pod = [each for each, uids in pods.items() if uid in uids and each in held]
@@ -181,7 +181,7 @@ class ProcessAttribution:
                 known is not None
                 and known.allocation_id
                 and start_time(pid, self._proc) == known.process.start_time_ticks
-                and (known.allocation_id in held or known.witness is AttributionSource.MAPPED)
+                and (known.allocation_id in held or known.source is AttributionSource.MAPPED)
             ):
                 found[pid] = known
             elif (fresh := self.look(pid, held)) is not None:

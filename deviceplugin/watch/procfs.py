@@ -1,7 +1,7 @@
 """Processes as ``/proc`` shows them, told apart though their ids are used again.
 
-Read are only files that the kernel writes from its own books: nothing here touches a file system, a
-page or a name of the process, since a tenant may put something there that never answers (so no
+Only files that the kernel writes from its own records are read: nothing here touches a file system,
+a page or a name of the process, since a tenant may put something there that never answers (so no
 ``cmdline``, no ``environ``, nothing below ``root`` or ``cwd``). Every read is bounded.
 """
 

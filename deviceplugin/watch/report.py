@@ -1,4 +1,4 @@
-"""What the watch beside the shim has found, for log, metrics and ``/v1/state``.
+"""What the watch has found that the shim cannot see, for log, metrics and ``/v1/state``.
 
 Each finding is told once, when it is new. A tenant may make new ones as fast as it starts
 processes, so of one subject (an allocation, or a GPU for processes of nobody) one is told in
@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any
+
+from deviceplugin.model.allocations import Owner
+from libvgpu.sizes import format_size
 
 PAUSE_S = 10.0
 #: So many of each kind stand in ``/v1/state``.
@@ -21,7 +24,7 @@ class SeenProcess:
 
     Attributes:
         allocation_id: empty where it belongs to none.
-        owner: whose, as words.
+        owner: whose container it is in; None where that is not known.
         has_slice: its container has a slice of this GPU.
     """
 
@@ -31,7 +34,7 @@ class SeenProcess:
     command: str
     memory_bytes: int | None
     allocation_id: str = ""
-    owner: str = ""
+    owner: Owner | None = None
     has_slice: bool = False
 
     @property
@@ -44,6 +47,11 @@ class SeenProcess:
         """Whom it is told of."""
         return self.allocation_id or self.gpu
 
+    def described(self) -> str:
+        """Returns how an Event speaks of it."""
+        size = "memory" if self.memory_bytes is None else format_size(self.memory_bytes)
+        return f"process {self.pid} ({self.command}) uses {size} of GPU {self.gpu}"
+
     def shown(self) -> dict[str, Any]:
         """Returns it as ``/v1/state`` has it."""
         return {
@@ -52,7 +60,7 @@ class SeenProcess:
             "command": self.command,
             "memory_bytes": self.memory_bytes,
             "allocation": self.allocation_id,
-            "owner": self.owner,
+            "owner": str(self.owner or "unknown") if self.allocation_id else "",
         }
 
 
@@ -61,7 +69,7 @@ class WatchFindings:
     """What stands at present; replaced whole.
 
     Attributes:
-        problem: why nothing can be seen, in words; empty where it can.
+        problem: why nothing can be seen, as a sentence; empty where it can.
         policy: what is done about a process that bypasses its slice.
         bypassing: processes of a container that its ledger does not know.
         foreign: processes that belong to no allocation.

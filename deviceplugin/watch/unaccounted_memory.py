@@ -1,4 +1,4 @@
-"""How much memory a container has beside its ledger: only what is steady, and beyond doubt. Pure.
+"""How much memory of a container is unaccounted: only what is steady, and beyond doubt. Pure.
 
 The shim reserves before the driver takes and gives back after it, so at every moment an honest
 container's ledger says at least what its programs asked for. NVML may still say more, since the
@@ -33,7 +33,7 @@ _CONTEXT_BYTES = 64 * MIB
 #: Large allocations are rounded up to blocks: 1 MiB on average of each, which has 64 MiB on
 #: average in the programs that fill a slice.
 _ROUNDING_PART = 64
-#: A charge moves by this part of it at least, so that no limit is written at every look.
+#: A charge moves by this part of it at least, so that no limit is written at every check.
 _STEP_PART = 16
 
 
@@ -80,10 +80,10 @@ def excess_bytes(held: Mapping[str, Held], used_bytes: int | None) -> dict[str, 
     most = None if used_bytes is None else max(0, used_bytes - explained)
     found = {}
     for allocation_id, each in held.items():
-        beside = max(0, each.nvml_bytes - each.believed_bytes)
+        excess = max(0, each.nvml_bytes - each.believed_bytes)
         if most is not None:
-            beside = min(beside, most)
-        found[allocation_id] = max(0, beside - reserve_bytes(each)) // MIB * MIB
+            excess = min(excess, most)
+        found[allocation_id] = max(0, excess - reserve_bytes(each)) // MIB * MIB
     return found
 
 

@@ -2,10 +2,10 @@
 
 Every `IDLE_S` it asks NVML for the processes on each shared GPU. While there are any it does so
 every `ACTIVE_S`, and compares what they hold with the ledgers of the allocations that they belong
-to (`belonging`):
+to (`process_attribution`):
 
-* a container's steady excess (`unaccounted`) is charged: it goes into `limits`, and back to zero
-  when it goes;
+* a container's steady excess (`unaccounted_memory`) is charged: it goes into `limits`, and back to
+  zero when it goes;
 * a process of a container that its ledger does not know *bypasses* its slice; one that belongs to
   no allocation is *foreign*. Both are told of, in log, metrics, Events and ``/v1/state``;
 * by the policy ``terminate`` a bypassing process is ended, if its mounts name the container and,
@@ -24,8 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason, Notice, container_notice, node_notice
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
+from libvgpu.sizes import format_size
 
 from . import procfs
 from .comparison import Charges, ComparedAllocation, MemoryComparison
@@ -36,7 +39,8 @@ from .report import Ration, SeenProcess, WatchFindings
 from .unaccounted_memory import Steady
 
 ACTIVE_S = 1.05
-IDLE_S = 1.75  # with the window of `unaccounted`, a process is told of within 5 s all the same
+#: With the window of `unaccounted_memory`, a process is reported within 5 s all the same.
+IDLE_S = 1.75
 
 
 class MemoryWatch:
@@ -57,7 +61,7 @@ class MemoryWatch:
         Args:
             gpus: the shared GPUs, by UUID.
             watched: the agent's allocations.
-            charge: puts bytes beside the ledger into force, for the allocations and GPUs named.
+            charge: puts unaccounted bytes into force, for the allocations and GPUs named.
             policy: what to do about a process that bypasses its slice; may be set at any time.
             read: asks NVML.
             clock: seconds, never back.
@@ -87,7 +91,7 @@ class MemoryWatch:
         while not self._stop.is_set():
             try:
                 is_active = self.look()
-            except Exception as error:  # whatever NVML's bindings raise, the next look may do
+            except Exception as error:  # whatever NVML's bindings raise, the next check may do
                 is_active = True
                 problem = error.message if isinstance(error, VgpuError) else repr(error)
                 if not isinstance(error, VgpuError) and problem != self.findings.problem:
@@ -121,7 +125,7 @@ class MemoryWatch:
             )
             return False
         self._remember_slices(watched)
-        look = MemoryComparison(
+        check = MemoryComparison(
             families,
             watched,
             found,
@@ -132,8 +136,8 @@ class MemoryWatch:
             self._stop.wait,
         )
         for uuid, reading in readings.items():
-            look.examine(uuid, reading)
-        self._finish(look)
+            check.examine(uuid, reading)
+        self._finish(check)
         return bool(pids)
 
     def _remember_slices(self, watched: Mapping[str, ComparedAllocation]) -> None:
@@ -147,25 +151,29 @@ class MemoryWatch:
                 )
         self._most = most
 
-    def _finish(self, look: MemoryComparison) -> None:
-        self._steady.keep(look.keys)
+    def _finish(self, check: MemoryComparison) -> None:
+        self._steady.keep(check.keys)
         if self._stop.is_set():
             return
-        self._put(look.charges, look.watched)
+        self._put(check.charges, check.watched)
         self._is_charging = any(
-            look.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
-            for allocation_id, each in look.watched.items()
+            check.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
+            for allocation_id, each in check.watched.items()
             for device in each.limits.devices
         )
-        for each in look.foreign:
-            self._tell(each, "process of no allocation uses a GPU", look.now_s)
-        for each in look.bypassing:
-            self._tell(each, "process bypasses its slice", look.now_s)
+        for each in check.foreign:
+            text = f"{each.described()}, and belongs to no container with a slice"
+            notice = node_notice(EventReason.FOREIGN_GPU_PROCESS, text)
+            self._tell(each, "process of no allocation uses a GPU", notice, check.now_s)
+        for each in check.bypassing:
+            text = f"{each.described()} without the shim, so outside its slice"
+            told = container_notice(EventReason.SHIM_BYPASSED, text, each.owner)
+            self._tell(each, "process bypasses the shim", told, check.now_s)
             if self.policy is WatchPolicy.TERMINATE:
-                self._end(each, look)
-        self._dying.intersection_update({b.process.key for b in look.found.values()})
-        self._ration.keep({each.key for each in (*look.foreign, *look.bypassing)}, look.now_s)
-        self._say_findings(look.bypassing, look.foreign)
+                self._end(each, check)
+        self._dying.intersection_update({b.process.key for b in check.found.values()})
+        self._ration.keep({each.key for each in (*check.foreign, *check.bypassing)}, check.now_s)
+        self._say_findings(check.bypassing, check.foreign)
 
     def _put(
         self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, ComparedAllocation]
@@ -179,49 +187,70 @@ class MemoryWatch:
             if charge_bytes == before:
                 continue
             changed.setdefault(allocation_id, {})[uuid] = charge_bytes
+            owner = each.allocation.owner
             event(
                 logging.WARNING if charge_bytes > before else logging.INFO,
-                f"memory beside the ledger{'' if charge_bytes else ' is gone'}",
+                "unaccounted GPU memory is " + ("charged" if charge_bytes else "gone"),
+                notice=_unaccounted(uuid, before, charge_bytes, owner),
                 allocation=allocation_id,
-                owner=each.allocation.owner or "unknown",
+                owner=owner or "unknown",
                 gpu=uuid,
                 bytes=f"{before}->{charge_bytes}",
             )
         if changed:
             self._charge(changed)
 
-    def _tell(self, seen: SeenProcess, message: str, now_s: float) -> None:
+    def _tell(self, seen: SeenProcess, message: str, notice: Notice | None, now_s: float) -> None:
         if not self._ration.may_tell(seen.key, seen.subject, now_s):
             return
-        whose = {"allocation": seen.allocation_id, "owner": seen.owner} if seen.owner else {}
+        owner = seen.owner or "unknown"
+        whose = {"allocation": seen.allocation_id, "owner": owner} if seen.allocation_id else {}
         held = "unknown" if seen.memory_bytes is None else seen.memory_bytes
-        event(logging.WARNING, message, **whose, gpu=seen.gpu, pid=seen.pid, command=seen.command,
-              bytes=held)  # fmt: skip
+        event(
+            logging.WARNING,
+            message,
+            notice=notice,
+            **whose,
+            gpu=seen.gpu,
+            pid=seen.pid,
+            command=seen.command,
+            bytes=held,
+        )
 
-    def _end(self, seen: SeenProcess, look: MemoryComparison) -> None:
+    def _end(self, seen: SeenProcess, check: MemoryComparison) -> None:
         """Ends a process that bypasses its slice, if nothing about it is in doubt."""
-        was = look.found[seen.pid]
-        if not seen.memory_bytes or was.witness is not AttributionSource.MOUNTS:
+        was = check.found[seen.pid]
+        if not seen.memory_bytes or was.source is not AttributionSource.MOUNTS:
             return
         if was.process.key in self._dying:
             return  # it takes its time to give a GPU back
 
         def is_still() -> bool:
-            now = self._belongings.look(seen.pid, look.watched.keys())
+            now = self._belongings.look(seen.pid, check.watched.keys())
             return now is not None and now.identity == was.identity
 
         if procfs.end(seen.pid, is_still):
             self._ended += 1
             self._dying.add(was.process.key)
-            event(logging.WARNING, "process ended: it bypassed its slice",
-                  allocation=seen.allocation_id, owner=seen.owner, gpu=seen.gpu, pid=seen.pid,
-                  command=seen.command, bytes=seen.memory_bytes)  # fmt: skip
+            text = f"{seen.described()} without the shim, so outside its slice, and was killed"
+            notice = container_notice(EventReason.BYPASSING_PROCESS_KILLED, text, seen.owner)
+            event(
+                logging.WARNING,
+                "process killed: it bypassed the shim",
+                notice=notice,
+                allocation=seen.allocation_id,
+                owner=seen.owner or "unknown",
+                gpu=seen.gpu,
+                pid=seen.pid,
+                command=seen.command,
+                bytes=seen.memory_bytes,
+            )
 
     def _say_findings(
         self, bypassing: Sequence[SeenProcess], foreign: Sequence[SeenProcess]
     ) -> None:
         if self.findings.problem:
-            event(logging.INFO, "the watch sees the GPUs' processes again")
+            event(logging.INFO, "the process watch sees the GPUs' processes again")
         self.findings = WatchFindings(
             policy=self.policy,
             bypassing=tuple(bypassing),
@@ -230,6 +259,24 @@ class MemoryWatch:
         )
 
     def _say_problem(self, problem: str) -> None:
-        if problem != self.findings.problem:  # once, not at every look
-            event(logging.WARNING, "the watch beside the shim sees nothing", reason=problem)
+        if problem != self.findings.problem:  # once, not at every check
+            event(
+                logging.WARNING,
+                "the process watch cannot see the GPUs' processes",
+                notice=node_notice(EventReason.PROCESS_WATCH_UNAVAILABLE, problem),
+                reason=problem,
+            )
         self.findings = WatchFindings(problem, self.policy, ended=self._ended)
+
+
+def _unaccounted(
+    uuid: str, before_bytes: int, now_bytes: int, owner: Owner | None
+) -> Notice | None:
+    if not now_bytes:
+        text = f"its processes hold no memory of GPU {uuid} any more that the shim does not count"
+        return container_notice(EventReason.UNACCOUNTED_MEMORY_GONE, text, owner)
+    text = (
+        f"its processes hold {format_size(now_bytes)} of GPU {uuid} that the shim does not count "
+        f"({format_size(before_bytes)} before); this is charged to its slice"
+    )
+    return container_notice(EventReason.UNACCOUNTED_MEMORY, text, owner)

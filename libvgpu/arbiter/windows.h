@@ -20,8 +20,7 @@ static inline bool policy_is_fresh(const struct policy_tenant *tenant, int64_t n
     return tenant->demand_ns > 0 && now_ns - tenant->demand_ns < POLICY_FRESH_NS;
 }
 
-/* Says whether a tenant asks for the GPU: it wanted it a moment ago, and has not given it up since.
- */
+/* Says whether a tenant asks for the GPU: it wanted it a moment ago and has not given it up. */
 static inline bool policy_demands(const struct policy_tenant *tenant, int64_t now_ns)
 {
     return tenant->is_present && !tenant->is_off && !tenant->must_ring &&

@@ -1,6 +1,6 @@
 """Things that go wrong on request, on a simulated machine.
 
-The machine file keeps them beside its state; every driver call looks there (sim/core/faults.c,
+The machine file keeps them next to its state; every driver call looks there (sim/core/faults.c,
 sim/driver/fault.c). Whoever injects holds a lock on the machine file, so that two at once do not
 undo each other's.
 """

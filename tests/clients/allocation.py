@@ -3,11 +3,12 @@ status."""
 
 import subprocess
 import sys
+from typing import Any
 
 from cuda.bindings import driver
 
 
-def ok(answer):
+def ok(answer: tuple[Any, ...]) -> Any:
     assert answer[0] == driver.CUresult.CUDA_SUCCESS, answer
     return answer[1] if len(answer) > 1 else None
 

@@ -6,6 +6,8 @@ JSON. It knows nothing of this project and runs on a real GPU, too.
 
 import json
 import multiprocessing
+from collections.abc import Callable
+from typing import Any
 
 import numpy
 from cuda.core import (
@@ -46,24 +48,26 @@ DURATION = numpy.uint64(KERNEL_NS)
 ONE_THREAD = LaunchConfig(grid=1, block=1)
 TIMED = EventOptions(timing_enabled=True)
 CHILD_SECONDS = 30
+#: Whether another process has the memory mapped, and the last byte it reads there.
+Answer = tuple[bool, int]
 
 
-def timed_ms(stream, work):
+def timed_ms(stream: Any, work: Callable[[], object]) -> float:
     begin = stream.record(options=TIMED)
     work()
     end = stream.record(options=TIMED)
     end.sync()
-    return end - begin
+    return float(end - begin)
 
 
-def bytes_of(buffer, stream):
+def bytes_of(buffer: Any, stream: Any) -> Any:
     host = LegacyPinnedMemoryResource().allocate(buffer.size)
     host.copy_from(buffer, stream=stream)
     stream.sync()
     return numpy.from_dlpack(host).view(numpy.uint8)
 
 
-def memory(device, stream):
+def memory(device: Any, stream: Any) -> None:
     one, other = (device.allocate(MIB, stream=stream) for _ in range(2))
     one.fill(b"\x07", stream=stream)
     one.copy_to(other, stream=stream)
@@ -76,7 +80,7 @@ def memory(device, stream):
     mapped.close()
 
 
-def captured(stream, kernel):
+def captured(stream: Any, kernel: Any) -> Any:
     """Returns a graph of four kernels, two of them side by side."""
     builder = stream.device.create_graph_builder().begin_building()
     launch(builder, ONE_THREAD, kernel, DURATION)
@@ -88,7 +92,7 @@ def captured(stream, kernel):
     return builder.end_building().complete()
 
 
-def defined(buffer, kernel):
+def defined(buffer: Any, kernel: Any) -> Any:
     """Returns a graph made node by node, with memory of its own and a host function."""
     definition = GraphDefinition()
     piece = definition.allocate(4096)
@@ -99,19 +103,19 @@ def defined(buffer, kernel):
     return definition.instantiate()
 
 
-def other_process(resource, buffer, answers):
+def other_process(resource: Any, buffer: Any, answers: "multiprocessing.Queue[Answer]") -> None:
     device = Device(0)
     device.set_current()
     stream = device.create_stream()
     answers.put((bool(resource.is_mapped), int(bytes_of(buffer, stream)[-1])))
 
 
-def shared(device, stream):
+def shared(device: Any, stream: Any) -> Answer:
     options = DeviceMemoryResourceOptions(max_size=2 * MIB, ipc_enabled=True)
     buffer = DeviceMemoryResource(device, options).allocate(MIB, stream=stream)
     buffer.fill(b"\x05", stream=stream)
     stream.sync()
-    answers = multiprocessing.Queue()
+    answers: multiprocessing.Queue[Answer] = multiprocessing.Queue()
     child = multiprocessing.Process(
         target=other_process, args=(buffer.memory_resource, buffer, answers)
     )
@@ -121,7 +125,7 @@ def shared(device, stream):
     return answer
 
 
-def main():
+def main() -> None:
     device = Device(0)
     device.set_current()
     stream = device.create_stream()

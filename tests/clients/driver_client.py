@@ -7,6 +7,8 @@ like as JSON. It knows nothing of this project and runs on a real GPU, too.
 import ctypes
 import importlib.metadata
 import json
+from collections.abc import Callable
+from typing import Any
 
 from cuda.bindings import driver
 
@@ -33,7 +35,7 @@ again:
 \0"""
 
 
-def ok(answer):
+def ok(answer: tuple[Any, ...]) -> Any:
     """Returns what a call gave, or fails with the driver's own words."""
     error, *values = answer
     if error != driver.CUresult.CUDA_SUCCESS:
@@ -44,7 +46,7 @@ def ok(answer):
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def devices():
+def devices() -> tuple[Any, dict[str, Any]]:
     ok(driver.cuInit(0))
     device = ok(driver.cuDeviceGet(0))
     known = 0
@@ -64,7 +66,7 @@ def devices():
     }
 
 
-def contexts(device):
+def contexts(device: Any) -> Any:
     """Leaves the primary context current, as the runtime API does."""
     primary = ok(driver.cuDevicePrimaryCtxRetain(device))
     ok(driver.cuCtxSetCurrent(primary))
@@ -81,7 +83,7 @@ def contexts(device):
     return primary
 
 
-def copies(stream):
+def copies(stream: Any) -> None:
     """Moves bytes in and out by every way, and checks that they arrived."""
     count = 3 * MIB + 5
     source, target = (ctypes.create_string_buffer(count) for _ in range(2))
@@ -107,7 +109,7 @@ def copies(stream):
     ok(driver.cuMemFreeHost(pinned))
 
 
-def pools(device, stream):
+def pools(device: Any, stream: Any) -> None:
     pool = ok(driver.cuDeviceGetDefaultMemPool(device))
     kept = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
     used = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
@@ -123,15 +125,15 @@ def pools(device, stream):
 class Kernel:
     """`spin_ns` with its argument, held for as long as launches may read it."""
 
-    def __init__(self, function):
+    def __init__(self, function: Any) -> None:
         self.function = function
         self.arguments = ((KERNEL_NS,), (ctypes.c_uint64,))
 
-    def launch(self, stream):
+    def launch(self, stream: Any) -> None:
         ok(driver.cuLaunchKernel(self.function, 1, 1, 1, 32, 1, 1, 0, stream, self.arguments, 0))
 
 
-def elapsed_ms(stream, work):
+def elapsed_ms(stream: Any, work: Callable[[], object]) -> float:
     begin, end = ok(driver.cuEventCreate(0)), ok(driver.cuEventCreate(0))
     ok(driver.cuEventRecord(begin, stream))
     work()
@@ -141,10 +143,10 @@ def elapsed_ms(stream, work):
     took_ms = ok(driver.cuEventElapsedTime(begin, end))
     for event in (begin, end):
         ok(driver.cuEventDestroy(event))
-    return took_ms
+    return float(took_ms)
 
 
-def modules(stream):
+def modules(stream: Any) -> tuple[Any, Kernel, dict[str, float]]:
     module = ok(driver.cuModuleLoadData(PTX))
     _, table_bytes = ok(driver.cuModuleGetGlobal(module, b"table"))
     assert table_bytes == 256
@@ -167,7 +169,7 @@ def modules(stream):
     return module, kernel, {"launched_ms": launched_ms, "extended_ms": extended_ms}
 
 
-def libraries(stream):
+def libraries(stream: Any) -> float:
     library = ok(driver.cuLibraryLoadData(PTX, [], [], 0, [], [], 0))
     handle = ok(driver.cuLibraryGetKernel(library, b"spin_ns"))
     kernel = Kernel(ok(driver.cuKernelGetFunction(handle)))
@@ -176,7 +178,7 @@ def libraries(stream):
     return took_ms
 
 
-def graphs(kernel, stream):
+def graphs(kernel: Kernel, stream: Any) -> dict[str, float]:
     """Captures three kernels over two streams, and runs them twice."""
     side, fork, join = (
         ok(driver.cuStreamCreate(1)),
@@ -199,7 +201,7 @@ def graphs(kernel, stream):
     _, nodes = ok(driver.cuGraphGetNodes(graph))
     executable = ok(driver.cuGraphInstantiate(graph, 0))
 
-    def run_twice():
+    def run_twice() -> None:
         for _ in range(2):
             ok(driver.cuGraphLaunch(executable, stream))
 
@@ -210,7 +212,7 @@ def graphs(kernel, stream):
     return {"graph_nodes": nodes, "graph_ms": took_ms}
 
 
-def fill():
+def fill() -> dict[str, int]:
     """Takes memory until there is none, and gives it back."""
     free_bytes, _ = ok(driver.cuMemGetInfo())
     pieces, piece_bytes = [], 256 * MIB
@@ -225,7 +227,7 @@ def fill():
     return {"free_bytes": free_bytes, "granted_bytes": len(pieces) * piece_bytes}
 
 
-def main():
+def main() -> None:
     device, seen = devices()
     primary = contexts(device)
     lowest, highest = ok(driver.cuCtxGetStreamPriorityRange())

@@ -1,11 +1,12 @@
 """A monitor's program on `nvidia-ml-py`: looks at every GPU once and prints what it saw as JSON."""
 
 import json
+from typing import Any
 
 import pynvml as nvml
 
 
-def look_at(index):
+def look_at(index: int) -> dict[str, Any]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory, memory_2 = (
         nvml.nvmlDeviceGetMemoryInfo(handle),

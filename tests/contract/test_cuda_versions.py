@@ -9,7 +9,8 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.hook_table import HookRow, read_hook_table
 from support import ROOT
-from support.cuda_names import COMPILER, NEWEST, Abi, abis, includes, symbols, versions
+from support.cuda_names import NEWEST, Abi, abis, includes, symbols, versions
+from support.headers import COMPILER
 
 ENTRIES = ROOT / "libvgpu/sim/driver/entries.def"
 SIMULATED_VERSION = 13000

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -92,6 +93,9 @@ class Demo:
         return found
 
 
+Start = Callable[..., Demo]
+
+
 @pytest.fixture
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # Sockets lie below it, so its name must be short: pytest's own are not.
@@ -105,7 +109,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def start(base: Path) -> Iterator[Callable[..., Demo]]:
+def start(base: Path) -> Iterator[Start]:
     started: list[Demo] = []
 
     def begin(**options: Path) -> Demo:
@@ -117,7 +121,11 @@ def start(base: Path) -> Iterator[Callable[..., Demo]]:
         if demo.process.poll() is None:
             demo.process.kill()
         demo.process.communicate()
-        wait_until(lambda demo=demo: not demo.family())
+        wait_until(partial(_has_ended, demo))
+
+
+def _has_ended(demo: Demo) -> bool:
+    return not demo.family()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = STEP_LIMIT_S) -> None:
@@ -128,13 +136,13 @@ def wait_until(condition: Callable[[], bool], seconds: float = STEP_LIMIT_S) -> 
 
 
 def assert_nothing_left(demo: Demo) -> None:
-    wait_until(lambda: not demo.family(), 10)
+    wait_until(partial(_has_ended, demo), 10)
     assert list(demo.base.iterdir()) == []
     assert demo.mounts() == []
 
 
 @pytest.mark.timing
-def test_the_demo_holds_and_leaves_nothing(start) -> None:
+def test_the_demo_holds_and_leaves_nothing(start: Start) -> None:
     before = sorted(os.listdir("/etc"))
 
     demo = start()
@@ -153,7 +161,7 @@ def test_the_demo_holds_and_leaves_nothing(start) -> None:
 @pytest.mark.timing
 @pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can enter that checkout")
-def test_the_demo_holds_from_a_checkout_only_root_can_enter(start, tmp_path) -> None:
+def test_the_demo_holds_from_a_checkout_only_root_can_enter(start: Start, tmp_path: Path) -> None:
     sealed = tmp_path / "checkout"
     for part in ("libvgpu", "deviceplugin", "vgpuctl", "deploy"):
         shutil.copytree(PACKAGE.parent / part, sealed / part)
@@ -173,7 +181,7 @@ def test_the_demo_holds_from_a_checkout_only_root_can_enter(start, tmp_path) -> 
     os.getuid() == 0 and not can_isolate(tool_environment()),
     reason="needs a mount namespace, so that another user reaches this Python and checkout",
 )
-def test_the_demo_holds_for_an_ordinary_user(base) -> None:
+def test_the_demo_holds_for_an_ordinary_user(base: Path) -> None:
     env = tool_environment({"PATH": "/usr/bin:/bin", "HOME": "/tmp", "NO_COLOR": "1"})
     trees = {os.path.realpath(sys.base_prefix), sys.prefix, str(PACKAGE.parent)}
     with Workspace(base) as workspace:
@@ -204,7 +212,7 @@ def test_the_demo_holds_for_an_ordinary_user(base) -> None:
 
 
 @pytest.mark.parametrize("name", CHILDREN if IS_LONG else CHILDREN[:3])
-def test_a_killed_child_fails_the_demo_which_cleans_up(start, name) -> None:
+def test_a_killed_child_fails_the_demo_which_cleans_up(start: Start, name: str) -> None:
     demo = start()
     pid = demo.wait_for_child(name)
 
@@ -218,7 +226,7 @@ def test_a_killed_child_fails_the_demo_which_cleans_up(start, name) -> None:
 
 
 @pytest.mark.skipif(not IS_LONG, reason="in the long form only")
-def test_a_killed_mps_control_daemon_leaves_nothing(start) -> None:
+def test_a_killed_mps_control_daemon_leaves_nothing(start: Start) -> None:
     demo = start()
     demo.wait_for_child("mps-half/inference")
     daemons = {
@@ -235,20 +243,20 @@ def test_a_killed_mps_control_daemon_leaves_nothing(start) -> None:
 
 
 @pytest.mark.parametrize("reached", ["node agent", "vgpu-70/training"])
-def test_a_killed_demo_takes_everything_with_it(start, base, reached) -> None:
+def test_a_killed_demo_takes_everything_with_it(start: Start, base: Path, reached: str) -> None:
     demo = start()
     demo.wait_for_child(reached)
 
     demo.process.kill()
     demo.process.communicate()
 
-    wait_until(lambda: not demo.family(), 10)
+    wait_until(partial(_has_ended, demo), 10)
     assert demo.mounts() == []
     assert len(sweep(base)) == 1  # as the next demo does first
     assert list(base.iterdir()) == []
 
 
-def test_a_terminated_demo_cleans_up_with_the_shells_status(start) -> None:
+def test_a_terminated_demo_cleans_up_with_the_shells_status(start: Start) -> None:
     demo = start()
     demo.wait_for_child("mps-half/inference")
 
@@ -259,7 +267,7 @@ def test_a_terminated_demo_cleans_up_with_the_shells_status(start) -> None:
     assert_nothing_left(demo)
 
 
-def test_a_directory_without_examples_is_refused_in_words(tmp_path) -> None:
+def test_a_directory_without_examples_is_refused_in_words(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "vgpuctl", "demo", "--examples", str(tmp_path)],
         env=tool_environment(),

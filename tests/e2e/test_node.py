@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def node(before: set[str]) -> Iterator[Node]:
     with running_node(build(), agent_config(), GPUS) as node:
         for name in PODS:
             node.put(example(name))
-            wait_until(lambda name=name: node.pod(name), f"pod {name}")
+            wait_until(partial(node.pod, name), f"pod {name}")
         for name in PODS:
             node.wait_said(name, "compute")
         yield node

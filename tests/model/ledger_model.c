@@ -29,8 +29,7 @@ struct named {
     enum part part;
 };
 
-/* name, slots, threads, process and slot of each, operations of each, crashes, limit, later limit
- */
+/* name, slots, threads, process and slot of each, operations of each, crashes, limits */
 static const struct named scenarios[] = {
     {{"reused",
       2,

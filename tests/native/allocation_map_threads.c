@@ -151,7 +151,7 @@ static void check_child_starts_empty(void)
     pid_t pid = fork();
     CHECK(pid >= 0, "fork");
     if (pid == 0) {
-        allocation_map_reset();
+        allocation_map_after_fork();
         CHECK(!allocation_map_find(SPACE_ADDRESS, 256, &found), "the parent's entry");
         CHECK(allocation_map_insert(&made, &found), "insert");
         CHECK(allocation_map_take(SPACE_ADDRESS, 256, &found), "its own entry");

@@ -70,22 +70,41 @@ static int import(int descriptor, CUmemGenericAllocationHandle *handle, CUdevice
     return result;
 }
 
+/* Any of these calls may be made to fail; then the next message tries again. */
+static int begin_helper(CUdeviceptr *room)
+{
+    static CUcontext context;
+    int result = cuInit(0);
+    if (result == CUDA_SUCCESS && context == NULL)
+        result = cuDevicePrimaryCtxRetain(&context, 0);
+    if (result != CUDA_SUCCESS) {
+        context = NULL; /* a call that fails may leave anything in its result */
+        return result;
+    }
+    result = cuCtxSetCurrent(context);
+    return result != CUDA_SUCCESS ? result
+                                  : (int)cuMemAddressReserve(room, KEPT * GRANULE, 0, 0, 0);
+}
+
 static void help(int line)
 {
     CUdeviceptr pointers[KEPT] = {0}, own[KEPT] = {0}, room = 0;
     CUmemGenericAllocationHandle handles[KEPT] = {0};
     struct message message;
-    CUcontext context;
     int descriptor;
     bool is_begun = false;
     while (hear(line, &message, &descriptor) && message.wish != END) {
         uint32_t i = message.index;
         if (!is_begun) {
-            cuInit(0);
-            cuDevicePrimaryCtxRetain(&context, 0);
-            cuCtxSetCurrent(context);
-            cuMemAddressReserve(&room, KEPT * GRANULE, 0, 0, 0);
-            is_begun = true;
+            int result = begin_helper(&room);
+            is_begun = result == CUDA_SUCCESS;
+            if (!is_begun) {
+                message.result = result;
+                if (descriptor >= 0)
+                    close(descriptor);
+                tell(line, &message, -1);
+                continue;
+            }
         }
         switch (message.wish) {
         case OPEN:

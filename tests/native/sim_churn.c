@@ -1,8 +1,7 @@
 /* A client that makes as many calls as it is told, on as many threads, a little of everything:
  * memory of every kind, copies, launches on several streams, graphs, captures, events, waits,
  * contexts, modules. Gives back what it has and ends with 0, or with 1 when the driver answers
- * anything that it should not.
- */
+ * anything that it should not. */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* A slice for tests of slots and the ledger together: `usage` is a real file, so that locks, deaths
- * and what is asked about them are the kernel's; `limits` is anonymous shared memory. One device.
- */
+ * and what is asked about them are the kernel's; `limits` is anonymous shared memory. It has one
+ * device. */
 #ifndef SLICE_FIXTURE_H
 #define SLICE_FIXTURE_H
 

@@ -62,10 +62,6 @@ struct vgpu_usage_slot_device *region_counters(uint32_t device)
     return &counters;
 }
 
-void region_on_child(void (*handler)(void))
-{
-}
-
 void utilisation_sample(void *usage, uint32_t device, uint64_t now_ns)
 {
 }

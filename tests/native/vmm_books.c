@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "memory/sparse_array.h"
+#include "memory/vmm_books.h"
 #include "vmm_fixture.h"
 
 #define PIECE 100u
@@ -489,7 +490,7 @@ static void a_forked_child_starts_empty(void)
 {
     create(1, PIECE);
     map(1000, PIECE, 1);
-    child_handlers[0]();
+    vmm_after_fork();
     CHECK(vmm_release_begin(1) == NULL, "the parent's handle is known");
     unmap(1000, PIECE);
     CHARGED(PIECE);

@@ -25,16 +25,6 @@
     } while (0)
 
 struct real real;
-static void (*child_handlers[4])(void); /* the first is that of vmm.c */
-
-void region_on_child(void (*handler)(void))
-{
-    for (int i = 0; i < 4; i++)
-        if (child_handlers[i] == NULL || child_handlers[i] == handler) {
-            child_handlers[i] = handler;
-            return;
-        }
-}
 
 enum region_state region_open(void)
 {

@@ -26,7 +26,7 @@ def pytest_configure() -> None:
     artifacts.SHIM_PATH = (folder / "libvgpu.so").resolve(strict=True)
     if (folder / "sim" / "lib").exists():
         artifacts.SIM_LIBRARY_DIR = (folder / "sim" / "lib").resolve()
-        libvgpu.sim.machine.SIM_LIBRARY_DIR = artifacts.SIM_LIBRARY_DIR
+        vars(libvgpu.sim.machine)["SIM_LIBRARY_DIR"] = artifacts.SIM_LIBRARY_DIR
 
 
 def pytest_report_header() -> str:

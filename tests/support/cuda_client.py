@@ -66,7 +66,7 @@ def create_context(device: int = 0) -> tuple[Any, ...]:
 
 def allocate_until_refused(piece_bytes: int) -> tuple[list[Any], int]:
     """Returns the pieces that were granted and the code of the refusal."""
-    pieces = []
+    pieces: list[Any] = []
     while True:
         answer = driver.cuMemAlloc(piece_bytes)
         if int(answer[0]) != 0:

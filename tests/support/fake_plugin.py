@@ -1,7 +1,7 @@
 """A device plugin that does as the test says, for the kubelet stand-in."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 
 import grpc
@@ -13,6 +13,8 @@ from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as pr_rpc
 from deviceplugin.testing import StandInKubelet
 
 WAIT_S = 10.0
+#: What the kubelet asked: the call, the last letter of the resource, how many units.
+Call = tuple[str, str, int]
 
 
 class FakePlugin:
@@ -23,7 +25,7 @@ class FakePlugin:
         kubelet: StandInKubelet,
         resource: str,
         units: int,
-        calls: list,
+        calls: list[Call],
         numa: Callable[[int], list[int]] = lambda unit: [0],
     ) -> None:
         self.resource, self.calls, self.kubelet = resource, calls, kubelet
@@ -33,8 +35,8 @@ class FakePlugin:
         self.envs: dict[str, str] = {}
         self.prefer: list[str] | None = None
         self.refuse = ""
-        self.on_allocate = lambda: None
-        self.on_prefer = lambda: None
+        self.on_allocate: Callable[[], object] = lambda: None
+        self.on_prefer: Callable[[], object] = lambda: None
         self.asked: list[tuple[set[str], set[str]]] = []  # what was available, what must be in it
         self.given: list[set[str]] = []
         self.changed = threading.Condition()
@@ -42,19 +44,19 @@ class FakePlugin:
         self.endpoint = f"{resource.replace('/', '-')}.sock"
         self.socket = kubelet.plugin_directory / self.endpoint
         self.server = grpc.server(futures.ThreadPoolExecutor(4))
-        rpc.add_DevicePluginServicer_to_server(self, self.server)
+        rpc.add_DevicePluginServicer_to_server(self, self.server)  # type: ignore[no-untyped-call]
         self.server.add_insecure_port(f"unix:{self.socket}")
         self.server.start()
 
     def register(self, **changes: str) -> None:
-        request = {
-            "version": "v1beta1",
-            "endpoint": self.endpoint,
-            "resource_name": self.resource,
-            **changes,
-        }
+        request = pb.RegisterRequest(
+            version="v1beta1", endpoint=self.endpoint, resource_name=self.resource
+        )
+        for field, value in changes.items():
+            setattr(request, field, value)
         with grpc.insecure_channel(f"unix:{self.kubelet.plugin_socket}") as channel:
-            rpc.RegistrationStub(channel).Register(pb.RegisterRequest(**request), timeout=WAIT_S)
+            stub = rpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
+            stub.Register(request, timeout=WAIT_S)
 
     def set_health(self, unit: str, health: str) -> None:
         with self.changed:
@@ -67,12 +69,16 @@ class FakePlugin:
             self.changed.notify_all()
         self.server.stop(grace=None).wait()
 
-    def GetDevicePluginOptions(self, request, context):  # noqa: N802
+    def GetDevicePluginOptions(  # noqa: N802
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> pb.DevicePluginOptions:
         return pb.DevicePluginOptions(
             pre_start_required=True, get_preferred_allocation_available=True
         )
 
-    def ListAndWatch(self, request, context):  # noqa: N802
+    def ListAndWatch(  # noqa: N802
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> Iterator[pb.ListAndWatchResponse]:
         sent: dict[str, str] = {}
         while not self.ended and context.is_active():
             with self.changed:
@@ -89,7 +95,9 @@ class FakePlugin:
                     yield pb.ListAndWatchResponse(devices=devices)
                 self.changed.wait(0.5)  # not for ever: a test that fails must not hang at its end
 
-    def GetPreferredAllocation(self, request, context):  # noqa: N802
+    def GetPreferredAllocation(  # noqa: N802
+        self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
+    ) -> pb.PreferredAllocationResponse:
         ask = request.container_requests[0]
         self.calls.append(("prefer", self.prefix, ask.allocation_size))
         self.asked.append((set(ask.available_deviceIDs), set(ask.must_include_deviceIDs)))
@@ -97,7 +105,9 @@ class FakePlugin:
         wanted = ask.available_deviceIDs if self.prefer is None else self.prefer
         return pb.PreferredAllocationResponse(container_responses=[{"deviceIDs": wanted}])
 
-    def Allocate(self, request, context):  # noqa: N802
+    def Allocate(  # noqa: N802
+        self, request: pb.AllocateRequest, context: grpc.ServicerContext
+    ) -> pb.AllocateResponse:
         ids = list(request.container_requests[0].devices_ids)
         self.calls.append(("allocate", self.prefix, len(ids)))
         self.given.append(set(ids))
@@ -108,14 +118,17 @@ class FakePlugin:
             container_responses=[{"envs": {f"IDS_{self.prefix}": ",".join(ids), **self.envs}}]
         )
 
-    def PreStartContainer(self, request, context):  # noqa: N802
+    def PreStartContainer(  # noqa: N802
+        self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
+    ) -> pb.PreStartContainerResponse:
         self.calls.append(("prestart", self.prefix, len(request.devices_ids)))
         return pb.PreStartContainerResponse()
 
 
 def listed(kubelet: StandInKubelet) -> dict[str, dict[str, set[str]]]:
     with grpc.insecure_channel(f"unix:{kubelet.podresources_socket}") as channel:
-        answer = pr_rpc.PodResourcesListerStub(channel).List(pr.ListPodResourcesRequest())
+        stub = pr_rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
+        answer = stub.List(pr.ListPodResourcesRequest())
     return {
         p.name: {d.resource_name: set(d.device_ids) for c in p.containers for d in c.devices}
         for p in answer.pod_resources

@@ -9,7 +9,7 @@ replays the life up to the timing of threads.
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,14 +99,14 @@ class History:
         if kind == "init":
             most = self.pair(60, 8)
             return [most], [self.pair(most[CORE], most[MEMORY])]
-        one = {
+        kinds: dict[str, Callable[[], Asked]] = {
             "pair": lambda: self.pair(100, MEMORY_UNITS),
             "lone core": lambda: {CORE: self.chance.randint(1, 60)},
             "lone memory": lambda: {MEMORY: self.chance.randint(1, 8)},
             "whole": lambda: {CORE: 100 * self.chance.randint(1, 2)},
             "too much": lambda: {CORE: 1, MEMORY: 10 * MEMORY_UNITS},
-        }[kind]
-        return [], [one()]
+        }
+        return [], [kinds[kind]()]
 
     def pair(self, most_core: int, most_memory: int) -> Asked:
         return {

@@ -8,7 +8,7 @@ are started with an environment of their own are their starter's to end.
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import psutil
 import pytest
@@ -55,7 +55,7 @@ def end(before: set[psutil.Process]) -> list[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fails a test that leaves a process behind, after everything of it was torn down."""
     before = processes()
     result = yield

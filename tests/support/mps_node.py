@@ -241,9 +241,9 @@ class MpsNode:
                 if end is not None:
                     with contextlib.suppress(BrokenPipeError):
                         end.close()
-        for process in _of_run_dir(self.run_dir):
+        for other in _of_run_dir(self.run_dir):
             with contextlib.suppress(psutil.Error):
-                process.kill()
+                other.kill()
 
 
 def _of_run_dir(run_dir: Path) -> list[psutil.Process]:

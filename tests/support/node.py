@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ class Node(NodeHost):
             return now.get("restartCount", 0) > before[name] and "running" in now["state"]
 
         for name in before:
-            wait_until(lambda name=name: runs(name), f"restart of {name}")
+            wait_until(partial(runs, name), f"restart of {name}")
 
     def container_pid(self, name: str) -> int:
         """Returns the first process of a pod's container, as the node counts."""

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,8 @@ class Init:
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """Does what it is told and returns what became of it."""
-        return getattr(self, f"do_{order.pop('do')}")(**order)
+        do: Callable[..., dict[str, Any]] = getattr(self, f"do_{order.pop('do')}")
+        return do(**order)
 
     def do_start(self, name: str, argv: list[str], env: dict[str, str], log: str) -> dict[str, Any]:
         with open(log, "ab") as output:

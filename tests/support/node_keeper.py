@@ -24,17 +24,17 @@ _UNSHARE = ("unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup"
 
 def hierarchies() -> dict[str, tuple[Path, Path]]:
     """Returns where each cgroup hierarchy of version 1 is mounted, and our own cgroup in it."""
-    mounted = {}
+    mounted: dict[frozenset[str], Path] = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, target, kind, options, *_ = line.split()
+        _, target, kind, controllers, *_ = line.split()
         if kind == "cgroup":
-            mounted[frozenset(options.split(","))] = Path(target)
+            mounted[frozenset(controllers.split(","))] = Path(target)
     found = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
-        for options, target in mounted.items():
+        for options, mount_point in mounted.items():
             if names and frozenset(names.split(",")) <= options:
-                found[names] = (target, target / path.lstrip("/"))
+                found[names] = (mount_point, mount_point / path.lstrip("/"))
     return found
 
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from libvgpu.sim import Machine
 
@@ -101,7 +102,7 @@ class Program:
         self.process.stdin.write(expression + "\n")
         self.process.stdin.flush()
 
-    def hear(self) -> object:
+    def hear(self) -> Any:
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
@@ -109,7 +110,7 @@ class Program:
             raise AssertionError(self.process.stderr.read())
         return json.loads(line)
 
-    def ask(self, expression: str) -> object:
+    def ask(self, expression: str) -> Any:
         self.tell(expression)
         return self.hear()
 

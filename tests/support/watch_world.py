@@ -3,14 +3,16 @@
 The locks of its processes' slots are not asked for: who is written into a ledger lives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.notices import Notice
 from deviceplugin.watch import process_attribution, procfs, watcher
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading
@@ -43,7 +45,7 @@ class World:
         self.memory: dict[int, int | None] = {}
         self.used_bytes: int | None = None
         self.reads = 0
-        self.on_read = lambda: None
+        self.on_read: Callable[[], object] = lambda: None
         real = procfs.read_mounts
 
         def read_mounts(pid: int | str, proc: Path = procfs.PROC) -> object:
@@ -108,13 +110,13 @@ class World:
             lib.usage_slot(file, slot).pid = pid
         path.write_bytes(image)
 
-    def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: object) -> None:
+    def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: Any) -> None:
         """Puts a process of a slice onto the GPU."""
         if name:
             uid = UID if name == "a" else OTHER_UID
             more.setdefault("mounts", mount_line(f"/allocations/{name}/limits"))
             more.setdefault("cgroup", pod_path(uid))
-        self.proc.put(pid, **more)  # type: ignore[arg-type]
+        self.proc.put(pid, **more)
         self.memory[pid] = memory_bytes
         self.tell_nvml()
 
@@ -132,3 +134,8 @@ class World:
 
 def messages(told: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in told.records]
+
+
+def notices(told: pytest.LogCaptureFixture) -> list[Notice | None]:
+    """What of the log becomes Events."""
+    return [record.__dict__["notice"] for record in told.records]

@@ -1,7 +1,7 @@
-"""`vgpuctl doctor`: whether this node can hand out and hold slices, and how to mend what cannot.
+"""`vgpuctl doctor`: whether this node can hand out and hold slices, and how to fix what cannot.
 
 One line per finding: ``ok``, ``warn`` (it works, or this user may not see it) or ``fail``, with the
-way to mend it. ``-o json`` gives a list of objects with the keys ``check, level, message, mend``.
+way to fix it. ``-o json`` gives a list of objects with the keys ``check, level, message, fix``.
 Exit status: 0 where nothing failed, else 1. It changes nothing, and needs no root to tell what an
 ordinary user may see.
 """
@@ -31,10 +31,10 @@ def doctor(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
         click.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     else:
         for finding in found:
-            mend = f"; mend: {finding.mend}" if finding.mend else ""
+            fix = f"; fix: {finding.fix}" if finding.fix else ""
             line = (
                 f"{finding.level:<{_LEVEL_WIDTH}} {finding.check:<{_CHECK_WIDTH}} "
-                f"{finding.message}{mend}"
+                f"{finding.message}{fix}"
             )
             click.echo(printable(" ".join(line.split("\n"))))
     return int(any(finding.level == FAIL for finding in found))

@@ -9,7 +9,7 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 ``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
 named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes,
-memory_unaccounted_bytes`` (of the limit: what the agent measured beside the shim and charges),
+memory_unaccounted_bytes`` (of the limit: what the agent measured beyond the ledger and charges),
 ``core_percent, compute, pending`` (a list: those of ``core`` and ``memory`` that hold when the
 process starts again, as MPS has it; the table says so behind the value), ``launches,
 gpu_time_seconds, share_percent`` (of the GPU's time, lately; all null where no cap is held in time

@@ -11,7 +11,7 @@ from typing import Any
 from libvgpu.limits import Family
 from libvgpu.sim import ClientBooks, Machine
 
-from .report import Report, size
+from .output import Report, size
 from .tenant import Asked, DemoContainer
 
 _CUDA_ERROR_OUT_OF_MEMORY = 2
@@ -42,7 +42,7 @@ def check_slice(
         device.profile.context_bytes for device in machine.devices if device.uuid == view["uuid"]
     )
     free, piece = memory["free_before_bytes"], memory["piece_bytes"]
-    check(f"{name}: free beside its context", size(limit - context_bytes), size(free))
+    check(f"{name}: free next to its context", size(limit - context_bytes), size(free))
     check(
         f"{name}: granted in pieces of {size(piece)}",
         _granted(free // piece, _CUDA_ERROR_OUT_OF_MEMORY, True),

@@ -3,8 +3,8 @@
 1. A node comes up: simulated machine, kubelet stand-in, MPS daemons, the real agent.
 2. The pods of the examples are admitted one by one and their containers started with what the
    agent answered. Memory is taken side by side: a container keeps what it was granted. Compute is
-   measured one after the other on each GPU: two containers that want one GPU at the same moment
-   need the arbiter, which is not there yet.
+   measured one after the other on each GPU, so that each share can be judged by itself; how
+   containers that want one GPU at the same moment divide it is measured by the benchmarks.
 3. A table of what each asked, saw and got; then `vgpuctl ps`.
 4. A limit changes in the config file and holds in the running process.
 
@@ -32,7 +32,7 @@ from . import container, image
 from .checks import check_listed, check_slice
 from .children import Children, tool_environment
 from .node import GPU_PROFILES, Node
-from .report import Report
+from .output import Report
 from .table import COLUMNS, row
 from .tenant import Asked, DemoContainer, asked_by
 from .workspace import Workspace, sweep

@@ -46,9 +46,9 @@ def agent(report: AgentReport | VgpuError, now: float, is_node: bool) -> Finding
         is_node: there is a kubelet's directory on this machine.
     """
     if isinstance(report, VgpuError):
-        mend = report.hint or "look into its log"
+        fix = report.hint or "read its log"
         if isinstance(report, AgentUnreachable):
-            mend = "start it (python -m deviceplugin), or name its directory with --run-dir"
+            fix = "start it (python -m deviceplugin), or name its directory with --run-dir"
         if isinstance(report, AgentUnreachable) and (report.denied or not is_node):
             return warn(
                 "agent",
@@ -57,9 +57,9 @@ def agent(report: AgentReport | VgpuError, now: float, is_node: bool) -> Finding
                 if report.denied
                 else "nothing for vgpuctl run; on a node, start it: python -m deviceplugin",
             )
-        return fail("agent", report.message, mend)
+        return fail("agent", report.message, fix)
     if report.loop_problem:
-        return fail("agent", report.loop_problem, "look into its log, then restart it")
+        return fail("agent", report.loop_problem, "read its log, then restart it")
     hours = max(0.0, now - report.agent.started_at) / 3600
     return ok(
         "agent",
@@ -75,12 +75,12 @@ def config(report: AgentReport) -> Finding:
         return ok(
             "config", f"{told.path} is in force ({told.digest[:12]}, {told.rules} limits rules)"
         )
-    mend = f"{told.hint}; " if told.hint else ""
+    fix = f"{told.hint}; " if told.hint else ""
     holds = "the rest of it is" if told.in_part else "the last good one stays"
     return fail(
         "config",
         f"{told.error}; {holds} in force ({told.digest[:12]})",
-        f"{mend}check it with: vgpuctl config validate {told.path}",
+        f"{fix}check it with: vgpuctl config validate {told.path}",
     )
 
 
@@ -106,7 +106,7 @@ def resources(report: AgentReport) -> Finding:
 
 
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is not well, or it drains."""
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, or it drains."""
     drains = [
         warn(
             "gpu",
@@ -118,7 +118,7 @@ def gpus(report: AgentReport) -> list[Finding]:
     return drains + [
         fail(
             "gpu",
-            f"GPU {uuid} is not well, so nothing of it is offered: {why}",
+            f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
             "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
             "reboot; it is offered again by itself",
         )
@@ -127,14 +127,14 @@ def gpus(report: AgentReport) -> list[Finding]:
 
 
 def watch(report: AgentReport) -> list[Finding]:
-    """Tells of what uses GPUs beside the shim, as far as the agent can see it."""
+    """Tells of what uses GPUs without the shim, as far as the agent can see it."""
     seen = report.watch
     found = []
     if seen.problem:
         found.append(
             warn(
                 "watch",
-                f"processes beside the shim are not seen: {seen.problem}",
+                f"processes that avoid the shim are not seen: {seen.problem}",
                 "the limits hold without it; it needs hostPID: true and NVML",
             )
         )

@@ -1,6 +1,6 @@
 """Goes and gets what the checks judge; changes nothing on the node.
 
-Every look has a timeout or cannot block, and one that fails becomes a finding.
+Every question has a timeout or cannot block, and one that fails becomes a finding.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
 
     Args:
         given: the run directory that was named, None for the default one; on a node that is the
-            agent's, also for an ordinary user, who has one of his own beside it.
+            agent's, also for an ordinary user, who has one of his own as well.
         state_dir: of the agent.
         kubelet_dir: of the kubelet.
     """

@@ -13,13 +13,13 @@ class Finding:
         check: its short name.
         level: ``ok``, ``warn`` (works, or could not be seen) or ``fail``.
         message: what was found, with the values.
-        mend: how to mend it; empty where it is well.
+        fix: what to do about it; empty where all is well.
     """
 
     check: str
     level: str
     message: str
-    mend: str = ""
+    fix: str = ""
 
 
 def ok(check: str, message: str) -> Finding:
@@ -27,11 +27,11 @@ def ok(check: str, message: str) -> Finding:
     return Finding(check, OK, message)
 
 
-def warn(check: str, message: str, mend: str) -> Finding:
+def warn(check: str, message: str, fix: str) -> Finding:
     """Returns one that does not make the node unhealthy."""
-    return Finding(check, WARN, message, mend)
+    return Finding(check, WARN, message, fix)
 
 
-def fail(check: str, message: str, mend: str) -> Finding:
+def fail(check: str, message: str, fix: str) -> Finding:
     """Returns one that does."""
-    return Finding(check, FAIL, message, mend)
+    return Finding(check, FAIL, message, fix)

@@ -1,6 +1,6 @@
 """Checks of the machine itself: driver, NVML, run directory, shim. Pure.
 
-Each takes what was seen, or the error in its place, and says what that means and how to mend it.
+Each takes what was seen, or the error in its place, and says what that means and how to fix it.
 """
 
 import os
@@ -17,7 +17,7 @@ from .finding import Finding, fail, ok, warn
 #: What the run directory should have room for; as many slices as the kubelet admits pods.
 SLICES_WANTED = 110
 ROOT = 0
-AS_ROOT = "look as root: sudo vgpuctl doctor"
+AS_ROOT = "run it as root: sudo vgpuctl doctor"
 _INSTALL_DRIVER = (
     "install the NVIDIA driver, or try a simulated GPU: vgpuctl sim run h100 -- COMMAND"
 )
@@ -50,7 +50,7 @@ def nvml(names: Sequence[str] | None, problem: str) -> Finding:
         return fail("nvml", problem, _INSTALL_DRIVER)
     if not names:
         return fail(
-            "nvml", "NVML answers and lists no GPU", "look whether lspci and dmesg show one"
+            "nvml", "NVML answers and lists no GPU", "check whether lspci and dmesg show one"
         )
     return ok("nvml", f"{len(names)} GPU(s): {', '.join(names)}")
 
@@ -112,7 +112,7 @@ def run_directory(seen: RunDirectory, user: int) -> list[Finding]:
         )
     slices = seen.free_bytes // max(1, seen.slice_bytes)
     room = f"{format_size(seen.free_bytes)} are free on {path}, room for {slices} slices"
-    more = "make the file system larger (a tmpfs: mount -o remount,size=64m), or look who fills it"
+    more = "make the file system larger (a tmpfs: mount -o remount,size=64m), or see who fills it"
     if slices == 0:
         found.append(fail(name, room, more))
     elif slices < SLICES_WANTED:
@@ -159,7 +159,7 @@ def shim(build: str | VgpuError, installed: bool | None, state_dir: Path, agent:
         agent: an agent answered, so it should.
     """
     if isinstance(build, VgpuError):
-        return fail("shim", build.message, build.hint or "install the package anew")
+        return fail("shim", build.message, build.hint or "install the package again")
     where = state_dir / "lib" / build
     if installed:
         return ok("shim", f"build {build[:12]} is installed in {where.parent}")

@@ -1,4 +1,4 @@
-{{/* Values that do not go together are refused here, in words. */}}
+{{/* Values that do not go together are refused here, with a message. */}}
 {{- define "vgpu.check" -}}
 {{- $domain := get (fromYaml .Values.config) "resourceDomain" | default .Values.resourceDomain }}
 {{- if ne $domain .Values.resourceDomain }}

@@ -1,5 +1,4 @@
-/* Changes to a device's shared state, as layout.h tells: copy, change, publish by compare-and-swap.
- */
+/* Changes to a device's shared state, see layout.h: copy, change, publish by compare-and-swap. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

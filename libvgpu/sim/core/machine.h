@@ -87,8 +87,7 @@ struct sim_client_options {
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
 /* Is no client any more, unless it has memory or work. */
 void sim_client_detach_idle(struct sim_device *device);
-/* The MPS server of this process has ended: what was queued is lost, and nothing is taken any more.
- */
+/* The MPS server of this process has ended: what was queued is lost, and nothing more is taken. */
 void sim_client_fail(struct sim_device *device);
 /* Takes `bytes` of device memory, or -ENOMEM. `cap_bytes` limits what this process has; 0: no. */
 int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes);

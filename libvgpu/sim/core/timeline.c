@@ -92,8 +92,7 @@ static bool is_done(const struct sim_client *client, uint64_t place)
 }
 
 /* Looks at every head: loads those that begin now, and returns when the next one can. What waits
- * for another operation is looked at again after each step, and each step ends with an operation.
- */
+ * for another operation is looked at again after each step, which ends with an operation. */
 static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns)
 {
     uint64_t next_ns = UINT64_MAX;

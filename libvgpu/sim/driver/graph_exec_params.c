@@ -141,8 +141,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
     }
 }
 
-/* ---- enabling: of kernels, copies and fills ---------------------------------------------------
- */
+/* ---- enabling: of kernels, copies and fills ----------------------------------------------- */
 
 static struct graph_node *find_switchable(CUgraphExec exec, CUgraphNode handle)
 {

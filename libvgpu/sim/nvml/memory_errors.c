@@ -68,8 +68,7 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
     return result;
 }
 
-/* ---- what is done about them: rows are remapped from Ampere on, pages retired before ----------
- */
+/* ---- what is done about them: rows are remapped from Ampere on, pages retired before ------- */
 
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected,
                                        unsigned int *uncorrected, unsigned int *pending,

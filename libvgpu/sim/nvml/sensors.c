@@ -133,8 +133,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
-/* ---- clocks: at their highest while anything runs, never held back ----------------------------
- */
+/* ---- clocks: at their highest while anything runs, never lowered ------------------------------ */
 
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz)
 {

@@ -56,8 +56,7 @@ static enum payload_kind kind_of(const struct entry *entry)
                                                               : KIND_OTHER;
 }
 
-/* Whether the GPU can run it: machine code of its own major version, PTX of any that is not newer.
- */
+/* Whether the GPU can run it: machine code of its own major version, PTX of the same or an older one. */
 static bool suits(const struct entry *entry, uint32_t architecture)
 {
     if (architecture == 0)

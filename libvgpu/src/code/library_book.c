@@ -1,10 +1,9 @@
 #include "code/library_book.h"
 
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "slice/region.h"
+#include "slice/locks.h"
 #include "vgpu/contract.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -12,22 +11,21 @@ static struct library *libraries, *spare_libraries;
 static struct member *members, *spare_members;
 static uint32_t last_number;
 
-static void reset_in_child(void)
+void library_book_after_fork(void)
 {
-    pthread_mutex_init(&mutex, NULL);
+    lock_reset(&mutex);
     libraries = spare_libraries = NULL;
     members = spare_members = NULL;
 }
 
 void library_book_lock(void)
 {
-    pthread_mutex_lock(&mutex);
-    region_on_child(reset_in_child);
+    lock_take(&mutex, LOCK_LIBRARIES);
 }
 
 void library_book_unlock(void)
 {
-    pthread_mutex_unlock(&mutex);
+    lock_give_back(&mutex);
 }
 
 struct library *library_book_libraries(void)

@@ -61,6 +61,9 @@ void library_book_drop_pairs(const struct library *library);
 void library_book_keep_library(struct library *library);
 void library_book_keep_member(struct member *member);
 
+/* For fork.c. */
+void library_book_after_fork(void);
+
 /* The record of a handle; NULL when it is not known. */
 struct library *library_book_find(CUlibrary handle);
 

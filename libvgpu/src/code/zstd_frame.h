@@ -1,6 +1,6 @@
 /* Unpacks a frame of zstd (RFC 8878), as fat binaries hold since CUDA 13. Frames that need a
- * dictionary are not read; checksums are not looked at. Bounded by both buffers, whatever the data.
- */
+ * dictionary are not read; checksums are not compared. Bounded by both buffers, whatever the
+ * data says. */
 #ifndef VGPU_ZSTD_FRAME_H
 #define VGPU_ZSTD_FRAME_H
 

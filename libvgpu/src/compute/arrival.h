@@ -29,8 +29,7 @@ void arrival_leave(void *usage, uint32_t device, uint32_t slot);
 /* Its waiter was served. */
 void arrival_serve(void *usage, uint32_t device, uint32_t slot, int64_t now_ns);
 
-/* Whose turn it is, of one who was served a moment ago: this slot's process', another's, nobody's.
- */
+/* Whose turn it is, of those who were served a moment ago: this slot's, another's, no one's. */
 enum arrival_turn { ARRIVAL_NOBODY, ARRIVAL_OWN, ARRIVAL_OTHER };
 enum arrival_turn arrival_served(void *usage, uint32_t device, uint32_t slot, int64_t now_ns);
 

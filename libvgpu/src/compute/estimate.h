@@ -33,8 +33,7 @@ uint64_t estimate_key(const void *function, uint64_t blocks);
 /* Returns the entry of a key, new or known. */
 struct estimate *estimate_find(struct estimates *estimates, uint64_t key);
 
-/* Takes in that `launches` launches took `gpu_ns` together, or no longer than that if `is_rough`.
- */
+/* Notes that `launches` launches took `gpu_ns` together, or no longer than that if `is_rough`. */
 void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough);
 
 /* Returns what a launch of this kind is charged. */

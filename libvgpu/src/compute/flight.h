@@ -28,9 +28,8 @@ struct flight {
     struct window window; /* as last looked at */
     uint64_t used_window; /* the last one that something was launched in */
     int64_t in_flight_ns; /* charged and not measured yet */
-    int64_t
-        patience_ns;    /* how long the next unmeasured launch waits for the one before; 0: least */
-    int64_t settled_ns; /* when something came back from the GPU last */
+    int64_t patience_ns; /* the next unmeasured launch waits so long for the one before; 0: least */
+    int64_t settled_ns;  /* when something came back from the GPU last */
     uint64_t leased_key;
     int64_t prepaid_price_ns; /* of one launch of the lease */
     bool measure_next;        /* the last batch was lost: measure one launch alone */

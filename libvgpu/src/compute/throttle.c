@@ -1,6 +1,5 @@
 #include "compute/throttle.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "compute/arrival.h"
@@ -12,6 +11,7 @@
 #include "compute/virtual_time.h"
 #include "compute/wait_histogram.h"
 #include "compute/waiting.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 
 /* A context that ends waits this long for its measurements, or a program could run its work in one
@@ -27,7 +27,7 @@ static __thread struct {
     uint64_t blocks;
 } launching;
 
-static void reset_in_child(void)
+void throttle_after_fork(void)
 {
     memset(flights, 0, sizeof flights);
     flight_reset_lease();
@@ -47,10 +47,10 @@ static void look(struct flight *flight, uint32_t device, int64_t now_ns)
 static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
 {
     struct launch_wait_state wait = launch_wait_begin(now_ns);
-    pthread_mutex_unlock(&flight->lock);
+    lock_give_back(&flight->lock);
     turns_enter(&flight->turns);
     for (;;) {
-        pthread_mutex_lock(&flight->lock);
+        lock_take(&flight->lock, LOCK_THROTTLE);
         now_ns = waiting_now_ns();
         flight_harvest(flight, device, now_ns);
         look(flight, device, now_ns);
@@ -61,7 +61,7 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
         flight_close(flight, device, now_ns);
         int64_t until_ns = launch_wait_until(flight, device, estimate, &wait, hold, now_ns);
         struct window window = flight->window;
-        pthread_mutex_unlock(&flight->lock);
+        lock_give_back(&flight->lock);
         if (window.state == WINDOW_OPEN && (hold == LAUNCH_WAIT_CAP || hold == LAUNCH_WAIT_TURN))
             window_yield(device, &window, hold == LAUNCH_WAIT_TURN);
         if (hold != LAUNCH_WAIT_CAP)
@@ -94,9 +94,8 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     struct flight *flight = &flights[device];
     uint64_t key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
-    region_on_child(reset_in_child);
     virtual_time_enter(region_shared(device), now_ns);
-    pthread_mutex_lock(&flight->lock);
+    lock_take(&flight->lock, LOCK_THROTTLE);
     look(flight, device, now_ns);
     flight_revoke(flight, device, now_ns);
     flight_drop_stale(flight, device, now_ns);
@@ -119,7 +118,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     launching.blocks = blocks;
     if (!tells && timing_open_batch(&flight->timing) != NULL)
         flight_grant(flight, device, estimate, object, blocks, now_ns);
-    pthread_mutex_unlock(&flight->lock);
+    lock_give_back(&flight->lock);
     return tells;
 }
 
@@ -129,13 +128,13 @@ void throttle_after(uint32_t device)
         return;
     struct flight *flight = &flights[device];
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
-    pthread_mutex_lock(&flight->lock);
+    lock_take(&flight->lock, LOCK_THROTTLE);
     if (flight_launched(flight, device, now_ns))
         flight_grant(
             flight, device,
             estimate_find(&flight->estimates, estimate_key(launching.object, launching.blocks)),
             launching.object, launching.blocks, now_ns);
-    pthread_mutex_unlock(&flight->lock);
+    lock_give_back(&flight->lock);
 }
 
 void throttle_before_wait(void)
@@ -146,11 +145,11 @@ void throttle_before_wait(void)
         struct flight *flight = &flights[device];
         if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED))
             continue;
-        pthread_mutex_lock(&flight->lock);
+        lock_take(&flight->lock, LOCK_THROTTLE);
         const struct batch *open = timing_open_batch(&flight->timing);
         if (open != NULL && !open->ends_behind) /* else its own launch is about to close it */
             flight_close(flight, device, waiting_now_ns());
-        pthread_mutex_unlock(&flight->lock);
+        lock_give_back(&flight->lock);
     }
 }
 
@@ -171,16 +170,16 @@ void throttle_forget_context(CUcontext context)
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = &flights[device];
         int64_t give_up_ns = waiting_now_ns() + MOST_ENDING_NS;
-        pthread_mutex_lock(&flight->lock);
+        lock_take(&flight->lock, LOCK_THROTTLE);
         flight_close(flight, device, waiting_now_ns());
         flight_harvest(flight, device, waiting_now_ns());
         while (is_running(&flight->timing, context) && waiting_now_ns() < give_up_ns) {
-            pthread_mutex_unlock(&flight->lock);
+            lock_give_back(&flight->lock);
             waiting_sleep_until(waiting_now_ns() + ENDING_POLL_NS);
-            pthread_mutex_lock(&flight->lock);
+            lock_take(&flight->lock, LOCK_THROTTLE);
             flight_harvest(flight, device, waiting_now_ns());
         }
         flight_forget(flight, device, context, waiting_now_ns());
-        pthread_mutex_unlock(&flight->lock);
+        lock_give_back(&flight->lock);
     }
 }

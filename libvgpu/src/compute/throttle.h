@@ -24,10 +24,9 @@
 #define THROTTLE_COLLECTIVE_NS 100000000
 
 /* Before a launch of `object` (function or graph) with `blocks` on `stream`: waits until it may
- * start and charges it. A part of a
- * collective that has begun is charged and not held: the others wait for it on the GPU. True when
- * throttle_after is to be called once the driver has taken it. Further ones of the same kind may
- * find a lease (prepaid.h). */
+ * start and charges it. A part of a collective that has begun is charged and does not wait: the
+ * others wait for it on the GPU. True when throttle_after is to be called once the driver has
+ * taken it. Further ones of the same kind may find themselves prepaid (prepaid.h). */
 bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
                      bool is_collective);
 
@@ -41,5 +40,8 @@ void throttle_before_wait(void);
 /* A context is about to end, and our events in it: waits for what they measure. Without any lock
  * held. */
 void throttle_forget_context(CUcontext context);
+
+/* For fork.c. */
+void throttle_after_fork(void);
 
 #endif

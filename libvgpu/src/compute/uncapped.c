@@ -8,6 +8,7 @@
 #include "compute/timing.h"
 #include "compute/utilisation.h"
 #include "compute/waiting.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 
 #define MOST_PASSED_OVER 3 /* rounds before a sample, so that it does not always begin alike */
@@ -55,7 +56,7 @@ static uint64_t offset;     /* … from this one back on */
 
 static __thread uint64_t own_pairing; /* the pair around this thread's launch; 0: none */
 
-static void reset_in_child(void)
+void uncapped_after_fork(void)
 {
     memset(&state, 0, sizeof state);
     is_sampling = false;
@@ -78,10 +79,8 @@ static uint64_t any_below(uint64_t bound) /* xorshift */
 
 bool uncapped_before(uint32_t device, CUstream stream)
 {
-    if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED)) {
-        region_on_child(reset_in_child);
+    if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED))
         __atomic_store_n(&is_wanted, true, __ATOMIC_RELAXED);
-    }
     if (!uncapped_is_sampling() || capture_is_active(stream) || !region_claim())
         return false;
     uint64_t number = __atomic_fetch_add(&counted, 1, __ATOMIC_RELAXED);
@@ -92,14 +91,14 @@ bool uncapped_before(uint32_t device, CUstream stream)
     __atomic_fetch_add(&state.samples[device].launches, 1, __ATOMIC_RELAXED);
     number += __atomic_load_n(&offset, __ATOMIC_RELAXED);
     if (number % __atomic_load_n(&stride, __ATOMIC_RELAXED) != 0 ||
-        pthread_mutex_trylock(&state.lock) != 0)
+        !lock_try(&state.lock, LOCK_SAMPLES))
         return false;
     bool is_timed = state.phase == SAMPLING && timing_open(&state.timing, stream, waiting_now_ns());
     if (is_timed) {
         timing_count(timing_open_batch(&state.timing), device, 1);
         own_pairing = ++state.pairing;
     }
-    pthread_mutex_unlock(&state.lock);
+    lock_give_back(&state.lock);
     return is_timed;
 }
 
@@ -107,7 +106,7 @@ bool uncapped_after(void)
 {
     if (own_pairing == 0)
         return false;
-    pthread_mutex_lock(&state.lock);
+    lock_take(&state.lock, LOCK_SAMPLES);
     const struct batch *open = timing_open_batch(&state.timing);
     if (open != NULL && state.pairing == own_pairing) {
         int64_t now_ns = waiting_now_ns();
@@ -117,7 +116,7 @@ bool uncapped_after(void)
             timing_close(&state.timing, now_ns);
     }
     own_pairing = 0;
-    pthread_mutex_unlock(&state.lock);
+    lock_give_back(&state.lock);
     return true;
 }
 
@@ -208,7 +207,7 @@ static void drain(int64_t now_ns)
 
 void uncapped_after_wait(void)
 {
-    if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED) || pthread_mutex_trylock(&state.lock) != 0)
+    if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED) || !lock_try(&state.lock, LOCK_SAMPLES))
         return;
     int64_t now_ns = waiting_now_ns();
     if (state.credited_ns == 0) {
@@ -224,7 +223,7 @@ void uncapped_after_wait(void)
         drain(now_ns);
     else if (state.phase == RESTING && now_ns >= state.next_ns && state.passing-- == 0)
         begin_sample(now_ns);
-    pthread_mutex_unlock(&state.lock);
+    lock_give_back(&state.lock);
 }
 
 void uncapped_forget_context(CUcontext context)
@@ -232,9 +231,9 @@ void uncapped_forget_context(CUcontext context)
     struct batch batch;
     if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED))
         return;
-    pthread_mutex_lock(&state.lock);
+    lock_take(&state.lock, LOCK_SAMPLES);
     while (timing_take_of_context(&state.timing, context, &batch))
         continue;
     timing_forget_context(&state.timing, context);
-    pthread_mutex_unlock(&state.lock);
+    lock_give_back(&state.lock);
 }

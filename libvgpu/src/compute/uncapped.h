@@ -43,4 +43,7 @@ void uncapped_after_wait(void);
 /* A context is about to end, and our events in it. */
 void uncapped_forget_context(CUcontext context);
 
+/* For fork.c. */
+void uncapped_after_fork(void);
+
 #endif

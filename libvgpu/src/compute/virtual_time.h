@@ -30,8 +30,7 @@ int64_t virtual_time_cost_ns(int64_t gpu_ns, uint32_t percent);
  * in the old one, and is converted once, by whichever process comes first. */
 void virtual_time_set_percent(struct vgpu_usage_device *device, int64_t now_ns, uint32_t percent);
 
-/* To be called when a launch enters, before it waits: clips the credit of a pause that ended now.
- */
+/* Called when a launch enters, before it waits: clips the credit of a pause that ended now. */
 void virtual_time_enter(struct vgpu_usage_device *device, int64_t now_ns);
 
 /* Returns how long a launch must wait: 0 while V is at most `slack_ns` ahead, else until V is

@@ -3,7 +3,6 @@
  * from a pool, which stays. Green contexts: hook_green.c. */
 #include "hooks/hook_context.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #include "compute/collective.h"
@@ -12,6 +11,7 @@
 #include "memory/allocation_map.h"
 #include "memory/context_charge.h"
 #include "memory/deferred_free.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
@@ -19,10 +19,9 @@ static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct charge primary_charge[CONTEXT_DEVICES]; /* by CUDA device */
 static CUcontext primary_context[CONTEXT_DEVICES];    /* NULL: not charged */
 
-static void reset_in_child(void)
+void contexts_after_fork(void)
 {
-    pthread_mutex_init(&context_lock, NULL);
-    allocation_map_reset();
+    lock_reset(&context_lock);
     for (int i = 0; i < CONTEXT_DEVICES; i++) {
         primary_charge[i] = (struct charge){.device = CHARGE_NONE};
         primary_context[i] = NULL;
@@ -31,13 +30,12 @@ static void reset_in_child(void)
 
 void contexts_lock(void)
 {
-    pthread_mutex_lock(&context_lock);
-    region_on_child(reset_in_child);
+    lock_take(&context_lock, LOCK_CONTEXTS);
 }
 
 void contexts_unlock(void)
 {
-    pthread_mutex_unlock(&context_lock);
+    lock_give_back(&context_lock);
 }
 
 /* ---- primary contexts ---- */

@@ -7,9 +7,12 @@
 #define CONTEXT_DEVICES 64 /* CUDA devices whose primary context is accounted */
 
 /* Contexts are few and slow to make: one lock serialises making, ending and setting the limits of
- * them, so that a measurement sees one at a time. Released in the child of a fork. */
+ * them, so that a measurement sees one at a time. */
 void contexts_lock(void);
 void contexts_unlock(void);
+
+/* For fork.c. */
+void contexts_after_fork(void);
 
 /* All below: under the lock. */
 

@@ -6,12 +6,14 @@
  * ended, or with its context: all of them are entries of the allocation map, and the record that
  * owns them gives the bytes back with the last. Records are counted under one mutex, which is held
  * across no driver call; a forked child starts without. */
-#include <pthread.h>
+#include "hooks/hook_external.h"
+
 #include <sys/mman.h>
 
 #include "hooks/hook.h"
 #include "memory/charge.h"
 #include "memory/shared_memory.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
@@ -28,9 +30,9 @@ struct external {
 static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct external *records;
 
-static void reset_in_child(void)
+void external_after_fork(void)
 {
-    pthread_mutex_init(&records_lock, NULL);
+    lock_reset(&records_lock);
     for (struct external *each = records; each != NULL; each = each->next)
         each->users = 0;
 }
@@ -38,11 +40,11 @@ static void reset_in_child(void)
 static void release(struct charge_owner *owner, const struct allocation *allocation)
 {
     struct external *external = (struct external *)owner;
-    pthread_mutex_lock(&records_lock);
+    lock_take(&records_lock, LOCK_EXTERNAL);
     bool last = external->users == 1;
     struct external ended = *external;
     external->users--;
-    pthread_mutex_unlock(&records_lock);
+    lock_give_back(&records_lock);
     if (last && ended.shared != NULL)
         ended.shared->release(ended.shared, NULL);
     else if (last)
@@ -67,8 +69,7 @@ static struct external *spare_record(void)
 
 static struct charge_owner *external_made(const struct charge *charge, struct charge_owner *shared)
 {
-    pthread_mutex_lock(&records_lock);
-    region_on_child(reset_in_child);
+    lock_take(&records_lock, LOCK_EXTERNAL);
     struct external *external = spare_record();
     if (external != NULL) {
         external->owner.release = release;
@@ -76,7 +77,7 @@ static struct charge_owner *external_made(const struct charge *charge, struct ch
         external->shared = shared;
         external->users = 1;
     }
-    pthread_mutex_unlock(&records_lock);
+    lock_give_back(&records_lock);
     return external != NULL ? &external->owner : NULL;
 }
 
@@ -87,9 +88,9 @@ static bool hold(CUexternalMemory memory, struct allocation *import)
         import->owner == NULL)
         return false;
     struct external *external = import->owner;
-    pthread_mutex_lock(&records_lock);
+    lock_take(&records_lock, LOCK_EXTERNAL);
     external->users++;
-    pthread_mutex_unlock(&records_lock);
+    lock_give_back(&records_lock);
     return true;
 }
 

@@ -1,29 +1,23 @@
 /* Hooks of memory that goes from process to process: CUDA IPC, and allocations of shared pools.
- * (Physical memory of cuMemCreate is in hook_vmm_share.c.) shared_memory.h tells how it is charged
- * once.
- */
-#include <pthread.h>
+ * Physical memory of cuMemCreate is in hook_vmm_share.c; shared_memory.h tells how a piece is
+ * charged only once. */
+#include "hooks/hook_share.h"
 
 #include "hooks/hook.h"
 #include "memory/charge.h"
 #include "memory/pool.h"
 #include "memory/shared_memory.h"
 #include "slice/devices.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
 /* Opening and closing change how often a pointer is open: one at a time. */
 static pthread_mutex_t opens_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void reset_in_child(void)
+void share_after_fork(void)
 {
-    pthread_mutex_init(&opens_lock, NULL);
-}
-
-static void lock_opens(void)
-{
-    region_on_child(reset_in_child); /* first: a child must find the lock free */
-    pthread_mutex_lock(&opens_lock);
+    lock_reset(&opens_lock);
 }
 
 /* Moves what the allocation at `address` was charged to a slot that others can join. */
@@ -152,14 +146,14 @@ static CUresult opened(struct import *import, CUdeviceptr address)
     VGPU_EXPORT CUresult symbol(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) \
     { \
         NEED(symbol); \
-        lock_opens(); \
+        lock_take(&opens_lock, LOCK_OPENS); \
         struct import import = import_begin(&handle, sizeof handle); \
         CUresult result = real.symbol(address, handle, flags); \
         if (result == CUDA_SUCCESS) \
             result = opened(&import, *address); \
         else \
             import_give_up(&import); \
-        pthread_mutex_unlock(&opens_lock); \
+        lock_give_back(&opens_lock); \
         return result; \
     }
 
@@ -170,7 +164,7 @@ VGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
     NEED(cuIpcCloseMemHandle);
     struct allocation found;
-    lock_opens();
+    lock_take(&opens_lock, LOCK_OPENS);
     bool known = allocation_map_take(SPACE_ADDRESS, address, &found);
     CUresult result = real.cuIpcCloseMemHandle(address);
     if (known) {
@@ -179,7 +173,7 @@ VGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
             found.opens--;
         charge_taken(&found, last);
     }
-    pthread_mutex_unlock(&opens_lock);
+    lock_give_back(&opens_lock);
     return result;
 }
 

@@ -32,8 +32,7 @@ static const struct hook_row *find_row(const char *name)
     return NULL;
 }
 
-/* Driver names are "cu" and a capital ("curl_…" and "cudaMalloc" are not), NVML's "nvml" and one.
- */
+/* Driver names are "cu" and a capital (not "curl_…" or "cudaMalloc"), NVML's "nvml" and one. */
 static bool may_be_ours(const char *name)
 {
     if (name[0] == 'c' && name[1] == 'u')

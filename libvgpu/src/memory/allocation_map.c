@@ -1,8 +1,9 @@
 #include "memory/allocation_map.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "slice/locks.h"
 
 #define SHARD_COUNT 64
 #define FIRST_CAPACITY 64 /* entries; a power of two */
@@ -86,7 +87,7 @@ bool allocation_map_insert(const struct allocation *allocation, struct allocatio
 {
     struct shard *shard = shard_of(allocation->space, allocation->address);
     bool done = true;
-    pthread_mutex_lock(&shard->lock);
+    lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
     if (4 * (shard->count + 1) > 3 * shard->capacity)
         done = grow(shard);
     if (done) {
@@ -97,7 +98,7 @@ bool allocation_map_insert(const struct allocation *allocation, struct allocatio
             *displaced = shard->entries[at];
         shard->entries[at] = *allocation;
     }
-    pthread_mutex_unlock(&shard->lock);
+    lock_give_back(&shard->lock);
     return done;
 }
 
@@ -108,7 +109,7 @@ static bool look_up(uint32_t space, uint64_t address, struct allocation *result,
         return false;
     struct shard *shard = shard_of(space, address);
     bool found = false;
-    pthread_mutex_lock(&shard->lock);
+    lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
     if (shard->count > 0) {
         uint64_t at = find(shard, space, address);
         found = shard->entries[at].address != 0;
@@ -118,7 +119,7 @@ static bool look_up(uint32_t space, uint64_t address, struct allocation *result,
                 remove_at(shard, at);
         }
     }
-    pthread_mutex_unlock(&shard->lock);
+    lock_give_back(&shard->lock);
     return found;
 }
 
@@ -137,7 +138,7 @@ bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *wa
 {
     for (; walk->shard < SHARD_COUNT; walk->shard++) {
         struct shard *shard = &shards[walk->shard];
-        pthread_mutex_lock(&shard->lock);
+        lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
         /* From its beginning each time: since the last call other threads may have moved entries,
          * by growing the table or removing one whose run they belong to. */
         for (uint64_t place = 0; place < shard->capacity; place++) {
@@ -145,15 +146,15 @@ bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *wa
                 continue;
             *taken = shard->entries[place];
             remove_at(shard, place);
-            pthread_mutex_unlock(&shard->lock);
+            lock_give_back(&shard->lock);
             return true;
         }
-        pthread_mutex_unlock(&shard->lock);
+        lock_give_back(&shard->lock);
     }
     return false;
 }
 
-void allocation_map_reset(void)
+void allocation_map_after_fork(void)
 {
     for (int i = 0; i < SHARD_COUNT; i++) {
         if (shards[i].entries != NULL)

@@ -53,7 +53,7 @@ struct allocation_walk {
 bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *walk,
                                     struct allocation *taken);
 
-/* Empties the map and its locks, in the child of a fork. */
-void allocation_map_reset(void);
+/* For fork.c: empties the map. */
+void allocation_map_after_fork(void);
 
 #endif

@@ -1,8 +1,7 @@
 /* Arrays lie in blocks: 64 bytes by 8 rows, of which up to 16 stand on each other and, in an array
  * with depth, up to 32 behind each other, so that every extent is padded to whole blocks. The
- * driver takes smaller blocks where the array is small; the bound takes the smallest that covers an
- * extent, as it does. Levels are padded each on its own, and layers and faces are as many in each.
- */
+ * driver takes smaller blocks where the array is small; the bound takes the smallest that covers
+ * an extent, as it does. Each level is padded on its own, and each has all layers and faces. */
 #include "memory/array_size.h"
 
 #include <stdbool.h>
@@ -35,8 +34,7 @@ static uint64_t round_up(uint64_t value, uint64_t step)
     return above == UINT64_MAX ? UINT64_MAX : above / step * step;
 }
 
-/* Rounds up to the block that covers `extent`: a power of two of at least `least`, at most `most`.
- */
+/* Rounds up to the block that covers `extent`: a power of two from `least` to `most`. */
 static uint64_t pad(uint64_t extent, uint64_t least, uint64_t most)
 {
     uint64_t block = least;

@@ -35,8 +35,7 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
     if (result != CUDA_SUCCESS)
         charge_cancel(&opening->charge);
     /* A further context costs what the first did. It is not measured: what other threads take, and
-     * shared memory that passes to this process when its owner goes, would be taken for its cost.
-     */
+     * shared memory that passes to this process when its owner goes, would count as its cost. */
     bool is_judged = opening->is_first || !opening->is_known;
     if (result != CUDA_SUCCESS || is_told || !is_judged)
         return result;

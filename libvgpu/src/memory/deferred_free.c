@@ -1,13 +1,12 @@
 #include "memory/deferred_free.h"
 
-#include <pthread.h>
 #include <stddef.h>
 
 #include "compute/capture.h"
 #include "hooks/real.h"
 #include "memory/charge.h"
 #include "slice/devices.h"
-#include "slice/region.h"
+#include "slice/locks.h"
 
 #define MOST_EVENTS 64 /* what is freed beyond these stays charged until its context ends */
 
@@ -21,25 +20,21 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct late frees[MOST_EVENTS];
 static int count; /* atomic; written under the lock */
 
-static void reset_in_child(void)
+void deferred_free_after_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    lock_reset(&lock);
     count = 0; /* the map of allocations forgets the charges */
 }
 
-/* A thread cancelled inside the driver would keep it for ever. */
+/* The driver is called under it. */
 static int enter(void)
 {
-    int cancelling;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-    pthread_mutex_lock(&lock);
-    return cancelling;
+    return lock_take_whole(&lock, LOCK_DEFERRED_FREES);
 }
 
 static void leave(int cancelling)
 {
-    pthread_mutex_unlock(&lock);
-    pthread_setcancelstate(cancelling, NULL);
+    lock_give_back_whole(&lock, cancelling);
 }
 
 /* ---- events ---- */
@@ -103,7 +98,6 @@ void deferred_free_put(const struct allocation *taken, CUstream stream)
     CUcontext context = devices_context_of(stream);
     struct allocation late = *taken;
     int cancelling = enter();
-    region_on_child(reset_in_child);
     charge_on_shortage(reclaim);
     if (count == MOST_EVENTS)
         look();

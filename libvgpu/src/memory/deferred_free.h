@@ -4,8 +4,8 @@
  * An event is recorded behind the free. What was freed stands in the map of allocations under that
  * event, so that it ends with the stream's context at the latest; the events are looked at after
  * waits, at the next such free, and before anything is refused. One mutex guards the few events and
- * is held across the driver's calls about them, none of which waits. A forked child starts without.
- */
+ * is held across the driver's calls about them, none of which waits. A forked child starts with
+ * none. */
 #ifndef VGPU_DEFERRED_FREE_H
 #define VGPU_DEFERRED_FREE_H
 
@@ -24,5 +24,8 @@ bool deferred_free_look(void);
  * it has ended, what is left of it ends with its other memory. */
 void deferred_free_hold_context(CUcontext context);
 void deferred_free_let_go_context(CUcontext context, bool has_ended);
+
+/* For fork.c. */
+void deferred_free_after_fork(void);
 
 #endif

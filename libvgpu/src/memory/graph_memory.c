@@ -1,6 +1,5 @@
 #include "memory/graph_memory.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -8,6 +7,7 @@
 #include "hooks/real.h"
 #include "memory/charge.h"
 #include "memory/pool.h"
+#include "slice/locks.h"
 #include "slice/log.h"
 #include "slice/region.h"
 
@@ -109,9 +109,9 @@ CUresult graph_need_of(CUgraph graph, struct graph_need *need)
 
 /* ---- the table ---- */
 
-static void forget_all(void)
+void graph_memory_after_fork(void)
 {
-    pthread_mutex_init(&table_lock, NULL);
+    lock_reset(&table_lock);
     if (table != NULL)
         memset(table, 0, capacity * sizeof *table);
     entry_count = 0;
@@ -142,8 +142,7 @@ void graph_memory_keep(CUgraphExec exec, const struct graph_need *need)
     graph_memory_forget(exec); /* another that ended with its context had the same handle */
     if (need->count == 0)
         return;
-    region_on_child(forget_all); /* first: a child must find the lock free */
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock, LOCK_GRAPHS);
     for (int i = 0; i < need->count; i++) {
         struct entry *entry = spare_entry();
         if (entry == NULL) {
@@ -153,20 +152,20 @@ void graph_memory_keep(CUgraphExec exec, const struct graph_need *need)
         *entry = (struct entry){exec, need->each[i].ordinal, need->each[i].bytes, 0, 0};
         __atomic_add_fetch(&entry_count, 1, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&table_lock);
+    lock_give_back(&table_lock);
 }
 
 void graph_memory_forget(CUgraphExec exec)
 {
     if (__atomic_load_n(&entry_count, __ATOMIC_ACQUIRE) == 0 || exec == NULL)
         return;
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock, LOCK_GRAPHS);
     for (size_t i = 0; i < capacity; i++)
         if (table[i].exec == exec) {
             table[i].exec = NULL;
             __atomic_sub_fetch(&entry_count, 1, __ATOMIC_RELEASE);
         }
-    pthread_mutex_unlock(&table_lock);
+    lock_give_back(&table_lock);
 }
 
 bool graph_memory_find(CUgraphExec exec, struct graph_need *need)
@@ -175,14 +174,14 @@ bool graph_memory_find(CUgraphExec exec, struct graph_need *need)
     need->stream = 0;
     if (__builtin_expect(__atomic_load_n(&entry_count, __ATOMIC_ACQUIRE) == 0, 1))
         return false;
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock, LOCK_GRAPHS);
     for (size_t i = 0; i < capacity; i++)
         if (table[i].exec == exec && exec != NULL) {
             int at = add(need, table[i].ordinal, table[i].bytes);
             need->each[at].stream = table[i].stream;
             need->each[at].epoch = table[i].epoch;
         }
-    pthread_mutex_unlock(&table_lock);
+    lock_give_back(&table_lock);
     return need->count > 0;
 }
 
@@ -225,7 +224,7 @@ void graph_memory_end(struct graph_need *need)
 
 static void learn(CUgraphExec exec, const struct graph_need *need)
 {
-    pthread_mutex_lock(&table_lock);
+    lock_take(&table_lock, LOCK_GRAPHS);
     for (size_t i = 0; i < capacity; i++)
         for (int at = 0; at < need->count; at++)
             if (table[i].exec == exec && table[i].ordinal == need->each[at].ordinal) {
@@ -233,7 +232,7 @@ static void learn(CUgraphExec exec, const struct graph_need *need)
                 table[i].stream = need->each[at].stream;
                 table[i].epoch = need->each[at].epoch;
             }
-    pthread_mutex_unlock(&table_lock);
+    lock_give_back(&table_lock);
 }
 
 /* The number of the stream, which no later one gets. */

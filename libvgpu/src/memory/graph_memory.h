@@ -52,4 +52,7 @@ void graph_memory_end(struct graph_need *need);
 CUresult graph_memory_call(CUgraphExec exec, CUstream stream,
                            CUresult (*call)(CUgraphExec, CUstream));
 
+/* For fork.c. */
+void graph_memory_after_fork(void);
+
 #endif

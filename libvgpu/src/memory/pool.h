@@ -9,8 +9,7 @@
  * and before this process is refused anything: then what is idle is trimmed.
  *
  * A mutex per pool is held from begin to end, the driver's call included; the list of records is
- * read without a lock (records are reused, never unmapped). A forked child starts without records.
- */
+ * read without a lock (records are reused, never unmapped). A forked child starts with none. */
 #ifndef VGPU_POOL_H
 #define VGPU_POOL_H
 
@@ -25,8 +24,7 @@ struct pool;
 /* The record of a stream-ordered pool; of the one that cuMemAllocAsync takes memory from on that
  * stream, with its handle; of a GPU's graph memory. Locked for the calling thread: a pool does not
  * end meanwhile. NULL: not charged (no slice, host memory, or the driver must say what is wrong).
- * An answer that is not CUDA_SUCCESS is the driver's, and what the hook returns.
- */
+ * An answer that is not CUDA_SUCCESS is the driver's, and what the hook returns. */
 CUresult pool_lock(struct pool **pool, CUmemoryPool handle, CUstream stream);
 CUresult pool_lock_of_stream(struct pool **pool, CUstream stream, CUmemoryPool *handle);
 struct pool *pool_lock_of_graphs(CUdevice device);

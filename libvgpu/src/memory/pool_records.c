@@ -21,14 +21,13 @@ struct pool *pool_first_record(void)
     return __atomic_load_n(&records, __ATOMIC_ACQUIRE);
 }
 
-/* In the child of a fork: its parent's pools are not its own. */
-static void forget_all(void)
+void pool_after_fork(void)
 {
-    pthread_mutex_init(&list_lock, NULL);
-    pthread_mutex_init(&refusing.lock, NULL);
+    lock_reset(&list_lock);
+    lock_reset(&refusing.lock);
     pool_forget_slack();
     for (struct pool *pool = records; pool != NULL; pool = pool->next) {
-        pthread_mutex_init(&pool->lock, NULL);
+        lock_reset(&pool->lock);
         pool->form = POOL_UNUSED;
     }
 }
@@ -45,7 +44,7 @@ static struct pool *spare_record(void)
     if (made == MAP_FAILED)
         return NULL;
     for (int i = 0; i < RECORDS_AT_ONCE; i++) {
-        pthread_mutex_init(&made[i].lock, NULL);
+        lock_reset(&made[i].lock);
         made[i].next = i + 1 < RECORDS_AT_ONCE ? &made[i + 1] : records;
     }
     __atomic_store_n(&records, made, __ATOMIC_RELEASE);
@@ -78,11 +77,8 @@ struct pool *pool_find_locked(enum pool_form form, CUmemoryPool handle, CUdevice
 static bool add(enum pool_form form, CUmemoryPool handle, CUdevice ordinal, int device,
                 bool is_host)
 {
-    int cancelling;
-    region_on_child(forget_all); /* first: a child must find the lock free */
     charge_on_shortage(pool_reclaim);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-    pthread_mutex_lock(&list_lock);
+    int cancelling = lock_take_whole(&list_lock, LOCK_POOLS);
     struct pool *pool = __atomic_load_n(&records, __ATOMIC_ACQUIRE);
     while (pool != NULL && !is_record_of(pool, form, handle, ordinal))
         pool = pool->next;
@@ -98,8 +94,7 @@ static bool add(enum pool_form form, CUmemoryPool handle, CUdevice ordinal, int 
         pool->epoch++; /* never 0, and never what a pool of before said */
         __atomic_store_n(&pool->form, form, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&list_lock);
-    pthread_setcancelstate(cancelling, NULL);
+    lock_give_back_whole(&list_lock, cancelling);
     return pool != NULL;
 }
 

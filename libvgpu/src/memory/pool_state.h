@@ -7,6 +7,7 @@
 
 #include "memory/charge.h"
 #include "memory/pool.h"
+#include "slice/locks.h"
 
 #define LEAST_GRANULE_BYTES 512
 
@@ -31,20 +32,19 @@ struct pool {
     int cancelling;           /* of the thread that holds the lock */
 };
 
-/* A thread cancelled inside the driver would keep the pool for ever. */
+/* The driver is called under it. The form may change until it is taken, never between the two
+ * kinds that have a level each: a record that is used again was unlocked before. */
 static inline void pool_lock_record(struct pool *pool)
 {
-    int cancelling;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-    pthread_mutex_lock(&pool->lock);
+    enum pool_form form = __atomic_load_n(&pool->form, __ATOMIC_RELAXED);
+    int cancelling =
+        lock_take_whole(&pool->lock, form == POOL_OF_GRAPHS ? LOCK_GRAPH_POOL : LOCK_STREAM_POOL);
     pool->cancelling = cancelling;
 }
 
 static inline void pool_unlock_record(struct pool *pool)
 {
-    int cancelling = pool->cancelling;
-    pthread_mutex_unlock(&pool->lock);
-    pthread_setcancelstate(cancelling, NULL);
+    lock_give_back_whole(&pool->lock, pool->cancelling);
 }
 
 static inline bool pool_is_live(const struct pool *pool)
@@ -73,6 +73,9 @@ void pool_follow_driver(struct pool *pool);
 void pool_trim(struct pool *pool);
 
 /* ---- pool_records.c ---- */
+
+/* For fork.c: in the child its parent's pools are not its own. */
+void pool_after_fork(void);
 
 /* The first record; the others follow by `next`. */
 struct pool *pool_first_record(void);

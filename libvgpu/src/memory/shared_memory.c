@@ -1,6 +1,5 @@
 #include "memory/shared_memory.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -9,6 +8,7 @@
 #include "memory/descriptor.h"
 #include "memory/pool.h"
 #include "slice/ledger.h"
+#include "slice/locks.h"
 #include "slice/log.h"
 #include "slice/region.h"
 #include "slice/usage_file.h"
@@ -122,26 +122,21 @@ static bool sweep(void)
     return any;
 }
 
-static void forget_all(void);
-
-static void lock_list(int *cancelling)
+/* The driver is called under it. */
+static int lock_list(void)
 {
-    region_on_child(forget_all); /* first: a child must find the lock free */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancelling);
-    pthread_mutex_lock(&list_lock);
+    return lock_take_whole(&list_lock, LOCK_SHARED_MEMORY);
 }
 
 static void unlock_list(int cancelling)
 {
-    pthread_mutex_unlock(&list_lock);
-    pthread_setcancelstate(cancelling, NULL);
+    lock_give_back_whole(&list_lock, cancelling);
 }
 
 /* For charge_on_shortage. */
 static bool reclaim(int device)
 {
-    int cancelling;
-    lock_list(&cancelling);
+    int cancelling = lock_list();
     bool any = sweep();
     unlock_list(cancelling);
     return any;
@@ -150,8 +145,7 @@ static bool reclaim(int device)
 static void release(struct charge_owner *owner, const struct allocation *allocation)
 {
     struct shared *shared = (struct shared *)owner;
-    int cancelling;
-    lock_list(&cancelling);
+    int cancelling = lock_list();
     shared->users--;
     sweep();
     unlock_list(cancelling);
@@ -159,10 +153,10 @@ static void release(struct charge_owner *owner, const struct allocation *allocat
 
 /* ---- records ---- */
 
-/* In the child of a fork, which has neither the locks nor the memory. */
-static void forget_all(void)
+/* The child has neither the locks nor the memory. */
+void shared_memory_after_fork(void)
 {
-    pthread_mutex_init(&list_lock, NULL);
+    lock_reset(&list_lock);
     for (struct shared *each = records; each != NULL; each = each->next) {
         if (each->is_used)
             close_probe(each);
@@ -205,10 +199,9 @@ static void fill(struct shared *shared, const uint64_t key[2], uint32_t device, 
 struct charge_owner *shared_memory_export(const struct charge *charge, const uint64_t key[2],
                                           struct pool *parent)
 {
-    int cancelling;
     if (charge->device < 0 || !region_claim())
         return NULL;
-    lock_list(&cancelling);
+    int cancelling = lock_list();
     struct shared *shared = spare_record();
     if (shared != NULL && !region_share(&shared->slot, key))
         shared = NULL;
@@ -231,11 +224,10 @@ struct charge_owner *shared_memory_export(const struct charge *charge, const uin
 
 struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *charge)
 {
-    int cancelling;
     uint32_t device;
     if (region_open() != REGION_MAPPED)
         return NULL;
-    lock_list(&cancelling);
+    int cancelling = lock_list();
     struct shared *shared = spare_record();
     uint64_t bytes = shared != NULL ? region_join(&shared->slot, key, &device) : 0;
     if (bytes > 0) {
@@ -254,8 +246,7 @@ bool shared_memory_is(const struct charge_owner *owner)
 
 void shared_memory_hold(struct charge_owner *owner)
 {
-    int cancelling;
-    lock_list(&cancelling);
+    int cancelling = lock_list();
     ((struct shared *)owner)->users++;
     unlock_list(cancelling);
 }
@@ -263,8 +254,7 @@ void shared_memory_hold(struct charge_owner *owner)
 void shared_memory_mark_descriptor(struct charge_owner *owner, int descriptor)
 {
     struct shared *shared = (struct shared *)owner;
-    int cancelling;
-    lock_list(&cancelling);
+    int cancelling = lock_list();
     if (shared->probe < 0 && (shared->probe = descriptor_probe(descriptor)) >= 0)
         shared->probe_identity = descriptor_identity(shared->probe);
     uint64_t place = shared->key[0], end = place + PLACES - 1;

@@ -50,4 +50,7 @@ bool shared_memory_key_of_descriptor(uint64_t key[2], int descriptor);
 /* Marks a descriptor as one of the piece: from now on it is charged until that is closed, too. */
 void shared_memory_mark_descriptor(struct charge_owner *owner, int descriptor);
 
+/* For fork.c. */
+void shared_memory_after_fork(void);
+
 #endif

@@ -1,20 +1,20 @@
 #include "memory/sparse_array.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "hooks/real.h"
 #include "memory/charge.h"
 #include "memory/vmm.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void reset_in_child(void)
+void sparse_array_after_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    lock_reset(&lock);
 }
 
 static void on_end(struct charge_owner *owner, const struct allocation *allocation)
@@ -60,13 +60,12 @@ void sparse_array_made(uint64_t array)
 uint64_t sparse_array_life(uint64_t array)
 {
     struct allocation found;
-    pthread_mutex_lock(&lock);
-    region_on_child(reset_in_child);
+    lock_take(&lock, LOCK_SPARSE_ARRAYS);
     uint64_t life = 0;
     if (!allocation_map_find(SPACE_ARRAY, array, &found))
         life = keep(array, NULL);
     else if (found.owner == &owner)
         life = found.bytes;
-    pthread_mutex_unlock(&lock);
+    lock_give_back(&lock);
     return life;
 }

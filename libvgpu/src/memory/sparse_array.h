@@ -16,4 +16,7 @@ void sparse_array_made(uint64_t array);
  * which never ends: it is no such array. */
 uint64_t sparse_array_life(uint64_t array);
 
+/* For fork.c. */
+void sparse_array_after_fork(void);
+
 #endif

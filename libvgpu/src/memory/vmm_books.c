@@ -1,18 +1,16 @@
 #include "memory/vmm_books.h"
 
-#include <pthread.h>
 #include <stddef.h>
 
-#include "slice/region.h"
+#include "slice/locks.h"
 
 uint64_t vmm_leaving_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_moment;
-static bool is_told; /* region knows whom to call in a child */
 
-static void reset_in_child(void)
+void vmm_after_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    lock_reset(&lock);
     vmm_records_reset();
     vmm_ranges_reset();
     vmm_leaving_count = 0;
@@ -20,11 +18,7 @@ static void reset_in_child(void)
 
 struct vmm_ending vmm_enter(void)
 {
-    pthread_mutex_lock(&lock);
-    if (!is_told) {
-        region_on_child(reset_in_child);
-        is_told = true;
-    }
+    lock_take(&lock, LOCK_HANDLES);
     return (struct vmm_ending){NULL, NULL};
 }
 
@@ -52,17 +46,17 @@ void vmm_leave(struct vmm_ending *ending)
         if (record->holds != NULL)
             vmm_unuse(ending, record->holds);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give_back(&lock);
     if (ending->first == NULL)
         return;
     for (record = ending->first; record != NULL; record = record->next)
         settle(record);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock, LOCK_HANDLES);
     while ((record = ending->first) != NULL) {
         ending->first = record->next;
         vmm_records_free(record);
     }
-    pthread_mutex_unlock(&lock);
+    lock_give_back(&lock);
 }
 
 uint64_t vmm_moment(void)

@@ -19,6 +19,9 @@ struct vmm_ending {
 struct vmm_ending vmm_enter(void);
 void vmm_leave(struct vmm_ending *ending);
 
+/* For fork.c. */
+void vmm_after_fork(void);
+
 /* The number of this moment, and the next one. */
 uint64_t vmm_moment(void);
 uint64_t vmm_next_moment(void);

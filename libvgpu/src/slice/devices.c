@@ -80,8 +80,7 @@ CUresult devices_ask_current(int *device)
     return is_nothing_possible(result) ? CUDA_SUCCESS : result;
 }
 
-/* Streams that are names for the current context's own, and so are what they stand for in a thread.
- */
+/* Streams that are names for the current context's own ones. */
 static bool is_name(CUstream stream)
 {
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;

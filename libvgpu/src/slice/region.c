@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "slice/fork.h"
+#include "slice/locks.h"
 #include "slice/log.h"
 #include "slice/mps_limits.h"
 #include "slice/slice_files.h"
@@ -18,7 +20,6 @@
 
 #define MANAGED_DIRECTORY "/run/vgpu"
 #define MANAGED_LIBRARIES MANAGED_DIRECTORY "/lib/"
-#define CHILD_HANDLERS 32
 #define FAULT_BYTES 160
 
 static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
@@ -30,52 +31,32 @@ static void *usage_map;
 static char usage_path[PATH_MAX];
 static struct vgpu_limits_copy limits_head;
 static struct vgpu_device_limit limits_devices[VGPU_MAX_DEVICES]; /* for their uuids */
-static void (*child_handlers[CHILD_HANDLERS])(void);
 
-/* Files are opened under the guard, and open is a cancellation point: a thread cancelled there
- * would keep every fork of the process waiting. */
+/* Files are opened under the guard, and open is a cancellation point. */
 static int guard_enter(void)
 {
-    int cancelling;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-    pthread_mutex_lock(&fork_guard);
-    return cancelling;
+    return lock_take_whole(&fork_guard, LOCK_FORK_GUARD);
 }
 
 static void guard_leave(int cancelling)
 {
-    pthread_mutex_unlock(&fork_guard);
-    pthread_setcancelstate(cancelling, NULL);
+    lock_give_back_whole(&fork_guard, cancelling);
 }
 
-static void before_fork(void)
+void region_before_fork(void)
 {
-    pthread_mutex_lock(&fork_guard);
+    lock_take(&fork_guard, LOCK_FORK_GUARD);
 }
 
-static void after_fork_in_parent(void)
+void region_after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&fork_guard);
+    lock_give_back(&fork_guard);
 }
 
-static void after_fork_in_child(void)
+void region_after_fork(void)
 {
-    pthread_mutex_init(&fork_guard, NULL);
+    lock_reset(&fork_guard);
     is_claimed = false; /* the slot is the parent's, and its life page did not come along */
-    for (int i = 0; i < CHILD_HANDLERS && child_handlers[i] != NULL; i++)
-        child_handlers[i]();
-}
-
-/* Modules register from different threads, each under a lock of its own at most. */
-void region_on_child(void (*handler)(void))
-{
-    for (int i = 0; i < CHILD_HANDLERS; i++) {
-        void (*expected)(void) = NULL;
-        if (__atomic_compare_exchange_n(&child_handlers[i], &expected, handler, false,
-                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
-            expected == handler)
-            return;
-    }
 }
 
 bool region_is_managed(void)
@@ -117,14 +98,19 @@ enum region_state region_open(void)
         return seen;
     bool managed = region_is_managed(); /* takes the loader's lock: never under ours */
     bool refused = false;
+    bool is_watched = true;
     struct search search;
     int cancelling = guard_enter();
     if (state == REGION_UNKNOWN) {
-        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-        __atomic_store_n(&state, look(&search, managed), __ATOMIC_RELEASE);
-        refused = state == REGION_REFUSE;
+        is_watched = fork_watch();
+        __atomic_store_n(&state, is_watched ? look(&search, managed) : REGION_REFUSE,
+                         __ATOMIC_RELEASE);
+        refused = is_watched && state == REGION_REFUSE;
     }
     guard_leave(cancelling);
+    if (!is_watched)
+        log_line(LOG_ERROR, "out of host memory at the start; this process is granted no GPU "
+                            "memory and no GPU work");
     if (refused) { /* said outside the guard: stderr may be slow */
         char text[FAULT_BYTES];
         log_line(LOG_ERROR,

@@ -67,7 +67,9 @@ static inline void region_add(uint64_t *counter, int64_t value)
     __atomic_fetch_add(counter, (uint64_t)value, __ATOMIC_RELAXED);
 }
 
-/* Called in the child of a fork, after region's own reset (other modules reset their locks). */
-void region_on_child(void (*handler)(void));
+/* For fork.c: around a fork, and in its child. */
+void region_before_fork(void);
+void region_after_fork_in_parent(void);
+void region_after_fork(void);
 
 #endif

@@ -6,7 +6,7 @@ bar. The figures themselves: ``python -m benchmarks run allocate reload``.
 
 import pytest
 
-from benchmarks import allocate, at_rest, churn, reload
+from benchmarks import allocate, at_rest, churn, config_reload
 from benchmarks.agent_node import RESOURCES
 from benchmarks.figure import Measurement, Options
 
@@ -53,10 +53,10 @@ def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
 
 
 def test_a_changed_config_file_holds_in_a_running_process_within_a_second() -> None:
-    found = reload.measure(Options(None, CHANGES))
+    found = config_reload.measure(Options(None, CHANGES))
 
     worst = [each for each in found if each.most is not None]
     assert len(worst) == 3
     for each in worst:
         assert each.value is not None
-        assert 0 < each.value <= reload.MOST_MS, each.case
+        assert 0 < each.value <= config_reload.MOST_MS, each.case

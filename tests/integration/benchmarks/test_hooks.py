@@ -24,7 +24,7 @@ MOST_NS_OF_A_START = 100_000_000
 @pytest.fixture
 def no_valgrind(monkeypatch: pytest.MonkeyPatch) -> None:
     real = shutil.which
-    monkeypatch.setattr(hooks.shutil, "which", lambda n: None if n == "valgrind" else real(n))
+    monkeypatch.setattr(shutil, "which", lambda n: None if n == "valgrind" else real(n))
 
 
 def _measure(tmp_path: Path, *options: str) -> tuple[int, list[dict[str, object]]]:

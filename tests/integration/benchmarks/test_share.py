@@ -18,7 +18,7 @@ from benchmarks.plot import Curve
 from benchmarks.repeats import MS, OURS, ROUNDS, US, Results, curves_of, lengths
 from benchmarks.share import Cell
 from benchmarks.stage import open_stage
-from benchmarks.tenants import TenantClient, TenantProgram, TenantReading, Window
+from benchmarks.tenant_programs import TenantClient, TenantProgram, TenantReading, Window
 from libvgpu import artifacts
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import ComputeMode
@@ -217,7 +217,7 @@ def test_curves_are_the_shares_between_looks() -> None:
 def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     assert command.main(["run", "share", "--plot", str(tmp_path / "p")]) == 2
 

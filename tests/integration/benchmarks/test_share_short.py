@@ -16,7 +16,7 @@ from benchmarks.repeats import MS, US
 from benchmarks.share import CELLS, Cell
 from benchmarks.share_contended import Contest
 from benchmarks.stage import Stage, open_stage
-from benchmarks.tenants import TenantClient, TenantProgram
+from benchmarks.tenant_programs import TenantClient, TenantProgram
 from libvgpu import artifacts
 from libvgpu.limits import ComputeMode
 

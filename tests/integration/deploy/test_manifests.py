@@ -15,10 +15,11 @@ from deviceplugin import __main__ as agent_command
 from deviceplugin.config.loading import load_config
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import EventSender
-from deviceplugin.kube.notices import Notice, Record
+from deviceplugin.kube.notices import Record
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet import answer_codec
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.model.units import Half
 from deviceplugin.mps import runner as mps_command
 from deviceplugin.mps.control_pipe import daemon_environment
@@ -178,7 +179,8 @@ class RecordingServer(ApiServer):
 def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) -> None:
     api = RecordingServer("localhost", 1, tmp_path)
     api.needed.clear()
-    record = Record(Notice("Pod", "team-a", "p", "Reason", "text", True), "vgpu.1", 0.0, 0.0)
+    notice = Notice(EventReason.RAISE_REFUSED, "text", Owner("team-a", "p", "c"))
+    record = Record(notice, "vgpu.1", 0.0, 0.0)
     sender = EventSender(api, "node")
     for record.count in (1, 2):  # made, then counted up
         sender._tell(record)

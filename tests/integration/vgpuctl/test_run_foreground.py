@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from vgpuctl.errors import CommandNotExecutableError, CommandNotFoundError
+from vgpuctl.command_errors import CommandNotExecutableError, CommandNotFoundError
 from vgpuctl.foreground import require_command, run_in_foreground, signals_held
 
+# What a shell at a terminal starts finds these signals as the system has them. Whoever started the
+# tests may have them ignored (nohup, `&` in a script), and what is ignored at the start stays so.
+AT_A_TERMINAL = """
+import signal
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
+    signal.signal(number, signal.SIG_DFL)
+"""
 WRAPPER = """
 import os, sys
 from vgpuctl.foreground import run_in_foreground, signals_held
@@ -30,12 +37,12 @@ def _run(command: list[str]) -> int:
         return run_in_foreground(command, os.environ)
 
 
-def _start(*command: str, **options: object) -> subprocess.Popen[str]:
+def _start(*command: str, process_group: int | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WRAPPER, *command],
+        [sys.executable, "-c", AT_A_TERMINAL + WRAPPER, *command],
         stdout=subprocess.PIPE,
         text=True,
-        **options,  # type: ignore[call-overload]
+        process_group=process_group,
     )
 
 
@@ -112,6 +119,27 @@ def test_a_signal_sent_to_us_alone_reaches_the_command(number: int) -> None:
     assert wrapper.stdout.read() == "got\n"
 
 
+def test_what_is_ignored_when_we_start_stays_ignored_in_the_command() -> None:
+    # GIVEN us and the command, started as nohup and a script's `&` do
+    ours = [sys.executable, "-c", WRAPPER]
+    script = "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"
+    wrapper = subprocess.Popen(
+        ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh", *ours, "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert wrapper.stdout is not None
+    assert wrapper.stdout.readline() == "ready\n"
+
+    # WHEN all of them come, and one that is not ignored after them
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
+        wrapper.send_signal(number)
+
+    # THEN the last one alone has ended the command
+    assert wrapper.wait(timeout=DEADLINE_SECONDS) == 7
+    wrapper.stdout.close()
+
+
 def test_a_killed_wrapper_takes_the_command_with_it(children: list[int]) -> None:
     wrapper = _start("sh", "-c", "echo $$; exec sleep 60")
     assert wrapper.stdout is not None
@@ -153,7 +181,10 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
     )
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-c", WRAPPER, sys.executable, "-c", code])
+        os.execv(
+            sys.executable,
+            [sys.executable, "-c", AT_A_TERMINAL + WRAPPER, sys.executable, "-c", code],
+        )
     seen = b""
     while b"ready" not in seen:
         seen += os.read(terminal, 100)
@@ -213,7 +244,7 @@ with signals_held():
 """
 
 
-def test_work_beside_the_command_goes_on_at_its_pace() -> None:
+def test_side_work_goes_on_at_its_pace() -> None:
     # In a process of its own, since the test runner has threads that do not hold signals back.
     every_s = 0.05
     # The signals it passes on to the command must neither hold the work up nor hurry it.
@@ -252,7 +283,7 @@ with signals_held():
 
 def test_work_is_put_aside_before_we_stop_and_taken_up_afterwards(children: list[int]) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", WORKING_WRAPPER],
+        [sys.executable, "-c", AT_A_TERMINAL + WORKING_WRAPPER],
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,  # the kernel does not stop an orphaned one, which ours may be

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.allocate import summarise_growth, summarise_times
 from benchmarks.churn import Kept, quantile
+from benchmarks.config_reload import ConfigDirectory
 from benchmarks.figure import is_missed
 from benchmarks.process import cpu_seconds, descriptors, memory
-from benchmarks.reload import ConfigDirectory
 from deviceplugin.testing.lean_wire import LISTINGS_BURST, Call, RateLimit
 
 MIB = 1 << 20

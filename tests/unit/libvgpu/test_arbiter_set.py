@@ -107,7 +107,7 @@ def test_it_follows_slices_as_they_come_go_and_change(world: World) -> None:
     world.end("three")
     assert arbiters.look() == [ArbiterChange(A, "arbiter stopped: nobody has to share")]
     assert arbiter.calls[-1] == ("stop",)
-    assert (arbiters.uuids, world.locks.taken) == (set(), set())
+    assert arbiters.uuids == world.locks.taken == set()
 
 
 def test_a_slice_made_anew_is_let_go_and_taken_in(world: World) -> None:

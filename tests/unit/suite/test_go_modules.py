@@ -15,8 +15,10 @@ SHARED = {"k8s.io/apimachinery", "k8s.io/apiserver", "k8s.io/kubernetes", "golan
 def versions(module: Path) -> dict[str, str]:
     """Which version of each module is compiled."""
     text = module.read_text()
-    wanted = dict(re.findall(r"^\t([a-z][^\s]+/[^\s]+) (v[^\s]+)(?: // indirect)?$", text, re.M))
-    replaced = dict(re.findall(r"^\t([^\s]+) => \1 (v[^\s]+)$", text, re.M))
+    wanted: dict[str, str] = dict(
+        re.findall(r"^\t([a-z][^\s]+/[^\s]+) (v[^\s]+)(?: // indirect)?$", text, re.M)
+    )
+    replaced: dict[str, str] = dict(re.findall(r"^\t([^\s]+) => \1 (v[^\s]+)$", text, re.M))
     return {name: replaced.get(name, version) for name, version in wanted.items()}
 
 

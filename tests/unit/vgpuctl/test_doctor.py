@@ -1,10 +1,11 @@
-"""Each finding says what is so and how to mend it; only a failure makes the node unhealthy."""
+"""Each finding says what is so and how to fix it; only a failure makes the node unhealthy."""
 
 import errno
 import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,15 +44,15 @@ def report(error: str | None = None, registered_at: float | None = 1.0) -> Agent
     )
 
 
-def run_directory(**seen: int | str) -> node_checks.RunDirectory:
-    values: dict[str, int | str] = {
+def run_directory(**seen: Any) -> node_checks.RunDirectory:
+    values: dict[str, Any] = {
         "filesystem": "tmpfs",
         "mode": 0o700,
         "owner": ROOT_USER,
         "free_bytes": 500 * MIB,
         "slice_bytes": MIB,
     } | seen
-    return node_checks.RunDirectory(path=Path("/run/vgpu"), **values)  # type: ignore[arg-type]
+    return node_checks.RunDirectory(path=Path("/run/vgpu"), **values)
 
 
 def levels(findings: list[Finding]) -> list[str]:
@@ -64,7 +65,7 @@ def test_a_driver_is_named_with_its_version_and_its_lack_with_what_to_install() 
     lacking = node_checks.driver(None, "libcuda.so.1: cannot open", simulated=False)
     assert lacking.level == FAIL
     assert "cannot open" in lacking.message
-    assert "install the NVIDIA driver" in lacking.mend
+    assert "install the NVIDIA driver" in lacking.fix
 
 
 def test_nvml_must_answer_and_list_a_gpu() -> None:
@@ -92,14 +93,14 @@ def test_a_good_run_directory_is_one_line(user: int) -> None:
         ({"free_bytes": MIB - 1}, ROOT_USER, FAIL, "room for 0 slices"),
     ],
 )
-def test_what_is_wrong_with_a_run_directory_is_a_line_with_its_mending(
+def test_what_is_wrong_with_a_run_directory_is_a_line_with_its_fix(
     seen: dict[str, int | str], user: int, level: str, said: str
 ) -> None:
     (found,) = node_checks.run_directory(run_directory(**seen), user)
 
     assert (found.level, found.check) == (level, "run directory")
     assert said in found.message
-    assert found.mend
+    assert found.fix
 
 
 def test_a_file_system_is_found_by_its_device() -> None:
@@ -148,7 +149,7 @@ def test_a_socket_of_the_kubelet(
 
     assert found.level == level
     assert said in found.message
-    assert bool(found.mend) == (level != OK)
+    assert bool(found.fix) == (level != OK)
 
 
 def test_an_agent_is_missed_only_on_a_node_and_by_who_may_ask_it() -> None:
@@ -159,7 +160,7 @@ def test_an_agent_is_missed_only_on_a_node_and_by_who_may_ask_it() -> None:
     assert "up 1.0 h" in agent_checks.agent(report(), 3600.0, is_node=True).message
     missed = agent_checks.agent(gone, 0.0, is_node=True)
     assert (missed.level, missed.message) == (FAIL, gone.message)
-    assert missed.mend.startswith("start it")
+    assert missed.fix.startswith("start it")
     assert agent_checks.agent(gone, 0.0, is_node=False).level == WARN
     assert agent_checks.agent(denied, 0.0, is_node=True).level == WARN
     assert agent_checks.agent(VgpuError("another form", "x"), 0.0, is_node=False).level == FAIL
@@ -177,7 +178,7 @@ def test_a_rejected_config_fails_with_its_last_error() -> None:
 
     assert found.level == FAIL
     assert found.message.startswith("line 2: unknown key 'sharring'; the last good one stays")
-    assert found.mend == "check it with: vgpuctl config validate /etc/c.yaml"
+    assert found.fix == "check it with: vgpuctl config validate /etc/c.yaml"
     assert agent_checks.config(report()).level == OK
 
 
@@ -193,7 +194,7 @@ def test_resources_that_are_not_registered_fail_by_name() -> None:
     assert agent_checks.resources(nothing).level == WARN
 
 
-def test_what_uses_a_gpu_beside_the_shim_is_a_warning() -> None:
+def test_what_uses_a_gpu_without_the_shim_is_a_warning() -> None:
     found = report()
     assert agent_checks.watch(found) == []
     found.watch = WatchOfReport(
@@ -208,7 +209,7 @@ def test_what_uses_a_gpu_beside_the_shim_is_a_warning() -> None:
 
     assert levels(findings) == [WARN] * 4
     assert [finding.message for finding in findings] == [
-        "processes beside the shim are not seen: no pids",
+        "processes that avoid the shim are not seen: no pids",
         "process 7 (x) uses 2 GiB of GPU GPU-0 without the shim, in ns/pod/c (allocation a1)",
         "process 8 (y) uses memory of GPU GPU-0 and belongs to no allocation",
         "2 more processes like these",
@@ -246,5 +247,5 @@ def test_on_a_machine_without_anything_it_says_so_and_what_to_do(
     assert status == int(any(f["level"] == FAIL for f in found.values()))
     assert len(lines) == len(found)
     assert all(line.startswith(("ok ", "warn ", "fail ")) for line in lines)
-    assert all("; mend: " in line for line in lines if not line.startswith("ok"))
+    assert all("; fix: " in line for line in lines if not line.startswith("ok"))
     assert list(tmp_path.iterdir()) == [], "it changed something"

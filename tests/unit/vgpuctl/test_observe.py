@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def _allocate(
     *devices: DeviceLimit,
     family: Family = Family.VGPU,
     source: str = "kubelet",
-    **who: str,
+    **who: Any,
 ) -> Path:
     directory = run_dir / "allocations" / name
     directory.parent.mkdir(parents=True, exist_ok=True)

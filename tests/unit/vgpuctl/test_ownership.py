@@ -102,7 +102,8 @@ def test_an_owner_whose_new_file_was_swept_makes_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a sweeper that takes the first owner file between its making and its locking
-    real_flock, stolen = fcntl.flock, []
+    real_flock = fcntl.flock
+    stolen: list[str] = []
 
     def flock(descriptor: int, operation: int) -> None:
         if not stolen:

@@ -7,7 +7,10 @@ import pytest
 
 from vgpuctl.render import Column, format_seconds, print_listing, printable
 
-ROWS = [{"name": "one", "bytes": 1}, {"name": "evil\x1b[2Jname\n", "bytes": None}]
+ROWS: list[dict[str, object]] = [
+    {"name": "one", "bytes": 1},
+    {"name": "evil\x1b[2Jname\n", "bytes": None},
+]
 COLUMNS = (Column("NAME", lambda row: str(row["name"])), Column("B", lambda row: "x", right=True))
 
 

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +19,8 @@ from deviceplugin.testing.merge import MountOption
 from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import PROFILES, Machine
-from vgpuctl.demo.children import ChildError, Children, tool_environment
-from vgpuctl.demo.container import can_isolate, plan, translate
+from vgpuctl.demo.children import Child, ChildError, Children, tool_environment
+from vgpuctl.demo.container import Plan, can_isolate, plan, translate
 from vgpuctl.demo.image import Image
 from vgpuctl.demo.launch import EXIT_NOT_STARTED, Order
 from vgpuctl.demo.rootfs import Bind
@@ -69,13 +71,13 @@ signal.pause()
 
 
 @pytest.fixture
-def workspace(tmp_path: Path):
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     with Workspace(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def children(workspace: Workspace):
+def children(workspace: Workspace) -> Iterator[Children]:
     made = Children(workspace)
     yield made
     made.end_all()
@@ -126,7 +128,14 @@ def manifest(user: int | None = POD_USER, **env: str) -> tuple[PodManifest, Cont
     return PodManifest("p", (container,)), container
 
 
-def start(children, workspace, answer, mountpoint, user: int | None = POD_USER, **env: str):
+def start(
+    children: Children,
+    workspace: Workspace,
+    answer: RunOptions,
+    mountpoint: Path | None,
+    user: int | None = POD_USER,
+    **env: str,
+) -> tuple[Plan, Child, dict[str, Any]]:
     pod, container = manifest(user, **env)
     machine = workspace.path("machine")
     made = plan(pod, container, answer, image(workspace), machine, mountpoint)
@@ -146,7 +155,9 @@ def etc_snapshot() -> dict[str, tuple[int, int]]:
 
 
 @needs_namespaces
-def test_a_pods_user_rings_through_the_mount(children, workspace, answer) -> None:
+def test_a_pods_user_rings_through_the_mount(
+    children: Children, workspace: Workspace, answer: RunOptions
+) -> None:
     host = next(m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/ring")
     listener = os.open(host, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -159,7 +170,9 @@ def test_a_pods_user_rings_through_the_mount(children, workspace, answer) -> Non
 
 
 @needs_namespaces
-def test_a_pods_user_runs_from_a_tree_only_root_can_enter(children, workspace, answer) -> None:
+def test_a_pods_user_runs_from_a_tree_only_root_can_enter(
+    children: Children, workspace: Workspace, answer: RunOptions
+) -> None:
     assert workspace.directory.stat().st_mode & 0o077 == 0
     before = etc_snapshot()
 
@@ -178,7 +191,9 @@ def test_a_pods_user_runs_from_a_tree_only_root_can_enter(children, workspace, a
 
 
 @needs_namespaces
-def test_root_in_a_container_cannot_write_limits_or_mount(children, workspace, answer) -> None:
+def test_root_in_a_container_cannot_write_limits_or_mount(
+    children: Children, workspace: Workspace, answer: RunOptions
+) -> None:
     _, _, inside = start(children, workspace, answer, workspace.path("root"), user=None)
 
     cap_sys_admin = 1 << 21
@@ -188,7 +203,9 @@ def test_root_in_a_container_cannot_write_limits_or_mount(children, workspace, a
 
 
 @needs_namespaces
-def test_mounts_are_private_and_vanish_with_the_process(children, workspace, answer) -> None:
+def test_mounts_are_private_and_vanish_with_the_process(
+    children: Children, workspace: Workspace, answer: RunOptions
+) -> None:
     mountpoint = workspace.path("root")
 
     _, child, _ = start(children, workspace, answer, mountpoint)
@@ -199,7 +216,9 @@ def test_mounts_are_private_and_vanish_with_the_process(children, workspace, ans
     assert list(mountpoint.iterdir()) == []
 
 
-def test_a_pods_own_environment_wins_over_the_plugins(workspace, answer) -> None:
+def test_a_pods_own_environment_wins_over_the_plugins(
+    workspace: Workspace, answer: RunOptions
+) -> None:
     pod, container = manifest(FROM="pod")
 
     made = plan(pod, container, answer, image(workspace), workspace.directory, None)
@@ -231,7 +250,7 @@ FORMS: dict[str, tuple[dict[str, object], list[int] | None]] = {
 
 @pytest.mark.parametrize(("parts", "expected"), FORMS.values(), ids=FORMS.keys())
 def test_gpus_are_made_visible_in_every_form_of_an_answer(
-    workspace, answer, parts: dict[str, object], expected: list[int] | None
+    workspace: Workspace, answer: RunOptions, parts: dict[str, Any], expected: list[int] | None
 ) -> None:
     machine = Machine.create([PROFILES["t4"]] * 2, workspace.directory / "machine")
     told = replace(answer, **{"envs": {}, "mounts": (), **parts})
@@ -242,7 +261,9 @@ def test_gpus_are_made_visible_in_every_form_of_an_answer(
     assert made.order.env.get("VGPU_SIM_VISIBLE") == uuids
 
 
-def test_a_gpu_that_is_not_there_and_devices_that_are_none_are_named(workspace, answer) -> None:
+def test_a_gpu_that_is_not_there_and_devices_that_are_none_are_named(
+    workspace: Workspace, answer: RunOptions
+) -> None:
     machine = Machine.create([PROFILES["t4"]], workspace.directory / "machine")
     pod, container = manifest()
     beyond = replace(answer, cdi_devices=("nvidia.com/gpu=1",))
@@ -255,7 +276,9 @@ def test_a_gpu_that_is_not_there_and_devices_that_are_none_are_named(workspace, 
     assert "CDI device nvidia.com/gds=all left out (no CDI files here)" in made.notes
 
 
-def test_without_namespaces_container_paths_become_host_paths(children, workspace, answer) -> None:
+def test_without_namespaces_container_paths_become_host_paths(
+    children: Children, workspace: Workspace, answer: RunOptions
+) -> None:
     made, _, inside = start(children, workspace, with_preload(answer, workspace), None, user=None)
 
     slice_directory = workspace.directory / "slice"
@@ -273,7 +296,7 @@ def with_preload(answer: RunOptions, workspace: Workspace) -> RunOptions:
     return RunOptions(answer.envs, (*answer.mounts, mount), (), {}, (), ())
 
 
-def test_a_user_that_cannot_be_taken_is_said(workspace, answer) -> None:
+def test_a_user_that_cannot_be_taken_is_said(workspace: Workspace, answer: RunOptions) -> None:
     pod, container = manifest(user=os.getuid() + 1)
 
     made = plan(pod, container, answer, image(workspace), workspace.directory, None)
@@ -281,7 +304,9 @@ def test_a_user_that_cannot_be_taken_is_said(workspace, answer) -> None:
     assert f"runs as user {os.getuid()}, not {os.getuid() + 1}" in made.notes
 
 
-def test_a_missing_host_path_of_the_answer_is_refused(workspace, answer) -> None:
+def test_a_missing_host_path_of_the_answer_is_refused(
+    workspace: Workspace, answer: RunOptions
+) -> None:
     os.unlink(answer.mounts[0].host_path)
     pod, container = manifest()
 
@@ -301,13 +326,13 @@ def test_a_missing_host_path_of_the_answer_is_refused(workspace, answer) -> None
         ("nothing", "nothing"),
     ],
 )
-def test_only_whole_path_components_are_translated(text, expected) -> None:
+def test_only_whole_path_components_are_translated(text: str, expected: str) -> None:
     hosts = {"/run/vgpu/mps": "/host/mps", "/app": "/host/app"}
 
     assert translate(text, hosts) == expected
 
 
-def test_a_command_that_is_not_there_ends_with_one_sentence(children) -> None:
+def test_a_command_that_is_not_there_ends_with_one_sentence(children: Children) -> None:
     child = children.start(Order("nobody", 0, ("/no/such/program",), {"PATH": "/bin"}))
 
     assert child.process.wait(20) == EXIT_NOT_STARTED
@@ -315,7 +340,7 @@ def test_a_command_that_is_not_there_ends_with_one_sentence(children) -> None:
         children.check()
 
 
-def test_a_killed_child_is_noticed_by_name(children) -> None:
+def test_a_killed_child_is_noticed_by_name(children: Children) -> None:
     child = children.start(Order("sleeper", 0, ("sleep", "60"), {"PATH": "/bin:/usr/bin"}))
     children.check()
 
@@ -339,7 +364,7 @@ sys.stdin.read()
 """
 
 
-def test_children_end_with_a_killed_parent_and_its_workspace_is_swept(tmp_path) -> None:
+def test_children_end_with_a_killed_parent_and_its_workspace_is_swept(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -360,7 +385,7 @@ def test_children_end_with_a_killed_parent_and_its_workspace_is_swept(tmp_path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_sweep_kills_what_is_recorded_but_never_a_reused_pid(tmp_path) -> None:
+def test_the_sweep_kills_what_is_recorded_but_never_a_reused_pid(tmp_path: Path) -> None:
     stray, other = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
     try:
         dead = Workspace(tmp_path)
@@ -379,7 +404,7 @@ def test_the_sweep_kills_what_is_recorded_but_never_a_reused_pid(tmp_path) -> No
             process.wait()
 
 
-def wait_until(condition, seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -12,9 +12,10 @@ from deviceplugin.core.admission import Admission
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.policy import pairing, podresources_listing
+from deviceplugin.policy.effective_limits import asked_limits
 from deviceplugin.recovery.rebuild import Rebuilt
-from deviceplugin.store import node_state, slice_files
-from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store import slice_files
+from deviceplugin.store.checkpoint import Checkpoint, Loaded
 from deviceplugin.store.slice_files import Answer
 from deviceplugin.testing import StandInKubelet
 from libvgpu.limits import ContainerLimits
@@ -111,7 +112,7 @@ def leaks(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_over_a_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Checkpoint, "load", lambda self: node_state.Loaded((), trusted=True))
+    patch.setattr(Checkpoint, "load", lambda self: Loaded((), trusted=True))
     patch.setattr(startup, "rebuild", lambda *_: Rebuilt((), (), frozenset()))
 
 
@@ -121,7 +122,6 @@ def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
         (device, *rest) = asked.devices
         return replace(asked, devices=(replace(device, core_percent=100), *rest))
 
-    asked_limits = enforcement.asked_limits
     patch.setattr(enforcement, "asked_limits", too_much)
 
 

@@ -218,6 +218,6 @@ def test_the_checkpoint_names_every_holding_and_its_owner(node: Node) -> None:
 
     def owners() -> list[str | None]:
         found = replay((node.state_dir / "checkpoint.json").read_bytes())
-        return [h.owner and h.owner.pod for h in found.allocations]
+        return [each.owner.pod if each.owner else None for each in found.allocations]
 
     wait_until(lambda: owners() == ["a"])

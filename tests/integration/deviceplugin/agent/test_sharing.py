@@ -32,7 +32,7 @@ from vgpuctl.doctor import agent_checks
 from vgpuctl.doctor.finding import WARN
 
 MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
-DRAINS = "GPU drains: its sharing changes when its slices have ended"
+DRAINS = "GPU draining, its sharing changes when its slices have ended"
 VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
 
 
@@ -121,7 +121,7 @@ def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFi
 
     wait_until(lambda: under_mps(node) == {MPS_GPU.uuid, VGPU_GPU.uuid})
     assert fields(log, DRAINS) == []
-    assert {f["gpu"] for f in fields(log, "sharing in force")} == {
+    assert {f["gpu"] for f in fields(log, "GPU sharing changed")} == {
         MPS_GPU.uuid,
         VGPU_GPU.uuid,
         SPARE_GPU.uuid,
@@ -175,7 +175,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     assert agent_report(node.run_dir).draining_gpus == {}
     assert agent_report(node.run_dir).mps_gpus == []
     wait_until(lambda: under_mps(node) == set())
-    told = fields(log, "sharing in force")
+    told = fields(log, "GPU sharing changed")
     assert told[-1]["gpu"] == MPS_GPU.uuid
     assert told[-1]["now"] == "vgpu strict by units of 2 GiB"
     assert node.limit(node.admit("new", {"vgpu-core": 9, "vgpu-memory": 5})).memory_limit_bytes == (

@@ -80,7 +80,9 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: Node) -> Non
     )
     with urllib.request.urlopen(asked, timeout=5) as answer:
         kind = answer.headers["Content-Type"]
-        families = {f.name for f in read_openmetrics(answer.read().decode())}
+        text = answer.read().decode()
+    found = read_openmetrics(text)  # type: ignore[no-untyped-call]
+    families = {f.name for f in found}
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     assert families == {metric.name.removesuffix("_total") for metric in METRICS}
     assert page(node, "/metrics")[1].startswith("# HELP vgpu_")
@@ -143,7 +145,7 @@ def test_the_doctor_of_a_healthy_node_and_of_one_with_a_bad_config_and_no_kubele
     ):
         assert ill[check]["level"] == "fail"
         assert said in ill[check]["message"]
-        assert ill[check]["mend"]
+        assert ill[check]["fix"]
     node.kubelet.start()
     node.wait_registered()
 

@@ -119,7 +119,7 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: Node) -> None:
     wait_until(lambda: node.healthy_cores() == wanted, WAIT_S)
 
     assert f'vgpu_gpu_healthy{{family="vgpu",gpu="{held}",index="{lost}"}} 0.0' in node.metrics()
-    assert "GPU unwell" in node.log
+    assert "GPU unhealthy" in node.log
     wait_until(lambda: "NVML says: GPU is lost" in node.doctor(), WAIT_S)
     assert f"GPU {held} is not well" in node.doctor()
     other = node.kubelet.admit(PodManifest("goes elsewhere", (asked,)))
@@ -127,7 +127,7 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: Node) -> None:
 
     inject(node, f"{node.base / 'machine'}/{lost}", "clear")
     wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
-    assert "GPU well again" in node.log
+    assert "GPU healthy again" in node.log
 
 
 def test_an_agent_starts_without_a_gpu_that_is_lost(node: Node) -> None:

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent
 from deviceplugin.kube import event_sender, notices
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import EventSender
-from deviceplugin.kube.notices import Notice
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.testing import AdmissionFailed
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
 from support.api_server import make_api_server
 
-POD = Notice("Pod", "team-a", "pod", "SliceLimitsChanged", "less", False)
-NODE = Notice("Node", "", "n1", "SliceRefused", "not free", True)
+POD = Notice(EventReason.LIMITS_CHANGED, "less", Owner("team-a", "pod", "main"))
+NODE = node_notice(EventReason.ALLOCATION_REFUSED, "not free")
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_an_event_of_a_pod_names_it_by_its_uid(
     }
     assert told["metadata"]["namespace"] == "team-a"
     assert (told["reason"], told["message"], told["type"]) == (
-        "SliceLimitsChanged",
-        "less",
+        "LimitsChanged",
+        "container main: less",
         "Normal",
     )
     assert told["source"] == {"component": "vgpu-agent", "host": "n1"}
@@ -95,6 +95,17 @@ def test_an_event_of_the_node_stands_in_the_default_namespace(
     told = only(server)
     assert told["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
     assert (told["metadata"]["namespace"], told["type"]) == ("default", "Warning")
+
+
+def test_a_long_text_is_cut_to_what_the_server_takes(
+    server: StandInApiServer, sender: EventSender
+) -> None:
+    sender.put(Notice(EventReason.RAISE_REFUSED, "x" * 5000, POD.subject))
+    wait_until(lambda: bool(server.events))
+
+    message = only(server)["message"]
+    assert message.startswith("container main: xxx")
+    assert len(message) == event_sender.MOST_TEXT
 
 
 def test_equal_events_are_counted_up_in_one(
@@ -150,7 +161,7 @@ def test_what_the_server_forbids_is_dropped_and_said_once(
     caplog.set_level(logging.WARNING, "deviceplugin")
     server.refuse_with = 403
     for n in range(3):
-        sender.put(Notice("Node", "", "n1", "SliceRefused", f"{n}", True))
+        sender.put(node_notice(EventReason.ALLOCATION_REFUSED, f"{n}"))
     wait_until(lambda: len(server.calls) == 3)
     time.sleep(0.2)
 
@@ -181,7 +192,7 @@ def test_a_queue_that_is_full_keeps_nobody_waiting(server: StandInApiServer) -> 
     started = time.monotonic()
 
     for n in range(20 * event_sender.QUEUE_LENGTH):
-        sender.put(Notice("Node", "", "n1", "SliceRefused", f"{n}", True))
+        sender.put(node_notice(EventReason.ALLOCATION_REFUSED, f"{n}"))
 
     assert time.monotonic() - started < 1.0
 
@@ -207,7 +218,7 @@ def node(
 ) -> Iterator[Node]:
     caplog.set_level(logging.INFO, "deviceplugin")
     api = server.api()
-    monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     with running_node(monkeypatch) as node:
         yield node
 
@@ -222,8 +233,8 @@ def test_what_the_agent_refuses_is_an_event_of_the_node(
     with pytest.raises(AdmissionFailed):
         node.admit("r", {"vgpu-core": 101})
 
-    wait_until(lambda: bool(told(server, "SliceRefused")))
-    (found,) = told(server, "SliceRefused")
+    wait_until(lambda: bool(told(server, "AllocationRefused")))
+    (found,) = told(server, "AllocationRefused")
     assert "nvidia.com/vgpu-core: 101" in found["message"]
     assert found["involvedObject"]["name"] == "test-node"
 
@@ -236,8 +247,8 @@ def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
 
-    wait_until(lambda: bool(told(server, "SliceLimitsChanged")))
-    found = told(server, "SliceLimitsChanged")[0]
+    wait_until(lambda: bool(told(server, "LimitsChanged")))
+    found = told(server, "LimitsChanged")[0]
     assert found["involvedObject"]["uid"] == "uid-a"
     assert "container c0: GPU memory 8 GiB to 1 GiB" in found["message"]
 
@@ -247,8 +258,8 @@ def test_a_refused_start_is_an_event_of_its_pod(server: StandInApiServer, node: 
     with pytest.raises(AdmissionFailed):
         node.kubelet.run_options(pod, "c0")
 
-    wait_until(lambda: bool(told(server, "SliceStartRefused")))
-    assert told(server, "SliceStartRefused")[0]["involvedObject"]["name"] == "a"
+    wait_until(lambda: bool(told(server, "ContainerStartRefused")))
+    assert told(server, "ContainerStartRefused")[0]["involvedObject"]["name"] == "a"
 
 
 def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: Node) -> None:

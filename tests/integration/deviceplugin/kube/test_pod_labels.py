@@ -9,8 +9,8 @@ import pytest
 from lightkube.models.meta_v1 import ObjectMeta
 
 from benchmarks.api_server import StandInApiServer
-from deviceplugin import agent
 from deviceplugin.kube import pod_labels
+from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.model.allocations import Owner
 from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
 from support.api_server import make_api_server
@@ -34,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[StandInApiServer]:
 @pytest.fixture
 def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     api = server.api()
-    monkeypatch.setattr(agent.ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     monkeypatch.setattr(pod_labels, "REFRESH_S", 0.5)
     monkeypatch.setattr(pod_labels, "RETRY_S", 0.2)
     with running_node(monkeypatch, config=CONFIG + RULES) as node:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.http.exposition import render
 from deviceplugin.http.mps_metrics import mps_families
-from deviceplugin.kube.notices import notice_of
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import THIS_NODE, EventReason
 from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.mps.state_files import (
     FAILED,
@@ -218,22 +217,25 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
 
     told = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert [r.message for r in told] == [
-        "MPS ended, its clients lost their work",
-        "MPS ended, its clients lost their work",
+        "MPS server ended, its clients lost their work",
+        "MPS server ended, its clients lost their work",
         "MPS settings were changed and put back",
         "MPS of a GPU cannot be served",
     ]
-    notices = [notice_of(r.message, r.fields, "n1") for r in told]  # type: ignore[attr-defined]
-    assert [(n.kind, n.name, n.reason) for n in notices if n] == [
-        ("Pod", "a", "MpsEnded"),
-        ("Pod", "b", "MpsEnded"),
-        ("Node", "n1", "MpsSettingsRestored"),
-        ("Node", "n1", "MpsUnavailable"),
+    notices = [r.__dict__["notice"] for r in told]
+    assert [(n.reason, n.subject) for n in notices] == [
+        (EventReason.MPS_SERVER_ENDED, Owner("team", "a", "main")),
+        (EventReason.MPS_SERVER_ENDED, Owner("team", "b", "main")),
+        (EventReason.MPS_SETTINGS_RESTORED, THIS_NODE),
+        (EventReason.MPS_UNAVAILABLE, THIS_NODE),
     ]
-    page = render(mps_families(keeper.states())).decode()
-    assert 'vgpu_mps_ready{gpu="GPU-a"} 0' in page
-    assert 'vgpu_mps_restarts_total{gpu="GPU-a"} 4' in page
-    assert 'vgpu_mps_settings_restored_total{gpu="GPU-a"} 2' in page
+    assert notices[-1].text == "it has MIG on"
+    samples = [s for family in mps_families(keeper.states()) for s in family.samples]
+    assert [(s.name, s.labels, s.value) for s in samples] == [
+        ("vgpu_mps_ready", {"gpu": "GPU-a"}, 0),
+        ("vgpu_mps_restarts_total", {"gpu": "GPU-a"}, 4),
+        ("vgpu_mps_settings_restored_total", {"gpu": "GPU-a"}, 2),
+    ]
 
 
 def test_the_keeper_adopts_a_runner_and_otherwise_waits(

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -212,9 +213,13 @@ def test_changed_settings_are_put_back(node: MpsNode) -> None:
         f"set_active_thread_percentage {server} 7",
         f"set_device_pinned_mem_limit {server} 0 64M",
     )
+
+    def is_restored(times: int) -> bool:
+        return node.gpu().restored == times
+
     for number, change in enumerate(changes, start=1):
         node.ask(change)
-        wait_until(lambda number=number: node.gpu().restored == number, f"{change} is noticed")
+        wait_until(partial(is_restored, number), f"{change} is noticed")
 
     assert [node.ask(question) for question in questions] == before
     assert node.gpu().server == server

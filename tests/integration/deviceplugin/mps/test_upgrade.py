@@ -207,7 +207,8 @@ def test_the_end_of_a_server_is_told_within_seconds(cluster: Cluster) -> None:
 
     log = cluster.base / "agent.log"
     wait_until(
-        lambda: "MPS ended, its clients lost their work" in log.read_text(), "the agent says it"
+        lambda: "MPS server ended, its clients lost their work" in log.read_text(),
+        "the agent says it",
     )
     assert time.monotonic() < time_limit
     assert "owner=default/p/c" in log.read_text().partition("its clients lost their work")[2]

@@ -148,7 +148,7 @@ def test_a_changed_form_waits_for_a_restart_and_is_said_to(
     assert (set(before.envs), before.cdi_devices) == ({"NVIDIA_VISIBLE_DEVICES"}, ())
     assert after.envs == {}
     assert len(after.cdi_devices) == 1
-    assert "sharing in force" not in caplog.messages
+    assert "GPU sharing changed" not in caplog.messages
 
 
 def test_a_restarted_container_keeps_the_form_it_was_admitted_with(node: Node) -> None:

@@ -11,7 +11,7 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest, StandInKubelet
 from deviceplugin.testing.merge import merge_answers
 from libvgpu.errors import VgpuError
-from support.fake_plugin import WAIT_S, FakePlugin, listed
+from support.fake_plugin import WAIT_S, Call, FakePlugin, listed
 
 A, B = "example.com/a", "example.com/b"
 
@@ -23,12 +23,12 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInKubelet
 
 
 @pytest.fixture
-def calls() -> list:
+def calls() -> list[Call]:
     return []
 
 
 @pytest.fixture
-def plugins(kubelet: StandInKubelet, calls: list) -> Iterator[dict[str, FakePlugin]]:
+def plugins(kubelet: StandInKubelet, calls: list[Call]) -> Iterator[dict[str, FakePlugin]]:
     made = {name: FakePlugin(kubelet, name, 4, calls) for name in (A, B)}
     for plugin in made.values():
         plugin.register()
@@ -47,7 +47,9 @@ def pod(name: str = "p", init: dict[str, int] | None = None, **limits: int) -> P
     )
 
 
-def test_one_resource_is_done_before_the_next_and_in_both_orders(kubelet, plugins, calls) -> None:
+def test_one_resource_is_done_before_the_next_and_in_both_orders(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin], calls: list[Call]
+) -> None:
     orders = set()
     for i in range(12):
         calls.clear()
@@ -67,7 +69,9 @@ def test_one_resource_is_done_before_the_next_and_in_both_orders(kubelet, plugin
     assert orders == {"a", "b"}
 
 
-def test_the_preferred_units_are_taken_and_a_short_answer_is_completed(kubelet, plugins) -> None:
+def test_the_preferred_units_are_taken_and_a_short_answer_is_completed(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     plugins[A].prefer = ["a3"]
 
     admitted = kubelet.admit(pod(a=2))
@@ -77,7 +81,9 @@ def test_the_preferred_units_are_taken_and_a_short_answer_is_completed(kubelet, 
     assert len(set(ids)) == 2
 
 
-def test_units_are_never_given_twice_and_return_when_a_pod_ends(kubelet, plugins) -> None:
+def test_units_are_never_given_twice_and_return_when_a_pod_ends(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     first = kubelet.admit(pod("first", a=3))
     with pytest.raises(AdmissionFailed, match="requested 2, available 1"):
         kubelet.admit(pod("second", a=2))
@@ -88,7 +94,9 @@ def test_units_are_never_given_twice_and_return_when_a_pod_ends(kubelet, plugins
     assert set(third.container("main").devices[A]) == {"a0", "a1", "a2", "a3"}
 
 
-def test_a_plugins_refusal_fails_the_pod_with_its_sentence(kubelet, plugins) -> None:
+def test_a_plugins_refusal_fails_the_pod_with_its_sentence(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     plugins[B].refuse = "the other half lies on another GPU"
 
     with pytest.raises(
@@ -99,14 +107,18 @@ def test_a_plugins_refusal_fails_the_pod_with_its_sentence(kubelet, plugins) -> 
     assert listed(kubelet) == {}
 
 
-def test_an_unregistered_resource_is_refused(kubelet, plugins) -> None:
+def test_an_unregistered_resource_is_refused(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     with pytest.raises(
         AdmissionFailed, match=r"cannot allocate unregistered device example\.com/c"
     ):
         kubelet.admit(pod(c=1))
 
 
-def test_unhealthy_units_are_left_out_until_they_recover(kubelet, plugins) -> None:
+def test_unhealthy_units_are_left_out_until_they_recover(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     for unit in ("a0", "a1", "a2"):
         plugins[A].set_health(unit, "Unhealthy")
     deadline = threading.Event()
@@ -116,7 +128,9 @@ def test_unhealthy_units_are_left_out_until_they_recover(kubelet, plugins) -> No
     assert kubelet.admit(pod(a=1)).container("main").devices[A] == ("a3",)
 
 
-def test_a_lost_plugin_leaves_no_healthy_unit(kubelet, plugins) -> None:
+def test_a_lost_plugin_leaves_no_healthy_unit(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     plugins[A].stop()
     while kubelet.allocatable()[A]:
         threading.Event().wait(0.01)
@@ -125,14 +139,18 @@ def test_a_lost_plugin_leaves_no_healthy_unit(kubelet, plugins) -> None:
         kubelet.admit(pod(a=1))
 
 
-def test_containers_reuse_the_units_of_init_containers(kubelet, plugins) -> None:
+def test_containers_reuse_the_units_of_init_containers(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     admitted = kubelet.admit(pod(init={A: 3}, a=2))
 
     init, main = (set(admitted.container(name).devices[A]) for name in ("init", "main"))
     assert main < init
 
 
-def test_podresources_shows_the_first_half_during_the_second_allocate(kubelet, plugins) -> None:
+def test_podresources_shows_the_first_half_during_the_second_allocate(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
+) -> None:
     seen: list[dict[str, set[str]]] = []
     for plugin in plugins.values():
         plugin.on_allocate = lambda: seen.append(listed(kubelet)["p"])
@@ -145,7 +163,9 @@ def test_podresources_shows_the_first_half_during_the_second_allocate(kubelet, p
     assert listed(kubelet) == {"p": devices}
 
 
-def test_starting_asks_every_plugin_and_merges_the_answers(kubelet, plugins, calls) -> None:
+def test_starting_asks_every_plugin_and_merges_the_answers(
+    kubelet: StandInKubelet, plugins: dict[str, FakePlugin], calls: list[Call]
+) -> None:
     admitted = kubelet.admit(pod(a=1, b=2))
     calls.clear()
 
@@ -176,7 +196,9 @@ def test_answers_that_disagree_are_reported_and_the_first_wins() -> None:
         ({"endpoint": "../x.sock"}, "is not a file name"),
     ],
 )
-def test_a_wrong_registration_is_refused_in_words(kubelet, calls, wrong, sentence) -> None:
+def test_a_wrong_registration_is_refused_in_words(
+    kubelet: StandInKubelet, calls: list[Call], wrong: dict[str, str], sentence: str
+) -> None:
     plugin = FakePlugin(kubelet, A, 1, calls)
     try:
         with pytest.raises(grpc.RpcError) as refused:
@@ -187,12 +209,14 @@ def test_a_wrong_registration_is_refused_in_words(kubelet, calls, wrong, sentenc
         plugin.stop()
 
 
-def test_waiting_for_a_plugin_that_never_comes_names_it(kubelet) -> None:
+def test_waiting_for_a_plugin_that_never_comes_names_it(kubelet: StandInKubelet) -> None:
     with pytest.raises(VgpuError, match=r"no plugin offers example\.com/a; registered are: none"):
         kubelet.wait_for_resources([A], 0.2)
 
 
-def test_restart_removes_plugin_sockets_and_takes_registrations_again(tmp_path_factory) -> None:
+def test_restart_removes_plugin_sockets_and_takes_registrations_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     directory: Path = tmp_path_factory.mktemp("k")
     with StandInKubelet(directory) as first:
         plugin = FakePlugin(first, A, 1, [])

@@ -47,7 +47,9 @@ def admit(kubelet: StandInKubelet, name: str, count: int, init: int = 0) -> set[
     return set(pod.container("c").devices[A])
 
 
-def test_the_plugin_chooses_among_aligned_units_where_there_are_more(kubelet, plugin) -> None:
+def test_the_plugin_chooses_among_aligned_units_where_there_are_more(
+    kubelet: StandInKubelet, plugin: FakePlugin
+) -> None:
     plugin.prefer = ["a6", "a0", "a4"]
 
     got = admit(kubelet, "pod-on-1", 3)
@@ -56,12 +58,16 @@ def test_the_plugin_chooses_among_aligned_units_where_there_are_more(kubelet, pl
     assert names(4, 6) <= got <= names(3, 4, 5, 6), "not aligned ones were taken, or none it named"
 
 
-def test_all_aligned_units_are_taken_without_asking_where_all_are_needed(kubelet, plugin) -> None:
+def test_all_aligned_units_are_taken_without_asking_where_all_are_needed(
+    kubelet: StandInKubelet, plugin: FakePlugin
+) -> None:
     assert admit(kubelet, "pod-on-0", 3) == names(0, 1, 2)
     assert plugin.asked == []
 
 
-def test_of_what_is_missing_beyond_the_aligned_the_plugin_is_asked(kubelet, plugin) -> None:
+def test_of_what_is_missing_beyond_the_aligned_the_plugin_is_asked(
+    kubelet: StandInKubelet, plugin: FakePlugin
+) -> None:
     plugin.prefer = ["a0", "a1", "a2", "a7", "a3"]
 
     got = admit(kubelet, "pod-on-0", 5)
@@ -71,13 +77,15 @@ def test_of_what_is_missing_beyond_the_aligned_the_plugin_is_asked(kubelet, plug
     assert got == names(0, 1, 2, 3, 7)
 
 
-def test_units_without_topology_come_last(kubelet, plugin) -> None:
+def test_units_without_topology_come_last(kubelet: StandInKubelet, plugin: FakePlugin) -> None:
     plugin.prefer = []
 
     assert admit(kubelet, "pod-on-0", 7) == names(*range(7))
 
 
-def test_units_of_init_containers_come_first_and_must_be_in_the_answer(kubelet, plugin) -> None:
+def test_units_of_init_containers_come_first_and_must_be_in_the_answer(
+    kubelet: StandInKubelet, plugin: FakePlugin
+) -> None:
     plugin.prefer = ["a5"]
 
     got = admit(kubelet, "pod-on-1", 3, init=1)
@@ -89,7 +97,9 @@ def test_units_of_init_containers_come_first_and_must_be_in_the_answer(kubelet, 
     assert must < got <= available
 
 
-def test_without_an_affinity_all_free_units_are_offered(tmp_path_factory) -> None:
+def test_without_an_affinity_all_free_units_are_offered(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     with StandInKubelet(tmp_path_factory.mktemp("k"), seed=1) as kubelet:
         plugin = FakePlugin(kubelet, A, 4, [])
         plugin.register()

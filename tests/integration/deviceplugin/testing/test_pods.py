@@ -46,7 +46,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ("vgpu-70", {"nvidia.com/vgpu-core": 70, "nvidia.com/vgpu-memory": 32}),
     ],
 )
-def test_the_examples_ask_for_what_their_names_say(name, limits) -> None:
+def test_the_examples_ask_for_what_their_names_say(name: str, limits: dict[str, int]) -> None:
     pod = read_pod(EXAMPLES / name / "pod.yaml")
 
     assert pod.name == name
@@ -61,7 +61,7 @@ def test_the_mps_example_runs_as_another_user_in_the_hosts_ipc_namespace() -> No
     assert pod.containers[0].run_as_user == 1000
 
 
-def test_everything_that_matters_is_read(tmp_path) -> None:
+def test_everything_that_matters_is_read(tmp_path: Path) -> None:
     pod = read_pod(written(tmp_path, GOOD))
 
     (container,) = pod.containers
@@ -84,7 +84,9 @@ def test_everything_that_matters_is_read(tmp_path) -> None:
         ("kind: Pod", "kind: [", "cannot be read as a pod manifest"),
     ],
 )
-def test_a_wrong_manifest_is_one_sentence_that_names_the_file(tmp_path, old, new, sentence) -> None:
+def test_a_wrong_manifest_is_one_sentence_that_names_the_file(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
     assert old in GOOD
     path = written(tmp_path, GOOD.replace(old, new))
 
@@ -96,6 +98,6 @@ def test_a_wrong_manifest_is_one_sentence_that_names_the_file(tmp_path, old, new
     assert "\n" not in refused.value.message
 
 
-def test_a_missing_file_is_named(tmp_path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.yaml cannot be read"):
         read_pod(tmp_path / "none.yaml")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +66,9 @@ def entries(kubelet: StandInKubelet) -> dict[tuple[str, str, str], set[str]]:
     return {(e.pod_uid, e.container, e.resource): set(e.units) for e in found.entries}
 
 
-def test_the_checkpoint_has_what_containers_were_given_in_the_kubelets_form(kubelet, serve) -> None:
+def test_the_checkpoint_has_what_containers_were_given_in_the_kubelets_form(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     serve(A, numa=lambda unit: [unit % 2])
     serve(B, numa=lambda unit: [0, 1] if unit else [])
 
@@ -82,7 +85,9 @@ def test_the_checkpoint_has_what_containers_were_given_in_the_kubelets_form(kube
     assert entries(kubelet) == {(admitted.uid, "c0", name): held[name] for name in (A, B)}
 
 
-def test_it_is_written_when_a_container_is_complete_and_not_before(kubelet, serve) -> None:
+def test_it_is_written_when_a_container_is_complete_and_not_before(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     plugins = {name: serve(name) for name in (A, B)}
     seen = []
     for plugin in plugins.values():
@@ -97,7 +102,9 @@ def test_it_is_written_when_a_container_is_complete_and_not_before(kubelet, serv
     assert len(entries(kubelet)) == 3
 
 
-def test_pods_that_ended_stay_until_the_next_list_of_a_plugin(kubelet, serve) -> None:
+def test_pods_that_ended_stay_until_the_next_list_of_a_plugin(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     plugin = serve(A)
     admitted = kubelet.admit(pod("p", {A: 3}))
     key = (admitted.uid, "c0", A)
@@ -112,7 +119,9 @@ def test_pods_that_ended_stay_until_the_next_list_of_a_plugin(kubelet, serve) ->
     wait_until(lambda: key not in entries(kubelet))
 
 
-def test_a_restarted_kubelet_keeps_its_pods_and_wants_registrations(kubelet, serve) -> None:
+def test_a_restarted_kubelet_keeps_its_pods_and_wants_registrations(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     plugin = serve(A)
     admitted = kubelet.admit(pod("p", {A: 3}))
     before = dict(admitted.container("c0").devices)
@@ -136,7 +145,9 @@ def test_a_restarted_kubelet_keeps_its_pods_and_wants_registrations(kubelet, ser
     assert not set(kubelet.admit(pod("r", {A: 1})).container("c0").devices[A]) & set(before[A])
 
 
-def test_after_a_reboot_pods_fail_until_their_plugin_is_there(kubelet, serve) -> None:
+def test_after_a_reboot_pods_fail_until_their_plugin_is_there(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     serve(A)
     early, late = (kubelet.admit(pod(name, {A: 1})) for name in ("early", "late"))
     for each in (early, late):
@@ -159,7 +170,9 @@ def test_after_a_reboot_pods_fail_until_their_plugin_is_there(kubelet, serve) ->
         kubelet.readmit(late)
 
 
-def test_before_it_registers_a_plugin_is_not_asked_about_a_start(kubelet, serve) -> None:
+def test_before_it_registers_a_plugin_is_not_asked_about_a_start(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     plugin = serve(A)
     admitted = kubelet.admit(pod("p", {A: 1}))
     plugin.calls.clear()
@@ -176,7 +189,9 @@ def test_before_it_registers_a_plugin_is_not_asked_about_a_start(kubelet, serve)
 
 
 @pytest.mark.parametrize("content", [None, "", "{", '{"Data": {}, "Checksum": 0}', "changed"])
-def test_a_lost_or_damaged_checkpoint_names_nothing(kubelet, serve, content) -> None:
+def test_a_lost_or_damaged_checkpoint_names_nothing(
+    kubelet: StandInKubelet, serve: Serve, content: str | None
+) -> None:
     serve(A)
     admitted = kubelet.admit(pod("p", {A: 1}))
     good = kubelet.checkpoint.read_text()
@@ -194,7 +209,7 @@ def test_a_lost_or_damaged_checkpoint_names_nothing(kubelet, serve, content) -> 
 
 
 def test_another_kubelet_over_the_directory_knows_no_pod_and_frees_their_units(
-    kubelet, serve
+    kubelet: StandInKubelet, serve: Serve
 ) -> None:
     serve(A)
     kubelet.admit(pod("p", {A: 4}))
@@ -208,7 +223,9 @@ def test_another_kubelet_over_the_directory_knows_no_pod_and_frees_their_units(
         plugin.stop()
 
 
-def test_a_plugin_that_went_away_is_not_called_though_its_socket_answers(kubelet, serve) -> None:
+def test_a_plugin_that_went_away_is_not_called_though_its_socket_answers(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     plugin = serve(A)
     admitted = kubelet.admit(pod("p", {A: 1}))
     plugin.stop()
@@ -224,7 +241,9 @@ def test_a_plugin_that_went_away_is_not_called_though_its_socket_answers(kubelet
         again.stop()
 
 
-def test_units_of_a_sidecar_stay_its_own_and_are_listed(kubelet, serve) -> None:
+def test_units_of_a_sidecar_stay_its_own_and_are_listed(
+    kubelet: StandInKubelet, serve: Serve
+) -> None:
     serve(A, 8)
     plain = ContainerManifest("plain", limits={A: 2})
     sidecar = ContainerManifest("sidecar", limits={A: 2}, sidecar=True)
@@ -242,7 +261,7 @@ def test_units_of_a_sidecar_stay_its_own_and_are_listed(kubelet, serve) -> None:
     assert with_units != units["last"]
 
 
-def test_a_sidecar_is_told_by_its_restart_policy(tmp_path) -> None:
+def test_a_sidecar_is_told_by_its_restart_policy(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  initContainers:\n"
@@ -260,7 +279,7 @@ def test_a_sidecar_is_told_by_its_restart_policy(tmp_path) -> None:
 
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_a_list_during_an_allocate_makes_a_forgetful_kubelet_offer_held_units(
-    tmp_path_factory, forgetful
+    tmp_path_factory: pytest.TempPathFactory, forgetful: bool
 ) -> None:
     directory = tmp_path_factory.mktemp("k")
     with StandInKubelet(directory, seed=1, forgets_in_flight=forgetful) as kubelet:

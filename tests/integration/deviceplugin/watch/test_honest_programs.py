@@ -31,10 +31,10 @@ FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
 STEPS = 4000
 GIB, MIB = 1 << 30, 1 << 20
 ALARMS = (
-    "memory beside the ledger",
-    "process bypasses its slice",
+    "unaccounted GPU memory is charged",
+    "process bypasses the shim",
     "process of no allocation uses a GPU",
-    "the watch beside the shim sees nothing",
+    "the process watch cannot see the GPUs' processes",
 )
 
 #: The owner of shared memory ends before those who opened it.
@@ -115,7 +115,7 @@ class Load:
                 said = "it did not end"
                 program.kill()
             if program.returncode != 0:
-                self.problems.append(f"{program.args}: {program.returncode}: {said}")
+                self.problems.append(f"{program.args!r}: {program.returncode}: {said}")
             self.done += 1
 
     def join(self) -> None:
@@ -143,4 +143,4 @@ def test_honest_load_raises_no_alarm(node: WatchedNode, fuzz: Path) -> None:
     assert load.done >= 5
     print(f"{load.done} programs in {SECONDS:g} s")
     busy.start(HOLD, GIB, shim=False)  # and one alarm is raised where there is reason
-    wait_until(lambda: bool(node.lines("process bypasses its slice")), 20.0)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")), 20.0)

@@ -60,7 +60,7 @@ def alive(container: Contained) -> list[bool]:
 
 def quiet(node: WatchedNode, container: Contained) -> bool:
     """Returns whether nothing was ever said of a container."""
-    told = node.lines("memory beside the ledger") + node.lines("process bypasses its slice")
+    told = node.lines("unaccounted GPU memory is charged") + node.lines("process bypasses the shim")
     return container.limit().unaccounted_bytes == 0 and not any(
         container.allocation_id in line for line in told
     )
@@ -75,12 +75,12 @@ def test_memory_past_the_shim_is_seen_charged_and_given_back(start: Start) -> No
     rogue.start(HOLD, 512 * MIB)
 
     pid = rogue.start(HOLD, GIB, shim=False)
-    wait_until(lambda: bool(node.lines("process bypasses its slice")), PATIENCE_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")), PATIENCE_S)
     held = nvml_bytes(node, pid)
     # Of the one that its ledger knows, what the driver may have beside it is not charged.
     wait_until(lambda: 0 < held - rogue.limit().unaccounted_bytes < 200 * MIB, PATIENCE_S)
 
-    (line,) = node.lines("process bypasses its slice")
+    (line,) = node.lines("process bypasses the shim")
     assert f"pid={pid}" in line
     assert f"allocation={rogue.allocation_id}" in line
     assert "owner=default/rogue/c" in line
@@ -110,7 +110,7 @@ sys.stdin.read()
     wait_until(
         lambda: node.metric("vgpu_container_bypassing_processes", **of_rogue) == 0, PATIENCE_S
     )
-    assert len(node.lines("memory beside the ledger is gone")) == 1
+    assert len(node.lines("unaccounted GPU memory is gone")) == 1
     assert quiet(node, honest)
     assert alive(honest) == [True]
     assert node.doctor() == []
@@ -124,7 +124,7 @@ def test_a_bypassing_process_is_seen_within_the_bar(start: Start) -> None:
 
     rogue.start(HOLD, GIB, shim=False)
 
-    wait_until(lambda: bool(node.lines("process bypasses its slice")), SEEN_WITHIN_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")), SEEN_WITHIN_S)
 
 
 def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
@@ -134,26 +134,26 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     bypassing = rogue.start(HOLD, GIB, shim=False)
     other.start(HOLD, GIB)
     stranger = node.start_stranger(HOLD, 64 * MIB)
-    wait_until(lambda: bool(node.lines("process bypasses its slice")), PATIENCE_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")), PATIENCE_S)
     wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")), PATIENCE_S)
     assert alive(rogue) == [True, True]  # reported, as long as the config says no more
 
     node.config.write_text(TERMINATE)
 
     wait_until(lambda: alive(rogue) == [True, False], PATIENCE_S)
-    (line,) = node.lines("process ended: it bypassed its slice")
+    (line,) = node.lines("process killed: it bypassed the shim")
     assert f"pid={bypassing}" in line
     wait_until(lambda: node.metric("vgpu_watch_processes_killed_total") == 1, PATIENCE_S)
     wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
     assert known != bypassing
     assert alive(other) == [True]
     assert node.strangers[0].poll() is None
-    assert not any(f"pid={stranger}" in line for line in node.lines("process bypasses its slice"))
+    assert not any(f"pid={stranger}" in line for line in node.lines("process bypasses the shim"))
 
     node.config.write_text(CONFIG)
     wait_until(lambda: len(node.lines("config in force")) == 2, PATIENCE_S)
     other.start(HOLD, GIB, shim=False)
-    wait_until(lambda: len(node.lines("process bypasses its slice")) == 2, PATIENCE_S)
+    wait_until(lambda: len(node.lines("process bypasses the shim")) == 2, PATIENCE_S)
     assert alive(other) == [True, True]
 
 
@@ -214,13 +214,15 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
 
     rogue.start(HOLD, GIB, shim=False)
 
-    wait_until(lambda: bool(node.lines("the watch beside the shim sees nothing")), PATIENCE_S)
-    (line,) = node.lines("the watch beside the shim sees nothing")
+    wait_until(
+        lambda: bool(node.lines("the process watch cannot see the GPUs' processes")), PATIENCE_S
+    )
+    (line,) = node.lines("the process watch cannot see the GPUs' processes")
     assert "hostPID: true" in line
     wait_until(lambda: node.metric("vgpu_watch_up") == 0, PATIENCE_S)
     (finding,) = node.doctor()
     assert "hostPID: true" in finding["message"]
     assert rogue.limit().unaccounted_bytes == 0
     assert alive(rogue) == [True]
-    assert not node.lines("process bypasses its slice")
+    assert not node.lines("process bypasses the shim")
     assert not node.lines("process of no allocation uses a GPU")

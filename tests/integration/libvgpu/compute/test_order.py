@@ -113,8 +113,8 @@ def test_work_that_waits_for_another_process_does_not_keep_that_one_from_launchi
     assert setting.stdin is not None and setting.stdout is not None
     assert setting.stdout.readline() == "ready\n", setting.communicate()[1]
 
-    for process in (waiting, setting):
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    for stdin in (waiting.stdin, setting.stdin):
+        stdin.write("go\n")
+        stdin.flush()
 
     assert float(waiting.stdout.readline()) < 3

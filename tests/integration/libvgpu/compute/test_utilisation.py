@@ -86,7 +86,8 @@ def books_percent(machine: Machine, pid: int) -> float:
         books = machine.books()[0]
         return books.clock_ns, next(c.busy_ns for c in books.clients if c.pid == pid)
 
-    (start_ns, before_ns), _ = look(), time.sleep(WINDOW_SECONDS)
+    start_ns, before_ns = look()
+    time.sleep(WINDOW_SECONDS)
     end_ns, after_ns = look()
     return 100 * (after_ns - before_ns) / (end_ns - start_ns)
 

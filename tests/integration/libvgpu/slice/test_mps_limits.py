@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,17 @@ def mps_slice(machine: Machine, directory: Path, pipe: str, *pinned_bytes: int) 
     return Slice(machine, directory)
 
 
-def run(part: Slice, code: str, prefix: tuple[str, ...] = (), **variables: str) -> Any:
+def run(
+    part: Slice,
+    code: str,
+    variables: Mapping[str, str] | None = None,
+    prefix: tuple[str, ...] = (),
+) -> Any:
     """Returns what a program under the slice said that was started with these variables."""
     inherited = {k: v for k, v in part.environment().items() if not k.startswith("CUDA_")}
     done = subprocess.run(
         [*prefix, sys.executable, "-c", PRELUDE + code],
-        env={**inherited, **variables},
+        env={**inherited, **(variables or {})},
         capture_output=True,
         text=True,
         timeout=CLIENT_SECONDS,
@@ -102,12 +107,12 @@ def test_a_raised_environment_is_put_back_before_mps_reads_it(
 ) -> None:
     raised = {**control.env(), PERCENT: "100", PINNED: "0=64G"}
 
-    said = run(part, INIT, **raised)
+    said = run(part, INIT, raised)
 
     assert said["values"] == {PERCENT: "30", PINNED: "0=1024M", PIPE: raised[PIPE]}
     assert said["was_set"] == [PERCENT, PINNED]
     # and MPS itself, not the ledger (which allows 4 GiB), ends its memory there
-    assert run(part, FILL, **raised) == {"pieces": GIB // (64 * MIB), "mps": 1}
+    assert run(part, FILL, raised) == {"pieces": GIB // (64 * MIB), "mps": 1}
 
 
 def test_a_program_that_deletes_the_variables_is_held_all_the_same(
@@ -120,7 +125,7 @@ def test_a_program_that_deletes_the_variables_is_held_all_the_same(
 
 
 def test_an_environment_that_says_the_same_is_not_touched(part: Slice, control: Control) -> None:
-    said = run(part, INIT, **control.env(), **{PERCENT: "30", PINNED: "0=1024M"})
+    said = run(part, INIT, {**control.env(), PERCENT: "30", PINNED: "0=1024M"})
 
     assert said["was_set"] == []
 
@@ -134,7 +139,7 @@ def test_a_program_that_inits_again_sees_no_further_setenv(part: Slice) -> None:
 def test_what_the_slice_does_not_say_stays(machine: Machine, tmp_path: Path) -> None:
     part = mps_slice(machine, tmp_path / "slice", "", 0)
 
-    said = run(part, INIT, **{PINNED: "0=5M", PIPE: "/own"})
+    said = run(part, INIT, {PINNED: "0=5M", PIPE: "/own"})
 
     assert said["values"] == {PERCENT: "30", PINNED: "0=5M", PIPE: "/own"}
 
@@ -176,7 +181,7 @@ def test_every_device_has_its_own_pinned_limit(
 def test_the_vgpu_family_has_nothing_set(machine: Machine, slice_of: Callable[..., Slice]) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=30)
 
-    said = run(part, INIT, **{PERCENT: "100"})
+    said = run(part, INIT, {PERCENT: "100"})
 
     assert said["values"] == {PERCENT: "100", PINNED: None, PIPE: None}
 
@@ -201,11 +206,13 @@ def test_in_a_managed_container_the_pipe_directory_is_the_slices(
     said = run(
         part,
         INIT,
-        ("unshare", "-m", "sh", "-c", MANAGED),
-        LD_PRELOAD="",
-        SHIM=str(shim_path()),
-        FILES=str(part.directory),
-        **{PIPE: "/tmp/my-own-daemon"},
+        {
+            "LD_PRELOAD": "",
+            "SHIM": str(shim_path()),
+            "FILES": str(part.directory),
+            PIPE: "/tmp/my-own-daemon",
+        },
+        prefix=("unshare", "-m", "sh", "-c", MANAGED),
     )
 
     assert said["values"][PIPE] == MOUNTED_PIPE

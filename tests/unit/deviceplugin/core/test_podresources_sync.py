@@ -98,7 +98,12 @@ def test_a_preference_waits_for_a_listing_under_way(
     listing.start()
     assert kubelet.began.wait(WAIT_S)
     answered = threading.Event()
-    answer = threading.Thread(target=lambda: (looks.expect_allocate(), answered.set()))
+
+    def allocate() -> None:
+        looks.expect_allocate()
+        answered.set()
+
+    answer = threading.Thread(target=allocate)
     answer.start()
 
     assert not answered.wait(0.1)

@@ -11,6 +11,7 @@ from deviceplugin.core.service import SliceService
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, lay_out
+from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
@@ -23,7 +24,7 @@ BOTH = "{family: vgpu, compute: elastic}"
 Edit = Callable[[str], None]
 
 
-def nobody_listens() -> list[object]:
+def nobody_listens() -> list[Listed]:
     raise VgpuError("down")
 
 
@@ -45,7 +46,7 @@ class Agent:
             self.store,
             Checkpoint(self.folder / "state"),
             nobody_listens,
-            gpus=GPUS,  # type: ignore[arg-type]
+            gpus=GPUS,
         )
         return self.service
 

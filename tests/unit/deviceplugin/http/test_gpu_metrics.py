@@ -1,6 +1,7 @@
 """What a GPU's metrics count as given: units held, units a default uses up, and raises."""
 
 from dataclasses import replace
+from typing import Any
 
 from deviceplugin.http.gpu_metrics import gpu_families
 from deviceplugin.model.allocations import Allocation
@@ -35,9 +36,9 @@ def given(*held: tuple[Allocation, DeviceLimit]) -> dict[tuple[str, str], float]
     }
 
 
-def slice_of(name: str, core: range, memory: range, **more: tuple[str, ...]) -> Allocation:
-    given = {"core": units("c", core), "memory": units("m", memory), **more}
-    return Allocation(name, Family.VGPU, "GPU-0", GIB, **given)
+def slice_of(name: str, core: range, memory: range, **more: Any) -> Allocation:
+    halves = (units("c", core), units("m", memory))
+    return Allocation(name, Family.VGPU, "GPU-0", GIB, *halves, **more)
 
 
 def test_every_gpu_has_its_series_at_zero() -> None:

@@ -146,7 +146,7 @@ def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
         assert not registrar.look()
 
     assert kubelet.asked.count("a/three") == 1
-    said = [r.fields["resource"] for r in caplog.records if "failed" in r.message]
+    said = [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message]
     assert said == ["a/one", "a/two"]
 
     kubelet.refused = set()
@@ -163,8 +163,14 @@ def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
     registrar = Registrar(directory, lambda: plugins)
     done = threading.Event()
 
-    threading.Thread(target=lambda: (registrar.look(), done.set()), daemon=True).start()
+    def look() -> None:
+        registrar.look()
+        done.set()
+
+    threading.Thread(target=look, daemon=True).start()
 
     assert done.wait(10)
-    assert [r.fields["resource"] for r in caplog.records if "failed" in r.message] == ["a/one"]
+    assert [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message] == [
+        "a/one"
+    ]
     assert [plugin.starts for plugin in plugins] == [1, 1, 1]  # all are served all the same

@@ -31,12 +31,19 @@ def layout_of(
 
 
 def slice_on(gpu: int, core: int, memory: int, first: int = 0) -> Allocation:
-    names = [
+    core_units, memory_units = (
         tuple(unit_name(f"GPU-{gpu}", half, n) for n in range(first, first + count))
         for half, count in ((Half.CORE, core), (Half.MEMORY, memory))
-    ]
+    )
     return Allocation(
-        f"on-{gpu}-{first}", VGPU, f"GPU-{gpu}", GIB, *names, settled=True, owner=OWNER
+        f"on-{gpu}-{first}",
+        VGPU,
+        f"GPU-{gpu}",
+        GIB,
+        core_units,
+        memory_units,
+        settled=True,
+        owner=OWNER,
     )
 
 

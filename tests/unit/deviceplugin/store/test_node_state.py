@@ -1,5 +1,6 @@
 """What the agent's threads share: who is woken when, and what has just come back."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_what_is_offered_again_is_told_for_a_while(
     state: NodeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(node_state.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     announce(state, "a", "b", "c")
     assert state.returned() == set()
 

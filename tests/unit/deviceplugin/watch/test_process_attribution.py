@@ -68,7 +68,7 @@ def test_a_containers_mount_names_its_allocation(world: World, proc: FakeProc) -
     found = world.look()
 
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("aaa", AttributionSource.MOUNTS)
+    assert (found.allocation_id, found.source) == ("aaa", AttributionSource.MOUNTS)
     assert (found.process.pid, found.process.inner_pid) == (PID, 7)
 
 
@@ -118,7 +118,7 @@ def test_files_that_were_removed_since_are_told_apart(world: World, proc: FakePr
     found = world.look()
 
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("aaa", AttributionSource.OLD_MOUNTS)
+    assert (found.allocation_id, found.source) == ("aaa", AttributionSource.OLD_MOUNTS)
 
 
 def test_the_pod_speaks_for_a_process_that_left_its_mounts(world: World, proc: FakeProc) -> None:
@@ -127,7 +127,7 @@ def test_the_pod_speaks_for_a_process_that_left_its_mounts(world: World, proc: F
     found = world.look()
 
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("aaa", AttributionSource.POD)
+    assert (found.allocation_id, found.source) == ("aaa", AttributionSource.POD)
 
 
 def test_a_pod_of_two_slices_does_not_say_whose(proc: FakeProc, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(
     proc.put(PID, maps=line)
     found = world.look()
     assert found is not None
-    assert (found.allocation_id, found.witness) == ("run-1", AttributionSource.MAPPED)
+    assert (found.allocation_id, found.source) == ("run-1", AttributionSource.MAPPED)
 
     proc.put(PID, maps=line.replace(str(usage.stat().st_ino), "1"))  # another file of that name
     found = world.look()

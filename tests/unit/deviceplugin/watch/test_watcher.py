@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import THIS_NODE, EventReason, Notice
 from deviceplugin.watch import procfs
 from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
 from libvgpu.errors import InventoryError
 from libvgpu.limits import Family
+from libvgpu.sizes import format_size
 from support.fake_proc import mount_line
-from support.watch_world import GIB, GPU, KNOWN, MIB, OTHER_GPU, STRAY, World, messages
+from support.watch_world import GIB, GPU, KNOWN, MIB, OTHER_GPU, STRAY, World, messages, notices
+
+OWNER = Owner("ns", "pod-a", "c")
 
 
 @pytest.fixture
@@ -57,11 +62,20 @@ def test_a_steady_excess_is_charged_after_two_seconds_and_told_once(
     world.look(5)
 
     assert world.charged() == charged
-    assert messages(told) == ["memory beside the ledger"]
+    assert messages(told) == ["unaccounted GPU memory is charged"]
     world.put(KNOWN, GIB)
     world.look(1)
     assert world.charged() == 0
-    assert messages(told) == ["memory beside the ledger", "memory beside the ledger is gone"]
+    assert messages(told) == ["unaccounted GPU memory is charged", "unaccounted GPU memory is gone"]
+    more = (
+        f"its processes hold {format_size(charged)} of GPU {GPU} that the shim does not count "
+        "(0 B before); this is charged to its slice"
+    )
+    gone = f"its processes hold no memory of GPU {GPU} any more that the shim does not count"
+    assert notices(told) == [
+        Notice(EventReason.UNACCOUNTED_MEMORY, more, OWNER),
+        Notice(EventReason.UNACCOUNTED_MEMORY_GONE, gone, OWNER),
+    ]
     world.look(5)
     assert len(messages(told)) == 2
 
@@ -111,8 +125,13 @@ def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
     world.look(6)
 
     (found,) = world.watch.findings.bypassing
-    assert (found.pid, found.allocation_id, found.owner) == (STRAY, "a", "ns/pod-a/c")
-    assert messages(told) == ["memory beside the ledger", "process bypasses its slice"]
+    assert (found.pid, found.allocation_id, found.owner) == (STRAY, "a", OWNER)
+    assert messages(told) == ["unaccounted GPU memory is charged", "process bypasses the shim"]
+    text = (
+        f"process {STRAY} ({found.command}) uses 1 GiB of GPU {GPU} without the shim, so outside "
+        "its slice"
+    )
+    assert notices(told)[1] == Notice(EventReason.SHIM_BYPASSED, text, OWNER)
 
 
 def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
@@ -128,6 +147,7 @@ def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
     assert [each.memory_bytes for each in world.watch.findings.bypassing] == [None]
     (record,) = told.records
     assert record.fields["bytes"] == "unknown"  # type: ignore[attr-defined]
+    assert "uses memory of GPU" in record.notice.text  # type: ignore[attr-defined]
 
 
 def test_a_process_whose_cgroup_is_gone_disturbs_nobody(
@@ -173,6 +193,9 @@ def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
     world.families[GPU] = Family.VGPU
     world.look()
     assert messages(told) == ["process of no allocation uses a GPU"]
+    (seen,) = world.watch.findings.foreign
+    text = f"{seen.described()}, and belongs to no container with a slice"
+    assert notices(told) == [Notice(EventReason.FOREIGN_GPU_PROCESS, text, THIS_NODE)]
 
 
 def test_a_ledger_that_cannot_be_read_accuses_nobody(
@@ -212,7 +235,7 @@ def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
 
     world.look(10)
 
-    assert messages(told).count("the watch beside the shim sees nothing") == 1
+    assert messages(told).count("the process watch cannot see the GPUs' processes") == 1
     assert "pid 4711" in world.watch.findings.problem
     assert world.charged() == 0
     world.write_ledger(GIB, KNOWN)
@@ -240,7 +263,9 @@ def test_a_broken_nvml_is_said_once_and_changes_nothing(
     for _ in range(3):
         world.watch._say_problem("NVML is gone")
 
-    assert messages(told) == ["the watch beside the shim sees nothing"]
+    assert messages(told) == ["the process watch cannot see the GPUs' processes"]
+    reason = EventReason.PROCESS_WATCH_UNAVAILABLE
+    assert notices(told) == [Notice(reason, "NVML is gone", THIS_NODE)]
     assert world.charged() == GIB
     world.broken = None
     world.look(1)

@@ -5,13 +5,18 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
 from support.fake_proc import OTHER_UID, pod_path
-from support.watch_world import GIB, World, messages
+from support.watch_world import GIB, World, messages, notices
+
+KILLED = EventReason.BYPASSING_PROCESS_KILLED
 
 
 @pytest.fixture
@@ -53,7 +58,10 @@ def test_terminate_ends_the_bypassing_process_alone(
     world.look(2)
 
     assert ended(victim)
-    assert "process ended: it bypassed its slice" in messages(told)
+    assert "process killed: it bypassed the shim" in messages(told)
+    (killed,) = [n for n in notices(told) if n and n.reason is KILLED]
+    assert f"process {victim.pid} " in killed.text and killed.text.endswith(", and was killed")
+    assert killed.subject == Owner("ns", "pod-a", "c")
     assert world.watch.findings.ended == 1
 
 
@@ -70,7 +78,7 @@ def test_what_has_changed_since_is_not_ended(
     world: World,
     victim: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, object],
+    change: dict[str, Any],
 ) -> None:
     world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB)

@@ -3,6 +3,7 @@
 import pytest
 
 from libvgpu.errors import UsageError
+from libvgpu.sim import Profile
 from libvgpu.sim.profiles import PROFILES, find_profile
 from libvgpu.sim.spec import MAX_DEVICES, parse_spec
 
@@ -79,8 +80,8 @@ def test_wrong_specs_name_the_value_and_what_is_allowed(
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
-def test_profiles_are_plausible(profile: object) -> None:
-    assert profile is PROFILES[profile.name]  # type: ignore[attr-defined]
-    assert 14 * GIB < profile.memory_bytes < 144 * GIB  # type: ignore[attr-defined]
-    assert 0 < profile.context_bytes < GIB  # type: ignore[attr-defined]
-    assert profile.shared_bytes_per_block <= profile.shared_bytes_per_sm  # type: ignore[attr-defined]
+def test_profiles_are_plausible(profile: Profile) -> None:
+    assert profile is PROFILES[profile.name]
+    assert 14 * GIB < profile.memory_bytes < 144 * GIB
+    assert 0 < profile.context_bytes < GIB
+    assert profile.shared_bytes_per_block <= profile.shared_bytes_per_sm

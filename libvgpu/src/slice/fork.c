@@ -1,0 +1,51 @@
+#include "slice/fork.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "code/library_book.h"
+#include "compute/throttle.h"
+#include "compute/uncapped.h"
+#include "hooks/hook_context.h"
+#include "hooks/hook_external.h"
+#include "hooks/hook_share.h"
+#include "memory/allocation_map.h"
+#include "memory/deferred_free.h"
+#include "memory/graph_memory.h"
+#include "memory/pool_state.h"
+#include "memory/shared_memory.h"
+#include "memory/sparse_array.h"
+#include "memory/vmm_books.h"
+#include "slice/locks.h"
+#include "slice/region.h"
+
+/* In the order of the locks that they reset (locks.h), but the slot before everything: from then on
+ * nothing is charged to the parent. The only list in slice/ that knows the rooms above it. */
+static void (*const child_resets[])(void) = {
+    region_after_fork,        /* LOCK_FORK_GUARD, the slot */
+    contexts_after_fork,      /* LOCK_CONTEXTS */
+    library_book_after_fork,  /* LOCK_LIBRARIES */
+    share_after_fork,         /* LOCK_OPENS */
+    deferred_free_after_fork, /* LOCK_DEFERRED_FREES */
+    shared_memory_after_fork, /* LOCK_SHARED_MEMORY */
+    pool_after_fork,          /* LOCK_GRAPH_POOL, LOCK_STREAM_POOL, LOCK_POOLS */
+    sparse_array_after_fork,  /* LOCK_SPARSE_ARRAYS */
+    throttle_after_fork,      /* LOCK_THROTTLE */
+    uncapped_after_fork,      /* LOCK_SAMPLES */
+    vmm_after_fork,           /* LOCK_HANDLES */
+    graph_memory_after_fork,  /* LOCK_GRAPHS */
+    external_after_fork,      /* LOCK_EXTERNAL */
+    allocation_map_after_fork /* LOCK_ALLOCATION_MAP */
+};
+
+static void in_child(void)
+{
+    locks_forget();
+    for (size_t i = 0; i < sizeof child_resets / sizeof *child_resets; i++)
+        child_resets[i]();
+}
+
+bool fork_watch(void)
+{
+    return pthread_atfork(region_before_fork, region_after_fork_in_parent, in_child) == 0;
+}
