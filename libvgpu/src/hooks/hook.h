@@ -2,14 +2,17 @@
 #ifndef VGPU_HOOK_H
 #define VGPU_HOOK_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "hooks/export.h"
 #include "hooks/real.h"
 
-/* The driver must be there, or the program could not have found the hook. */
-#define NEED(symbol) \
-    do { \
-        if (!real_load_cuda() || real.symbol == NULL) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-    } while (0)
+/* Whether the driver is there and has the function whose field of `real` this is, which is read once
+ * the driver is loaded. It is, or the program could not have found the hook. */
+static inline bool cuda_has(const void *field)
+{
+    return real_load_cuda() && *(void *const *)field != NULL;
+}
 
 #endif

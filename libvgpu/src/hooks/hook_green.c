@@ -56,7 +56,8 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
 VGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description,
                                       CUdevice device, unsigned int flags)
 {
-    NEED(cuGreenCtxCreate);
+    if (!cuda_has(&real.cuGreenCtxCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUcontext primary;
     if (region_open() == REGION_NONE)
         return real.cuGreenCtxCreate(green, description, device, flags);
@@ -102,7 +103,8 @@ static void drop_green(CUcontext inner)
 
 VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
-    NEED(cuGreenCtxDestroy);
+    if (!cuda_has(&real.cuGreenCtxDestroy))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUcontext inner = NULL;
     if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);

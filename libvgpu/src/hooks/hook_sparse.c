@@ -167,7 +167,8 @@ static CUresult run(struct list *list, CUstream stream,
 #define MAP_ARRAY(symbol, named) \
     VGPU_EXPORT CUresult symbol(CUarrayMapInfo *entries, unsigned int count, CUstream stream) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         if (entries == NULL || region_open() == REGION_NONE) \
             return real.symbol(entries, count, stream); \
         struct list list; \

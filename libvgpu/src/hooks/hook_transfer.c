@@ -11,7 +11,8 @@
     { \
         if (gate_is_open()) \
             return real.symbol values; \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         throttle_before_wait(); \
         return real.symbol values; \
     }
