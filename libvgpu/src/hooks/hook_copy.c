@@ -1,4 +1,4 @@
-/* Hooks of copies in a row, alone and in batches. Those inside one GPU take its time and are held
+/* Hooks of copies in a row, alone and in batches. Those inside one GPU take its time and wait
  * like launches; an estimate is kept of each kind of copy and number of bytes. The synchronous
  * forms, too, only wait for their turn where nothing of the host takes part. */
 #include "hooks/hook_copy.h"
@@ -8,7 +8,7 @@
 #define COUNT_WIDTHS 64
 
 /* What estimates are kept under, by address alone. The copies of a batch each take a time of their
- * own beside their bytes, so a batch goes by the width of their number, too. */
+ * own in addition to their bytes, so a batch goes by the width of their number, too. */
 static const char row_copy;
 static const char array_copy;
 static const char batch_copy[COUNT_WIDTHS];

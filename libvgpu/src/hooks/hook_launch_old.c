@@ -1,8 +1,8 @@
 /* Hooks of the launches that came before cuLaunchKernel, and of the one that takes several devices.
  *
  * The old ones take grid and stream alone, the rest was set on the function beforehand. A launch on
- * several devices is one call: it waits for the share of each device before that call, is charged
- * to each, and is never held between its parts, whose kernels may wait for one another. */
+ * several devices is one call: it waits for the cap of each device before that call, is charged
+ * to each, and never waits between its parts, whose kernels may wait for one another. */
 #include "hooks/hook_launch.h"
 #include "vgpu/contract.h"
 

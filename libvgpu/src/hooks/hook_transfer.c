@@ -1,4 +1,4 @@
-/* Hooks of copies from and to the host. They run beside kernels, on engines of their own, and are
+/* Hooks of copies from and to the host. They run next to kernels, on engines of their own, and are
  * not charged; but one on the stream of an open measurement would be measured with it, so it ends
  * that first. cuMemcpyDtoH, for which programs wait like for a synchronisation, is in
  * hook_launch.c. */

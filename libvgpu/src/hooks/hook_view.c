@@ -137,7 +137,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMem
         return result;
     struct view view = view_of_nvml(device, memory->total, memory->free);
     memory->total = view.total_bytes;
-    memory->reserved = 0; /* the card's own reserve is nobody's slice */
+    memory->reserved = 0; /* the card's own reserve is in no slice */
     memory->used = view.used_bytes;
     memory->free = view.free_bytes;
     return NVML_SUCCESS;
