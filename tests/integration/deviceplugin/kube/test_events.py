@@ -1,7 +1,7 @@
 """Kubernetes Events over TLS: from the running agent, and through every failure of the API server.
 
 The agent's own part is in the second half: what the stand-in kubelet is refused, and what a rule
-changes, arrives at an API server as Events of InProcessNode and pod.
+changes, arrives at an API server as Events of node and pod.
 """
 
 import calendar
