@@ -12,6 +12,10 @@ HEADERS := build/headers
 WORKERS := $(shell echo $$(( $$(nproc) * 2 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
+# Where bytecode is not kept, every worker and every program of a test compiles all it imports again:
+# half of their time. Images of Python often set this; empty is unset.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test e2e e2e-node model lint fmt check bench wheel protos manifests clean
 

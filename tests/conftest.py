@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import format_driver_version
-from support import IS_LONG, ROOT, Compile
+from support import IS_LONG, ROOT, Compile, native_programs
 from support.simulated_driver import driver_version
 from support.slices import Slice, make_slice
 
@@ -24,7 +23,6 @@ pytest_plugins = [
     "support.watchdog",
 ]
 
-COMPILE_SECONDS = 60
 #: The most a test may take in its long form, where it does not say so itself.
 LONG_SECONDS = 600
 
@@ -62,18 +60,16 @@ def compile_program(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("native")
+    folder = tmp_path_factory.mktemp("native")  # which other users may be let into
 
     def build(source: str, *more: str, flags: tuple[str, ...] = ()) -> Path:
-        target = folder / (Path(source).stem + "".join(flags).replace("/", "_"))
+        built = native_programs.build(compiler, source, *more, flags=flags)
+        target = folder / built.name
         if not target.exists():
-            subprocess.run(
-                [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra",
-                 "-Ilibvgpu/include", "-Ilibvgpu/src", "-Ilibvgpu/sim/core",
-                 f"tests/native/{source}", *more, *flags, "-o", str(target),
-                 "-ldl", "-lpthread"],
-                cwd=ROOT, check=True, timeout=COMPILE_SECONDS,
-            )  # fmt: skip
+            try:
+                target.hardlink_to(built)
+            except OSError:  # on another file system
+                shutil.copy(built, target)
         return target
 
     return build

@@ -24,10 +24,10 @@ import yaml
 from libvgpu import region
 from support import IS_LONG, ROOT, surroundings
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
-from support.node import EXAMPLES, Node, example, running_node
 from support.node_host import wait_until
 from support.node_parts import build, missing
 from support.node_programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
+from support.real_node import EXAMPLES, RealNode, example, running_node
 
 GIB = 1 << 30
 TESTS_S = 120.0
@@ -67,7 +67,7 @@ def before() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def node(before: set[str]) -> Iterator[Node]:
+def node(before: set[str]) -> Iterator[RealNode]:
     """A node on which all pods have shown what they got."""
     with running_node(build(), agent_config(), GPUS) as node:
         for name in PODS:
@@ -86,7 +86,7 @@ def asked(pod: dict[str, Any]) -> tuple[int, int]:
     return amounts["core"], amounts["memory"] * GIB
 
 
-def assert_slice_holds(node: Node, name: str, number: int = 0, limit_bytes: int = 0) -> None:
+def assert_slice_holds(node: RealNode, name: str, number: int = 0, limit_bytes: int = 0) -> None:
     """The sample client saw its slice and was refused beyond it, in its ``number``-th round."""
     limit_bytes = limit_bytes or asked(example(name))[1]
     view = node.wait_said(name, "view", number)
@@ -103,19 +103,19 @@ def assert_slice_holds(node: Node, name: str, number: int = 0, limit_bytes: int 
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_a_pod_sees_its_slice_and_is_refused_beyond_it(node: Node, name: str) -> None:
+def test_a_pod_sees_its_slice_and_is_refused_beyond_it(node: RealNode, name: str) -> None:
     assert_slice_holds(node, name)
 
 
 @pytest.mark.parametrize("name", VGPU_PODS)
-def test_a_pod_gets_no_more_than_its_share_of_the_time(node: Node, name: str) -> None:
+def test_a_pod_gets_no_more_than_its_share_of_the_time(node: RealNode, name: str) -> None:
     percent, _ = asked(example(name))
 
     assert 0 < node.wait_said(name, "compute")["share_percent"] <= percent + SHARE_POINTS
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_a_container_has_what_the_agent_answered(node: Node, name: str) -> None:
+def test_a_container_has_what_the_agent_answered(node: RealNode, name: str) -> None:
     pod = example(name)
     percent, limit_bytes = asked(pod)
 
@@ -138,7 +138,7 @@ def test_a_container_has_what_the_agent_answered(node: Node, name: str) -> None:
         assert inside["env"]["CUDA_MPS_PIPE_DIRECTORY"] in inside["mounts"]
 
 
-def test_the_examples_are_what_they_say(node: Node) -> None:
+def test_the_examples_are_what_they_say(node: RealNode) -> None:
     hardened = node.execute("vgpu-hardened", LOOK_INSIDE)
     host_ipc = node.execute("vgpu-host-ipc", LOOK_INSIDE)
     plain = node.execute("vgpu-30", LOOK_INSIDE)
@@ -149,15 +149,15 @@ def test_the_examples_are_what_they_say(node: Node) -> None:
     assert host_ipc["shared_memory"] == host != plain["shared_memory"]
 
 
-def test_two_pods_share_one_gpu(node: Node) -> None:
+def test_two_pods_share_one_gpu(node: RealNode) -> None:
     assert node.wait_said("vgpu-30", "view")["uuid"] == node.wait_said("vgpu-70", "view")["uuid"]
 
 
-def test_a_second_process_of_a_full_container_is_refused(node: Node) -> None:
+def test_a_second_process_of_a_full_container_is_refused(node: RealNode) -> None:
     assert node.execute("vgpu-30", SECOND_PROCESS) == OUT_OF_MEMORY
 
 
-def test_a_pod_that_asks_for_nothing_gets_nothing(node: Node) -> None:
+def test_a_pod_that_asks_for_nothing_gets_nothing(node: RealNode) -> None:
     pod = example("vgpu-30")
     pod["metadata"]["name"] = "plain"
     (container,) = pod["spec"]["containers"]
@@ -173,13 +173,13 @@ def test_a_pod_that_asks_for_nothing_gets_nothing(node: Node) -> None:
     node.delete("plain")
 
 
-def test_the_command_line_lists_every_pod(node: Node) -> None:
+def test_the_command_line_lists_every_pod(node: RealNode) -> None:
     listed = {row["pod"]: row for row in yaml.safe_load(node.vgpuctl("ps", "-o", "json"))}
 
     assert set(listed) == {f"{name}-node" for name in PODS}
 
 
-def test_a_pod_that_no_gpu_can_hold_fails_with_our_sentence(node: Node) -> None:
+def test_a_pod_that_no_gpu_can_hold_fails_with_our_sentence(node: RealNode) -> None:
     pod = example("vgpu-30")
     pod["metadata"]["name"] = "too-much"
     (container,) = pod["spec"]["containers"]
@@ -199,7 +199,7 @@ def test_a_pod_that_no_gpu_can_hold_fails_with_our_sentence(node: Node) -> None:
         assert "running" in node.container(name)["state"], name
 
 
-def test_pods_do_not_notice_a_killed_kubelet(node: Node) -> None:
+def test_pods_do_not_notice_a_killed_kubelet(node: RealNode) -> None:
     # Before any container was started again: of several of one name the kubelet takes any for the
     # one that its pod has, and rejects the pod if that one has ended.
     containers = {name: node.container(name)["containerID"] for name in PODS}
@@ -217,13 +217,13 @@ def test_pods_do_not_notice_a_killed_kubelet(node: Node) -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_a_restarted_container_keeps_its_limit(node: Node, name: str) -> None:
+def test_a_restarted_container_keeps_its_limit(node: RealNode, name: str) -> None:
     node.restart_containers(name)
 
     assert_slice_holds(node, name)
 
 
-def test_pods_do_not_notice_a_killed_agent_but_start_only_with_one(node: Node) -> None:
+def test_pods_do_not_notice_a_killed_agent_but_start_only_with_one(node: RealNode) -> None:
     others = [name for name in PODS if name != "vgpu-hardened"]
     containers = {name: node.container(name)["containerID"] for name in others}
     restarts = node.restarts("vgpu-hardened")
@@ -246,7 +246,7 @@ def test_pods_do_not_notice_a_killed_agent_but_start_only_with_one(node: Node) -
     assert {name: node.container(name)["containerID"] for name in others} == containers
 
 
-def test_an_edited_config_holds_in_the_running_container(node: Node) -> None:
+def test_an_edited_config_holds_in_the_running_container(node: RealNode) -> None:
     rounds = sum(line["phase"] == "view" for line in node.said("vgpu-30"))
     container = node.container("vgpu-30")["containerID"]
     rule = {"match": {"namespace": "default", "container": "batch"}, "core": 10, "memory": "8Gi"}
@@ -262,7 +262,7 @@ def test_an_edited_config_holds_in_the_running_container(node: Node) -> None:
     assert node.container("vgpu-30")["containerID"] == container
 
 
-def test_containers_that_start_after_the_run_directory_was_emptied(node: Node) -> None:
+def test_containers_that_start_after_the_run_directory_was_emptied(node: RealNode) -> None:
     run_dir = node.inside("/run/vgpu")
     clients = node.restarts(*MPS_PODS)
     node.stop("mps")  # its pipes are there, too: as after a reboot it begins anew
@@ -294,7 +294,7 @@ def test_containers_that_start_after_the_run_directory_was_emptied(node: Node) -
     assert found == {asked(example(name))[1] for name in PODS}
 
 
-def test_a_deleted_pod_leaves_its_units_to_the_next_to_the_byte(node: Node) -> None:
+def test_a_deleted_pod_leaves_its_units_to_the_next_to_the_byte(node: RealNode) -> None:
     pod = example("vgpu-70")
     gpu = node.wait_said("vgpu-70", "view")["uuid"]
     pod["metadata"]["name"] = "next"
@@ -331,7 +331,7 @@ def test_a_test_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None
     assert not [found for found in surroundings.look() if base.name in found]
 
 
-def test_a_node_that_is_killed_leaves_nothing_behind(node: Node, before: set[str]) -> None:
+def test_a_node_that_is_killed_leaves_nothing_behind(node: RealNode, before: set[str]) -> None:
     node.end(kill=True)
 
     wait_until(lambda: not surroundings.processes_naming(node.base.name), "end of every process")

@@ -6,7 +6,7 @@ from typing import Any
 
 from support.exercise import Driver, exercise
 from support.exercise_nvml import (
-    Process,
+    NvmlProcess,
     ProcessDetail,
     ProcessDetails,
     ProcessV2,
@@ -22,7 +22,7 @@ COMPUTE, GRAPHICS, MPS, ALL = range(4)
 
 
 def _listed(driver: Driver, symbol: str, index: int) -> list[tuple[int, int]]:
-    infos = ((ProcessV2 if symbol.endswith(("_v2", "_v3")) else Process) * ROOM)()
+    infos = ((ProcessV2 if symbol.endswith(("_v2", "_v3")) else NvmlProcess) * ROOM)()
     with handle_of(driver, index) as handle:
         count = c_uint(ROOM)
         driver.check(symbol, handle, byref(count), infos)

@@ -9,10 +9,10 @@ from support.exercise import Driver, exercise
 from support.exercise_kernel import Spin
 from support.exercise_nvml import (
     DeviceSample,
+    NvmlSamples,
     PerformanceStates,
     Rates,
     Sample,
-    Samples,
     SampleV2,
     handle_of,
     some_memory,
@@ -70,7 +70,7 @@ def own_utilisation(driver: Driver) -> None:
         driver.check("nvmlDeviceGetProcessUtilization", handle, by_process, byref(count), 0)
         assert [(s.pid, _is_own(s.sm)) for s in by_process[: count.value]] == [(os.getpid(), True)]
         entries = (SampleV2 * ROOM)()
-        samples = Samples(versioned(Samples), ROOM, 0, entries)
+        samples = NvmlSamples(versioned(NvmlSamples), ROOM, 0, entries)
         driver.check("nvmlDeviceGetProcessesUtilizationInfo", handle, byref(samples))
         assert [(s.pid, _is_own(s.sm)) for s in entries[: samples.count]] == [(os.getpid(), True)]
 

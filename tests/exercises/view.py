@@ -6,13 +6,13 @@ from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 from support.exercise import MIB, Driver, exercise
 
 
-class Memory(ctypes.Structure):
+class NvmlMemory(ctypes.Structure):
     """nvmlMemory_t."""
 
     _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
 
 
-class MemoryV2(ctypes.Structure):
+class NvmlMemoryV2(ctypes.Structure):
     """nvmlMemory_v2_t."""
 
     _fields_ = (
@@ -39,8 +39,8 @@ def totals_of_the_driver(driver: Driver) -> None:
 
 @exercise("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
 def totals_of_nvml(driver: Driver) -> None:
-    device, memory, second, address = c_void_p(), Memory(), MemoryV2(), c_uint64()
-    second.version = ctypes.sizeof(MemoryV2) | 2 << 24
+    device, memory, second, address = c_void_p(), NvmlMemory(), NvmlMemoryV2(), c_uint64()
+    second.version = ctypes.sizeof(NvmlMemoryV2) | 2 << 24
     driver.check("nvmlInit_v2")
     driver.check("nvmlDeviceGetHandleByIndex_v2", 0, byref(device))
     driver.check("cuMemAlloc_v2", byref(address), MIB)

@@ -13,10 +13,10 @@ from pathlib import Path
 from deviceplugin import agent, log
 from libvgpu import artifacts
 from support import ROOT
-from support.agent_node import WAIT_S, GivenGpus, Node, hurry, wait_until_lost
+from support.in_process_node import WAIT_S, GivenGpus, InProcessNode, hurry, wait_until_lost
 
 
-class ProcessNode(Node):
+class ProcessNode(InProcessNode):
     """A kubelet stand-in here, and an agent in another process."""
 
     def __init__(self, base: Path, seed: int = 1) -> None:

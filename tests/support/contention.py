@@ -20,7 +20,7 @@ NEVER = lib.POLICY_NEVER
 
 
 @dataclass
-class Tenant:
+class LaunchingTenant:
     """One program that launches kernels of one length.
 
     Attributes:
@@ -58,7 +58,7 @@ class Tenant:
 class Contention:
     """Runs the policy and its tenants; ``now_ns`` is the simulated clock."""
 
-    def __init__(self, *tenants: Tenant) -> None:
+    def __init__(self, *tenants: LaunchingTenant) -> None:
         self.policy = ffi.new("struct policy *")
         lib.policy_init(self.policy)
         self.now_ns = START_NS
@@ -70,7 +70,7 @@ class Contention:
             tenant.index = lib.policy_join(self.policy, tenant.weight, 0)
             tenant.next_act_ns = self.now_ns
 
-    def grant(self, tenant: Tenant) -> Any:
+    def grant(self, tenant: LaunchingTenant) -> Any:
         return self.policy.tenants[tenant.index]
 
     def run(self, duration_ns: int) -> None:
@@ -117,16 +117,16 @@ class Contention:
                 grant.is_changed = False
                 tenant.next_act_ns = min(tenant.next_act_ns, self.now_ns + LATENCY_NS)
 
-    def _ring(self, tenant: Tenant) -> None:
+    def _ring(self, tenant: LaunchingTenant) -> None:
         tenant.rings = True
         self.step_at_ns = min(self.step_at_ns, self.now_ns + LATENCY_NS)
 
-    def _demand(self, tenant: Tenant) -> None:
+    def _demand(self, tenant: LaunchingTenant) -> None:
         if self.now_ns - tenant.usage.demand_ns > 5 * MS:
             self._ring(tenant)
         tenant.usage.demand_ns = self.now_ns
 
-    def _act(self, tenant: Tenant) -> None:
+    def _act(self, tenant: LaunchingTenant) -> None:
         now_ns = self.now_ns
         if tenant.is_stopped:
             tenant.next_act_ns = NEVER
@@ -169,13 +169,13 @@ class Contention:
         else:
             self._wait(tenant)
 
-    def _wait(self, tenant: Tenant) -> None:
+    def _wait(self, tenant: LaunchingTenant) -> None:
         self._ring(tenant)
         start_ns = self.grant(tenant).start_ns
         refresh_ns = self.now_ns + REFRESH_NS
         tenant.next_act_ns = min(refresh_ns, start_ns) if start_ns > self.now_ns else refresh_ns
 
-    def _launch(self, tenant: Tenant) -> None:
+    def _launch(self, tenant: LaunchingTenant) -> None:
         begins_ns = max(self.now_ns, self.gpu_free_ns)
         self.gpu_free_ns = begins_ns + tenant.kernel_ns
         tenant.busy_until_ns = self.gpu_free_ns

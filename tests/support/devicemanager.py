@@ -47,7 +47,7 @@ def build() -> Path:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """What the judge printed, and where the agent's log is."""
 
     status: int
@@ -56,7 +56,7 @@ class Verdict:
     agent_log: str
 
 
-class Agent:
+class RestartingAgent:
     """``python -m deviceplugin``, started again whenever it ends; its process id is in a file."""
 
     def __init__(self, base: Path, environment: dict[str, str]) -> None:
@@ -110,7 +110,7 @@ def judged_node() -> Iterator[Path]:
                  "--run-dir", str(base / "r")],
                 cwd=ROOT, env=environment, stderr=log,
             )  # fmt: skip
-        agent = Agent(base, environment)
+        agent = RestartingAgent(base, environment)
         try:
             yield base
         finally:
@@ -123,7 +123,7 @@ def judged_node() -> Iterator[Path]:
             machine.remove()
 
 
-def run_judge(judge: Path, base: Path, *flags: str, timeout_s: float) -> Verdict:
+def run_judge(judge: Path, base: Path, *flags: str, timeout_s: float) -> Judgement:
     """Runs the judge on a `judged_node`."""
     summary = base / "summary.json"
     result = subprocess.run(
@@ -134,4 +134,4 @@ def run_judge(judge: Path, base: Path, *flags: str, timeout_s: float) -> Verdict
         timeout=timeout_s, check=False,
     )  # fmt: skip
     found = json.loads(summary.read_text()) if summary.exists() else {}
-    return Verdict(result.returncode, found, result.stderr, (base / "agent.log").read_text())
+    return Judgement(result.returncode, found, result.stderr, (base / "agent.log").read_text())

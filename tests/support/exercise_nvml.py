@@ -8,7 +8,7 @@ from ctypes import byref, c_uint, c_uint64, c_void_p
 from support.exercise import MIB, Driver
 
 
-class Process(ctypes.Structure):
+class NvmlProcess(ctypes.Structure):
     """nvmlProcessInfo_v1_t."""
 
     _fields_ = (("pid", c_uint), ("used", c_uint64))
@@ -17,7 +17,7 @@ class Process(ctypes.Structure):
 class ProcessV2(ctypes.Structure):
     """nvmlProcessInfo_v2_t."""
 
-    _fields_ = (*Process._fields_, ("gpu_instance", c_uint), ("compute_instance", c_uint))
+    _fields_ = (*NvmlProcess._fields_, ("gpu_instance", c_uint), ("compute_instance", c_uint))
 
 
 class ProcessDetail(ctypes.Structure):
@@ -56,7 +56,7 @@ class SampleV2(ctypes.Structure):
     _fields_ = (("at_us", c_uint64), ("pid", c_uint), ("sm", c_uint), ("others", c_uint * 5))
 
 
-class Samples(ctypes.Structure):
+class NvmlSamples(ctypes.Structure):
     """nvmlProcessesUtilizationInfo_v1_t."""
 
     _fields_ = (

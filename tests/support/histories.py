@@ -18,7 +18,7 @@ from deviceplugin.testing import AdmissionFailed, AdmittedPod, ContainerManifest
 from deviceplugin.testing.records import AdmittedContainer
 from libvgpu import region
 
-from .agent_node import GIB, Node
+from .in_process_node import GIB, InProcessNode
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 MEMORY_UNITS = 16
@@ -45,7 +45,7 @@ class Life:
 class History:
     """One life; `run` lives it."""
 
-    def __init__(self, node: Node, seed: int, life: Life) -> None:
+    def __init__(self, node: InProcessNode, seed: int, life: Life) -> None:
         self.node, self.seed, self.life = node, seed, life
         self.chance = random.Random(seed)
         self.pods: list[AdmittedPod] = []

@@ -18,8 +18,8 @@ from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from vgpuctl.agent_client import agent_report
 
-from .agent_node import GIB, GPU_MEMORY_BYTES, MPS_GPU, SPARE_GPU, VGPU_GPU, Node
 from .histories import FREED_WITHIN_S, Asked, History, Life
+from .in_process_node import GIB, GPU_MEMORY_BYTES, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
 
 FAMILIES = ("vgpu", "mps")
 GPUS = (MPS_GPU, VGPU_GPU, SPARE_GPU)
@@ -28,7 +28,7 @@ HEALTHY_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedSharing:
     """What the config says: the family of each GPU, empty where none, and the units in GiB."""
 
     families: tuple[str, str, str]
@@ -58,9 +58,9 @@ class Wanted:
 class SharingHistory(History):
     """A life with edits; both families ask for pairs."""
 
-    def __init__(self, node: Node, seed: int, life: Life) -> None:
+    def __init__(self, node: InProcessNode, seed: int, life: Life) -> None:
         super().__init__(node, seed, life)
-        self.wanted = Wanted(("vgpu", "vgpu", "vgpu"), {"vgpu": 1, "mps": 1})
+        self.wanted = WantedSharing(("vgpu", "vgpu", "vgpu"), {"vgpu": 1, "mps": 1})
         self.said: dict[Path, tuple[str, Family, int]] = {}  # what the files of a slice said first
         self.edits = 0
         self.drained: set[str] = set()
@@ -88,7 +88,9 @@ class SharingHistory(History):
     def edit(self) -> None:
         families = tuple(self.chance.choice(("vgpu", "mps", "vgpu", "mps", "")) for _ in GPUS)
         assert len(families) == 3
-        self.wanted = Wanted(families, {each: self.chance.choice((1, 2)) for each in FAMILIES})
+        self.wanted = WantedSharing(
+            families, {each: self.chance.choice((1, 2)) for each in FAMILIES}
+        )
         new = self.node.config.with_name("new.yaml")
         new.write_text(self.wanted.text())
         new.rename(self.node.config)

@@ -29,7 +29,7 @@ GIB, MIB = 1 << 30, 1 << 20
 KNOWN, STRAY = 11, 12  # pids
 
 
-class World:
+class WatchWorld:
     """A watch whose surroundings are plain values."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ TIMEOUT_S = 30
 TAKEOVER_S = 1.0
 
 
-class Runs:
+class NeighbourRuns:
     """`vgpuctl run` of one user on one simulated machine of two GPUs."""
 
     def __init__(self, home: Path) -> None:
@@ -81,8 +81,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
-    made = Runs(tmp_path)
+def runs(tmp_path: Path) -> Iterator[NeighbourRuns]:
+    made = NeighbourRuns(tmp_path)
     yield made
     for process in made.started:
         process.kill()
@@ -98,7 +98,7 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> 
 
 @pytest.mark.parametrize("last_signal", [signal.SIGTERM, signal.SIGKILL, signal.SIGTSTP])
 def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
-    runs: Runs, last_signal: signal.Signals
+    runs: NeighbourRuns, last_signal: signal.Signals
 ) -> None:
     # GIVEN three slices of one GPU and a fourth that is alone on another
     three = [runs.start("--core", percent) for percent in ("20", "30", "50")]
@@ -121,7 +121,7 @@ def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
         holder.send_signal(signal.SIGCONT)
 
 
-def test_a_run_of_a_fixed_share_that_is_alone_runs_no_arbiter(runs: Runs) -> None:
+def test_a_run_of_a_fixed_share_that_is_alone_runs_no_arbiter(runs: NeighbourRuns) -> None:
     strict = runs.start("--core", "30")
     elastic = runs.start("--gpu", "1", "--core", "30", "--compute", "elastic")
 
@@ -137,7 +137,7 @@ def test_a_run_of_a_fixed_share_that_is_alone_runs_no_arbiter(runs: Runs) -> Non
     _wait_until(lambda: sorted(runs.grants()) == [NONE, FREE])
 
 
-def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: Runs) -> None:
+def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns) -> None:
     runs.start("--core", "30")
     runs.start("--core", "40", "--compute", "elastic")
     uuid = runs.uuids()[0]
@@ -158,7 +158,7 @@ def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: Runs) -> None:
     assert runs().returncode == 1, "the default is the whole GPU"
 
 
-def test_shares_come_back_when_their_run_is_killed(runs: Runs) -> None:
+def test_shares_come_back_when_their_run_is_killed(runs: NeighbourRuns) -> None:
     victim = runs.start("--core", "80")
     assert runs("--core", "80").returncode == 1
 
@@ -168,7 +168,7 @@ def test_shares_come_back_when_their_run_is_killed(runs: Runs) -> None:
     assert runs("--core", "80").returncode == 0
 
 
-def test_a_share_that_would_not_be_held_is_refused(runs: Runs) -> None:
+def test_a_share_that_would_not_be_held_is_refused(runs: NeighbourRuns) -> None:
     refused = runs("--core", "30", "--compute", "off")
 
     assert refused.returncode == 2

@@ -11,7 +11,7 @@ PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
 TIMEOUT_SECONDS = 30
 
 
-class Ctl:
+class RefusingCtl:
     """`vgpuctl` with all its directories in one place, so that leavings show."""
 
     def __init__(self, home: Path) -> None:
@@ -50,8 +50,8 @@ class Ctl:
 
 
 @pytest.fixture
-def ctl(tmp_path: Path) -> Ctl:
-    return Ctl(tmp_path)
+def ctl(tmp_path: Path) -> RefusingCtl:
+    return RefusingCtl(tmp_path)
 
 
 def _assert_one_sentence(result: subprocess.CompletedProcess[str]) -> None:
@@ -83,7 +83,7 @@ def _assert_one_sentence(result: subprocess.CompletedProcess[str]) -> None:
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(
-    ctl: Ctl, options: list[str], status: int, names: list[str]
+    ctl: RefusingCtl, options: list[str], status: int, names: list[str]
 ) -> None:
     result = ctl.run(*options)
 
@@ -98,7 +98,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 @pytest.mark.parametrize(
     "arguments", [["run", "--simulate", "h100"], ["run"], ["run", "--"], ["sim", "run", "h100"]]
 )
-def test_a_missing_command_is_wrong_usage(ctl: Ctl, arguments: list[str]) -> None:
+def test_a_missing_command_is_wrong_usage(ctl: RefusingCtl, arguments: list[str]) -> None:
     result = ctl(*arguments)
 
     assert result.returncode == 2
@@ -110,7 +110,7 @@ def test_a_missing_command_is_wrong_usage(ctl: Ctl, arguments: list[str]) -> Non
 @pytest.mark.parametrize(("name", "status"), [("no-such-command", 127), ("/etc/passwd", 126)])
 @pytest.mark.parametrize("verb", ["run", "sim run"])
 def test_a_command_that_cannot_start_leaves_nothing(
-    ctl: Ctl, name: str, status: int, verb: str
+    ctl: RefusingCtl, name: str, status: int, verb: str
 ) -> None:
     options = ["--run-dir", str(ctl.run_dir), "--simulate"] if verb == "run" else []
 
@@ -127,7 +127,7 @@ def test_a_command_that_cannot_start_leaves_nothing(
     [["bogus"], ["ps", "--bogus"], ["ps", "-o", "xml"], ["ps", "extra"], ["run", "--memory"],
      ["config", "validate"], ["sim", "run"]],
 )  # fmt: skip
-def test_wrong_usage_is_one_sentence_and_a_hint(ctl: Ctl, arguments: list[str]) -> None:
+def test_wrong_usage_is_one_sentence_and_a_hint(ctl: RefusingCtl, arguments: list[str]) -> None:
     result = ctl(*arguments)
 
     assert result.returncode == 2
@@ -135,7 +135,7 @@ def test_wrong_usage_is_one_sentence_and_a_hint(ctl: Ctl, arguments: list[str]) 
     assert "hint: try 'vgpuctl" in result.stderr
 
 
-def test_a_run_inside_a_run_is_refused(ctl: Ctl) -> None:
+def test_a_run_inside_a_run_is_refused(ctl: RefusingCtl) -> None:
     inner = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "h100", "--", "true"]
 
     result = ctl("run", "--run-dir", str(ctl.run_dir), "--simulate", "h100", "--", *inner)
@@ -145,7 +145,7 @@ def test_a_run_inside_a_run_is_refused(ctl: Ctl) -> None:
     assert ctl.leavings() == []
 
 
-def test_without_a_driver_the_sentence_leads_to_the_simulated_gpu(ctl: Ctl) -> None:
+def test_without_a_driver_the_sentence_leads_to_the_simulated_gpu(ctl: RefusingCtl) -> None:
     pynvml = pytest.importorskip("pynvml")
     try:
         pynvml.nvmlInit()
@@ -162,7 +162,7 @@ def test_without_a_driver_the_sentence_leads_to_the_simulated_gpu(ctl: Ctl) -> N
     assert ctl.leavings() == []
 
 
-def test_a_bad_config_file_is_refused_with_its_line(ctl: Ctl, tmp_path: Path) -> None:
+def test_a_bad_config_file_is_refused_with_its_line(ctl: RefusingCtl, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("version: v1\nsharng:\n  fractional: []\n")
 

@@ -16,7 +16,7 @@ GIB = 1 << 30
 OUT_OF_MEMORY = 2
 
 
-class Runs:
+class SetRuns:
     """`vgpuctl` of one user, with a simulated machine of one T4 (16 GiB)."""
 
     def __init__(self, home: Path, program: Path) -> None:
@@ -51,14 +51,14 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, life_program: Path) -> Iterator[Runs]:
-    made = Runs(tmp_path, life_program)
+def runs(tmp_path: Path, life_program: Path) -> Iterator[SetRuns]:
+    made = SetRuns(tmp_path, life_program)
     yield made
     for program in made.started:
         program.end()
 
 
-def test_a_running_program_is_lowered_and_set_back(runs: Runs) -> None:
+def test_a_running_program_is_lowered_and_set_back(runs: SetRuns) -> None:
     program = runs.start("--memory", "8GiB", "--core", "50")
     assert program.ask(f"alloc {GIB}") == 0
 
@@ -74,7 +74,7 @@ def test_a_running_program_is_lowered_and_set_back(runs: Runs) -> None:
     assert program.ask(f"alloc {2 * GIB}") == 0
 
 
-def test_it_rises_to_what_its_owner_could_ask_for_and_no_further(runs: Runs) -> None:
+def test_it_rises_to_what_its_owner_could_ask_for_and_no_further(runs: SetRuns) -> None:
     program = runs.start("--memory", "1GiB", "--core", "50")
     (mine,) = runs.names()
     runs.start("--memory", "1GiB", "--core", "30")

@@ -20,7 +20,7 @@ from libvgpu.sim import PROFILES, Machine, acquire, named, parse_spec, release
 from support import IS_LONG
 
 #: System calls between two deaths.
-CALLS_APART = 1 if IS_LONG else 3
+CALLS_APART = 1 if IS_LONG else 5
 MOST_CALLS = 5000
 #: A process that has done all its imports makes machines in children, one a line that it reads. The
 #: line says before which of its system calls the child is killed; what is printed is how it ended.

@@ -24,7 +24,7 @@ sizes = st.one_of(st.integers(0, 40), st.just(lib.LEDGER_MAX_BYTES))
 limits = st.integers(0, 60)
 
 
-class Ledger(RuleBasedStateMachine):
+class LedgerMachine(RuleBasedStateMachine):
     """``held`` is what each slot's word should say, its dead user's bytes included."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class Ledger(RuleBasedStateMachine):
                     assert self.word(device, each).bytes == self.held[device][each]
 
 
-Ledger.TestCase.settings = settings(
+LedgerMachine.TestCase.settings = settings(
     max_examples=3000 if IS_LONG else 150,
     stateful_step_count=50 if IS_LONG else 30,
     deadline=None,
@@ -197,5 +197,5 @@ Ledger.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 test_the_ledger_does_what_the_model_says = pytest.mark.timeout(600 if IS_LONG else 60)(
-    Ledger.TestCase
+    LedgerMachine.TestCase
 )

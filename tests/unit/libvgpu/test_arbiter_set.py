@@ -16,7 +16,7 @@ A, B = "GPU-a", "GPU-b"
 STRICT, ELASTIC = ComputeMode.STRICT, ComputeMode.ELASTIC
 
 
-class World:
+class ArbiterWorld:
     """A run directory, and the processes that look after it."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -51,18 +51,18 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ArbiterWorld:
+    return ArbiterWorld(tmp_path)
 
 
-def test_one_slice_of_a_fixed_share_needs_no_arbiter(world: World) -> None:
+def test_one_slice_of_a_fixed_share_needs_no_arbiter(world: ArbiterWorld) -> None:
     world.slice("one", a=30)
 
     assert world.process().look() == []
     assert (world.made, world.locks.taken) == ([], set())
 
 
-def test_two_slices_of_a_gpu_get_one_with_their_weights(world: World) -> None:
+def test_two_slices_of_a_gpu_get_one_with_their_weights(world: ArbiterWorld) -> None:
     world.slice("one", a=30)
     world.slice("two", b=10, a=70)
     arbiters = world.process()
@@ -75,7 +75,7 @@ def test_two_slices_of_a_gpu_get_one_with_their_weights(world: World) -> None:
     assert arbiters.uuids == world.locks.taken == {A}
 
 
-def test_a_lone_slice_that_may_borrow_is_told_when_the_gpu_is_idle(world: World) -> None:
+def test_a_lone_slice_that_may_borrow_is_told_when_the_gpu_is_idle(world: ArbiterWorld) -> None:
     world.slice("one", ELASTIC, a=30)
 
     world.process().look()
@@ -83,7 +83,7 @@ def test_a_lone_slice_that_may_borrow_is_told_when_the_gpu_is_idle(world: World)
     assert world.made[0].weights == {"one": 30}
 
 
-def test_it_follows_slices_as_they_come_go_and_change(world: World) -> None:
+def test_it_follows_slices_as_they_come_go_and_change(world: ArbiterWorld) -> None:
     world.slice("one", a=30)
     world.slice("two", a=20)
     arbiters = world.process()
@@ -110,7 +110,7 @@ def test_it_follows_slices_as_they_come_go_and_change(world: World) -> None:
     assert arbiters.uuids == world.locks.taken == set()
 
 
-def test_a_slice_made_anew_is_let_go_and_taken_in(world: World) -> None:
+def test_a_slice_made_anew_is_let_go_and_taken_in(world: ArbiterWorld) -> None:
     world.slice("one", a=30)
     world.slice("two", a=20)
     arbiters = world.process()
@@ -124,7 +124,7 @@ def test_a_slice_made_anew_is_let_go_and_taken_in(world: World) -> None:
     assert world.made[0].calls[2:] == [("remove", "one"), ("add", "one", 0)]
 
 
-def test_every_contended_gpu_has_its_own(world: World) -> None:
+def test_every_contended_gpu_has_its_own(world: ArbiterWorld) -> None:
     world.slice("one", a=30, b=50)
     world.slice("two", a=70, b=50)
 
@@ -133,7 +133,7 @@ def test_every_contended_gpu_has_its_own(world: World) -> None:
     assert sorted(a.weights["two"] for a in world.made) == [50, 70]
 
 
-def test_only_the_gpus_cared_for_are_taken(world: World) -> None:
+def test_only_the_gpus_cared_for_are_taken(world: ArbiterWorld) -> None:
     world.slice("one", a=30, b=50)
     world.slice("two", a=70, b=50)
 
@@ -144,7 +144,7 @@ def test_only_the_gpus_cared_for_are_taken(world: World) -> None:
 
 @pytest.mark.parametrize("ends", [ArbiterSet.stop, lambda _: None], ids=["stopped", "killed"])
 def test_the_next_takes_over_when_the_holder_ends(
-    world: World, ends: Callable[[ArbiterSet], None]
+    world: ArbiterWorld, ends: Callable[[ArbiterSet], None]
 ) -> None:
     world.slice("one", a=30)
     world.slice("two", a=70)
@@ -161,7 +161,7 @@ def test_the_next_takes_over_when_the_holder_ends(
     assert world.made[1].weights == {"one": 30, "two": 70}
 
 
-def test_after_a_stop_a_look_takes_the_gpu_again(world: World) -> None:
+def test_after_a_stop_a_look_takes_the_gpu_again(world: ArbiterWorld) -> None:
     world.slice("one", a=30)
     world.slice("two", a=70)
     arbiters = world.process()
@@ -174,7 +174,7 @@ def test_after_a_stop_a_look_takes_the_gpu_again(world: World) -> None:
     assert [a.weights for a in world.made] == [{}, {"one": 30, "two": 70}]
 
 
-def test_a_slice_that_cannot_be_taken_in_costs_the_others_nothing(world: World) -> None:
+def test_a_slice_that_cannot_be_taken_in_costs_the_others_nothing(world: ArbiterWorld) -> None:
     for name in ("one", "two", "three"):
         world.slice(name, a=30)
     made = NotedArbiter(refused={"one"})
@@ -189,7 +189,7 @@ def test_a_slice_that_cannot_be_taken_in_costs_the_others_nothing(world: World) 
     assert made.weights == {"one": 30, "two": 30, "three": 30}
 
 
-def test_a_slice_that_ends_while_it_is_taken_in_is_no_failure(world: World) -> None:
+def test_a_slice_that_ends_while_it_is_taken_in_is_no_failure(world: ArbiterWorld) -> None:
     class EndsOne(NotedArbiter):
         def add(self, directory: Path, device_index: int) -> None:
             if directory.name == "one":
@@ -208,7 +208,7 @@ def test_a_slice_that_ends_while_it_is_taken_in_is_no_failure(world: World) -> N
     assert arbiters.look() == []
 
 
-def test_an_arbiter_that_cannot_start_leaves_the_gpu_to_others(world: World) -> None:
+def test_an_arbiter_that_cannot_start_leaves_the_gpu_to_others(world: ArbiterWorld) -> None:
     world.slice("one", a=30)
     world.slice("two", a=70)
 

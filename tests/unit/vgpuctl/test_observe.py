@@ -25,7 +25,7 @@ A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-0000"
 FLOCK = struct.Struct("hhxxxxqqixxxx")
 
 
-class Tenant:
+class UsedSlot:
     """One process's slot in a `usage` file, alive as long as this holds its lock."""
 
     def __init__(self, directory: Path, slot: int, pid: int, name: bytes) -> None:
@@ -68,8 +68,8 @@ class Tenant:
 
 
 @pytest.fixture
-def tenants() -> Iterator[list[Tenant]]:
-    made: list[Tenant] = []
+def tenants() -> Iterator[list[UsedSlot]]:
+    made: list[UsedSlot] = []
     yield made
     for tenant in made:
         tenant.dies()
@@ -91,7 +91,7 @@ def _allocate(
     return directory
 
 
-def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list[Tenant]) -> None:
+def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list[UsedSlot]) -> None:
     # GIVEN a container with two GPUs, one process on both and one on the second
     directory = _allocate(
         tmp_path,
@@ -102,7 +102,7 @@ def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list
         pod="train",
         container="main",
     )
-    tenants += [Tenant(directory, 0, 7, b"python3"), Tenant(directory, 1, 8, b"helper")]
+    tenants += [UsedSlot(directory, 0, 7, b"python3"), UsedSlot(directory, 1, 8, b"helper")]
     tenants[0].uses(0, 64 * MIB, refused=3)
     tenants[0].uses(1, 32 * MIB)
     tenants[1].uses(1, 16 * MIB)
@@ -135,10 +135,10 @@ def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list
 
 
 def test_a_dead_process_is_no_row_and_its_bytes_are_free(
-    tmp_path: Path, tenants: list[Tenant]
+    tmp_path: Path, tenants: list[UsedSlot]
 ) -> None:
     directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
-    tenants += [Tenant(directory, 0, 7, b"dead"), Tenant(directory, 1, 8, b"alive")]
+    tenants += [UsedSlot(directory, 0, 7, b"dead"), UsedSlot(directory, 1, 8, b"alive")]
     tenants[0].uses(0, 512 * MIB)
     tenants[1].uses(0, 16 * MIB)
     tenants[0].dies()
@@ -171,11 +171,11 @@ def test_the_share_shown_is_the_one_that_holds_in_its_family(tmp_path: Path) -> 
 
 
 def test_the_books_of_compute_are_shown(
-    tmp_path: Path, tenants: list[Tenant], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tenants: list[UsedSlot], capsys: pytest.CaptureFixture[str]
 ) -> None:
     # GIVEN a capped process that had 60 of the last 200 ms, and 1 of 50 held launches waited long
     directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB, core_percent=30))
-    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     tenants[0].uses(0, MIB)
     counters = lib.usage_slot_device(tenants[0].view, 0, 0)
     counters.gpu_time_ns -= 60_000_000
@@ -207,7 +207,7 @@ def test_the_books_of_compute_are_shown(
 )
 def test_estimates_are_flagged(
     tmp_path: Path,
-    tenants: list[Tenant],
+    tenants: list[UsedSlot],
     capsys: pytest.CaptureFixture[str],
     family: Family,
     limit: DeviceLimit,
@@ -215,7 +215,7 @@ def test_estimates_are_flagged(
     estimated: bool,
 ) -> None:
     directory = _allocate(tmp_path, "pod-1", limit, family=family)
-    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     tenants[0].uses(0, MIB)
     lib.usage_slot_device(tenants[0].view, 0, 0).books = int(is_flagged)
 
@@ -227,10 +227,10 @@ def test_estimates_are_flagged(
 
 
 def test_gpu_time_that_nobody_sampled_is_unknown_and_not_zero(
-    tmp_path: Path, tenants: list[Tenant]
+    tmp_path: Path, tenants: list[UsedSlot]
 ) -> None:
     directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
-    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     tenants[0].uses(0, MIB)
     lib.usage_slot_device(tenants[0].view, 0, 0).gpu_time_ns = 0
 
@@ -292,12 +292,12 @@ def test_no_garbage_in_usage_makes_ps_or_status_fail(
 
 
 def test_status_adds_up_what_is_given_away_on_each_gpu(
-    tmp_path: Path, tenants: list[Tenant]
+    tmp_path: Path, tenants: list[UsedSlot]
 ) -> None:
     first = _allocate(tmp_path, "pod-1", DeviceLimit(A, 16 * GIB, core_percent=30))
     _allocate(tmp_path, "pod-2", DeviceLimit(A, 32 * GIB, core_percent=70))
     _allocate(tmp_path, "pod-3", DeviceLimit(B, GIB, core_percent=5))
-    tenants.append(Tenant(first, 0, 7, b"x"))
+    tenants.append(UsedSlot(first, 0, 7, b"x"))
     tenants[0].uses(0, 3 * MIB)
 
     rows = gpu_rows(
@@ -324,10 +324,10 @@ def test_ps_of_a_directory_that_is_not_there_is_empty(
 
 
 def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
-    tmp_path: Path, tenants: list[Tenant], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tenants: list[UsedSlot], capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
-    tenants += [Tenant(directory, 0, 7, b"maker"), Tenant(directory, 1, 7, b"maker")]
+    tenants += [UsedSlot(directory, 0, 7, b"maker"), UsedSlot(directory, 1, 7, b"maker")]
     tenants[0].uses(0, 64 * MIB)
     tenants[1].uses(0, 32 * MIB)
     lib.usage_slot(tenants[1].view, 1).shared_key[0] = 1
@@ -354,7 +354,7 @@ def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
 )
 def test_what_waits_for_the_next_start_of_a_client_of_mps_is_pending(
     tmp_path: Path,
-    tenants: list[Tenant],
+    tenants: list[UsedSlot],
     capsys: pytest.CaptureFixture[str],
     percent: int,
     pinned_mib: int,
@@ -362,7 +362,7 @@ def test_what_waits_for_the_next_start_of_a_client_of_mps_is_pending(
 ) -> None:
     limit = DeviceLimit(A, GIB, mps_thread_percentage=50, mps_pinned_bytes=GIB)
     directory = _allocate(tmp_path, "pod-1", limit, family=Family.MPS)
-    tenants.append(Tenant(directory, 0, 7, b"python3"))
+    tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     row = lib.usage_slot(tenants[0].view, 0)
     row.mps_thread_percentage, row.mps_pinned_mib = percent, pinned_mib
 

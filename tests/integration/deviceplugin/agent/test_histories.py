@@ -21,8 +21,8 @@ from deviceplugin.store.slice_files import Answer
 from deviceplugin.testing import StandInKubelet
 from libvgpu.limits import ContainerLimits
 from support import IS_LONG
-from support.agent_node import Node, running_node
 from support.histories import History, Life
+from support.in_process_node import InProcessNode, running_node
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 HISTORIES, STEPS = 1000 if IS_LONG else 20, 12
@@ -31,7 +31,7 @@ PAIRS = Life(STEPS, HISTORIES, {"pair": 40, "several": 8, "init": 10, "too much"
                                 "start": 25, "restart agent": 1, "restart kubelet": 1})  # fmt: skip
 
 
-class RealisticNode(Node):
+class RealisticNode(InProcessNode):
     """Its kubelet keeps directories of pods."""
 
     forgets = False
@@ -43,21 +43,21 @@ class RealisticNode(Node):
         )
 
 
-class ForgetfulNode(RealisticNode):
+class RealisticForgetfulNode(RealisticNode):
     """It loses the units of a call when somebody lists meanwhile, too (kubernetes#137534)."""
 
     forgets = True
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch, RealisticNode, CONFIG) as node:
         yield node
 
 
 @pytest.mark.timeout(1500 if IS_LONG else 60)
 @pytest.mark.parametrize("life", [PAIRS, Life(STEPS, HISTORIES)], ids=["pairs", "everything"])
-def test_no_history_breaks_a_promise(node: Node, life: Life) -> None:
+def test_no_history_breaks_a_promise(node: InProcessNode, life: Life) -> None:
     history = History(node, 0, life)
 
     history.run()
@@ -82,7 +82,7 @@ def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History)
 
 @pytest.mark.timeout(750 if IS_LONG else 60)
 def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_node(monkeypatch, ForgetfulNode, CONFIG) as node:
+    with running_node(monkeypatch, RealisticForgetfulNode, CONFIG) as node:
         weights = {"pair": 50, "several": 8, "end": 10, "start": 25}
         history = History(node, 4, Life(STEPS * HISTORIES // 2, weights=weights))
         somebody_lists_within_each_call(monkeypatch, history)
@@ -149,7 +149,7 @@ def test_a_planted_fault_is_noticed(
     plant(monkeypatch)
     often = Life(400, weights={**PAIRS.weights, "restart agent": 4})
 
-    with running_node(monkeypatch, ForgetfulNode, CONFIG) as node:
+    with running_node(monkeypatch, RealisticForgetfulNode, CONFIG) as node:
         history = History(node, 5, often)
         somebody_lists_within_each_call(monkeypatch, history)
         history.ends_meanwhile = history.may_be_refused = plant is gives_held_units

@@ -13,8 +13,8 @@ import pytest
 
 from deviceplugin.testing import AdmittedPod
 from libvgpu import region
-from support.agent_node import GIB, Node, running_node, wait_until, wait_until_lost
 from support.agent_process import ProcessNode
+from support.in_process_node import GIB, InProcessNode, running_node, wait_until, wait_until_lost
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 1}
 ANSWERS_WITHIN_S = 2.0
@@ -67,7 +67,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessNode]:
         yield node
 
 
-def usage_of(node: Node, pod: AdmittedPod) -> Path:
+def usage_of(node: InProcessNode, pod: AdmittedPod) -> Path:
     options = node.kubelet.run_options(pod, "c0")
     return next(Path(m.host_path) for m in options.mounts if m.container_path == "/run/vgpu/usage")
 
@@ -124,7 +124,7 @@ def fill(descriptor: int) -> None:
         os.write(descriptor, bytes(1 << 16))
 
 
-class SmallNode(Node):
+class SmallNode(InProcessNode):
     """A node whose run directory is a small file system."""
 
     root: Path

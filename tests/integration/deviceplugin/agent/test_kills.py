@@ -16,8 +16,8 @@ from deviceplugin.testing import AdmittedPod, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import IS_LONG, ROOT
-from support.agent_node import GIB, wait_until_lost
 from support.histories import CORE, MEMORY, MEMORY_UNITS, Asked, History, Life
+from support.in_process_node import GIB, wait_until_lost
 
 KILLS = 200 if IS_LONG else 6
 LONGEST_DELAY_S = 0.04  # an admission lasts 5 to 30 ms

@@ -24,7 +24,7 @@ from libvgpu.limits import DeviceLimit
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
-from support.agent_node import wait_until_lost
+from support.in_process_node import wait_until_lost
 
 EXAMPLE = ROOT / "deploy/examples/config.yaml"
 WAIT_S = 20.0
@@ -32,7 +32,7 @@ GIB = 1 << 30
 RESOURCES = [f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")]
 
 
-class Node:
+class SimulatedNode:
     """A simulated machine with a kubelet stand-in, and the project's own processes on it."""
 
     def __init__(self, base: Path) -> None:
@@ -98,17 +98,17 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node() -> Iterator[SimulatedNode]:
     # Short, whatever the test is called: a socket's path has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = Node(Path(base))
+        node = SimulatedNode(Path(base))
         try:
             yield node
         finally:
             node.stop()
 
 
-def test_a_killed_agent_comes_back_with_every_slice(node: Node) -> None:
+def test_a_killed_agent_comes_back_with_every_slice(node: SimulatedNode) -> None:
     agent = node.start_agent()
     pod = node.admit("a", "vgpu", 60, 50)
     before = node.limit(pod)
@@ -126,7 +126,7 @@ def test_a_killed_agent_comes_back_with_every_slice(node: Node) -> None:
     node.limit(node.admit("c", "vgpu", 40, 30))
 
 
-def test_an_agent_told_to_end_leaves_no_socket(node: Node) -> None:
+def test_an_agent_told_to_end_leaves_no_socket(node: SimulatedNode) -> None:
     agent = node.start_agent()
 
     agent.send_signal(signal.SIGTERM)
@@ -136,7 +136,7 @@ def test_an_agent_told_to_end_leaves_no_socket(node: Node) -> None:
 
 
 def test_an_mps_pod_starts_once_the_daemon_answers(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = node.start_mps()
     agent = node.start_agent()

@@ -13,11 +13,11 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
-from support.agent_node import (
+from support.in_process_node import (
     CONFIG,
     GIB,
     WAIT_S,
-    Node,
+    InProcessNode,
     only_device,
     running_node,
     wait_until,
@@ -25,12 +25,12 @@ from support.agent_node import (
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         yield node
 
 
-def test_a_restarted_agent_keeps_every_allocation(node: Node) -> None:
+def test_a_restarted_agent_keeps_every_allocation(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 60, "vgpu-memory": 10})
     before = node.limit(pod)
     node.stop_agent()
@@ -45,7 +45,7 @@ def test_a_restarted_agent_keeps_every_allocation(node: Node) -> None:
         node.admit("c", {"vgpu-core": 60, "vgpu-memory": 1})
 
 
-def test_a_pod_that_failed_half_way_spoils_no_later_pair(node: Node) -> None:
+def test_a_pod_that_failed_half_way_spoils_no_later_pair(node: InProcessNode) -> None:
     for n in range(6):  # the order of the halves is random; the stand-in's seed is not
         with pytest.raises(AdmissionFailed, match="requested number of devices unavailable"):
             node.admit(f"bad{n}", {"vgpu-core": 1, "vgpu-memory": 999})
@@ -56,7 +56,7 @@ def test_a_pod_that_failed_half_way_spoils_no_later_pair(node: Node) -> None:
         assert (device.core_percent, device.memory_limit_bytes) == (5, 2 * GIB)
 
 
-def test_what_a_failed_pod_got_is_there_for_the_next_at_once(node: Node) -> None:
+def test_what_a_failed_pod_got_is_there_for_the_next_at_once(node: InProcessNode) -> None:
     for n in range(6):
         with pytest.raises(AdmissionFailed, match="requested number of devices unavailable"):
             node.admit(f"core{n}", {"mps-core": 1, "mps-memory": 999})
@@ -70,7 +70,7 @@ def test_what_a_failed_pod_got_is_there_for_the_next_at_once(node: Node) -> None
 
 
 def test_a_socket_that_vanishes_is_served_and_registered_again(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     (node.kubelet_dir / "device-plugins" / "nvidia.com-vgpu-core.sock").unlink()
@@ -81,7 +81,7 @@ def test_a_socket_that_vanishes_is_served_and_registered_again(
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
-def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: Node) -> None:
+def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode) -> None:
     node.kubelet.stop()
     started = time.monotonic()
     node.kubelet.start()
@@ -92,7 +92,9 @@ def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: Node) -> None:
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
-def test_an_emptied_run_directory_is_put_back_before_a_container_starts(node: Node) -> None:
+def test_an_emptied_run_directory_is_put_back_before_a_container_starts(
+    node: InProcessNode,
+) -> None:
     pod = node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4})
     before = node.limit(pod)
     for directory in (node.run_dir / "allocations").iterdir():
@@ -101,7 +103,9 @@ def test_an_emptied_run_directory_is_put_back_before_a_container_starts(node: No
     assert node.limit(pod) == before
 
 
-def test_a_pod_that_comes_after_the_run_directory_was_emptied_is_admitted(node: Node) -> None:
+def test_a_pod_that_comes_after_the_run_directory_was_emptied_is_admitted(
+    node: InProcessNode,
+) -> None:
     node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4})
     gone = node.run_dir.with_name("gone")
     gone.mkdir()
@@ -113,7 +117,7 @@ def test_a_pod_that_comes_after_the_run_directory_was_emptied_is_admitted(node: 
     assert node.limit(pod).memory_limit_bytes == 4 * GIB
 
 
-def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: Node) -> None:
+def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: InProcessNode) -> None:
     first = node.admit("a", {"mps-core": 100, "mps-memory": 16})
     directory = next((node.run_dir / "allocations").iterdir())
     wait_until(lambda: allocation_dirs.read_meta(directory).pod == "a")
@@ -125,7 +129,7 @@ def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: Node) -> No
     assert not directory.exists()
 
 
-def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: Node) -> None:
+def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
     other = node.admit("b", {"vgpu-core": 50, "vgpu-memory": 8}, {"mps-core": 20, "mps-memory": 4})
     before = node.limit(pod)
@@ -150,7 +154,7 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: Nod
     assert node.limit(other, "c1").memory_limit_bytes == 4 * GIB
 
 
-def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: Node) -> None:
+def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcessNode) -> None:
     node.stop_agent()
     with socket.create_server(("127.0.0.1", 0)) as free:
         node.metrics_address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -178,7 +182,7 @@ def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: Node) -> 
         assert line in text, line
 
 
-def scrape(node: Node) -> str:
+def scrape(node: InProcessNode) -> str:
     with urllib.request.urlopen(f"http://{node.metrics_address}/metrics", timeout=5) as answer:
         return str(answer.read().decode())
 
@@ -188,8 +192,8 @@ def only_gpu(text: str) -> str:
     return line.partition('gpu="')[2].partition('"')[0]
 
 
-def test_a_second_agent_and_a_wrong_config_do_not_start(node: Node) -> None:
-    second = Node.__new__(Node)
+def test_a_second_agent_and_a_wrong_config_do_not_start(node: InProcessNode) -> None:
+    second = InProcessNode.__new__(InProcessNode)
     second.__dict__.update(node.__dict__)
     second.start_agent()
     second._thread.join(WAIT_S)  # type: ignore[union-attr]
@@ -203,7 +207,7 @@ def test_a_second_agent_and_a_wrong_config_do_not_start(node: Node) -> None:
     assert "GPU 0 is already shared" in str(node.failure)
 
 
-def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: Node) -> None:
+def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: InProcessNode) -> None:
     node.stop_agent()
     node.kubelet_dir /= "x" * 90
 
@@ -213,7 +217,7 @@ def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: Node) -> Non
     assert "longer than the 107 bytes" in str(node.failure)
 
 
-def test_the_checkpoint_names_every_holding_and_its_owner(node: Node) -> None:
+def test_the_checkpoint_names_every_holding_and_its_owner(node: InProcessNode) -> None:
     node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1})
 
     def owners() -> list[str | None]:

@@ -14,7 +14,15 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import UnknownAllocation
 from libvgpu.limits import ComputeMode
-from support.agent_node import CONFIG, GIB, MPS_GPU, Node, only_device, running_node, wait_until
+from support.in_process_node import (
+    CONFIG,
+    GIB,
+    MPS_GPU,
+    InProcessNode,
+    only_device,
+    running_node,
+    wait_until,
+)
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
 
@@ -23,15 +31,15 @@ ALLOW = "limits:\n- {match: {namespace: default}, allowRaise: true}\n"
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         yield node
 
 
-class Held:
+class HeldPod:
     """One admitted pod, its limits, and `vgpuctl` pointed at its node."""
 
-    def __init__(self, node: Node, name: str = "a", **limits: int) -> None:
+    def __init__(self, node: InProcessNode, name: str = "a", **limits: int) -> None:
         self.node, self.name = node, f"default/{name}"
         self.pod = node.admit(name, {k.replace("_", "-"): v for k, v in limits.items()})
         options = node.kubelet.run_options(self.pod, "c0")
@@ -47,7 +55,7 @@ class Held:
         return main(["set", self.name, *options, f"--run-dir={self.node.run_dir}"])
 
 
-def follow_rules(node: Node, rules: str) -> None:
+def follow_rules(node: InProcessNode, rules: str) -> None:
     """Edits the config and returns once the agent has it in force."""
     node.config.write_text(CONFIG + rules)
     digest = agent_client.agent_report(node.run_dir).config.digest
@@ -55,12 +63,12 @@ def follow_rules(node: Node, rules: str) -> None:
 
 
 @pytest.fixture
-def held(node: Node) -> Held:
-    return Held(node, vgpu_core=40, vgpu_memory=8)
+def held(node: InProcessNode) -> HeldPod:
+    return HeldPod(node, vgpu_core=40, vgpu_memory=8)
 
 
 def test_what_is_set_holds_in_the_running_container_until_it_is_cleared(
-    held: Held, capsys: pytest.CaptureFixture[str]
+    held: HeldPod, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inode = (held.directory / "limits").stat().st_ino
 
@@ -80,7 +88,7 @@ def test_what_is_set_holds_in_the_running_container_until_it_is_cleared(
 
 
 @pytest.mark.timing
-def test_it_is_in_force_within_50_ms(held: Held) -> None:
+def test_it_is_in_force_within_50_ms(held: HeldPod) -> None:
     took_s = []
     for percent in (30, 20, 10, 5, 35, 25, 15):
         seen = threading.Event()
@@ -100,7 +108,9 @@ def test_it_is_in_force_within_50_ms(held: Held) -> None:
     assert sorted(took_s)[len(took_s) // 2] <= IN_FORCE_S, took_s
 
 
-def test_each_value_is_set_by_itself_and_stands_before_a_rule(node: Node, held: Held) -> None:
+def test_each_value_is_set_by_itself_and_stands_before_a_rule(
+    node: InProcessNode, held: HeldPod
+) -> None:
     assert held.set("--core", "30") == 0
     assert held.set("--memory", "5GiB") == 0
 
@@ -112,9 +122,9 @@ def test_each_value_is_set_by_itself_and_stands_before_a_rule(node: Node, held: 
 
 
 def test_every_change_is_logged_with_old_new_and_cause(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = Held(node, vgpu_core=40, vgpu_memory=8)
+    held = HeldPod(node, vgpu_core=40, vgpu_memory=8)
     caplog.set_level(logging.INFO, "deviceplugin")
     assert held.set("--core", "20") == 0
     follow_rules(node, "limits:\n- {core: 10, memory: 1Gi}\n")
@@ -141,7 +151,7 @@ def test_every_change_is_logged_with_old_new_and_cause(
     ],
 )
 def test_a_raise_nobody_allowed_is_refused_and_changes_nothing(
-    held: Held, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    held: HeldPod, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert held.set(*options) == 1
 
@@ -153,7 +163,7 @@ def test_a_raise_nobody_allowed_is_refused_and_changes_nothing(
 
 
 def test_a_raise_that_is_allowed_is_withdrawn_from_the_kubelet_and_comes_back(
-    node: Node, held: Held
+    node: InProcessNode, held: HeldPod
 ) -> None:
     follow_rules(node, ALLOW)
 
@@ -170,10 +180,10 @@ def test_a_raise_that_is_allowed_is_withdrawn_from_the_kubelet_and_comes_back(
 
 
 def test_a_raise_beyond_what_the_gpu_has_is_refused_with_the_numbers(
-    node: Node, capsys: pytest.CaptureFixture[str]
+    node: InProcessNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held = Held(node, mps_core=40, mps_memory=8)
-    Held(node, "b", mps_core=35, mps_memory=5)  # the same GPU: the only one of its family
+    held = HeldPod(node, mps_core=40, mps_memory=8)
+    HeldPod(node, "b", mps_core=35, mps_memory=5)  # the same GPU: the only one of its family
     follow_rules(node, ALLOW)
     capsys.readouterr()
 
@@ -192,7 +202,9 @@ def test_a_raise_beyond_what_the_gpu_has_is_refused_with_the_numbers(
     capsys.readouterr()
 
 
-def test_what_a_raised_container_had_is_free_when_it_ends(node: Node, held: Held) -> None:
+def test_what_a_raised_container_had_is_free_when_it_ends(
+    node: InProcessNode, held: HeldPod
+) -> None:
     follow_rules(node, ALLOW)
     assert held.set("--core", "90") == 0
     wait_until(lambda: node.kubelet.allocatable()["nvidia.com/vgpu-core"] == 150)
@@ -203,10 +215,10 @@ def test_what_a_raised_container_had_is_free_when_it_ends(node: Node, held: Held
 
 
 def test_a_rule_raises_where_it_may_and_what_does_not_fit_is_an_event(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "deviceplugin")
-    held = Held(node, mps_core=40, mps_memory=8)
+    held = HeldPod(node, mps_core=40, mps_memory=8)
     rule = "limits:\n- {{core: {core}, memory: {memory}Gi, allowRaise: {allow}}}\n"
 
     follow_rules(node, rule.format(core=60, memory=10, allow="false"))
@@ -214,7 +226,7 @@ def test_a_rule_raises_where_it_may_and_what_does_not_fit_is_an_event(
     follow_rules(node, rule.format(core=60, memory=10, allow="true"))
     assert held.now()[:2] == (60, 10 * GIB)
     assert "raise refused" not in caplog.messages
-    Held(node, "b", mps_core=30, mps_memory=3)
+    HeldPod(node, "b", mps_core=30, mps_memory=3)
     follow_rules(node, rule.format(core=80, memory=12, allow="true"))
 
     assert held.now()[:2] == (60, 12 * GIB)  # each fits by itself or stays
@@ -230,9 +242,9 @@ def test_a_rule_raises_where_it_may_and_what_does_not_fit_is_an_event(
 
 
 def test_an_mps_change_that_waits_for_a_restart_is_pending(
-    node: Node, capsys: pytest.CaptureFixture[str]
+    node: InProcessNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held = Held(node, mps_core=40, mps_memory=8)
+    held = HeldPod(node, mps_core=40, mps_memory=8)
     capsys.readouterr()
 
     assert held.set("--core", "20", "--memory", "4GiB", "-o", "json") == 0
@@ -248,7 +260,7 @@ def test_an_mps_change_that_waits_for_a_restart_is_pending(
     assert "belongs to family vgpu" in capsys.readouterr().err
 
 
-def test_a_restarted_agent_keeps_what_was_set(node: Node, held: Held) -> None:
+def test_a_restarted_agent_keeps_what_was_set(node: InProcessNode, held: HeldPod) -> None:
     follow_rules(node, ALLOW)
     assert held.set("--core", "70", "--memory", "2GiB") == 0
     before = held.now()
@@ -265,7 +277,7 @@ def test_a_restarted_agent_keeps_what_was_set(node: Node, held: Held) -> None:
 
 
 def test_a_raise_whose_permission_is_gone_after_a_restart_is_taken_back(
-    node: Node, held: Held
+    node: InProcessNode, held: HeldPod
 ) -> None:
     follow_rules(node, ALLOW)
     assert held.set("--core", "70") == 0
@@ -279,7 +291,7 @@ def test_a_raise_whose_permission_is_gone_after_a_restart_is_taken_back(
 
 
 def test_wrong_words_and_names_are_told_apart(
-    node: Node, held: Held, capsys: pytest.CaptureFixture[str]
+    node: InProcessNode, held: HeldPod, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = f"--run-dir={node.run_dir}"
     capsys.readouterr()
@@ -299,7 +311,7 @@ def test_wrong_words_and_names_are_told_apart(
 
 
 def test_without_an_agent_it_is_refused_in_words(
-    node: Node, held: Held, capsys: pytest.CaptureFixture[str]
+    node: InProcessNode, held: HeldPod, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node.stop_agent()
     capsys.readouterr()

@@ -10,8 +10,8 @@ import pytest
 from libvgpu import allocation_dirs
 from libvgpu.artifacts import shim_path
 from libvgpu.sim import Machine
-from support import agent_node
-from support.agent_node import GIB, MPS_GPU, VGPU_GPU, Node, running_node, wait_until
+from support import in_process_node
+from support.in_process_node import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node, wait_until
 from support.slices import Slice
 from support.talker import Talk
 from vgpuctl import agent_client
@@ -26,17 +26,17 @@ def shim() -> Path:
 
 
 @pytest.fixture
-def node(shim: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(shim: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     gpu = replace(VGPU_GPU, uuid=machine.devices[0].uuid)
-    monkeypatch.setattr(agent_node.GivenGpus, "gpus", lambda self: (MPS_GPU, gpu))
-    config = agent_node.CONFIG.replace("[1, 2]", "[1]")
+    monkeypatch.setattr(in_process_node.GivenGpus, "gpus", lambda self: (MPS_GPU, gpu))
+    config = in_process_node.CONFIG.replace("[1, 2]", "[1]")
     with running_node(monkeypatch, config=config) as node:
         yield node
 
 
 @pytest.mark.timing
 def test_a_running_program_is_held_to_what_is_set_at_once(
-    node: Node, machine: Machine, talk: Talk, shim: Path
+    node: InProcessNode, machine: Machine, talk: Talk, shim: Path
 ) -> None:
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
     options = node.kubelet.run_options(pod, "c0")

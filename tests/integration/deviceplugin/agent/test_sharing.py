@@ -13,7 +13,7 @@ from deviceplugin.mps.state_files import read_wanted
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ComputeMode
-from support.agent_node import (
+from support.in_process_node import (
     CONFIG,
     GIB,
     MPS_GPU,
@@ -21,7 +21,7 @@ from support.agent_node import (
     SPARE_GPU,
     VGPU_GPU,
     WAIT_S,
-    Node,
+    InProcessNode,
     only_device,
     running_node,
     wait_until,
@@ -44,7 +44,7 @@ def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, looks_more_often: None) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch, looks_more_often: None) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         yield node
 
@@ -60,28 +60,28 @@ def shares(*entries: str, more: str = "") -> str:
     return f"version: v1\nsharing:\n  fractional:\n{rows}{more}"
 
 
-def edit(node: Node, text: str) -> None:
+def edit(node: InProcessNode, text: str) -> None:
     new = node.config.with_name("new.yaml")
     new.write_text(text)
     new.rename(node.config)  # whole, as a ConfigMap volume does it
 
 
-def offered(node: Node) -> dict[str, int]:
+def offered(node: InProcessNode) -> dict[str, int]:
     """Healthy units by resource; resources without any are left out."""
     return {name: count for name, count in node.kubelet.allocatable().items() if count}
 
 
-def under_mps(node: Node) -> set[str]:
+def under_mps(node: InProcessNode) -> set[str]:
     """What the agent says to the runner of the MPS daemons."""
     wanted = read_wanted(node.run_dir)
     return set(wanted.gpus) if wanted else set()
 
 
-def healthy(node: Node, resource: str, uuid: str) -> set[str]:
+def healthy(node: InProcessNode, resource: str, uuid: str) -> set[str]:
     return {u for u in node.kubelet.healthy_units(resource) if gpu_of(u) == uuid}
 
 
-def listed(node: Node, resource: str, uuid: str) -> int:
+def listed(node: InProcessNode, resource: str, uuid: str) -> int:
     units = node.kubelet._manager.inventory().get(resource, {})
     return sum(gpu_of(unit) == uuid for unit in units)
 
@@ -90,7 +90,7 @@ def held(pod: AdmittedPod) -> dict[str, set[str]]:
     return {r: set(units) for c in pod.containers for r, units in c.devices.items()}
 
 
-def directory(node: Node, pod: AdmittedPod) -> Path:
+def directory(node: InProcessNode, pod: AdmittedPod) -> Path:
     answer = next(iter(pod.container("c0").answers.values()))
     host = next(m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/limits")
     return Path(host).parent
@@ -106,7 +106,9 @@ def scrape(log: pytest.LogCaptureFixture, page: str = "metrics") -> str:
         return str(answer.read().decode())
 
 
-def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFixture) -> None:
+def test_gpus_without_slices_change_at_once(
+    node: InProcessNode, log: pytest.LogCaptureFixture
+) -> None:
     edit(
         node,
         shares(
@@ -131,7 +133,7 @@ def test_gpus_without_slices_change_at_once(node: Node, log: pytest.LogCaptureFi
 
 
 def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
-    node: Node, log: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    node: InProcessNode, log: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pods = [node.admit(f"p{n}", {"mps-core": 20, "mps-memory": 3}) for n in range(2)]
     before = [held(pod) for pod in pods]
@@ -184,7 +186,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
 
 
 def test_an_agent_restarted_in_the_midst_goes_on_draining(
-    node: Node, log: pytest.LogCaptureFixture
+    node: InProcessNode, log: pytest.LogCaptureFixture
 ) -> None:
     pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 3})
     uuid = gpu_of(next(iter(held(pod)[VGPU_CORE])))
@@ -215,7 +217,7 @@ def test_an_agent_restarted_in_the_midst_goes_on_draining(
 
 
 def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
-    node: Node, log: pytest.LogCaptureFixture
+    node: InProcessNode, log: pytest.LogCaptureFixture
 ) -> None:
     pods = [node.admit(f"p{n}", {"vgpu-core": 40, "vgpu-memory": 2}) for n in range(2)]
     uuids = {only_device(directory(node, pod)).uuid for pod in pods}
@@ -232,7 +234,7 @@ def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
     wait_until(lambda: {f["gpu"] for f in fields(log, stopped)} == uuids)
 
 
-def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: Node) -> None:
+def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
     wait_until(lambda: allocation_dirs.read_meta(directory(node, pod)).pod == "a")
     edit(
@@ -264,7 +266,7 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
 ) -> None:
     sockets = [f"nvidia.com-{f}-{h}.sock" for f in ("mps", "vgpu") for h in ("core", "memory")]
 
-    def there(node: Node) -> list[str]:
+    def there(node: InProcessNode) -> list[str]:
         return sorted(p.name for p in (node.kubelet_dir / "device-plugins").glob("nvidia*"))
 
     with running_node(monkeypatch, config=VGPU_ONLY.format("[1]")) as node:
@@ -297,7 +299,7 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
 
 
 def test_a_bad_edit_of_the_sharing_changes_nothing(
-    node: Node, log: pytest.LogCaptureFixture
+    node: InProcessNode, log: pytest.LogCaptureFixture
 ) -> None:
     before = offered(node)
     rejected = "config rejected, the last good one stays"
@@ -318,7 +320,7 @@ def test_a_bad_edit_of_the_sharing_changes_nothing(
     wait_until(lambda: offered(node)[VGPU_CORE] == 100)
 
 
-def test_compute_and_placement_reach_what_is_there_at_once(node: Node) -> None:
+def test_compute_and_placement_reach_what_is_there_at_once(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 2})
     assert only_device(directory(node, pod)).compute_mode is ComputeMode.ELASTIC
 
@@ -330,7 +332,7 @@ def test_compute_and_placement_reach_what_is_there_at_once(node: Node) -> None:
 
 
 def test_another_domain_waits_for_a_restart_and_the_rest_does_not(
-    node: Node, log: pytest.LogCaptureFixture
+    node: InProcessNode, log: pytest.LogCaptureFixture
 ) -> None:
     edit(
         node,

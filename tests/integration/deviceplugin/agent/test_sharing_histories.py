@@ -15,16 +15,16 @@ from deviceplugin.policy.offer import unit_names
 from deviceplugin.store import node_state
 from deviceplugin.testing import StandInKubelet
 from support import IS_LONG, sharing_histories
-from support.agent_node import Node, running_node
 from support.histories import Life
-from support.sharing_histories import GPUS, SharingHistory, Wanted
+from support.in_process_node import InProcessNode, running_node
+from support.sharing_histories import GPUS, SharingHistory, WantedSharing
 
-CONFIG = Wanted(("vgpu", "vgpu", "vgpu"), {"vgpu": 1, "mps": 1}).text()
+CONFIG = WantedSharing(("vgpu", "vgpu", "vgpu"), {"vgpu": 1, "mps": 1}).text()
 HISTORIES, STEPS = 300 if IS_LONG else 6, 40
 WEIGHTS = {"pair": 40, "end": 35, "start": 15, "edit": 8, "restart agent": 1, "restart kubelet": 1}
 
 
-class RealisticNode(Node):
+class SharingNode(InProcessNode):
     """Its kubelet keeps directories of pods, and any GPU may come to have an MPS daemon."""
 
     def __init__(self, base: Path) -> None:
@@ -47,13 +47,13 @@ def goes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, goes_faster: None) -> Iterator[Node]:
-    with running_node(monkeypatch, RealisticNode, CONFIG) as node:
+def node(monkeypatch: pytest.MonkeyPatch, goes_faster: None) -> Iterator[InProcessNode]:
+    with running_node(monkeypatch, SharingNode, CONFIG) as node:
         yield node
 
 
 @pytest.mark.timeout(1500 if IS_LONG else 60)
-def test_no_history_with_edits_breaks_a_promise(node: Node) -> None:
+def test_no_history_with_edits_breaks_a_promise(node: InProcessNode) -> None:
     history = SharingHistory(node, 0, Life(STEPS, HISTORIES, WEIGHTS))
 
     history.run()
@@ -88,7 +88,7 @@ def test_a_planted_fault_is_noticed(
     plant(monkeypatch)
     monkeypatch.setattr(sharing_histories, "HEALTHY_WITHIN_S", 1.0)
 
-    with running_node(monkeypatch, RealisticNode, CONFIG) as node:
+    with running_node(monkeypatch, SharingNode, CONFIG) as node:
         history = SharingHistory(node, 3, Life(STEPS, 4, WEIGHTS))
         with pytest.raises(AssertionError, match=f"seed 3, history .*{said}"):
             history.run()

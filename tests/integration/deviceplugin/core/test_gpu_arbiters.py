@@ -9,8 +9,8 @@ import pytest
 
 from deviceplugin.core import gpu_arbiters
 from libvgpu.limits import ComputeMode
-from support.agent_node import CONFIG, MPS_GPU, Node, running_node, wait_until
 from support.arbiters import GpuLocks, NotedArbiter
+from support.in_process_node import CONFIG, MPS_GPU, InProcessNode, running_node, wait_until
 
 # One GPU of family vgpu, so that its containers are neighbours.
 STRICT_CONFIG = CONFIG.replace("elastic", "strict").replace("[1, 2]", "[1]")
@@ -45,7 +45,7 @@ def arbiters(monkeypatch: pytest.MonkeyPatch) -> Arbiters:
 
 
 @pytest.fixture
-def node(arbiters: Arbiters, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(arbiters: Arbiters, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         node.config.write_text(STRICT_CONFIG)
         node.stop_agent()
@@ -61,7 +61,9 @@ def pair(percent: int) -> dict[str, int]:
     return {"vgpu-core": percent, "vgpu-memory": 2}
 
 
-def test_it_follows_containers_as_they_come_change_and_go(node: Node, arbiters: Arbiters) -> None:
+def test_it_follows_containers_as_they_come_change_and_go(
+    node: InProcessNode, arbiters: Arbiters
+) -> None:
     alone = node.admit("alone", pair(70))
     assert node.limit(alone).compute_mode is ComputeMode.STRICT
     second = node.admit("second", pair(30))
@@ -75,7 +77,7 @@ def test_it_follows_containers_as_they_come_change_and_go(node: Node, arbiters: 
     wait_until(lambda: arbiters.locks.taken == set())
 
 
-def test_containers_under_mps_have_none(node: Node, arbiters: Arbiters) -> None:
+def test_containers_under_mps_have_none(node: InProcessNode, arbiters: Arbiters) -> None:
     for name in ("a", "b"):
         node.admit(name, {"mps-core": 30, "mps-memory": 2})
     node.admit("c", pair(50), pair(50))
@@ -84,7 +86,9 @@ def test_containers_under_mps_have_none(node: Node, arbiters: Arbiters) -> None:
     assert MPS_GPU.uuid not in arbiters.locks.taken
 
 
-def test_a_restarted_agent_finds_its_containers_again(node: Node, arbiters: Arbiters) -> None:
+def test_a_restarted_agent_finds_its_containers_again(
+    node: InProcessNode, arbiters: Arbiters
+) -> None:
     node.admit("a", pair(30), pair(70))
     wait_until(lambda: arbiters.weights() == [[30, 70]])
 
@@ -96,7 +100,7 @@ def test_a_restarted_agent_finds_its_containers_again(node: Node, arbiters: Arbi
 
 
 def test_the_gpu_of_an_agent_that_died_is_taken_once_its_lock_is_free(
-    node: Node, arbiters: Arbiters
+    node: InProcessNode, arbiters: Arbiters
 ) -> None:
     pod = node.admit("a", pair(30), pair(70))
     gpu = node.limit(pod).uuid
@@ -113,7 +117,7 @@ def test_the_gpu_of_an_agent_that_died_is_taken_once_its_lock_is_free(
     wait_until(lambda: arbiters.weights() == [[30, 70]], timeout_s=1.0)
 
 
-def test_admission_does_not_wait_for_an_arbiter(node: Node, arbiters: Arbiters) -> None:
+def test_admission_does_not_wait_for_an_arbiter(node: InProcessNode, arbiters: Arbiters) -> None:
     arbiters.may_go_on.clear()
     node.admit("first", pair(30), pair(30))
     wait_until(lambda: arbiters.locks.taken != set())  # and is stuck now

@@ -16,13 +16,13 @@ from prometheus_client.openmetrics.parser import (
 from deviceplugin.http.metric_names import METRICS
 from deviceplugin.http.server import REQUEST_TIMEOUT_S
 from libvgpu import artifacts
-from support.agent_node import CONFIG, RESOURCES, Node, running_node, wait_until
+from support.in_process_node import CONFIG, RESOURCES, InProcessNode, running_node, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         node.stop_agent()
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -32,7 +32,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
         yield node
 
 
-def page(node: Node, path: str) -> tuple[int, str]:
+def page(node: InProcessNode, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://{node.metrics_address}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()
@@ -40,7 +40,9 @@ def page(node: Node, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def doctor(node: Node, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
+def doctor(
+    node: InProcessNode, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, dict[str, str]]]:
     capsys.readouterr()
     status = main(
         [
@@ -55,7 +57,7 @@ def doctor(node: Node, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[st
     return status, {f["check"]: f for f in json.loads(capsys.readouterr().out)}
 
 
-def test_it_is_ready_only_while_the_kubelet_has_every_resource(node: Node) -> None:
+def test_it_is_ready_only_while_the_kubelet_has_every_resource(node: InProcessNode) -> None:
     wait_until(lambda: page(node, "/readyz") == (200, "ok\n"))
     assert page(node, "/healthz") == (200, "ok\n")
 
@@ -73,7 +75,7 @@ def test_it_is_ready_only_while_the_kubelet_has_every_resource(node: Node) -> No
     wait_until(lambda: page(node, "/readyz")[0] == 200)
 
 
-def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: Node) -> None:
+def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: InProcessNode) -> None:
     asked = urllib.request.Request(
         f"http://{node.metrics_address}/metrics",
         headers={"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"},
@@ -89,7 +91,7 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: Node) -> Non
     assert page(node, "/")[0] == 404
 
 
-def test_many_scrapers_that_never_finish_keep_no_probe_waiting(node: Node) -> None:
+def test_many_scrapers_that_never_finish_keep_no_probe_waiting(node: InProcessNode) -> None:
     host, port = node.metrics_address.rsplit(":", 1)
     idle = [socket.create_connection((host, int(port)), timeout=5) for _ in range(200)]
     try:
@@ -103,7 +105,7 @@ def test_many_scrapers_that_never_finish_keep_no_probe_waiting(node: Node) -> No
             each.close()
 
 
-def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: Node) -> None:
+def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: InProcessNode) -> None:
     path = node.run_dir / "agent.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     report = agent_client.agent_report(node.run_dir)
@@ -119,7 +121,7 @@ def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: Node) -> None:
 
 
 def test_the_doctor_of_a_healthy_node_and_of_one_with_a_bad_config_and_no_kubelet(
-    node: Node, capsys: pytest.CaptureFixture[str]
+    node: InProcessNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wait_until(
         lambda: all(r.registered_at for r in agent_client.agent_report(node.run_dir).resources)
@@ -150,7 +152,9 @@ def test_the_doctor_of_a_healthy_node_and_of_one_with_a_bad_config_and_no_kubele
     node.wait_registered()
 
 
-def test_a_dead_mps_daemon_is_found(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dead_mps_daemon_is_found(
+    node: InProcessNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     tool = node.run_dir.parent / "tools" / "nvidia-cuda-mps-control"
     new = tool.with_suffix(".new")  # the present one may be running
     new.write_text("#!/bin/sh\necho gone >&2\nexit 1\n")

@@ -14,7 +14,7 @@ from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
-from support.agent_node import wait_until
+from support.in_process_node import wait_until
 from support.nvml_programs import XID, lose, raise_event
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
@@ -24,7 +24,7 @@ WAIT_S = 20.0
 A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 
 
-class Node:
+class TwoGpuNode:
     """The agent as its users start it, on two simulated GPUs."""
 
     def __init__(self, base: Path) -> None:
@@ -89,16 +89,16 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node() -> Iterator[TwoGpuNode]:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = Node(Path(base))
+        node = TwoGpuNode(Path(base))
         try:
             yield node
         finally:
             node.close()
 
 
-def inject(node: Node, *words: str) -> None:
+def inject(node: TwoGpuNode, *words: str) -> None:
     subprocess.run(
         [sys.executable, "-m", "vgpuctl", "sim", "inject", *words],
         cwd=ROOT,
@@ -107,7 +107,7 @@ def inject(node: Node, *words: str) -> None:
     )
 
 
-def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: Node) -> None:
+def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> None:
     asked = ContainerManifest("c", limits={CORE: 30, MEMORY: 4})
     pod = node.kubelet.admit(PodManifest("stays", (asked,)))
     held = pod.containers[0].devices[CORE][0].partition("::")[0]
@@ -130,7 +130,7 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: Node) -> None:
     assert "GPU healthy again" in node.log
 
 
-def test_an_agent_starts_without_a_gpu_that_is_lost(node: Node) -> None:
+def test_an_agent_starts_without_a_gpu_that_is_lost(node: TwoGpuNode) -> None:
     node.stop_agent()
     lose(node.machine, 0)
 
@@ -140,7 +140,7 @@ def test_an_agent_starts_without_a_gpu_that_is_lost(node: Node) -> None:
     assert "GPU left out: it fell off the bus" in node.log
 
 
-def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: Node) -> None:
+def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: TwoGpuNode) -> None:
     node.stop_agent()
     lose(node.machine, 0)
     node.edit(SHARED.format("[0, 1]"))
@@ -159,7 +159,7 @@ def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: Node) -> No
     assert node.healthy_cores() == [0, 100]
 
 
-def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: Node) -> None:
+def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: TwoGpuNode) -> None:
     node.stop_agent()
     node.edit(SHARED.format("[0]"))
     node.start_agent()
@@ -171,7 +171,9 @@ def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: Node) -> None:
     wait_until(lambda: node.healthy_cores() == [100, 0], WAIT_S)
 
 
-def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(node: Node) -> None:
+def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
+    node: TwoGpuNode,
+) -> None:
     raise_event(node.machine, 0, XID, A_PROGRAMS_OWN_FAULT)
     raise_event(node.machine, 1, XID, DOUBLE_BIT_ERROR)
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
-from support.api_server import make_api_server
+from support.tls_api_server import make_api_server
 
 
 @pytest.fixture

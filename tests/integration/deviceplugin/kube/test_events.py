@@ -1,7 +1,7 @@
 """Kubernetes Events over TLS: from the running agent, and through every failure of the API server.
 
 The agent's own part is in the second half: what the stand-in kubelet is refused, and what a rule
-changes, arrives at an API server as Events of Node and pod.
+changes, arrives at an API server as Events of node and pod.
 """
 
 import calendar
@@ -20,8 +20,8 @@ from deviceplugin.kube.event_sender import EventSender
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.testing import AdmissionFailed
-from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
-from support.api_server import make_api_server
+from support.in_process_node import CONFIG, GIB, InProcessNode, running_node, wait_until
+from support.tls_api_server import make_api_server
 
 POD = Notice(EventReason.LIMITS_CHANGED, "less", Owner("team-a", "pod", "main"))
 NODE = node_notice(EventReason.ALLOCATION_REFUSED, "not free")
@@ -215,7 +215,7 @@ def test_without_a_service_account_there_is_no_thread(
 @pytest.fixture
 def node(
     server: StandInApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Iterator[Node]:
+) -> Iterator[InProcessNode]:
     caplog.set_level(logging.INFO, "deviceplugin")
     api = server.api()
     monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
@@ -228,7 +228,7 @@ def told(server: StandInApiServer, reason: str) -> list[dict[str, Any]]:
 
 
 def test_what_the_agent_refuses_is_an_event_of_the_node(
-    server: StandInApiServer, node: Node
+    server: StandInApiServer, node: InProcessNode
 ) -> None:
     with pytest.raises(AdmissionFailed):
         node.admit("r", {"vgpu-core": 101})
@@ -240,7 +240,7 @@ def test_what_the_agent_refuses_is_an_event_of_the_node(
 
 
 def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
-    server: StandInApiServer, node: Node
+    server: StandInApiServer, node: InProcessNode
 ) -> None:
     server.pods["default", "a"] = "uid-a"
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
@@ -253,7 +253,9 @@ def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
     assert "container c0: GPU memory 8 GiB to 1 GiB" in found["message"]
 
 
-def test_a_refused_start_is_an_event_of_its_pod(server: StandInApiServer, node: Node) -> None:
+def test_a_refused_start_is_an_event_of_its_pod(
+    server: StandInApiServer, node: InProcessNode
+) -> None:
     pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
     with pytest.raises(AdmissionFailed):
         node.kubelet.run_options(pod, "c0")
@@ -262,7 +264,9 @@ def test_a_refused_start_is_an_event_of_its_pod(server: StandInApiServer, node: 
     assert told(server, "ContainerStartRefused")[0]["involvedObject"]["name"] == "a"
 
 
-def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: Node) -> None:
+def test_a_bad_config_is_an_event_of_the_node(
+    server: StandInApiServer, node: InProcessNode
+) -> None:
     node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
 
     wait_until(lambda: bool(told(server, "ConfigRejected")))
@@ -270,7 +274,7 @@ def test_a_bad_config_is_an_event_of_the_node(server: StandInApiServer, node: No
 
 
 def test_admission_does_not_wait_for_an_api_server_that_hangs(
-    server: StandInApiServer, node: Node, monkeypatch: pytest.MonkeyPatch
+    server: StandInApiServer, node: InProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hang(self: ApiServer, *_: object) -> None:
         time.sleep(5.0)

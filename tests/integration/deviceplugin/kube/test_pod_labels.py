@@ -12,8 +12,8 @@ from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube import pod_labels
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.model.allocations import Owner
-from support.agent_node import CONFIG, GIB, Node, running_node, wait_until
-from support.api_server import make_api_server
+from support.in_process_node import CONFIG, GIB, InProcessNode, running_node, wait_until
+from support.tls_api_server import make_api_server
 
 PAIR = {"vgpu-core": 40, "vgpu-memory": 8}
 RULES = """\
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[StandInApiServer]:
 
 
 @pytest.fixture
-def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     api = server.api()
     monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     monkeypatch.setattr(pod_labels, "REFRESH_S", 0.5)
@@ -46,7 +46,7 @@ def label(server: StandInApiServer, pod: str, **labels: str) -> None:
 
 
 def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
-    server: StandInApiServer, node: Node
+    server: StandInApiServer, node: InProcessNode
 ) -> None:
     label(server, "batch", tier="batch", app="x")
     label(server, "plain", app="x")
@@ -62,7 +62,7 @@ def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
 
 
 def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
-    server: StandInApiServer, node: Node
+    server: StandInApiServer, node: InProcessNode
 ) -> None:
     label(server, "batch", tier="batch")
     pod = node.admit("batch", PAIR)

@@ -8,24 +8,24 @@ import pytest
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
-from support.agent_node import (
+from support.in_process_node import (
     GIB,
     MPS_GPU,
     SPARE_GPU,
     VGPU_GPU,
-    Node,
+    InProcessNode,
     running_node,
     wait_until,
 )
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         yield node
 
 
-def test_all_four_resources_are_offered_unit_by_unit(node: Node) -> None:
+def test_all_four_resources_are_offered_unit_by_unit(node: InProcessNode) -> None:
     offered = node.kubelet.allocatable()
 
     assert offered == {
@@ -36,7 +36,7 @@ def test_all_four_resources_are_offered_unit_by_unit(node: Node) -> None:
     }
 
 
-def test_a_vgpu_pair_becomes_one_slice(node: Node) -> None:
+def test_a_vgpu_pair_becomes_one_slice(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4})
 
     options = node.kubelet.run_options(pod, "c0")
@@ -58,7 +58,7 @@ def test_a_vgpu_pair_becomes_one_slice(node: Node) -> None:
     assert (device.core_percent, device.compute_mode) == (30, ComputeMode.ELASTIC)
 
 
-def test_an_mps_pair_gets_the_three_variables_and_the_pipe(node: Node) -> None:
+def test_an_mps_pair_gets_the_three_variables_and_the_pipe(node: InProcessNode) -> None:
     pod = node.admit("a", {"mps-core": 50, "mps-memory": 8})
 
     options = node.kubelet.run_options(pod, "c0")
@@ -78,7 +78,7 @@ def test_an_mps_pair_gets_the_three_variables_and_the_pipe(node: Node) -> None:
     assert (device.mps_thread_percentage, device.mps_pinned_bytes) == (50, 8 * GIB)
 
 
-def test_containers_of_one_pod_and_of_many_never_share_or_split(node: Node) -> None:
+def test_containers_of_one_pod_and_of_many_never_share_or_split(node: InProcessNode) -> None:
     pods = [
         node.admit(
             f"p{n}", {"vgpu-core": 20, "vgpu-memory": 3}, {"vgpu-memory": 5, "vgpu-core": 30}
@@ -101,7 +101,7 @@ def test_containers_of_one_pod_and_of_many_never_share_or_split(node: Node) -> N
     assert set(gpus) == {VGPU_GPU.uuid, SPARE_GPU.uuid}
 
 
-def test_what_no_single_gpu_can_hold_is_refused_with_the_numbers(node: Node) -> None:
+def test_what_no_single_gpu_can_hold_is_refused_with_the_numbers(node: InProcessNode) -> None:
     with pytest.raises(AdmissionFailed, match="allowed are 1 to 100"):
         node.admit("r", {"vgpu-core": 101})
     for n in range(2):
@@ -114,7 +114,7 @@ def test_what_no_single_gpu_can_hold_is_refused_with_the_numbers(node: Node) -> 
     node.admit("s", {"vgpu-core": 40, "vgpu-memory": 14})  # the failed pod keeps no half
 
 
-def test_core_alone_gets_its_share_of_memory_and_the_rest_is_withdrawn(node: Node) -> None:
+def test_core_alone_gets_its_share_of_memory_and_the_rest_is_withdrawn(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 25})
 
     device = node.limit(pod)
@@ -125,7 +125,7 @@ def test_core_alone_gets_its_share_of_memory_and_the_rest_is_withdrawn(node: Nod
     wait_until(lambda: node.kubelet.allocatable()["nvidia.com/vgpu-memory"] == 32)
 
 
-def test_memory_alone_runs_on_what_others_leave_over(node: Node) -> None:
+def test_memory_alone_runs_on_what_others_leave_over(node: InProcessNode) -> None:
     device = node.limit(node.admit("a", {"vgpu-memory": 2}))
 
     assert device.memory_limit_bytes == 2 * GIB
@@ -133,14 +133,14 @@ def test_memory_alone_runs_on_what_others_leave_over(node: Node) -> None:
     assert device.compute_mode is ComputeMode.ELASTIC
 
 
-def test_memory_alone_is_refused_by_mps_at_the_start(node: Node) -> None:
+def test_memory_alone_is_refused_by_mps_at_the_start(node: InProcessNode) -> None:
     pod = node.admit("a", {"mps-memory": 2})
 
     with pytest.raises(AdmissionFailed, match="mps-memory: 2 without nvidia"):
         node.limit(pod)
 
 
-def test_whole_gpus_come_with_all_their_memory(node: Node) -> None:
+def test_whole_gpus_come_with_all_their_memory(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 200})
 
     options = node.kubelet.run_options(pod, "c0")
@@ -153,7 +153,7 @@ def test_whole_gpus_come_with_all_their_memory(node: Node) -> None:
     assert host["/run/vgpu/ring.1"].is_fifo()
 
 
-def test_halves_of_two_containers_are_refused_at_the_start(node: Node) -> None:
+def test_halves_of_two_containers_are_refused_at_the_start(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
 
     for name in ("c0", "c1"):

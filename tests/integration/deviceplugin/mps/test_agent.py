@@ -36,7 +36,7 @@ WAIT_S = 15.0
 SHORT_S = 0.3
 
 
-class Runner:
+class FakeRunner:
     """A runner as far as its lock and its file tell."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -61,8 +61,8 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def runner(run_dir: Path) -> Iterator[Runner]:
-    made = Runner(run_dir)
+def runner(run_dir: Path) -> Iterator[FakeRunner]:
+    made = FakeRunner(run_dir)
     yield made
     made.end()
 
@@ -123,7 +123,9 @@ def test_a_damaged_wish_is_written_anew(run_dir: Path) -> None:
     assert wanted.gpus == {UUID: True}
 
 
-def test_a_client_waits_for_the_answer_to_the_present_wish(run_dir: Path, runner: Runner) -> None:
+def test_a_client_waits_for_the_answer_to_the_present_wish(
+    run_dir: Path, runner: FakeRunner
+) -> None:
     demand = Demand(UUID)
     keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, demand, SHORT_S)
     keeper.look()
@@ -136,7 +138,7 @@ def test_a_client_waits_for_the_answer_to_the_present_wish(run_dir: Path, runner
         keeper.wait([UUID], under_mps=True)
 
 
-def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: Runner) -> None:
+def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: FakeRunner) -> None:
     keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
     keeper.look()
     runner.say(GPU_a=GpuMps(STARTING))
@@ -160,7 +162,7 @@ def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: Runn
     ],
 )
 def test_what_is_not_reached_is_told(
-    run_dir: Path, runner: Runner, now: GpuMps | None, sentence: str
+    run_dir: Path, runner: FakeRunner, now: GpuMps | None, sentence: str
 ) -> None:
     keeper = keeper_of(run_dir, UUID)
     keeper.look()
@@ -172,7 +174,7 @@ def test_what_is_not_reached_is_told(
     assert sentence in refusal.value.message
 
 
-def test_a_whole_gpu_waits_until_its_daemon_is_gone(run_dir: Path, runner: Runner) -> None:
+def test_a_whole_gpu_waits_until_its_daemon_is_gone(run_dir: Path, runner: FakeRunner) -> None:
     keeper = keeper_of(run_dir, OTHER)
     keeper.look()
     runner.say(GPU_a=GpuMps(STOPPING, found_mode=0), GPU_b=GpuMps(READY))
@@ -185,7 +187,7 @@ def test_a_whole_gpu_waits_until_its_daemon_is_gone(run_dir: Path, runner: Runne
 
 
 def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
-    run_dir: Path, runner: Runner
+    run_dir: Path, runner: FakeRunner
 ) -> None:
     keeper = keeper_of(run_dir)
     runner.say(GPU_a=GpuMps(READY, found_mode=0))
@@ -196,7 +198,7 @@ def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
         keeper.wait([UUID], under_mps=False)
 
 
-def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: Runner) -> None:
+def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: FakeRunner) -> None:
     keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
     keeper.look()
     write_state(run_dir, MpsState("", "no-such-tool is not in PATH", {}))
@@ -210,7 +212,7 @@ def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: Runner) -> N
 
 
 def test_what_the_runner_did_reaches_log_pods_and_metrics(
-    run_dir: Path, runner: Runner, caplog: pytest.LogCaptureFixture
+    run_dir: Path, runner: FakeRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     owners = [Owner("team", "a", "main"), Owner("team", "b", "main")]
@@ -256,7 +258,7 @@ def test_the_keeper_adopts_a_runner_and_otherwise_waits(
     caplog.set_level(logging.INFO, "deviceplugin")
     keeper = keeper_of(run_dir, UUID)
     keeper.look()
-    runner = Runner(run_dir)
+    runner = FakeRunner(run_dir)
     keeper.look()
     runner.end()
 

@@ -30,7 +30,7 @@ from libvgpu.limits import DeviceLimit
 from libvgpu.region import read_limits
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, ROOT, Compile
-from support.agent_node import wait_until_lost
+from support.in_process_node import wait_until_lost
 from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, WAIT_S, Client, MpsNode, wait_until
 
 GIB = 1 << 30

@@ -18,21 +18,28 @@ from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
 from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.limits import ContainerLimits, Family
 from support import IS_LONG
-from support.agent_node import GIB, RESOURCES, Node, running_node, wait_until, wait_until_lost
 from support.agent_process import ProcessNode
 from support.fake_plugin import listed
+from support.in_process_node import (
+    GIB,
+    RESOURCES,
+    InProcessNode,
+    running_node,
+    wait_until,
+    wait_until_lost,
+)
 
 PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
 ALL_FREE = {"mps-core": 100, "mps-memory": 16, "vgpu-core": 200, "vgpu-memory": 32}
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         yield node
 
 
-class ForgetfulNode(Node):
+class ForgetfulNode(InProcessNode):
     """A node whose kubelet forgets units in flight when somebody lists podresources."""
 
     def __init__(self, base: Path, seed: int = 5) -> None:
@@ -47,22 +54,22 @@ def killable(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessNode]:
         yield node
 
 
-def delete(node: Node) -> None:
+def delete(node: InProcessNode) -> None:
     (node.state_dir / "checkpoint.json").unlink()
 
 
-def garbage(node: Node) -> None:
+def garbage(node: InProcessNode) -> None:
     (node.state_dir / "checkpoint.json").write_bytes(b"\0garbage\n" * 99)
 
 
-def flipped(node: Node) -> None:
+def flipped(node: InProcessNode) -> None:
     path = node.state_dir / "checkpoint.json"
     content = bytearray(path.read_bytes())
     content[10] ^= 1
     path.write_bytes(content)
 
 
-def delete_and_reboot(node: Node) -> None:
+def delete_and_reboot(node: InProcessNode) -> None:
     delete(node)
     for directory in (node.run_dir / "allocations").iterdir():
         allocation_dirs.remove(directory)
@@ -78,7 +85,7 @@ def units(*pods: AdmittedPod) -> list[str]:
     ]
 
 
-def stored(node: Node) -> tuple[Allocation, ...]:
+def stored(node: InProcessNode) -> tuple[Allocation, ...]:
     """Returns the agent's allocations as they are on disk."""
     copy = node.config.parent / "copy"
     copy.mkdir()
@@ -86,12 +93,12 @@ def stored(node: Node) -> tuple[Allocation, ...]:
     return Checkpoint(copy).load().allocations
 
 
-def restart_agent(node: Node) -> None:
+def restart_agent(node: InProcessNode) -> None:
     node.start_agent()
     node.wait_registered()
 
 
-def wait_all_free(node: Node) -> None:
+def wait_all_free(node: InProcessNode) -> None:
     """Waits until every unit can be had again, as the agent and as the kubelet see it."""
     wait_until(lambda: not [*(node.run_dir / "allocations").iterdir()], 15.0)
     wanted = {f"nvidia.com/{name}": count for name, count in ALL_FREE.items()}
@@ -108,7 +115,7 @@ def wait_all_free(node: Node) -> None:
 
 @pytest.mark.parametrize("lose", [delete, garbage, flipped, delete_and_reboot])
 def test_a_lost_checkpoint_is_made_anew_from_the_kubelets(
-    node: Node, lose: Callable[[Node], None]
+    node: InProcessNode, lose: Callable[[InProcessNode], None]
 ) -> None:
     pods = {
         name: node.admit(name, *containers)
@@ -144,7 +151,7 @@ def test_a_lost_checkpoint_is_made_anew_from_the_kubelets(
     wait_all_free(node)
 
 
-def test_an_old_image_of_the_state_is_completed(node: Node) -> None:
+def test_an_old_image_of_the_state_is_completed(node: InProcessNode) -> None:
     first = node.admit("first", PAIR)
     node.limit(first)
     shutil.copy(node.state_dir / "checkpoint.json", node.config.parent / "old")
@@ -163,7 +170,9 @@ def test_an_old_image_of_the_state_is_completed(node: Node) -> None:
     wait_all_free(node)
 
 
-def test_without_any_witness_nothing_is_swept_and_the_start_is_refused_in_words(node: Node) -> None:
+def test_without_any_witness_nothing_is_swept_and_the_start_is_refused_in_words(
+    node: InProcessNode,
+) -> None:
     pod = node.admit("a", PAIR)
     node.limit(pod)
     node.stop_agent()
@@ -177,7 +186,7 @@ def test_without_any_witness_nothing_is_swept_and_the_start_is_refused_in_words(
         node.limit(pod)
 
 
-def test_a_pod_that_ended_before_a_restart_is_not_taken_back(node: Node) -> None:
+def test_a_pod_that_ended_before_a_restart_is_not_taken_back(node: InProcessNode) -> None:
     stays = node.admit("stays", PAIR)
     lone = node.admit("lone", {"vgpu-core": 25})
     for pod in (stays, lone):
@@ -194,7 +203,7 @@ def test_a_pod_that_ended_before_a_restart_is_not_taken_back(node: Node) -> None
     assert node.kubelet.allocatable()["nvidia.com/vgpu-memory"] == 32
 
 
-def test_what_ended_while_the_memory_was_lost_is_freed(node: Node) -> None:
+def test_what_ended_while_the_memory_was_lost_is_freed(node: InProcessNode) -> None:
     pods = [node.admit(name, PAIR) for name in ("a", "b")]
     wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
     node.stop_agent()
@@ -210,7 +219,7 @@ def test_what_ended_while_the_memory_was_lost_is_freed(node: Node) -> None:
         assert node.limit(whole).memory_limit_bytes == 16 * GIB
 
 
-def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(node: Node) -> None:
+def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(node: InProcessNode) -> None:
     pods = [node.admit(name, PAIR) for name in ("a", "b")]
     limits = [node.limit(pod) for pod in pods]
     before = units(*pods)
@@ -237,7 +246,7 @@ def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(node: Node)
     wait_all_free(node)
 
 
-def test_a_rebooted_node_starts_its_containers_with_their_limits(node: Node) -> None:
+def test_a_rebooted_node_starts_its_containers_with_their_limits(node: InProcessNode) -> None:
     pod = node.admit("a", PAIR, {"vgpu-core": 20, "vgpu-memory": 2})
     limits = [node.limit(pod, name) for name in ("c0", "c1")]
     early = node.admit("early", PAIR)
@@ -347,7 +356,9 @@ def test_units_that_a_forgetful_kubelet_offers_again_are_given_once(
     assert admitted > 20
 
 
-def test_an_upgrade_keeps_the_old_build_until_its_last_container_has_ended(node: Node) -> None:
+def test_an_upgrade_keeps_the_old_build_until_its_last_container_has_ended(
+    node: InProcessNode,
+) -> None:
     pod = node.admit("old", PAIR)
     limit = node.limit(pod)
     (old,) = (node.state_dir / "lib").iterdir()

@@ -12,11 +12,11 @@ from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod, RunOptions
-from support.agent_node import (
+from support.in_process_node import (
     CONFIG,
     VGPU_GPU,
     GivenGpus,
-    Node,
+    InProcessNode,
     running_node,
     wait_until,
 )
@@ -38,7 +38,7 @@ STARTS = 4  # each merges the answers in an order of its own
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     listed = GivenGpus.gpus
 
     def numbered(self: GivenGpus) -> tuple[Gpu, ...]:
@@ -49,14 +49,14 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
         yield node
 
 
-def restart_with(node: Node, flags: str) -> None:
+def restart_with(node: InProcessNode, flags: str) -> None:
     node.stop_agent()
     node.config.write_text(f"{CONFIG}flags: {flags}\n")
     node.start_agent()
     node.wait_registered()
 
 
-def started(node: Node, pod: AdmittedPod) -> RunOptions:
+def started(node: InProcessNode, pod: AdmittedPod) -> RunOptions:
     """Starts the container several times: every order of merging must give the same."""
     first, *others = (node.kubelet.run_options(pod, "c0") for _ in range(STARTS))
     assert first.conflicts == ()
@@ -72,7 +72,7 @@ def started(node: Node, pod: AdmittedPod) -> RunOptions:
     return first
 
 
-def test_every_form_reaches_the_runtime_of_a_pair(node: Node) -> None:
+def test_every_form_reaches_the_runtime_of_a_pair(node: InProcessNode) -> None:
     for number, lists in enumerate(COMBINATIONS):
         restart_with(node, f"{{plugin: {{deviceListStrategy: [{', '.join(lists)}]}}}}")
         for family in ("vgpu", "mps"):
@@ -108,7 +108,7 @@ def test_every_form_reaches_the_runtime_of_a_pair(node: Node) -> None:
 
 
 def test_device_nodes_come_from_the_drivers_root(
-    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    node: InProcessNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     root = tmp_path / "driver"
@@ -132,7 +132,7 @@ def test_device_nodes_come_from_the_drivers_root(
 
 
 def test_a_changed_form_waits_for_a_restart_and_is_said_to(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     waiting = "changed forms of the answer (flags) take effect when the agent restarts"
@@ -151,7 +151,7 @@ def test_a_changed_form_waits_for_a_restart_and_is_said_to(
     assert "GPU sharing changed" not in caplog.messages
 
 
-def test_a_restarted_container_keeps_the_form_it_was_admitted_with(node: Node) -> None:
+def test_a_restarted_container_keeps_the_form_it_was_admitted_with(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
     before = started(node, pod)
 

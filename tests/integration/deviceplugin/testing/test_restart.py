@@ -15,8 +15,8 @@ from deviceplugin.testing import (
     StandInKubelet,
     read_pod,
 )
-from support.agent_node import wait_until
 from support.fake_plugin import WAIT_S, FakePlugin, listed
+from support.in_process_node import wait_until
 
 A, B = "example.com/a", "example.com/b"
 

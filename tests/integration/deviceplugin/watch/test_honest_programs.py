@@ -20,7 +20,7 @@ import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import IS_LONG, ROOT, Compile
-from support.agent_node import wait_until
+from support.in_process_node import wait_until
 from support.sim_programs import PRELUDE
 from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 

@@ -10,7 +10,7 @@ import pytest
 
 from libvgpu import region
 from support import IS_LONG
-from support.agent_node import wait_until
+from support.in_process_node import wait_until
 from support.sim_programs import PRELUDE
 from support.watched_node import (
     CONFIG,

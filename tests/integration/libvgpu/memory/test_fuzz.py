@@ -44,7 +44,7 @@ def program(compile_program: Compile) -> Path:
     )
 
 
-class World:
+class FuzzedGpus:
     """Two GPUs whose contexts cost something, and slices of both."""
 
     def __init__(self, folder: Path) -> None:
@@ -80,8 +80,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> FuzzedGpus:
+    return FuzzedGpus(tmp_path)
 
 
 def run(program: Path, environment: dict[str, str], *arguments: object) -> list[str]:
@@ -98,24 +98,26 @@ def run(program: Path, environment: dict[str, str], *arguments: object) -> list[
     return done.stdout.splitlines()
 
 
-def test_the_ledger_is_never_below_the_books_and_equal_at_rest(world: World, program: Path) -> None:
+def test_the_ledger_is_never_below_the_books_and_equal_at_rest(
+    world: FuzzedGpus, program: Path
+) -> None:
     for seed in range(SEEDS):
         run(program, world.environment(LARGE_BYTES), seed, STEPS, "b")
 
 
-def test_refusals_leave_results_and_books_as_they_were(world: World, program: Path) -> None:
+def test_refusals_leave_results_and_books_as_they_were(world: FuzzedGpus, program: Path) -> None:
     for seed in range(SEEDS):
         run(program, world.environment(SMALL_BYTES), seed, STEPS, "br")
         run(program, world.environment(SMALL_BYTES), seed, STEPS, "br", ALONE, SMALL_BYTES)
 
 
-def test_calls_and_allocations_that_fail_are_rolled_back(world: World, program: Path) -> None:
+def test_calls_and_allocations_that_fail_are_rolled_back(world: FuzzedGpus, program: Path) -> None:
     for seed in range(FAULT_SEEDS):
         run(program, world.environment(SMALL_BYTES), seed, FAULT_STEPS, "brf", UNDER_FAULTS)
         run(program, world.environment(LARGE_BYTES), seed, FAULT_STEPS, "bf", UNDER_FAULTS)
 
 
-def first_difference(world: World, program: Path, seed: int) -> tuple[str, str] | None:
+def first_difference(world: FuzzedGpus, program: Path, seed: int) -> tuple[str, str] | None:
     """Returns the first call that answers otherwise under the shim, without and with it."""
     alone = run(program, world.environment(None), seed, TRACED_STEPS, "t")
     under = run(program, world.environment(LARGE_BYTES), seed, TRACED_STEPS, "t")
@@ -123,7 +125,9 @@ def first_difference(world: World, program: Path, seed: int) -> tuple[str, str] 
     return next((pair for pair in zip(alone, under, strict=False) if pair[0] != pair[1]), None)
 
 
-def test_the_shim_changes_no_answer_where_nothing_is_refused(world: World, program: Path) -> None:
+def test_the_shim_changes_no_answer_where_nothing_is_refused(
+    world: FuzzedGpus, program: Path
+) -> None:
     for seed in range(SEEDS):
         # Whether a number that was freed is one again hangs on where the kernel maps things: what
         # is the shim's difference is there every time.
@@ -135,7 +139,7 @@ def test_the_shim_changes_no_answer_where_nothing_is_refused(world: World, progr
         assert differences[-1] is None, f"seed {seed}: without and with the shim: {differences}"
 
 
-def test_limits_that_change_meanwhile_let_nothing_pass(world: World, program: Path) -> None:
+def test_limits_that_change_meanwhile_let_nothing_pass(world: FuzzedGpus, program: Path) -> None:
     process = subprocess.Popen(
         [program, "1", str(40 * STEPS), "b"],
         env=world.environment(SMALL_BYTES),
@@ -157,7 +161,9 @@ def test_limits_that_change_meanwhile_let_nothing_pass(world: World, program: Pa
     assert changes > 20
 
 
-def test_with_room_for_contexts_alone_every_kind_is_refused(world: World, program: Path) -> None:
+def test_with_room_for_contexts_alone_every_kind_is_refused(
+    world: FuzzedGpus, program: Path
+) -> None:
     for seed in range(SEEDS):
         trace = run(
             program, world.environment(CONTEXT_BYTES), seed, STEPS, "brt", ALONE, CONTEXT_BYTES
@@ -167,7 +173,7 @@ def test_with_room_for_contexts_alone_every_kind_is_refused(world: World, progra
 
 @pytest.mark.parametrize("name", ["limits", "usage"])
 def test_a_slice_that_cannot_be_read_grants_nothing_in_any_way(
-    world: World, program: Path, name: str
+    world: FuzzedGpus, program: Path, name: str
 ) -> None:
     environment = world.environment(LARGE_BYTES)
     (world.directory / name).chmod(0o644)

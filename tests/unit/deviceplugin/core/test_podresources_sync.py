@@ -17,7 +17,7 @@ from deviceplugin.store.node_state import NodeState
 WAIT_S = 10.0
 
 
-class Kubelet:
+class CountingKubelet:
     """Counts its listings; one may be made to take as long as a test likes."""
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Kubelet:
 
 
 @pytest.fixture
-def kubelet() -> Kubelet:
-    return Kubelet()
+def kubelet() -> CountingKubelet:
+    return CountingKubelet()
 
 
 @pytest.fixture
-def looks(kubelet: Kubelet, tmp_path: Path) -> PodResourcesSync:
+def looks(kubelet: CountingKubelet, tmp_path: Path) -> PodResourcesSync:
     return PodResourcesSync(
         Allocations(NodeState(Checkpoint(tmp_path)), mock.Mock(), mock.Mock()),
         Sources(kubelet.list, clock=lambda: 0.0),
@@ -46,7 +46,7 @@ def looks(kubelet: Kubelet, tmp_path: Path) -> PodResourcesSync:
 
 
 def test_nobody_lists_between_a_preference_and_its_allocate(
-    looks: PodResourcesSync, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    looks: PodResourcesSync, kubelet: CountingKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
     looks.expect_allocate()
@@ -63,7 +63,7 @@ def test_nobody_lists_between_a_preference_and_its_allocate(
 
 
 def test_the_latest_container_starts_without_waiting(
-    looks: PodResourcesSync, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    looks: PodResourcesSync, kubelet: CountingKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
     for units in (["GPU-0::c0"], ["GPU-0::m0"]):
@@ -76,7 +76,7 @@ def test_the_latest_container_starts_without_waiting(
 
 
 def test_an_allocate_that_never_comes_holds_nobody_up(
-    looks: PodResourcesSync, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+    looks: PodResourcesSync, kubelet: CountingKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks.expect_allocate()
     assert looks.look(is_asked=True) == (), "the kubelet asks for another: it has given up"
@@ -87,7 +87,7 @@ def test_an_allocate_that_never_comes_holds_nobody_up(
 
 
 def test_a_preference_waits_for_a_listing_under_way(
-    looks: PodResourcesSync, kubelet: Kubelet
+    looks: PodResourcesSync, kubelet: CountingKubelet
 ) -> None:
     kubelet.may_end.clear()
     listing = threading.Thread(target=looks.look)
@@ -111,7 +111,7 @@ def test_a_preference_waits_for_a_listing_under_way(
 
 
 def test_what_an_allocate_overtook_is_thrown_away(
-    looks: PodResourcesSync, kubelet: Kubelet
+    looks: PodResourcesSync, kubelet: CountingKubelet
 ) -> None:
     kubelet.may_end.clear()
     found: list[Sequence[Listed] | None] = []

@@ -24,7 +24,7 @@ TEXT = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 CONFIG = parse_config(TEXT)
 
 
-class Node:
+class ChargedCore:
     """An agent's core with one container of 4 GiB, over directories that outlive it."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,11 +60,11 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> ChargedCore:
+    return ChargedCore(tmp_path)
 
 
-def test_a_charge_stands_through_other_changes_until_it_is_taken_back(node: Node) -> None:
+def test_a_charge_stands_through_other_changes_until_it_is_taken_back(node: ChargedCore) -> None:
     node.charge(GIB)
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (4 * GIB, GIB)
 
@@ -78,7 +78,7 @@ def test_a_charge_stands_through_other_changes_until_it_is_taken_back(node: Node
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (4 * GIB, 0)
 
 
-def test_an_agent_that_starts_takes_over_what_is_charged(node: Node) -> None:
+def test_an_agent_that_starts_takes_over_what_is_charged(node: ChargedCore) -> None:
     node.charge(GIB)
 
     node.start()
@@ -86,7 +86,7 @@ def test_an_agent_that_starts_takes_over_what_is_charged(node: Node) -> None:
     assert node.device.unaccounted_bytes == GIB
 
 
-def test_a_charge_is_no_changed_limit(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_charge_is_no_changed_limit(node: ChargedCore, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
 
     node.charge(GIB)
@@ -96,7 +96,7 @@ def test_a_charge_is_no_changed_limit(node: Node, caplog: pytest.LogCaptureFixtu
     assert [record.message for record in caplog.records] == ["limits changed"]
 
 
-def test_a_container_that_has_ended_meanwhile_is_left_out(node: Node) -> None:
+def test_a_container_that_has_ended_meanwhile_is_left_out(node: ChargedCore) -> None:
     node.service.set_unaccounted({"0123456789ab": {GPU.uuid: GIB}})
 
     assert node.device.unaccounted_bytes == 0

@@ -16,7 +16,7 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.registrar import Registrar
 
 
-class FakePlugin:
+class SocketOnlyPlugin:
     """A plugin whose socket is an empty file."""
 
     def __init__(self, resource: str, directory: Path) -> None:
@@ -77,7 +77,7 @@ def kubelet(directory: Path) -> Iterator[FakeKubelet]:
 
 @pytest.fixture
 def plugins(directory: Path) -> list[Any]:
-    return [FakePlugin(name, directory) for name in ("a/one", "a/two", "a/three")]
+    return [SocketOnlyPlugin(name, directory) for name in ("a/one", "a/two", "a/three")]
 
 
 def test_each_is_registered_once_and_again_with_a_new_kubelet(

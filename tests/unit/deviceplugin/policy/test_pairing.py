@@ -47,7 +47,7 @@ def free_units(
     ]
 
 
-class Admission:
+class PureAdmission:
     """Admits containers as the kubelet does, against the pure policy alone."""
 
     def __init__(self, layout: Layout) -> None:
@@ -98,7 +98,7 @@ STEPS = st.lists(st.one_of(PAIRS, st.integers(0, 30)), max_size=25)
 def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
     gpu_count: int, steps: list[tuple[int, int, bool] | int]
 ) -> None:
-    admission = Admission(layout_of(gpu_count))
+    admission = PureAdmission(layout_of(gpu_count))
     for step in steps:
         if isinstance(step, int):
             living = list(admission.book.allocations)
@@ -143,7 +143,7 @@ def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
 def test_whatever_a_kubelet_gives_nothing_is_split_or_given_twice(
     calls: list[tuple[Half, int, int, int, float]],
 ) -> None:
-    admission = Admission(layout_of(2))
+    admission = PureAdmission(layout_of(2))
     for half, gpu, first, count, pause_s in calls:
         admission.now += pause_s
         for shown in list(admission.book.allocations.values()):
@@ -159,7 +159,7 @@ def test_whatever_a_kubelet_gives_nothing_is_split_or_given_twice(
 
 
 def test_the_second_half_is_steered_to_the_first() -> None:
-    admission = Admission(layout_of(3))
+    admission = PureAdmission(layout_of(3))
     first = admission.allocate(Half.CORE, names("GPU-2", Half.CORE, range(30)))
 
     chosen = pairing.prefer(
@@ -177,7 +177,7 @@ def test_the_second_half_is_steered_to_the_first() -> None:
 
 
 def test_a_split_pair_is_refused_with_both_gpus() -> None:
-    admission = Admission(layout_of(2))
+    admission = PureAdmission(layout_of(2))
     admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(30)))
 
     with pytest.raises(AllocationRefused, match=r"on GPU GPU-1, but 30 core .* on GPU GPU-0"):
@@ -185,7 +185,7 @@ def test_a_split_pair_is_refused_with_both_gpus() -> None:
 
 
 def test_a_late_half_belongs_to_another_container() -> None:
-    admission = Admission(layout_of(1))
+    admission = PureAdmission(layout_of(1))
     lone = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(30)))
     admission.now += pairing.JOIN_WINDOW_S + 1
 
@@ -195,7 +195,7 @@ def test_a_late_half_belongs_to_another_container() -> None:
 
 
 def test_the_same_half_again_belongs_to_another_container() -> None:
-    admission = Admission(layout_of(1))
+    admission = PureAdmission(layout_of(1))
     first = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(10)))
     second = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(10, 20)))
 
@@ -220,11 +220,11 @@ def test_the_same_half_again_belongs_to_another_container() -> None:
 )
 def test_units_that_cannot_be_are_refused(half: Half, units: list[str], said: str) -> None:
     with pytest.raises(AllocationRefused, match=said):
-        Admission(layout_of(2)).allocate(half, units)
+        PureAdmission(layout_of(2)).allocate(half, units)
 
 
 def test_a_held_unit_is_refused_with_its_holder() -> None:
-    admission = Admission(layout_of(1))
+    admission = PureAdmission(layout_of(1))
     held = admission.allocate(Half.CORE, ["GPU-0::c1"])
     admission.book.put(replace(held, owner=OWNER))
 
@@ -235,7 +235,7 @@ def test_a_held_unit_is_refused_with_its_holder() -> None:
 
 
 def test_a_preference_keeps_what_the_container_has_already() -> None:
-    admission = Admission(layout_of(3))
+    admission = PureAdmission(layout_of(3))
     required = names("GPU-1", Half.CORE, range(40, 45))
 
     chosen = pairing.prefer(
@@ -255,7 +255,7 @@ def test_a_preference_keeps_what_the_container_has_already() -> None:
 
 
 def test_among_equal_gpus_the_fullest_that_fits_is_taken() -> None:
-    admission = Admission(layout_of(2))
+    admission = PureAdmission(layout_of(2))
     core = names("GPU-1", Half.CORE, range(50))
     admission.book.put(Allocation("old", VGPU, "GPU-1", GIB, core=tuple(core), settled=True))
 
@@ -263,7 +263,7 @@ def test_among_equal_gpus_the_fullest_that_fits_is_taken() -> None:
 
 
 def test_core_alone_borrows_its_share_of_memory_and_gives_it_back() -> None:
-    admission = Admission(layout_of(1))
+    admission = PureAdmission(layout_of(1))
     lone = admission.half(Half.CORE, 25)
 
     done = implicit_units.complete_start(admission.layout, admission.book, lone)
@@ -276,7 +276,7 @@ def test_core_alone_borrows_its_share_of_memory_and_gives_it_back() -> None:
 
 
 def test_core_alone_without_free_memory_is_refused_with_the_numbers() -> None:
-    admission = Admission(layout_of(1))
+    admission = PureAdmission(layout_of(1))
     admission.pair(10, 14, core_first=True)
     lone = admission.half(Half.CORE, 50)
 

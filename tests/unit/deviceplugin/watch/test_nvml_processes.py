@@ -12,7 +12,7 @@ from libvgpu.errors import InventoryError
 Lists = dict[str, list[tuple[int, int | None]]]
 
 
-class FakeNvml(ModuleType):
+class FakeProcessNvml(ModuleType):
     """Just what is asked for."""
 
     class NVMLError(Exception): ...
@@ -58,7 +58,9 @@ class FakeNvml(ModuleType):
         return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in found]
 
 
-def read(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, *uuids: str) -> dict[str, GpuReading]:
+def read(
+    nvml: FakeProcessNvml, monkeypatch: pytest.MonkeyPatch, *uuids: str
+) -> dict[str, GpuReading]:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     found = read_gpus(uuids)
     assert nvml.opened == 0
@@ -75,7 +77,7 @@ def test_a_process_of_several_lists_counts_once(
         "MPSCompute": [(2, 60), (3, 7)],
     }
 
-    found = read(FakeNvml({"A": lists}, newest), monkeypatch, "A")
+    found = read(FakeProcessNvml({"A": lists}, newest), monkeypatch, "A")
 
     assert found == {"A": GpuReading({1: 100, 2: 60, 3: 7}, 1000)}
 
@@ -85,26 +87,26 @@ def test_a_figure_that_nvml_lacks_is_none_unless_another_list_has_it(
 ) -> None:
     lists: Lists = {"Compute": [(1, None), (2, None)], "Graphics": [(2, 5), (1, None)]}
 
-    found = read(FakeNvml({"A": lists}), monkeypatch, "A")
+    found = read(FakeProcessNvml({"A": lists}), monkeypatch, "A")
 
     assert found["A"].memory_bytes == {1: None, 2: 5}
 
 
 def test_a_gpu_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read(FakeNvml({"A": {}}), monkeypatch, "A", "LOST")
+    found = read(FakeProcessNvml({"A": {}}), monkeypatch, "A", "LOST")
 
     assert found == {"A": GpuReading({}, None)}
 
 
 def test_a_list_that_grows_meanwhile_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml({"A": {"Compute": [(1, 5)]}})
+    nvml = FakeProcessNvml({"A": {"Compute": [(1, 5)]}})
     nvml.grows = 1
 
     assert read(nvml, monkeypatch, "A")["A"].memory_bytes == {1: 5}
 
 
 def test_without_nvml_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml({})
+    nvml = FakeProcessNvml({})
 
     def fail() -> None:
         raise nvml.NVMLError("Driver Not Loaded")

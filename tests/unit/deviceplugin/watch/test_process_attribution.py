@@ -30,7 +30,7 @@ def mount(source: str, target: str, device: str = DEVICE) -> MountPoint:
     return MountPoint(device, source, target, False)
 
 
-class World:
+class AttributionWorld:
     """Attribution over a fake ``/proc``; the agent sees the run directory at `run_dir`."""
 
     def __init__(self, proc: FakeProc, run_dir: Path, pods: Mapping[str, Set[str]]) -> None:
@@ -43,7 +43,7 @@ class World:
         return self.belongings.look(PID, HELD)
 
 
-def place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(world: AttributionWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the run directory be a file system of its own, as the agent sees it."""
     real = procfs.read_mounts
 
@@ -56,13 +56,13 @@ def place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def world(proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {OTHER_UID}})
+def world(proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributionWorld:
+    world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {OTHER_UID}})
     place(world, monkeypatch)
     return world
 
 
-def test_a_containers_mount_names_its_allocation(world: World, proc: FakeProc) -> None:
+def test_a_containers_mount_names_its_allocation(world: AttributionWorld, proc: FakeProc) -> None:
     proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"), inner_pid=7)
 
     found = world.look()
@@ -84,7 +84,7 @@ def test_a_containers_mount_names_its_allocation(world: World, proc: FakeProc) -
         "nonsense\n",
     ],
 )
-def test_other_mounts_name_nothing(world: World, proc: FakeProc, line: str) -> None:
+def test_other_mounts_name_nothing(world: AttributionWorld, proc: FakeProc, line: str) -> None:
     proc.put(PID, mounts=line)
 
     found = world.look()
@@ -93,7 +93,9 @@ def test_other_mounts_name_nothing(world: World, proc: FakeProc, line: str) -> N
     assert found.allocation_id == ""
 
 
-def test_who_has_the_files_of_two_belongs_to_neither(world: World, proc: FakeProc) -> None:
+def test_who_has_the_files_of_two_belongs_to_neither(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
     lines = mount_line(f"{TOP}/aaa/limits") + mount_line(f"{TOP}/bbb/limits")
     proc.put(PID, cgroup=pod_path(), mounts=lines)
 
@@ -103,7 +105,9 @@ def test_who_has_the_files_of_two_belongs_to_neither(world: World, proc: FakePro
     assert found.allocation_id == ""
 
 
-def test_a_pod_that_mounted_anothers_files_belongs_to_nobody(world: World, proc: FakeProc) -> None:
+def test_a_pod_that_mounted_anothers_files_belongs_to_nobody(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
     proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/bbb/limits"))
 
     found = world.look()
@@ -112,7 +116,9 @@ def test_a_pod_that_mounted_anothers_files_belongs_to_nobody(world: World, proc:
     assert found.allocation_id == ""
 
 
-def test_files_that_were_removed_since_are_told_apart(world: World, proc: FakeProc) -> None:
+def test_files_that_were_removed_since_are_told_apart(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
     proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits//deleted"))
 
     found = world.look()
@@ -121,7 +127,9 @@ def test_files_that_were_removed_since_are_told_apart(world: World, proc: FakePr
     assert (found.allocation_id, found.source) == ("aaa", AttributionSource.OLD_MOUNTS)
 
 
-def test_the_pod_speaks_for_a_process_that_left_its_mounts(world: World, proc: FakeProc) -> None:
+def test_the_pod_speaks_for_a_process_that_left_its_mounts(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
     proc.put(PID, cgroup=pod_path())
 
     found = world.look()
@@ -131,7 +139,7 @@ def test_the_pod_speaks_for_a_process_that_left_its_mounts(world: World, proc: F
 
 
 def test_a_pod_of_two_slices_does_not_say_whose(proc: FakeProc, tmp_path: Path) -> None:
-    world = World(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {UID}})
+    world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {UID}})
     proc.put(PID, cgroup=pod_path())
 
     found = world.look()
@@ -141,7 +149,7 @@ def test_a_pod_of_two_slices_does_not_say_whose(proc: FakeProc, tmp_path: Path) 
 
 
 def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(
-    world: World, proc: FakeProc
+    world: AttributionWorld, proc: FakeProc
 ) -> None:
     usage = world.directory / "run-1" / "usage"
     usage.parent.mkdir()
@@ -162,7 +170,9 @@ def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(
     assert found.allocation_id == ""
 
 
-def test_a_process_that_is_gone_or_a_zombie_is_nobody(world: World, proc: FakeProc) -> None:
+def test_a_process_that_is_gone_or_a_zombie_is_nobody(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
     assert world.look() is None
     proc.put(PID, state="Z")
     assert world.look() is None
@@ -173,7 +183,7 @@ def test_a_process_that_is_gone_or_a_zombie_is_nobody(world: World, proc: FakePr
 
 
 def test_what_is_known_is_not_read_again_until_the_pid_is_anothers(
-    world: World, proc: FakeProc
+    world: AttributionWorld, proc: FakeProc
 ) -> None:
     proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"))
     assert world.belongings.of([PID], HELD)[PID].allocation_id == "aaa"
@@ -185,7 +195,9 @@ def test_what_is_known_is_not_read_again_until_the_pid_is_anothers(
     assert world.belongings.of([PID], HELD)[PID].allocation_id == ""
 
 
-def test_a_name_with_brackets_hides_neither_state_nor_start(world: World, proc: FakeProc) -> None:
+def test_a_name_with_brackets_hides_neither_state_nor_start(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
     proc.put(PID, command="a) R 1 (\x1b[2J", start=5)
 
     found = world.look()
@@ -196,7 +208,7 @@ def test_a_name_with_brackets_hides_neither_state_nor_start(world: World, proc: 
 
 
 def test_mounts_beyond_the_bound_are_left_out(
-    world: World, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+    world: AttributionWorld, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, flood = mount_line(f"{TOP}/aaa/limits"), mount_line("/x" * 50, "/y" * 50)
     proc.put(PID, cgroup=pod_path(), mounts=first + flood * 100)

@@ -17,14 +17,24 @@ from libvgpu.errors import InventoryError
 from libvgpu.limits import Family
 from libvgpu.sizes import format_size
 from support.fake_proc import mount_line
-from support.watch_world import GIB, GPU, KNOWN, MIB, OTHER_GPU, STRAY, World, messages, notices
+from support.watch_world import (
+    GIB,
+    GPU,
+    KNOWN,
+    MIB,
+    OTHER_GPU,
+    STRAY,
+    WatchWorld,
+    messages,
+    notices,
+)
 
 OWNER = Owner("ns", "pod-a", "c")
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World(tmp_path, monkeypatch)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchWorld:
+    world = WatchWorld(tmp_path, monkeypatch)
     world.add()
     return world
 
@@ -36,7 +46,7 @@ def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_an_honest_process_is_nobodys_business(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.write_ledger(2 * GIB, KNOWN)
     world.put(KNOWN, 2 * GIB)
@@ -49,7 +59,7 @@ def test_an_honest_process_is_nobodys_business(
 
 
 def test_a_steady_excess_is_charged_after_two_seconds_and_told_once(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, 3 * GIB)
@@ -81,7 +91,7 @@ def test_a_steady_excess_is_charged_after_two_seconds_and_told_once(
 
 
 def test_memory_that_comes_and_goes_between_readings_is_no_excess(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, GIB)
@@ -102,7 +112,7 @@ def test_memory_that_comes_and_goes_between_readings_is_no_excess(
     assert messages(told) == []
 
 
-def test_a_slice_that_was_lowered_may_hold_what_it_had(world: World) -> None:
+def test_a_slice_that_was_lowered_may_hold_what_it_had(world: WatchWorld) -> None:
     world.write_ledger(8 * GIB, KNOWN)
     world.put(KNOWN, 8 * GIB)
     asked, limits = world.slices["a"]
@@ -115,7 +125,7 @@ def test_a_slice_that_was_lowered_may_hold_what_it_had(world: World) -> None:
 
 
 def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
-    world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it is only to be reported"))
     world.write_ledger(GIB, KNOWN)
@@ -135,7 +145,7 @@ def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
 
 
 def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
-    world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it may hold nothing"))
     world.watch.follow_policy(WatchPolicy.TERMINATE)
@@ -151,7 +161,7 @@ def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
 
 
 def test_a_process_whose_cgroup_is_gone_disturbs_nobody(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.memory[4711] = GIB
     world.tell_nvml()
@@ -167,7 +177,7 @@ def test_a_process_whose_cgroup_is_gone_disturbs_nobody(
     assert world.watch.findings.problem == ""
 
 
-def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: World) -> None:
+def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld) -> None:
     world.families[OTHER_GPU] = Family.VGPU
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, GIB)
@@ -182,7 +192,7 @@ def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: World) -> N
 
 
 def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
-    world: World, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "program_name", lambda pid: "nvidia-cuda-mps-server")
     world.families[GPU] = Family.MPS
@@ -199,7 +209,7 @@ def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
 
 
 def test_a_ledger_that_cannot_be_read_accuses_nobody(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     os.truncate(world.allocations / "a" / "usage", 100)
     world.watch.follow_policy(WatchPolicy.TERMINATE)
@@ -214,7 +224,7 @@ def test_a_ledger_that_cannot_be_read_accuses_nobody(
 
 
 def test_processes_with_files_from_before_are_not_accused(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(KNOWN, 4 * GIB, mounts=mount_line("/allocations/a/limits//deleted"))
@@ -226,7 +236,7 @@ def test_processes_with_files_from_before_are_not_accused(
 
 
 def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.set_unaccounted({"a": {GPU: GIB}})
     world.watch._blindness = PidVisibility(is_possible=True)
@@ -244,7 +254,7 @@ def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
     assert world.watch.findings.problem == ""
 
 
-def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: World) -> None:
+def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: WatchWorld) -> None:
     world.watch._blindness = PidVisibility(is_possible=True)
     world.write_ledger(GIB, KNOWN)
 
@@ -254,7 +264,7 @@ def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: World
 
 
 def test_a_broken_nvml_is_said_once_and_changes_nothing(
-    world: World, told: pytest.LogCaptureFixture
+    world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     world.set_unaccounted({"a": {GPU: GIB}})
     world.broken = InventoryError("NVML is gone")
@@ -273,7 +283,7 @@ def test_a_broken_nvml_is_said_once_and_changes_nothing(
 
 
 def test_an_idle_node_is_asked_nothing_but_nvml(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.look(1)  # an earlier agent may have charged something
     monkeypatch.setattr(world.watch, "_watched", lambda: pytest.fail("nothing is to be compared"))

@@ -14,14 +14,14 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
 from support.fake_proc import OTHER_UID, pod_path
-from support.watch_world import GIB, World, messages, notices
+from support.watch_world import GIB, WatchWorld, messages, notices
 
 KILLED = EventReason.BYPASSING_PROCESS_KILLED
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World(tmp_path, monkeypatch)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchWorld:
+    world = WatchWorld(tmp_path, monkeypatch)
     world.add()
     return world
 
@@ -48,7 +48,7 @@ def ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_terminate_ends_the_bypassing_process_alone(
-    world: World, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
+    world: WatchWorld, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
 ) -> None:
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB)
@@ -75,7 +75,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_what_has_changed_since_is_not_ended(
-    world: World,
+    world: WatchWorld,
     victim: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, Any],
@@ -96,7 +96,7 @@ def test_what_has_changed_since_is_not_ended(
     assert world.watch.findings.ended == 0
 
 
-def test_a_new_name_does_not_save_it(world: World, victim: subprocess.Popen[bytes]) -> None:
+def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen[bytes]) -> None:
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     for number in range(4):
         world.put(victim.pid, GIB, command=f"name-{number}")
@@ -106,7 +106,7 @@ def test_a_new_name_does_not_save_it(world: World, victim: subprocess.Popen[byte
 
 
 def test_who_only_its_pod_speaks_for_is_not_ended(
-    world: World, victim: subprocess.Popen[bytes]
+    world: WatchWorld, victim: subprocess.Popen[bytes]
 ) -> None:
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB, mounts="")
@@ -119,7 +119,7 @@ def test_who_only_its_pod_speaks_for_is_not_ended(
 
 
 def test_a_process_of_no_allocation_is_never_ended(
-    world: World, victim: subprocess.Popen[bytes]
+    world: WatchWorld, victim: subprocess.Popen[bytes]
 ) -> None:
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB, name="")

@@ -3,7 +3,7 @@
 import pytest
 
 from libvgpu._native import ffi, lib
-from support.contention import MS, NEVER, SECOND, START_NS, Contention, Tenant
+from support.contention import MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
 QUANTUM_NS = lib.POLICY_QUANTUM_NS
@@ -13,7 +13,7 @@ QUANTUM_NS = lib.POLICY_QUANTUM_NS
 @pytest.mark.parametrize("syncs", [False, True], ids=["queued", "synced"])
 @pytest.mark.parametrize("kernel_ns", [MS // 2, 7 * MS, 20 * MS])
 def test_the_gpu_is_split_by_weight(weights: tuple[int, ...], syncs: bool, kernel_ns: int) -> None:
-    gpu = Contention(*[Tenant(weight, kernel_ns, syncs) for weight in weights])
+    gpu = Contention(*[LaunchingTenant(weight, kernel_ns, syncs) for weight in weights])
 
     gpu.run(10 * SECOND)
 
@@ -23,7 +23,9 @@ def test_the_gpu_is_split_by_weight(weights: tuple[int, ...], syncs: bool, kerne
 
 
 def test_kernels_much_longer_than_a_window_are_split_by_weight_too() -> None:
-    gpu = Contention(Tenant(30, 200 * MS, syncs=True), Tenant(70, 200 * MS, syncs=True))
+    gpu = Contention(
+        LaunchingTenant(30, 200 * MS, syncs=True), LaunchingTenant(70, 200 * MS, syncs=True)
+    )
 
     gpu.run(60 * SECOND)
 
@@ -31,7 +33,7 @@ def test_kernels_much_longer_than_a_window_are_split_by_weight_too() -> None:
 
 
 def test_short_and_long_kernels_get_equal_time() -> None:
-    gpu = Contention(Tenant(50, MS // 20), Tenant(50, 20 * MS))
+    gpu = Contention(LaunchingTenant(50, MS // 20), LaunchingTenant(50, 20 * MS))
 
     gpu.run(10 * SECOND)
 
@@ -39,7 +41,7 @@ def test_short_and_long_kernels_get_equal_time() -> None:
 
 
 def test_weights_change_while_tenants_run() -> None:
-    gpu = Contention(Tenant(50), Tenant(50))
+    gpu = Contention(LaunchingTenant(50), LaunchingTenant(50))
     gpu.run(SECOND)
 
     lib.policy_set_weight(gpu.policy, 0, 150)
@@ -51,7 +53,7 @@ def test_weights_change_while_tenants_run() -> None:
 
 
 def test_a_weight_of_nothing_counts_as_one() -> None:
-    gpu = Contention(Tenant(0), Tenant(3))
+    gpu = Contention(LaunchingTenant(0), LaunchingTenant(3))
 
     gpu.run(5 * SECOND)
 
@@ -59,7 +61,7 @@ def test_a_weight_of_nothing_counts_as_one() -> None:
 
 
 def test_what_a_capped_tenant_leaves_goes_to_the_other() -> None:
-    gpu = Contention(Tenant(30, cap_percent=30), Tenant(30))
+    gpu = Contention(LaunchingTenant(30, cap_percent=30), LaunchingTenant(30))
 
     gpu.run(10 * SECOND)
 
@@ -70,7 +72,7 @@ def test_what_a_capped_tenant_leaves_goes_to_the_other() -> None:
 @pytest.mark.parametrize("withdraws", [False, True])
 def test_a_capped_tenant_saves_up_no_more_than_a_burst(withdraws: bool) -> None:
     """It used less than its weight for long; once uncapped, it gets its weight and not arrears."""
-    capped, other = Tenant(50, cap_percent=20, withdraws=withdraws), Tenant(50)
+    capped, other = LaunchingTenant(50, cap_percent=20, withdraws=withdraws), LaunchingTenant(50)
     gpu = Contention(capped, other)
     gpu.run(10 * SECOND)
 
@@ -82,7 +84,7 @@ def test_a_capped_tenant_saves_up_no_more_than_a_burst(withdraws: bool) -> None:
 
 
 def test_one_tenant_alone_is_free() -> None:
-    gpu = Contention(Tenant(30), Tenant(70, wants=()))
+    gpu = Contention(LaunchingTenant(30), LaunchingTenant(70, wants=()))
 
     gpu.run(SECOND)
 
@@ -92,7 +94,9 @@ def test_one_tenant_alone_is_free() -> None:
 
 
 def test_an_idle_gpu_sets_no_timer() -> None:
-    gpu = Contention(Tenant(30, wants=((0, 50 * MS),)), Tenant(70, wants=((0, 60 * MS),)))
+    gpu = Contention(
+        LaunchingTenant(30, wants=((0, 50 * MS),)), LaunchingTenant(70, wants=((0, 60 * MS),))
+    )
 
     gpu.run(SECOND)
 
@@ -102,8 +106,8 @@ def test_an_idle_gpu_sets_no_timer() -> None:
 
 @pytest.mark.parametrize("kernel_ns", [MS // 20, MS, 5 * MS])
 def test_one_that_joins_is_served_within_50_ms(kernel_ns: int) -> None:
-    joiner = Tenant(20, kernel_ns, wants=((SECOND, 2 * SECOND),))
-    gpu = Contention(Tenant(30, kernel_ns), Tenant(50, kernel_ns), joiner)
+    joiner = LaunchingTenant(20, kernel_ns, wants=((SECOND, 2 * SECOND),))
+    gpu = Contention(LaunchingTenant(30, kernel_ns), LaunchingTenant(50, kernel_ns), joiner)
 
     gpu.run(SECOND + 50 * MS)
     assert joiner.launch_times, "nothing was launched within 50 ms"
@@ -114,7 +118,9 @@ def test_one_that_joins_is_served_within_50_ms(kernel_ns: int) -> None:
 
 
 def test_one_that_was_away_is_owed_nothing() -> None:
-    gpu = Contention(Tenant(50), Tenant(50, wants=((0, SECOND), (5 * SECOND, 9 * SECOND))))
+    gpu = Contention(
+        LaunchingTenant(50), LaunchingTenant(50, wants=((0, SECOND), (5 * SECOND, 9 * SECOND)))
+    )
     gpu.run(5 * SECOND)
 
     gpu.forget_work()
@@ -124,7 +130,7 @@ def test_one_that_was_away_is_owed_nothing() -> None:
 
 
 def test_the_gpu_is_free_again_20_ms_after_the_last_neighbour() -> None:
-    gpu = Contention(Tenant(50), Tenant(50, wants=((0, SECOND),)))
+    gpu = Contention(LaunchingTenant(50), LaunchingTenant(50, wants=((0, SECOND),)))
     gpu.run(SECOND)
     assert gpu.grant(gpu.tenants[0]).mode == WINDOWS
 
@@ -134,7 +140,7 @@ def test_the_gpu_is_free_again_20_ms_after_the_last_neighbour() -> None:
 
 
 def test_an_idle_neighbour_waits_for_its_window_while_others_contend() -> None:
-    gpu = Contention(Tenant(50), Tenant(50), Tenant(50, wants=()))
+    gpu = Contention(LaunchingTenant(50), LaunchingTenant(50), LaunchingTenant(50, wants=()))
 
     gpu.run(100 * MS)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from libvgpu._native import ffi, lib
-from support.contention import LATENCY_NS, MS, NEVER, SECOND, START_NS, Contention, Tenant
+from support.contention import LATENCY_NS, MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
 QUANTUM_NS = lib.POLICY_QUANTUM_NS
@@ -166,7 +166,7 @@ def test_a_window_that_is_used_no_more_is_lost_in_the_middle() -> None:
 
 
 def test_a_stopped_tenant_costs_its_neighbour_little() -> None:
-    stopped, other = Tenant(50), Tenant(50)
+    stopped, other = LaunchingTenant(50), LaunchingTenant(50)
     gpu = Contention(stopped, other)
     gpu.run(SECOND)
     stopped.is_stopped = True
@@ -180,7 +180,7 @@ def test_a_stopped_tenant_costs_its_neighbour_little() -> None:
 
 
 def test_an_overrun_is_debt_that_is_repaid() -> None:
-    long, other = Tenant(50), Tenant(50)
+    long, other = LaunchingTenant(50), LaunchingTenant(50)
     gpu = Contention(long, other)
     gpu.run(SECOND)
     long.kernel_ns = 500 * MS
@@ -201,7 +201,7 @@ def test_an_overrun_is_debt_that_is_repaid() -> None:
 
 def test_one_that_hangs_delays_others_by_two_seconds_and_is_not_starved_for_it() -> None:
     """Its prediction runs ahead of the clock for a minute: nobody waits for that, or repays it."""
-    liar, other = Tenant(50), Tenant(50)
+    liar, other = LaunchingTenant(50), LaunchingTenant(50)
     gpu = Contention(liar, other)
     gpu.run(SECOND)
     liar.claims_ns = 9 * SECOND
@@ -227,7 +227,7 @@ def test_one_that_hangs_delays_others_by_two_seconds_and_is_not_starved_for_it()
     "claims_ns", [60 * SECOND, (1 << 63) - START_NS, (1 << 64) - 1 - START_NS - 3600 * SECOND]
 )
 def test_a_prediction_that_cannot_be_is_none(claims_ns: int) -> None:
-    gpu = Contention(Tenant(50, claims_ns=claims_ns), Tenant(50))
+    gpu = Contention(LaunchingTenant(50, claims_ns=claims_ns), LaunchingTenant(50))
 
     gpu.run(5 * SECOND)
 
@@ -237,7 +237,7 @@ def test_a_prediction_that_cannot_be_is_none(claims_ns: int) -> None:
 
 def test_one_that_always_claims_to_be_busy_harms_itself() -> None:
     """A second more at each launch: the others wait for it, and then have that second too."""
-    gpu = Contention(Tenant(50, claims_ns=SECOND), Tenant(50))
+    gpu = Contention(LaunchingTenant(50, claims_ns=SECOND), LaunchingTenant(50))
 
     gpu.run(60 * SECOND)
 
@@ -259,7 +259,7 @@ def test_a_demand_of_the_future_is_none(demand_ns: int) -> None:
 
 
 def test_a_tenant_that_leaves_gives_its_window_up() -> None:
-    gpu = Contention(Tenant(50), Tenant(50), Tenant(50))
+    gpu = Contention(LaunchingTenant(50), LaunchingTenant(50), LaunchingTenant(50))
     gpu.run(SECOND)
     gone = gpu.tenants.pop(gpu.policy.holder)
 
@@ -282,7 +282,7 @@ def test_there_is_room_for_so_many_tenants() -> None:
 
 
 def test_only_rings_that_bring_news_are_listened_to() -> None:
-    gpu = Contention(Tenant(50), Tenant(50), Tenant(50, wants=()))
+    gpu = Contention(LaunchingTenant(50), LaunchingTenant(50), LaunchingTenant(50, wants=()))
     gpu.run(SECOND + LATENCY_NS)
     holder = gpu.policy.holder
 

@@ -47,7 +47,7 @@ class GivenGpus:
         return (MPS_GPU, VGPU_GPU, SPARE_GPU)
 
 
-class Node:
+class InProcessNode:
     """A kubelet stand-in and an agent over one set of directories."""
 
     def __init__(self, base: Path, seed: int = 1) -> None:
@@ -138,8 +138,10 @@ def hurry(put: Callable[[object, str, float], None] = setattr) -> None:
 
 @contextmanager
 def running_node(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Node] = Node, config: str = CONFIG
-) -> Iterator[Node]:
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], InProcessNode] = InProcessNode,
+    config: str = CONFIG,
+) -> Iterator[InProcessNode]:
     """A registered node in a directory with a short name: a socket's path has 107 bytes."""
     hurry(monkeypatch.setattr)
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:

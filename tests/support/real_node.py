@@ -28,7 +28,7 @@ EXAMPLES = ROOT / "deploy/examples"
 METRICS_PORT = 9446
 
 
-class Node(NodeHost):
+class RealNode(NodeHost):
     """A running node; `running_node` makes one."""
 
     def __init__(self, base: Path, parts: Path, config: Mapping[str, Any], gpus: Sequence[str]):
@@ -239,14 +239,14 @@ def example(name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def running_node(parts: Path, config: Mapping[str, Any], gpus: Sequence[str]) -> Iterator[Node]:
+def running_node(parts: Path, config: Mapping[str, Any], gpus: Sequence[str]) -> Iterator[RealNode]:
     """A node that ends with the block and leaves nothing behind."""
     # Sockets lie below it, so its name must be short.
     base = Path(tempfile.mkdtemp(prefix="vgpu-node-", dir="/tmp"))
     base.chmod(0o755)
     node = None
     try:
-        node = Node(base, parts, config, gpus)
+        node = RealNode(base, parts, config, gpus)
         node.start()
         yield node
     finally:
