@@ -96,7 +96,7 @@ check: export VGPU_LONG = 1
 check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
 	@$(MAKE) --no-print-directory e2e-node
 
-bench: build  ## measure what README quotes
+bench: build  ## measure what docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks run hooks allocate reload
 
 # A compiler of 100 MB, so only for who builds or checks the wheel.
@@ -109,8 +109,8 @@ wheel: $(ZIG)  ## build the wheel into dist/, for every glibc from 2.17 on
 	VGPU_PORTABLE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	    --no-build-isolation --no-deps -w dist .
 
-protos: $(READY)  ## regenerate the checked-in gRPC stubs
-	sh deviceplugin/kubelet/protos/generate.sh $(BIN)/python
+protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
+	sh deviceplugin/kubelet/protos/generate.sh python3.11
 
 manifests: $(READY)  ## render deploy/manifests from the chart (needs Go)
 	PYTHONPATH=tests:. $(BIN)/python -m support.install

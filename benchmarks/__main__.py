@@ -74,7 +74,7 @@ def _row(measurement: Measurement) -> Row:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """Measure the figures that the README quotes."""
+    """Measure the figures that the docs quote."""
 
 
 @cli.command("list")

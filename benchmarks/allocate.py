@@ -3,7 +3,7 @@
 The real agent (``python -m deviceplugin``) on a simulated machine, asked through real gRPC on Unix
 sockets (`agent_node`, `churn`). Times are those of the caller: gRPC of both sides is in them, so a
 call that does nothing (GetDevicePluginOptions) and the disk on which the agent must keep what it
-gave stand beside them, measured in the same run.
+gave are measured in the same run.
 
 One round is a part of the containers. What the agent keeps is compared while no container is there:
 after a warm-up, and at the end.

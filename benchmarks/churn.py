@@ -42,7 +42,7 @@ class Kept:
 
     @classmethod
     def of(cls, node: AgentNode) -> "Kept":
-        """Looks at a node."""
+        """Measures a node."""
         return cls(
             memory(node.pid).resident_bytes,
             descriptors(node.pid),

@@ -1,4 +1,4 @@
-"""What a process of somebody else's takes: memory, processor, descriptors. Read from /proc."""
+"""What another process takes: memory, processor, descriptors. Read from /proc."""
 
 import os
 import time

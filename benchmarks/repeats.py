@@ -57,7 +57,6 @@ class Results:
     """What the rounds of one cell gave with one subject; a failure ends the cell."""
 
     windows: list[Window] = field(default_factory=list)
-    note: str = ""
     failure: str = ""
 
 
@@ -84,9 +83,7 @@ def take(
         return
     seconds = max(long.of(tenant.client) for tenant in tenants)
     try:
-        window, results.note = stage.measure(
-            tenants, preload, long.warm_up_seconds, seconds, sampled=sampled
-        )
+        window = stage.measure(tenants, preload, long.warm_up_seconds, seconds, sampled=sampled)
     except VgpuError as error:
         results.failure = error.message
         return
@@ -140,12 +137,11 @@ def judged_errors(
     values: Sequence[float],
     expected: float,
     most_points: float,
-    note: str,
 ) -> list[Measurement]:
     """Returns mean, mean error and worst error of the repeats; the worst has to meet the bar."""
     errors = [abs(value - expected) for value in values]
     told = ", ".join(f"{value:.2f}" for value in values)
-    words = "; ".join(filter(None, [f"expected {expected:.2f}, repeats {told}", note]))
+    words = f"expected {expected:.2f}, repeats {told}"
     return [
         Measurement(case, subject, f"{what}, mean", "%", round(statistics.mean(values), 3),
                     note=words),

@@ -32,7 +32,7 @@ from .repeats import (
     subjects_of,
     take,
 )
-from .stage import NO_ARBITER, open_stage
+from .stage import open_stage
 from .tenant_programs import TenantClient, TenantProgram, Window
 
 _ERROR_POINTS = 0.3
@@ -103,7 +103,6 @@ def summarise(cell: Cell, subject: str, results: Results, alone: float) -> list[
     """
     if results.failure:
         return [no_value(cell.title, subject, "share", "%", results.failure)]
-    note = "" if results.note == NO_ARBITER else results.note  # nobody to arbitrate between
     found = judged_errors(
         cell.title,
         subject,
@@ -111,7 +110,6 @@ def summarise(cell: Cell, subject: str, results: Results, alone: float) -> list[
         [window.shares[0] for window in results.windows],
         min(cell.core_percent, alone),
         cell.most_error_points,
-        note,
     )
     if cell.core_percent == _DELAY_PERCENT and cell.client.kernel_ns <= _DELAY_MOST_KERNEL_NS:
         found.append(_delay(cell, subject, results.windows))

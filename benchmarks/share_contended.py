@@ -127,9 +127,7 @@ def summarise(
         tenant = contest.tenants[index]
         mode = f"{tenant.mode.name.lower()} {tenant.core_percent} %"
         case = f"{contest.title}: tenant {index + 1}, {mode}"
-        found += judged_errors(
-            case, subject, what, values, expected, contest.most_points, results.note
-        )
+        found += judged_errors(case, subject, what, values, expected, contest.most_points)
     totals = [
         sum(
             share / alone[tenant.client]
@@ -137,7 +135,7 @@ def summarise(
         )
         for window in results.windows
     ]
-    note = "; ".join(filter(None, [f"mean {statistics.mean(totals):.4f}", results.note]))
+    note = f"mean {statistics.mean(totals):.4f}"
     found.append(
         Measurement(contest.title, subject, "total work, worst", "of alone", round(min(totals), 4),
                     note=note, least=contest.least_total)

@@ -17,7 +17,7 @@ from libvgpu.limits import ComputeMode
 
 from .figure import Measurement, Options
 from .repeats import MS, OURS, START_SECONDS, US, Lengths, judged_errors, lengths, no_value, say
-from .stage import NO_ARBITER, Stage, open_stage
+from .stage import Stage, open_stage
 from .tenant_programs import TenantClient, TenantProgram, shares
 
 _RESPONSE_DELAY_SECONDS = 0.05
@@ -36,8 +36,8 @@ def share_after(
     tenants: Sequence[TenantProgram],
     change: str,
     warm_up_seconds: float = _RESPONSE_WARM_UP_SECONDS,
-) -> tuple[float, str]:
-    """Returns a tenant's share soon after a change, and a note.
+) -> float:
+    """Returns a tenant's share soon after a change.
 
     Args:
         stage: where.
@@ -57,7 +57,7 @@ def share_after(
         time.sleep(_RESPONSE_DELAY_SECONDS)
         first = running.look()
         time.sleep(_RESPONSE_SECONDS)
-        return shares(first, running.look())[-1], running.note
+        return shares(first, running.look())[-1]
 
 
 _LOWERED_PERCENT = 20
@@ -93,18 +93,17 @@ class Samples:
     expected: float | None = None
     most: float | None = None
     least: float | None = None
-    note: str = ""
     failure: str = ""
 
     def __post_init__(self) -> None:
         self.values: list[float] = []
 
-    def add(self, sample: Callable[[], tuple[float, str]]) -> None:
-        """Takes one sample and its note, or keeps why there is none."""
+    def add(self, sample: Callable[[], float]) -> None:
+        """Takes one sample, or keeps why there is none."""
         if self.failure:
             return
         try:
-            value, self.note = sample()
+            value = sample()
         except VgpuError as error:
             self.failure = error.message
             return
@@ -117,10 +116,10 @@ class Samples:
         if self.expected is not None:
             assert self.most is not None
             return judged_errors(
-                self.case, OURS, self.quantity, self.values, self.expected, self.most, self.note
+                self.case, OURS, self.quantity, self.values, self.expected, self.most
             )
         told = ", ".join(f"{value:.3f}" for value in self.values)
-        note = "; ".join(filter(None, [f"repeats {told}", self.note]))
+        note = f"repeats {told}"
         value = min(self.values) if self.least is not None else statistics.mean(self.values)
         return [Measurement(self.case, OURS, self.quantity, self.unit, round(value, 3), note=note,
                             least=self.least, most=self.most)]  # fmt: skip
@@ -149,11 +148,9 @@ def _responses(stage: Stage, long: Lengths) -> Iterator[tuple[Samples, Callable[
     yield alone, use_all
 
 
-def _share(
-    stage: Stage, preload: Path | None, tenant: TenantProgram, long: Lengths
-) -> tuple[float, str]:
-    window, note = stage.measure([tenant], preload, long.warm_up_seconds, long.window_seconds)
-    return window.shares[0], note
+def _share(stage: Stage, preload: Path | None, tenant: TenantProgram, long: Lengths) -> float:
+    window = stage.measure([tenant], preload, long.warm_up_seconds, long.window_seconds)
+    return window.shares[0]
 
 
 def _overheads(stage: Stage, long: Lengths, kept: Mapping[str, Samples]) -> None:
@@ -161,9 +158,8 @@ def _overheads(stage: Stage, long: Lengths, kept: Mapping[str, Samples]) -> None
     alone = stage.alone(JOB, long.warm_up_seconds, long.window_seconds)
     for title, (tenant, _) in OVERHEADS.items():
 
-        def slower(tenant: TenantProgram = tenant) -> tuple[float, str]:
-            share, note = _share(stage, shim_path(), tenant, long)
-            return slower_percent(share, alone), "" if note == NO_ARBITER else note
+        def slower(tenant: TenantProgram = tenant) -> float:
+            return slower_percent(_share(stage, shim_path(), tenant, long), alone)
 
         kept[title].add(slower)
 

@@ -3,11 +3,9 @@
 Each window has a fresh simulated machine. What a tenant had of the device is what the books say of
 its processes, never what the processes or the shim say of themselves.
 
-With our shim an arbiter serves the slices, as it does on a node, where this build has one.
+With our shim an arbiter serves the slices, as it does on a node.
 """
 
-import importlib
-import importlib.util
 import os
 import select
 import subprocess
@@ -17,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from libvgpu.arbitration import Arbiter
 from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
@@ -32,8 +30,6 @@ _PROFILE = "h100-80g"
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0
 _SAMPLE_SECONDS = 0.05
-_ARBITER_MODULE = "libvgpu.arbitration"
-NO_ARBITER = "no arbiter in this build"
 
 
 @dataclass
@@ -45,7 +41,6 @@ class Running:
         tenants: in the order of everything that is told per tenant.
         directories: their slices.
         log: what the processes write to stderr.
-        note: what is to be known about these numbers.
         processes: of each tenant.
         arbiter: the one that serves the slices, or None.
     """
@@ -54,9 +49,8 @@ class Running:
     tenants: tuple[TenantProgram, ...]
     directories: tuple[Path, ...]
     log: Path
-    note: str = ""
     processes: list[list["subprocess.Popen[str]"]] = field(default_factory=list)
-    arbiter: Any = None
+    arbiter: Arbiter | None = None
 
     def go(self, index: int) -> None:
         """Lets the processes of one tenant begin."""
@@ -184,7 +178,7 @@ class Stage:
                     for i, tenant in enumerate(tenants)
                 )
                 if preload == shim_path():
-                    running.note = _serve(stack, running)
+                    _serve(stack, running)
             stack.callback(running.kill)
             with running.log.open("ab") as log:
                 for index, tenant in enumerate(tenants):
@@ -216,19 +210,18 @@ class Stage:
         seconds: float,
         *,
         sampled: bool = False,
-    ) -> tuple[Window, str]:
-        """Measures one window; returns it, and what is to be known about it.
+    ) -> Window:
+        """Measures one window.
 
         Raises:
             VgpuError: a process fails.
         """
         with self.open(tenants, preload) as running:
-            return running.watch(warm_up_seconds, seconds, sampled=sampled), running.note
+            return running.watch(warm_up_seconds, seconds, sampled=sampled)
 
     def alone(self, client: TenantClient, warm_up_seconds: float, seconds: float) -> float:
         """Returns the percentage of the device that one process takes alone, without any shim."""
-        window, _ = self.measure([TenantProgram(client)], None, warm_up_seconds, seconds)
-        return window.shares[0]
+        return self.measure([TenantProgram(client)], None, warm_up_seconds, seconds).shares[0]
 
     def _make_slice(
         self, directory: Path, machine: Machine, tenant: TenantProgram, count: int
@@ -257,15 +250,12 @@ class Stage:
         return environment
 
 
-def _serve(stack: ExitStack, running: Running) -> str:
-    """Starts an arbiter for all slices until ``stack`` ends; returns what to note."""
-    if importlib.util.find_spec(_ARBITER_MODULE) is None:
-        return NO_ARBITER
-    running.arbiter = stack.enter_context(importlib.import_module(_ARBITER_MODULE).Arbiter())
+def _serve(stack: ExitStack, running: Running) -> None:
+    """Starts an arbiter for all slices until ``stack`` ends."""
+    running.arbiter = stack.enter_context(Arbiter())
     for directory, tenant in zip(running.directories, running.tenants, strict=True):
         if tenant.mode is not ComputeMode.OFF:  # that one is not arbitrated
             running.arbiter.add(directory, 0)
-    return ""
 
 
 @contextmanager

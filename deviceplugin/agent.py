@@ -49,7 +49,6 @@ from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 
-from .footprint import Tidying
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
 from .log import event
@@ -62,7 +61,6 @@ _ARBITERS_EVERY_S = 0.7
 _KUBELET_EVERY_S = 0.7
 _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
-_TIDY_EVERY_S = 2.1
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
 
@@ -225,7 +223,6 @@ def _run(
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
-            (_TIDY_EVERY_S, Tidying(lambda: state.ended).look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
         ],

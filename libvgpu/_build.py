@@ -14,7 +14,7 @@ target              file                                        made of
 
 A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
 once more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``, with only the names
-exported that ``sim/driver/entries.def`` says were there.
+exported that ``src/hooks/hooks.def`` says were there.
 
 ``pip install .`` runs them through ``build_ext`` (named in pyproject.toml);
 ``python -m libvgpu._build [TARGET...]`` rebuilds in place what changed.
@@ -31,6 +31,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from setuptools import Distribution, Extension
 from setuptools.command.bdist_wheel import bdist_wheel as _bdist_wheel
 from setuptools.command.build import build as _build
 from setuptools.command.build_ext import build_ext as _build_ext
+
+from libvgpu.hook_table import TABLE, HookRow, read_hook_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("libvgpu")
@@ -98,7 +101,7 @@ LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
 # calls manylinux2014. Only the linker's list of symbols is older: it runs on every newer glibc.
 PORTABLE_COMPILER = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
 PORTABLE_PLATFORM = "manylinux2014_x86_64"
-PORTABLE_BUILD_DIR = "build/portable"  # never among objects of another compiler
+PORTABLE_BUILD_DIR = "build/portable"  # never next to objects of another compiler
 
 FILES = {
     "libvgpu.shim": PACKAGE / "libvgpu.so",
@@ -106,8 +109,7 @@ FILES = {
     "libvgpu.sim.libnvidia_ml": PACKAGE / "sim/lib/libnvidia-ml.so.1",
     "libvgpu._native": PACKAGE / "_native.abi3.so",
 }
-ENTRIES = PACKAGE / "sim/driver/entries.def"
-#: In addition to the newest one; libvgpu/sim/spec.py lists them all for users.
+#: Besides the newest one; libvgpu/sim/spec.py lists them all for users.
 OLDER_DRIVERS = {"11.8": 11080, "12.4": 12040, "12.8": 12080}
 OLDER_FILES = {
     version: PACKAGE / f"sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS
@@ -119,15 +121,14 @@ def is_portable() -> bool:
     return os.environ.get("VGPU_PORTABLE", "") not in ("", "0")
 
 
-def version_script(entries: str, driver_version: int) -> str:
+def version_script(rows: Iterable[HookRow], driver_version: int) -> str:
     """Returns a linker script that exports what a driver of that version has.
 
     Args:
-        entries: text of ``entries.def``.
+        rows: the table of entry points; NVML's, which have no version, are left out.
         driver_version: 12080 for CUDA 12.8.
     """
-    rows = re.findall(r'^(?:ENTRY|ABSENT)\((\w+), "\w+", (\d+), \w+\)', entries, re.M)
-    there = "".join(f"    {symbol};\n" for symbol, since in rows if int(since) <= driver_version)
+    there = "".join(f"    {row.symbol};\n" for row in rows if 0 < row.since <= driver_version)
     return "{\n  global:\n" + there + "  local:\n    *;\n};\n"
 
 
@@ -297,7 +298,7 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
     def _link_older_drivers(self, ext: Extension) -> None:
         compiler: Any = self.compiler
         objects = compiler.object_filenames(ext.sources, output_dir=self.build_temp)
-        made_of = [*objects, str(ENTRIES), __file__]
+        made_of = [*objects, str(TABLE), __file__]
         newest_s = max(os.path.getmtime(path) for path in made_of)
         for version, file in OLDER_FILES.items():
             target = Path(self.build_lib) / file
@@ -305,7 +306,7 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             script = Path(self.build_temp) / f"cuda-{version}.map"
-            script.write_text(version_script(ENTRIES.read_text(), OLDER_DRIVERS[version]))
+            script.write_text(version_script(read_hook_table(), OLDER_DRIVERS[version]))
             compiler.link_shared_object(
                 objects,
                 str(target),

@@ -1,6 +1,6 @@
-"""The table of hooks, ``src/hooks/hooks.def``, as Python sees it: for tests, benchmarks and README.
+"""The table of hooks, ``src/hooks/hooks.def``, as Python sees it: for the build, tests and docs.
 
-``python -m libvgpu.hook_table`` prints it as README shows it; ``--write`` puts it there.
+``python -m libvgpu.hook_table`` prints it as docs/coverage.md shows it; ``--write`` puts it there.
 """
 
 import re
@@ -12,15 +12,15 @@ from pathlib import Path
 TABLE = Path(__file__).resolve().parent / "src" / "hooks" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
-README = Path(__file__).resolve().parent.parent / "README.md"
+COVERAGE = Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 BEGIN, END = "<!-- hooks: python -m libvgpu.hook_table --write -->", "<!-- end of hooks -->"
 
-#: What README calls the functions of each policy that is hooked, in its order.
+#: What docs/coverage.md calls the functions of each policy that is hooked, in its order.
 _DONE = {
     "CHARGED": "charged",
     "CONTEXT": "contexts, charged",
     "VIRTUAL": "show the slice",
-    "TIMED": "held to the share",
+    "TIMED": "held to the cap",
     "SYNC": "end a measurement",
     "CAPTURE": "known as captures",
     "LOOKUP": "hand out the hooks",
@@ -106,22 +106,22 @@ def format_table(rows: tuple[HookRow, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(readme: str, table: str) -> str:
-    """Returns README's text with the table between its two markers.
+def with_table(page: str, table: str) -> str:
+    """Returns the page's text with the table between its two markers.
 
     Raises:
         ValueError: it has not both markers.
     """
-    before, begin, rest = readme.partition(BEGIN)
+    before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README has no line {BEGIN if not begin else END}")
+        raise ValueError(f"{COVERAGE.name} has no line {BEGIN if not begin else END}")
     return f"{before}{begin}\n{table}{end}{after}"
 
 
 if __name__ == "__main__":
     made = format_table(read_hook_table())
     if sys.argv[1:] == ["--write"]:
-        README.write_text(with_table(README.read_text(), made))
+        COVERAGE.write_text(with_table(COVERAGE.read_text(), made))
     else:
         print(made, end="")

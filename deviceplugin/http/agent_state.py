@@ -39,7 +39,11 @@ def loop_problem(turned_at_s: float, now_s: float) -> str | None:
         now_s: on the same clock.
     """
     late_s = now_s - turned_at_s
-    return None if late_s <= LOOP_LATE_S else f"the loop has not turned for {late_s:.0f} s"
+    return (
+        None
+        if late_s <= LOOP_LATE_S
+        else f"the agent's main loop has not come round for {late_s:.0f} s"
+    )
 
 
 def ready_problem(registrations: Registrations) -> str | None:

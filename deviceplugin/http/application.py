@@ -1,4 +1,4 @@
-"""WSGI applications from routes: which handler answers which path, and how a failure is told.
+"""WSGI applications from routes: which handler answers which path, and how a failure is answered.
 
 Handlers take a request and the route's arguments and return a response; a path or a method that no
 route has, and a fault of ours, are answered through the application's ``tell``.

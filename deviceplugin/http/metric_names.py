@@ -32,52 +32,70 @@ _MPS_LABELS = ("gpu",)
 
 
 def _container(name: str, kind: Literal["gauge", "counter"], help: str) -> MetricName:
-    return MetricName(f"vgpu_container_{name}", kind, help, _CONTAINER_LABELS)
+    return MetricName(name, kind, help, _CONTAINER_LABELS)
 
 
 def _gpu(name: str, help: str) -> MetricName:
-    return MetricName(f"vgpu_gpu_{name}", "gauge", help, _GPU_LABELS)
+    return MetricName(name, "gauge", help, _GPU_LABELS)
 
 
 #: In the order in which `metrics` gathers their values.
 CONTAINER = (
-    _container("memory_used_bytes", "gauge", "GPU memory that the container has allocated"),
-    _container("memory_limit_bytes", "gauge", "GPU memory that the container may allocate"),
     _container(
-        "memory_peak_bytes", "gauge", "Most GPU memory that the container ever had allocated"
+        "vgpu_container_memory_used_bytes", "gauge", "GPU memory that the container has allocated"
     ),
     _container(
-        "core_limit_ratio", "gauge", "Part of the GPU's compute time that the container may use"
+        "vgpu_container_memory_limit_bytes", "gauge", "GPU memory that the container may allocate"
     ),
     _container(
-        "throttled_seconds_total", "counter", "Time for which the container's launches were delayed"
+        "vgpu_container_memory_peak_bytes",
+        "gauge",
+        "Most GPU memory that the container ever had allocated",
     ),
-    _container("launches_total", "counter", "Kernels and graphs that the container launched"),
     _container(
-        "windows_total",
+        "vgpu_container_core_limit_ratio",
+        "gauge",
+        "Part of the GPU's compute time that the container may use",
+    ),
+    _container(
+        "vgpu_container_throttled_seconds_total",
+        "counter",
+        "Time for which the container's launches were delayed",
+    ),
+    _container(
+        "vgpu_container_launches_total", "counter", "Kernels and graphs that the container launched"
+    ),
+    _container(
+        "vgpu_container_windows_total",
         "counter",
         "Windows of a contended GPU in which the container launched something",
     ),
     _container(
-        "core_used_ratio", "gauge", "Part of the GPU's time that the container used recently"
+        "vgpu_container_core_used_ratio",
+        "gauge",
+        "Part of the GPU's time that the container used recently",
     ),
     _container(
-        "launch_delay_p99_seconds",
+        "vgpu_container_launch_delay_p99_seconds",
         "gauge",
         "99th percentile of the time that delayed launches waited, to within a factor of two",
     ),
     _container(
-        "memory_refused_total", "counter", "Memory allocations refused because of the limit"
+        "vgpu_container_memory_refused_total",
+        "counter",
+        "Memory allocations refused because of the limit",
     ),
-    _container("usage_readable", "gauge", "1 if the container's usage file can be read"),
     _container(
-        "memory_unaccounted_bytes",
+        "vgpu_container_usage_readable", "gauge", "1 if the container's usage file can be read"
+    ),
+    _container(
+        "vgpu_container_memory_unaccounted_bytes",
         "gauge",
         "GPU memory in steady use that the container's ledger does not account for, "
         "charged to the container",
     ),
     _container(
-        "bypassing_processes",
+        "vgpu_container_bypassing_processes",
         "gauge",
         "Processes of the container that use the GPU without the shim",
     ),
@@ -90,16 +108,16 @@ CONTAINER_GPU_SECONDS = MetricName(
 )
 #: In the order in which `gpu_metrics` gathers their values.
 GPU = (
-    _gpu("memory_total_bytes", "Memory of the GPU"),
-    _gpu("memory_allocated_bytes", "Memory of the GPU that is given to containers"),
-    _gpu("core_allocated_ratio", "Part of the GPU's compute that is given to containers"),
-    _gpu("draining", "1 if the GPU's sharing changes as soon as its slices have ended"),
+    _gpu("vgpu_gpu_memory_total_bytes", "Memory of the GPU"),
+    _gpu("vgpu_gpu_memory_allocated_bytes", "Memory of the GPU that is given to containers"),
+    _gpu("vgpu_gpu_core_allocated_ratio", "Part of the GPU's compute that is given to containers"),
+    _gpu("vgpu_gpu_draining", "1 if the GPU's sharing changes as soon as its slices have ended"),
     _gpu(
-        "memory_unaccounted_bytes",
+        "vgpu_gpu_memory_unaccounted_bytes",
         "GPU memory in steady use that no container's ledger accounts for",
     ),
-    _gpu("foreign_processes", "Processes on the GPU that belong to no allocation"),
-    _gpu("healthy", "1 if the GPU is healthy"),
+    _gpu("vgpu_gpu_foreign_processes", "Processes on the GPU that belong to no allocation"),
+    _gpu("vgpu_gpu_healthy", "1 if the GPU is healthy"),
 )
 #: In the order in which `mps_metrics` gathers their values.
 MPS = (

@@ -1,8 +1,8 @@
-"""Which GPUs are well, by what NVML says of them. Pure: moments come from the caller.
+"""Which GPUs are healthy, by what NVML says of them. Pure: moments come from the caller.
 
-A GPU is unwell while NVML does not answer for it or asks for a recovery, and for a while after a
+A GPU is unhealthy while NVML does not answer for it or asks for a recovery, and for a while after a
 critical error (XID). Errors that a program makes for itself alone say nothing about the GPU, so
-they are ignored. Nothing is unwell for ever: a GPU that was reset or replugged is offered again
+they are ignored. Nothing is unhealthy for ever: a GPU that was reset or replugged is offered again
 without a restart of the agent.
 """
 
@@ -14,7 +14,7 @@ from types import MappingProxyType
 #: graphics engine exception, MMU fault, reset channel verification error, preemptive cleanup, video
 #: processor exception, and a channel that a policy ended.
 IGNORED_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-#: How long a critical error is believed of a GPU that answers all the while.
+#: How long a critical error counts against a GPU that answers all the while.
 XID_COUNTS_S = 60.0
 
 
@@ -39,8 +39,8 @@ class Verdicts:
         self._xids[uuid] = xid, now_s
         return True
 
-    def unwell(self, now_s: float) -> Mapping[str, str]:
-        """Returns why each GPU that is not well is not, by UUID."""
+    def unhealthy(self, now_s: float) -> Mapping[str, str]:
+        """Returns why each unhealthy GPU is unhealthy, by UUID."""
         found = {
             uuid: f"XID {xid} was reported"
             for uuid, (xid, at_s) in self._xids.items()

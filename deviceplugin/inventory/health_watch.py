@@ -1,8 +1,8 @@
 """The thread that follows the health of GPUs: NVML's events, and a question every few seconds.
 
-It has NVML to itself, since a wait for events blocks. After trouble NVML is opened anew: a process
+It has NVML to itself, since a wait for events blocks. After trouble NVML is opened again: a process
 that saw a GPU fall off the bus does not see it come back otherwise. Whoever wants to know is called
-in this thread, whenever what is unwell has changed.
+in this thread, whenever what is unhealthy has changed.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ class HealthWatch:
         """Makes a watch that does not run yet.
 
         Args:
-            tell: told why each GPU that is not well is not, by UUID, after every change.
+            tell: told why each unhealthy GPU is unhealthy, by UUID, after every change.
             poll_s: seconds between two questions.
         """
         self._uuids, self._tell, self._poll_s = tuple(uuids), tell, poll_s
@@ -52,7 +52,7 @@ class HealthWatch:
             self._changed.set()
 
     def stop(self) -> None:
-        """Tells nobody anything any more; the thread ends by itself within `_WAIT_MS`."""
+        """Reports nothing any more; the thread ends by itself within `_WAIT_MS`."""
         self._stop.set()
         self._changed.set()
 
@@ -113,7 +113,7 @@ class HealthWatch:
             except pynvml.NVMLError as error:
                 LOGGER.debug("NVML's events: %s", error)
                 self._stop.wait(_PAUSE_S)
-                asked_s = 0.0  # which GPU it is, the question tells
+                asked_s = 0.0  # the next question says which GPU it is
             self._say()
             if self._changed.is_set():
                 return
@@ -143,16 +143,16 @@ class HealthWatch:
             self._verdicts.note_xid(each, int(event.eventData), time.monotonic())
 
     def _say(self) -> None:
-        found = self._verdicts.unwell(time.monotonic())
-        unwell = {uuid: why for uuid, why in found.items() if uuid in self._uuids}
-        if unwell == self._told or self._stop.is_set():
+        found = self._verdicts.unhealthy(time.monotonic())
+        unhealthy = {uuid: why for uuid, why in found.items() if uuid in self._uuids}
+        if unhealthy == self._told or self._stop.is_set():
             return
         try:
-            self._tell(unwell)
+            self._tell(unhealthy)
         except VgpuError as error:
             LOGGER.error("%s", error.message)
             return
-        self._told = unwell
+        self._told = unhealthy
 
 
 def _register(pynvml: Any, handles: Any) -> Any:
@@ -170,7 +170,7 @@ def _register(pynvml: Any, handles: Any) -> Any:
 
 
 def _problem(pynvml: Any, handle: Any) -> str:
-    """Returns what NVML has against a GPU, empty where it is well."""
+    """Returns what is wrong with a GPU as NVML says, empty where it is healthy."""
     try:
         pynvml.nvmlDeviceGetMemoryInfo(handle)  # needs the GPU itself, unlike its UUID
     except pynvml.NVMLError as error:

@@ -1,8 +1,8 @@
-"""Which NVLinks join two GPUs, as NVML tells link by link.
+"""Which NVLinks join two GPUs, as NVML says link by link.
 
 A link ends at another GPU, at an NVSwitch (then it leads to every GPU that has links to switches:
 they are one fabric within a machine), or at a CPU, which joins no GPUs. NVML names the other end by
-its place on the PCI bus. A link whose end it does not tell counts for nothing.
+its place on the PCI bus. A link whose end it does not know counts for nothing.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ class Links:
     """The active NVLinks of one GPU.
 
     Attributes:
-        place: of the GPU itself; None where NVML does not tell.
+        place: of the GPU itself; None where NVML does not know.
         ends: how many go to each place that is not a switch.
         to_switches: how many go to NVSwitches.
     """

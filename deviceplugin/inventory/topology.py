@@ -31,7 +31,7 @@ def closeness(
 
     Args:
         nvlinks: how many NVLinks join them, directly or through switches.
-        level: of their common ancestor as NVML numbers it; None where it does not tell.
+        level: of their common ancestor as NVML numbers it; None where it does not know.
         numa_nodes: of each; used where nothing better is known.
     """
     if nvlinks > 0:

@@ -6,7 +6,7 @@ is, and again every `REFRESH_S`. Until there is an answer no such rule matches. 
 stays while the server is away, and over a restart in a file of the state directory, so that no
 container gets its request back meanwhile.
 
-`follow` and `stop` are the loop's, `of` is anybody's; tables are replaced whole.
+`follow` and `stop` are called by the agent's loop, `of` by any thread; tables are replaced whole.
 """
 
 import contextlib
@@ -39,10 +39,10 @@ class PodLabels:
         state_dir: Path,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Remembers what an agent before this one was told.
+        """Starts with what an agent before this one had learnt.
 
         Args:
-            api: None where there is none; then nobody's labels are known.
+            api: None where there is none; then no labels are known.
             clock: seconds, from any start.
         """
         self._api, self._clock = api, clock
@@ -60,7 +60,7 @@ class PodLabels:
         """Starts the thread, where there is an API server.
 
         Args:
-            changed: called in that thread after labels are new or others.
+            changed: called in that thread after labels have changed.
         """
         self._changed = changed
         if self._api is not None:
@@ -80,7 +80,7 @@ class PodLabels:
             self._wanted = dict(owners)
 
     def of(self, allocation_id: str) -> Labels | None:
-        """Returns the labels of an allocation's pod, None where nobody has told."""
+        """Returns the labels of an allocation's pod, None where they are not known."""
         return self._known.get(allocation_id)
 
     def _run(self) -> None:
@@ -121,7 +121,7 @@ class PodLabels:
             self._changed()
 
     def _labels(self, namespace: str, pod: str) -> Labels | None:
-        """Asks for one pod; None where the server does not tell.
+        """Asks for one pod; None where the server does not say.
 
         Raises:
             ApiUnreachable: there was no answer.

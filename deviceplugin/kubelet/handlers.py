@@ -1,8 +1,8 @@
 """The protocol's methods on bytes: requests are decoded here, not by gRPC.
 
-A request that grpcio (1.85) cannot decode it answers without a word of use, and 19 KiB of the call
-stay for ever: its thread waits on until the caller closes and then tries to send a second status.
-Here such a request is refused like any other, in a sentence, and nothing stays.
+A request that grpcio (1.85) cannot decode gets an answer that explains nothing, and 19 KiB of the
+call stay for ever: its thread waits until the caller closes and then tries to send a second status.
+Here such a request is refused like any other, with a reason, and nothing stays.
 
 Bytes also go out: a list is encoded once for all who listen.
 """
@@ -31,7 +31,7 @@ class MalformedRequestError(VgpuError):
 
 
 class PluginMethods(Protocol):
-    """What answers; the methods of `plugin.PluginServer`."""
+    """What answers; the methods of `plugin_server.PluginServer`."""
 
     resource: str
 

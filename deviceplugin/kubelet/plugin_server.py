@@ -28,7 +28,7 @@ from .transport import SERVER_OPTIONS
 
 #: The kubelet listens once and asks one thing at a time; a new one comes before the old has gone.
 _THREADS = 6
-#: A stream is woken when it has to end; should that ever be missed, it looks by itself.
+#: A stream is woken when it has to end; should that ever be missed, it checks by itself.
 _LOOK_EVERY_S = 60.0
 _STOP_GRACE_S = 0.5
 SOCKET_PATH_BYTES = 107  # sun_path less its final NUL

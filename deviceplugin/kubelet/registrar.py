@@ -1,13 +1,13 @@
 """Keeps the plugin servers registered with whatever kubelet is there.
 
-A kubelet that starts removes every socket in its directory, makes ``kubelet.sock`` anew and forgets
-all plugins. So `look`, called every half second, compares for each plugin the identity of
+A kubelet that starts removes every socket in its directory, creates ``kubelet.sock`` again and
+forgets all plugins. So `look`, called about every second, compares for each plugin the identity of
 ``kubelet.sock`` and the existence of its own socket with what was there at its last registration;
 a plugin for which something differs is served and registered again. The kubelet dials the plugin
 from inside Register, so serving comes first. A plugin that the kubelet refuses does not keep the
-others from it; a kubelet that does not answer is left alone until the next look.
+others from it; a kubelet that does not answer is left alone until the next call.
 
-Which plugins there are is asked at every look. One that is not there any more ends: the kubelet
+Which plugins there are is asked at every call. One that is not there any more ends: the kubelet
 sees its socket close, counts its units as gone, and forgets the resource minutes later.
 
 Used from one thread, apart from `registrations`.

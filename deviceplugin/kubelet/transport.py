@@ -32,7 +32,7 @@ def dial(socket: Path) -> Any:
 
 
 def why(error: Any) -> str:
-    """Returns what went wrong in a call, in words."""
+    """Returns what went wrong in a call, as a message."""
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if code is None or details is None:
         return str(error)

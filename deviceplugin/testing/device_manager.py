@@ -2,7 +2,7 @@
 
 One lock guards the tables; no RPC is made under it, so a plugin may call podresources from inside
 a call of ours. Admissions are serial (their own lock), as in the kubelet. Pods that have ended
-keep their units until the next admission or podresources List looks, as in the kubelet.
+keep their units until the next admission or podresources List, as in the kubelet.
 
 Its checkpoint is written when a container has all its units and whenever a plugin sends its list,
 at no other time; so a pod that has ended stays in it for a while, and a container whose admission
@@ -189,7 +189,7 @@ class DeviceManager:
             raise
 
     def _look(self) -> None:
-        """Frees what pods that have ended had; counts all units anew only if they had any."""
+        """Frees what pods that have ended had; counts all units again only if they had any."""
         with self.changed:
             ended = [pod for pod in self._pods.values() if not pod.active]
             for pod in ended:

@@ -192,7 +192,7 @@ class StandInKubelet:
         return self._manager.start_container(pod, pod.container(container_name))
 
     def finish(self, pod: AdmittedPod) -> None:
-        """Marks a pod as ended; its units return at the next look."""
+        """Marks a pod as ended; its units return at the next admission or List."""
         self._manager.finish(pod)
         if self._pods is not None:
             (self._pods / pod.uid).rmdir()

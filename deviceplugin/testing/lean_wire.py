@@ -1,4 +1,4 @@
-"""The wire of the kubelet for measurements (`lean`): calls on bytes, and servers on bytes."""
+"""The wire of `lean_kubelet`: calls on bytes, and servers on bytes."""
 
 import threading
 import time

@@ -117,6 +117,6 @@ class PodAdmission:
 
 
 def described(pod: AdmittedPod, container: AdmittedContainer) -> str:
-    """Returns which container it is, in words."""
+    """Returns which container it is, as a message says it."""
     names = f"{pod.manifest.namespace}/{pod.manifest.name}"
     return f"pod {names}, container {container.manifest.name}"

@@ -28,7 +28,7 @@ class ContainerManifest:
         limits: extended resource (``domain/name``) to whole units; native resources are left out.
         run_as_user: numeric user, None for the image's.
         run_as_group: numeric group, None for the image's.
-        sidecar: an init container with ``restartPolicy: Always``, which runs on beside the others.
+        sidecar: an init container with ``restartPolicy: Always``, which runs with the others.
     """
 
     name: str

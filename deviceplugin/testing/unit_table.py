@@ -1,7 +1,7 @@
-"""Which units count as given away, as the kubelet keeps it beside its records of the containers.
+"""Which units count as given away, as the kubelet keeps it besides its records of the containers.
 
 A unit counts from the moment it is chosen, so before the plugin is asked and before any container
-has it on record. The table is counted anew from the records when pods with devices have ended, and
+has it on record. The table is counted again from the records when pods with devices have ended, and
 when an admission failed. A kubelet forgets units in flight at that moment and offers them again,
 although a container is about to hold or holds them (kubernetes#137534); this one does so only where
 it was asked to be as forgetful.
@@ -46,7 +46,7 @@ class UnitTable:
             self._in_flight.clear()
 
     def count(self, pods: Iterable[AdmittedPod]) -> None:
-        """Counts anew from what the containers of ``pods`` have on record."""
+        """Counts again from what the containers of ``pods`` have on record."""
         fresh: dict[str, set[str]] = {}
         for pod in pods:
             for container in pod.containers:

@@ -12,11 +12,10 @@ from support import ROOT
 from support.cuda_names import NEWEST, Abi, abis, includes, symbols, versions
 from support.headers import COMPILER
 
-ENTRIES = ROOT / "libvgpu/sim/driver/entries.def"
+ABSENT = ROOT / "libvgpu/sim/driver/absent.def"
 SIMULATED_VERSION = 13000
-TYPEDEFS = "cudaTypedefs.h"
-# Real entry points that this header of typedefs leaves out.
-NOT_IN_HEADER = {"cuProfilerStart", "cuProfilerStop"}
+# Their header is none of a wheel; the typedefs alone are.
+WITHOUT_HEADER = {"cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop"}
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no gcc")
 
@@ -66,33 +65,34 @@ def test_every_abi_of_the_headers_is_a_row_with_its_version(version: str) -> Non
 
 def test_every_row_is_known_to_a_header_by_symbol_and_version() -> None:
     folders = [headers(version) for version in versions()]
-    known_symbols = simulated_symbols().union(*(symbols(folder) for folder in folders))
+    known_symbols = frozenset[str]().union(*(symbols(folder) for folder in folders))
     known_abis = frozenset[Abi]().union(*(abis(folder) for folder in folders))
 
-    unknown = [
-        row.symbol
-        for row in driver_rows().values()
-        if row.symbol not in known_symbols or abi_of(row) not in known_abis
-    ]
+    rows = driver_rows()
 
-    # Its header is none of a wheel; the typedef alone is.
-    assert unknown == ["cuProfilerInitialize"]
+    assert rows.keys() - known_symbols == WITHOUT_HEADER
+    assert [row.symbol for row in rows.values() if abi_of(row) not in known_abis] == []
 
 
 def test_every_symbol_of_the_simulated_driver_is_a_row() -> None:
     assert sorted(simulated_symbols() - driver_rows().keys()) == []
 
 
-def test_the_simulated_drivers_table_has_every_entry_point_up_to_its_version() -> None:
-    known = abis(headers(NEWEST), TYPEDEFS)
+def test_the_simulated_driver_has_every_entry_point_up_to_its_version() -> None:
+    known = abis(headers(NEWEST))
     wanted = {(name, since) for name, since, _ in known if since <= SIMULATED_VERSION}
 
-    rows = re.findall(
-        r'^(?:ENTRY|ABSENT)\(\w+, "(\w+)", (\d+), \w+\)', ENTRIES.read_text(), flags=re.M
-    )
-    have = {(name, int(version)) for name, version in rows}
+    rows = driver_rows()
+    have = {(rows[symbol].public_name, rows[symbol].since) for symbol in simulated_symbols()}
 
     assert wanted <= have
     # of what is newer it has what a test of ours needs
     newer = {(name, since) for name, since, _ in known if since > SIMULATED_VERSION}
-    assert {name for name, _ in have - wanted - newer} <= NOT_IN_HEADER
+    assert have - wanted - newer == set()
+
+
+def test_what_the_simulated_driver_lacks_is_sorted_and_of_its_version() -> None:
+    absent = re.findall(r"^ABSENT\((\w+)\)$", ABSENT.read_text(), flags=re.M)
+
+    assert absent == sorted(set(absent))
+    assert [symbol for symbol in absent if driver_rows()[symbol].since > SIMULATED_VERSION] == []

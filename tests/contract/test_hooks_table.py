@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from libvgpu.hook_table import README, format_table, read_hook_table, with_table
+from libvgpu.hook_table import COVERAGE, format_table, read_hook_table, with_table
 from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
 from support.exercise_runner import named
@@ -14,7 +14,7 @@ from support.exercise_runner import named
 SHIM = ROOT / "libvgpu/libvgpu.so"
 SIM = ROOT / "libvgpu/sim/lib"
 POLICIES = {"START", "LOOKUP", "CONTEXT", "CHARGED", "VIRTUAL", "TIMED", "SYNC", "CAPTURE", "PASS"}
-LOADER = {"dlsym", "dlvsym"}  # exported beside the table
+LOADER = {"dlsym", "dlvsym"}  # exported in addition to the table
 LEAST_WORDS = 3
 
 
@@ -56,10 +56,10 @@ def test_every_row_that_is_not_a_pass_is_exercised() -> None:
     assert sorted(hooked - named(NEWEST_DRIVER)) == []
 
 
-def test_readme_shows_the_table() -> None:
-    readme = README.read_text()
+def test_the_docs_show_the_table() -> None:
+    page = COVERAGE.read_text()
 
-    assert readme == with_table(readme, format_table(read_hook_table())), (
+    assert page == with_table(page, format_table(read_hook_table())), (
         "run python -m libvgpu.hook_table --write"
     )
 

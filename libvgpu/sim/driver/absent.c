@@ -10,7 +10,6 @@ int driver_absent_entry(void)
     return RESULT_NOT_SUPPORTED;
 }
 
-#define ENTRY(symbol, name, since, twin)
-#define ABSENT(symbol, name, since, twin) \
+#define ABSENT(symbol) \
     __attribute__((visibility("default"), alias("driver_absent_entry"))) int symbol(void);
-#include "entries.def"
+#include "absent.def"

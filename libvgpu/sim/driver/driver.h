@@ -1,6 +1,6 @@
 /*
  * The simulated libcuda.so.1, inside: one process's view of its devices, contexts, memory, modules,
- * streams and graphs, on top of sim/core. Only the cu* symbols of entries.def are exported.
+ * streams and graphs, on top of sim/core. Only the cu* symbols of hooks.def are exported.
  *
  * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), that of
  * captures (capture.h), that of graph memory (graph_memory.h), vmm_mutex (vmm.h), memory_bytes_lock

@@ -1,34 +1,53 @@
 /*
- * cuGetProcAddress over the one table of entry points (entries.def): by public name, the newest ABI
+ * cuGetProcAddress over the one table of entry points (hooks.def): by public name, the newest ABI
  * that is not newer than the asked version, and with CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
  * the per-thread twin where there is one.
  *
- * Entry points that this driver does not do (ABSENT rows) exist all the same, as on a real driver,
+ * Entry points that this driver does not do (absent.def) exist all the same, as on a real driver,
  * and answer CUDA_ERROR_NOT_SUPPORTED: a client that looks all of them up at the start, as
  * cuda-bindings does, then runs, and learns of what is missing by the call that needs it.
  */
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "driver.h"
 
-enum twin { NONE, PTSZ, PTDS };
+#define NEWEST_VERSION 13000
+#define TWINS_SINCE 7000 /* per-thread default streams came with CUDA 7.0 */
 
 struct entry {
     const char *name;
     int since;
-    enum twin twin;
-    void *function;
+    bool is_twin;
+    const void *function;
 };
 
-/* Every absent entry point is this one under another name. */
-CUresult driver_absent_entry(void);
+/* The entry points by their symbols alone: those that this driver does not do have no prototype. */
+#define ENTRY(symbol) extern const char entry_##symbol[] __asm__(#symbol);
+#define ENTRY_none(symbol) ENTRY(symbol)
+#define ENTRY_ptsz(symbol) ENTRY(symbol) ENTRY(symbol##_ptsz)
+#define ENTRY_ptds(symbol) ENTRY(symbol) ENTRY(symbol##_ptds)
+#define ROW(symbol, name, since, policy, twin, words) ENTRY_##twin(symbol)
+#include "hooks/hooks.def"
+#undef ROW
+#undef ENTRY
+
+/* NVML's rows have no version; nothing refers to what came after this driver. */
+#define IS_OURS(since) ((since) > 0 && (since) <= NEWEST_VERSION)
+#define ENTRY(symbol, name, since, is_twin) \
+    {name, since, is_twin, __builtin_choose_expr(IS_OURS(since), entry_##symbol, NULL)},
+#define TWIN_OF(symbol, name, since) \
+    ENTRY(symbol, name, ((since) > TWINS_SINCE ? (since) : TWINS_SINCE), true)
+#define TWIN_none(symbol, name, since)
+#define TWIN_ptsz(symbol, name, since) TWIN_OF(symbol##_ptsz, name, since)
+#define TWIN_ptds(symbol, name, since) TWIN_OF(symbol##_ptds, name, since)
 
 static const struct entry entries[] = {
-#define ENTRY(symbol, name, since, twin) {name, since, twin, (void *)symbol},
-#define ABSENT(symbol, name, since, twin) {name, since, twin, (void *)driver_absent_entry},
-#include "entries.def"
-#undef ENTRY
-#undef ABSENT
+#define ROW(symbol, name, since, policy, twin, words) \
+    ENTRY(symbol, name, since, false) TWIN_##twin(symbol, name, since)
+#include "hooks/hooks.def"
+#undef ROW
 };
 
 static const struct entry *find_entry(const char *name, int version, bool per_thread, bool *known)
@@ -38,16 +57,16 @@ static const struct entry *find_entry(const char *name, int version, bool per_th
     *known = false;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         const struct entry *entry = &entries[i];
-        if (entry->since > newest || strcmp(entry->name, name) != 0)
+        if (entry->function == NULL || entry->since > newest || strcmp(entry->name, name) != 0)
             continue;
-        if (entry->twin != NONE && !per_thread)
+        if (entry->is_twin && !per_thread)
             continue;
         *known = true;
         if (entry->since > version)
             continue;
         /* a twin before its original, then the newer one */
-        bool better = !best || (entry->twin != NONE && best->twin == NONE) ||
-                      ((entry->twin != NONE) == (best->twin != NONE) && entry->since > best->since);
+        bool better = !best || (entry->is_twin && !best->is_twin) ||
+                      (entry->is_twin == best->is_twin && entry->since > best->since);
         if (better)
             best = entry;
     }
@@ -64,7 +83,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
     bool known;
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct entry *entry = find_entry(name, version, per_thread, &known);
-    *function = entry ? entry->function : NULL;
+    *function = entry ? (void *)entry->function : NULL;
     if (status)
         *status = entry   ? CU_GET_PROC_ADDRESS_SUCCESS
                   : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT

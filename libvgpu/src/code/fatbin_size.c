@@ -161,7 +161,7 @@ static bool prefers_ptx(void)
 }
 
 /* What cannot be read matters only where the driver would choose it: libraries often hold plain
- * machine code beside packed PTX. */
+ * machine code next to packed PTX. */
 static void choose(struct choice *choices, struct image_size *size)
 {
     struct choice *ptx = &choices[KIND_PTX], *elf = &choices[KIND_ELF];

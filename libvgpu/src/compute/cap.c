@@ -13,7 +13,7 @@ static const struct vgpu_device_limit *limit_of(uint32_t device)
 bool cap_is_set(uint32_t device)
 {
     const struct vgpu_device_limit *limit = limit_of(device);
-    /* MPS holds the share of its family by itself: two caps would multiply. Left-overs (core 0) are
+    /* MPS keeps the cap of its family by itself: two caps would multiply. Left-overs (core 0) are
      * whatever the driver gives. */
     return region_family() != VGPU_FAMILY_MPS && limit->compute_mode != VGPU_COMPUTE_OFF &&
            limit->core_percent > 0 && limit->core_percent < WHOLE_PERCENT;

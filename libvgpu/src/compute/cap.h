@@ -10,11 +10,11 @@
 /* True when that device of the slice has a cap to hold. */
 bool cap_is_set(uint32_t device);
 
-/* The share of a device in percent, 100 where there is no cap. */
+/* The cap on a device in percent, 100 where there is no cap. */
 uint32_t cap_percent(uint32_t device);
 
 /* True while the container's own cap holds it: always, but for an elastic one whose neighbours
- * leave it the rest, or share by turns. */
+ * leave it the rest, or take turns. */
 bool cap_is_kept(uint32_t device, const struct window *window);
 
 #endif

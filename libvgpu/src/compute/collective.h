@@ -1,6 +1,6 @@
 /* Which functions are parts of a collective: kernels that wait on the GPU for kernels of other GPUs
- * or processes. To hold one of them back would keep the others spinning, so they are charged and
- * never held once a part has been launched.
+ * or processes. If one of them waited, the others would spin, so they are charged and
+ * never wait once a part has been launched.
  *
  * Told by name: of NCCL `ncclDevKernel…` and `ncclKernel…`, of NVSHMEM `nvshmem…`, plain or as a
  * C++ compiler writes them. The driver is asked once a function; the answer is kept in a table of

@@ -1,5 +1,5 @@
 /* Which copies take GPU time: those whose two sides are memory of one GPU. Copies from and to the
- * host, and between GPUs, are transfers; they run beside kernels, on engines of their own.
+ * host, and between GPUs, are transfers; they run next to kernels, on engines of their own.
  *
  * Asks the driver, which keeps what it knows of an address; holds no state of its own. */
 #ifndef VGPU_COPY_PLACE_H

@@ -19,7 +19,7 @@ struct prepaid prepaid;
 
 static __thread char own; /* its address is this thread's name in a batch */
 
-void flight_reset_lease(void)
+void flight_reset_prepaid(void)
 {
     memset(&prepaid, 0, sizeof prepaid);
 }
@@ -47,7 +47,7 @@ static bool is_drained(uint32_t device)
     return true;
 }
 
-/* Takes a batch out of the books of what is in flight, with what is now known of it. */
+/* Takes a batch out of what is in flight, with what is now known of it. */
 static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
                    bool is_measured, int64_t gpu_ns, int64_t now_ns)
 {
@@ -57,7 +57,7 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
         flight->patience_ns = 0;
         flight->is_blind = false;
     }
-    /* Beside others it only tells that it took no longer: there the idle time must not be taken
+    /* With others it only tells that it took no longer: there the idle time must not be taken
      * off, which is itself no more than a bound. */
     if (sample_quality_is_clean(&flight->window, batch))
         gpu_ns -= batch->idle_ns;
@@ -128,10 +128,10 @@ void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns)
     prepaid.granted = 0;
     struct batch *open = timing_open_batch(&flight->timing);
     if (left > 0 && open != NULL)
-        charge(flight, device, flight->leased_key, flight->prepaid_price_ns, -left, now_ns);
+        charge(flight, device, flight->prepaid_key, flight->prepaid_price_ns, -left, now_ns);
 }
 
-/* What is leased would be launched whether the window is still open or not. */
+/* What is prepaid would be launched whether the window is still open or not. */
 static bool has_no_turns(const struct window *window)
 {
     return window->state == WINDOW_NONE || window->state == WINDOW_FREE;
@@ -149,7 +149,7 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
     if (estimate->samples < ESTIMATE_FIRST_BATCHES || turns_is_busy(&flight->turns) ||
         arrival_is_behind(region_usage(), device, region_slot(), now_ns, now_ns) ||
         open->thread != 0 || capture_is_any() || !has_no_turns(&flight->window))
-        return; /* a per-thread stream is another one in each thread, and a lease fits them all */
+        return; /* a per-thread stream is another one in each thread, and what is prepaid fits them all */
     int64_t price = estimate_price(estimate);
     int64_t room =
         lesser(FLIGHT_BATCH_NS - open->charged_ns, FLIGHT_MOST_NS - flight->in_flight_ns);
@@ -161,7 +161,7 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
     if (launches <= 0 || (prepaid.granted != 0 && prepaid.device != device))
         return;
     charge(flight, device, estimate->key, price, launches, now_ns);
-    flight->leased_key = estimate->key;
+    flight->prepaid_key = estimate->key;
     flight->prepaid_price_ns = price;
     prepaid.object = object;
     prepaid.blocks = blocks;
@@ -172,7 +172,7 @@ void flight_grant(struct flight *flight, uint32_t device, const struct estimate 
 }
 
 /* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is
- * nobody's GPU time. Not asked of a batch that its own launch is about to close. */
+ * no one's GPU time. Not asked of a batch that its own launch is about to close. */
 static bool has_idled(const struct batch *open, int64_t now_ns)
 {
     return !open->ends_behind && now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;

@@ -1,6 +1,6 @@
 /* What one device has in flight for this process: charged launches, the batches that measure them,
- * and the launches leased in advance. Every charge moves the container's virtual time and is taken
- * out of the books again, with what is then known of it, when its batch is measured or given up.
+ * and the launches that are prepaid. Every charge moves the container's virtual time and is taken
+ * out again, with what is then known of it, when its batch is measured or given up.
  *
  * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing
  * here sleeps. All zero is ready to use. */
@@ -30,8 +30,8 @@ struct flight {
     int64_t in_flight_ns; /* charged and not measured yet */
     int64_t patience_ns; /* the next unmeasured launch waits so long for the one before; 0: least */
     int64_t settled_ns;  /* when something came back from the GPU last */
-    uint64_t leased_key;
-    int64_t prepaid_price_ns; /* of one launch of the lease */
+    uint64_t prepaid_key;
+    int64_t prepaid_price_ns; /* of one of the launches */
     bool measure_next;        /* the last batch was lost: measure one launch alone */
     bool is_blind;            /* no measurement has come back for long: do not wait for one */
 };
@@ -41,18 +41,18 @@ struct flight {
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns);
 
-/* Leases further launches of the kind that has just been enlisted, as far as there is room. */
+/* Prepays further launches of the kind that has just been enlisted, as far as there is room. */
 void flight_grant(struct flight *flight, uint32_t device, const struct estimate *estimate,
                   const void *object, uint64_t blocks, int64_t now_ns);
 
-/* Takes back what is left of this device's lease. */
+/* Takes back what is left of this device's prepaid launches. */
 void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns);
 
 /* Ends the open batch, or gives it up if the GPU has idled in it. */
 void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
 
 /* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
- * when it opened the batch, on an idle GPU, and the batch goes on: now is the time to lease. */
+ * when it opened the batch, on an idle GPU, and the batch goes on: now is the time to prepay. */
 bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns);
 
 /* Gives the open batch up if the GPU has idled in it by now. */
@@ -67,7 +67,7 @@ void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_n
 /* Settles every batch that the GPU is through with. */
 void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns);
 
-/* For the child of a fork: no lease. */
-void flight_reset_lease(void);
+/* For the child of a fork: nothing is prepaid. */
+void flight_reset_prepaid(void);
 
 #endif

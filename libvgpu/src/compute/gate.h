@@ -12,6 +12,8 @@
 
 #include "vgpu/cuda_api.h"
 
+/* Variables and not behind calls: every launch reads them, inlined here or in the assembly of
+ * hook_launch.c, and only gate.c writes. */
 extern const uint64_t *gate_watch;
 extern uint64_t gate_expected;
 
@@ -29,7 +31,7 @@ enum gate_answer {
     GATE_REFUSE,  /* the GPU is not in the slice: do not call */
 };
 
-/* Waits for the share if need be. `object` is the function or graph, `blocks` its grid;
+/* Waits for the cap if need be. `object` is the function or graph, `blocks` its grid;
  * `is_collective`: see collective.h. */
 enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream,
                             bool is_collective, uint32_t *device);

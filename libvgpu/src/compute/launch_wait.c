@@ -13,7 +13,7 @@
 #define ORDER_PAUSE_NS 100000   /* who is served and launches nothing for so long is done */
 #define MOST_ORDER_NS 100000000 /* for a peer: then side by side with it */
 /* After waiting so long for the GPU, launches whose length is known wait for it no more until a
- * measurement has come back: the virtual time, moved by estimates, still holds the share. Those
+ * measurement has come back: the virtual time, moved by estimates, still keeps the cap. Those
  * nobody has measured yet go one by one, this far apart, and each time twice as far. */
 #define MOST_GPU_WAIT_NS 50000000
 #define LEAST_STEP_NS 50000
@@ -21,7 +21,7 @@
 #define MOST_PATIENCE_NS 1000000000
 
 /* Work that runs on beyond its predicted end keeps the neighbours' turns away for some time more,
- * in steps that are small beside what it has lasted too long already. */
+ * in steps that are small against what it has lasted too long already. */
 static void say_it_lasts(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     const struct batch *oldest = timing_oldest(&flight->timing);
@@ -92,13 +92,13 @@ enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
                                    const struct estimate *estimate, struct launch_wait_state *wait,
                                    int64_t now_ns)
 {
-    enum launch_wait hold = held_by(flight, device, estimate, wait, now_ns);
+    enum launch_wait why = held_by(flight, device, estimate, wait, now_ns);
     if (wait->looked_ns != 0)
         wait->order_ns += now_ns - wait->looked_ns;
-    wait->looked_ns = hold == LAUNCH_WAIT_ORDER ? now_ns : 0;
-    if (hold == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
+    wait->looked_ns = why == LAUNCH_WAIT_ORDER ? now_ns : 0;
+    if (why == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
         return LAUNCH_WAIT_NOTHING;
-    return hold == LAUNCH_WAIT_GPU && wait->is_over ? LAUNCH_WAIT_NOTHING : hold;
+    return why == LAUNCH_WAIT_GPU && wait->is_over ? LAUNCH_WAIT_NOTHING : why;
 }
 
 /* When to look again at what the GPU is through with. */
@@ -130,17 +130,17 @@ static int64_t at_most(int64_t value, int64_t most)
 }
 
 int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                          struct launch_wait_state *wait, enum launch_wait hold, int64_t now_ns)
+                          struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns)
 {
     int64_t until_ns = now_ns + virtual_time_wait_ns(region_shared(device), now_ns, 0);
-    if (hold == LAUNCH_WAIT_GPU)
+    if (why == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, device, estimate, wait, now_ns);
-    if (hold == LAUNCH_WAIT_ORDER) {
+    if (why == LAUNCH_WAIT_ORDER) {
         int64_t busy_ns = virtual_time_busy_ns(region_shared(device), now_ns);
         until_ns = now_ns + (busy_ns > ORDER_POLL_NS ? busy_ns : ORDER_POLL_NS);
     }
     until_ns = at_most(until_ns, now_ns + MOST_WAITING_NS);
-    if (hold == LAUNCH_WAIT_GPU) /* in vain perhaps: that must not hold the others up */
+    if (why == LAUNCH_WAIT_GPU) /* in vain perhaps: that must not why the others up */
         arrival_leave(region_usage(), device, region_slot());
     else
         arrival_wait(region_usage(), device, region_slot(), wait->since_ns, until_ns);

@@ -31,7 +31,7 @@ struct launch_wait_state {
 };
 struct launch_wait_state launch_wait_begin(int64_t now_ns);
 
-/* What holds a launch that comes now: it may take what its predecessor in the burst left. */
+/* What a launch that comes now waits for: it may take what its predecessor in the burst left. */
 enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
                                  const struct estimate *estimate, int64_t now_ns);
 
@@ -42,6 +42,6 @@ enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
 
 /* When it looks again; says meanwhile what the container's other processes must know. */
 int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                          struct launch_wait_state *wait, enum launch_wait hold, int64_t now_ns);
+                          struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns);
 
 #endif

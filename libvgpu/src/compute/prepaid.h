@@ -3,14 +3,13 @@
  *
  * When a launch has gone the long way (throttle.c) and its kind is well known, the throttle charges
  * as many further launches of the same function, grid and stream as the open batch, the bound of
- * work in flight and the virtual time leave room for, and leases them to the process. A launch that
- * matches takes one and goes; any other goes the long way, where what is left is taken back first.
- * No clock is read for a leased launch: whether the GPU idled meanwhile is found out when the batch
- * ends.
+ * work in flight and the virtual time leave room for: these are prepaid. A launch that matches
+ * takes one and goes; any other goes the long way, where what is left is taken back first. No clock
+ * is read for a prepaid launch: whether the GPU idled meanwhile is found out when the batch ends.
  *
- * One lease a process. Granted and revoked under the device's throttle lock; taken by any thread. A
- * thread that compares with an old lease and takes from a new one gets a launch at another kind's
- * price: the measurement of the batch corrects it. */
+ * One kind a process is prepaid at a time. Granted and revoked under the device's throttle lock;
+ * taken by any thread. A thread that compares with the former kind and takes from the next gets a
+ * launch at another kind's price: the measurement of the batch corrects it. */
 #ifndef VGPU_PREPAID_H
 #define VGPU_PREPAID_H
 
@@ -28,9 +27,11 @@ struct prepaid {
     uint32_t device;
 } __attribute__((aligned(64)));
 
+/* A variable and not behind calls: every launch of a capped program reads it (below, inlined), and
+ * only flight.c writes. */
 extern struct prepaid prepaid;
 
-/* Takes one launch if the lease fits it. */
+/* Takes one launch if it is of the kind that is prepaid. */
 static inline bool prepaid_take(const void *object, uint64_t blocks, CUstream stream)
 {
     if (prepaid.object != object || prepaid.blocks != blocks || prepaid.stream != stream ||

@@ -30,7 +30,7 @@ static __thread struct {
 void throttle_after_fork(void)
 {
     memset(flights, 0, sizeof flights);
-    flight_reset_lease();
+    flight_reset_prepaid();
 }
 
 /* Looks at the grant, says what is wanted, and keeps an elastic container out of debt. */
@@ -55,18 +55,18 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
         flight_harvest(flight, device, now_ns);
         look(flight, device, now_ns);
         struct estimate *estimate = estimate_find(&flight->estimates, key);
-        enum launch_wait hold = launch_wait_again(flight, device, estimate, &wait, now_ns);
-        if (hold == LAUNCH_WAIT_NOTHING || !cap_is_set(device))
+        enum launch_wait why = launch_wait_again(flight, device, estimate, &wait, now_ns);
+        if (why == LAUNCH_WAIT_NOTHING || !cap_is_set(device))
             break;
         flight_close(flight, device, now_ns);
-        int64_t until_ns = launch_wait_until(flight, device, estimate, &wait, hold, now_ns);
+        int64_t until_ns = launch_wait_until(flight, device, estimate, &wait, why, now_ns);
         struct window window = flight->window;
         lock_give_back(&flight->lock);
-        if (window.state == WINDOW_OPEN && (hold == LAUNCH_WAIT_CAP || hold == LAUNCH_WAIT_TURN))
-            window_yield(device, &window, hold == LAUNCH_WAIT_TURN);
-        if (hold != LAUNCH_WAIT_CAP)
-            window_want(device, &window, now_ns, hold == LAUNCH_WAIT_TURN);
-        if (hold == LAUNCH_WAIT_TURN) {
+        if (window.state == WINDOW_OPEN && (why == LAUNCH_WAIT_CAP || why == LAUNCH_WAIT_TURN))
+            window_yield(device, &window, why == LAUNCH_WAIT_TURN);
+        if (why != LAUNCH_WAIT_CAP)
+            window_want(device, &window, now_ns, why == LAUNCH_WAIT_TURN);
+        if (why == LAUNCH_WAIT_TURN) {
             window_wait(device, &window, now_ns);
             continue;
         }

@@ -1,4 +1,4 @@
-/* Holds this container's GPU time to its share: charge an estimate at launch, correct it by
+/* Keeps this container's GPU time to its cap: charge an estimate at launch, correct it by
  * measured time, carry the error as debt (virtual_time.h), and bound the work in flight so that a
  * wrong estimate cannot run away.
  *
@@ -34,7 +34,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
 void throttle_after(uint32_t device);
 
 /* Before the program waits for the GPU, or begins a capture: the pause that follows must not be
- * measured, and nothing leased may go into the capture. */
+ * measured, and nothing prepaid may go into the capture. */
 void throttle_before_wait(void);
 
 /* A context is about to end, and our events in it: waits for what they measure. Without any lock

@@ -47,7 +47,7 @@ static struct {
     uint64_t random;
 } state;
 
-/* Atomic; beside the state, so that launches and waits read them without the lock. */
+/* Atomic; apart from the state, so that launches and waits read them without the lock. */
 static bool is_wanted;      /* there was a launch without a cap */
 static bool is_sampling;    /* launches are counted */
 static uint64_t counted;    /* in this sample, on all devices */

@@ -1,4 +1,4 @@
-/* Estimates the GPU time of launches that nothing holds back: where there is no cap, and under MPS.
+/* Estimates the GPU time of launches that nothing delays: where there is no cap, and under MPS.
  *
  * Such launches pass the gate (gate.h) at the cost of one comparison, uncounted. What can be
  * counted for nothing are the program's own waits for the GPU; the time between two of them is a
@@ -13,7 +13,8 @@
  * hook_launch.c, or only after UNCAPPED_MOST_LAUNCHES, shows no GPU time.
  *
  * One lock a process, held for bookkeeping and own driver calls; launches and waits that find it
- * taken do without. Counts are atomic. A child of a fork starts anew. */
+ * taken do without. Counts are atomic. A child of a fork starts
+ * from nothing. */
 #ifndef VGPU_UNCAPPED_H
 #define VGPU_UNCAPPED_H
 

@@ -1,8 +1,8 @@
 /* The arithmetic of a compute cap: one virtual time per container and device, in `usage`.
  *
  * The generic cell rate algorithm: every launch moves the virtual time V ahead by its GPU time
- * divided by the share; work may start while V is not ahead of the clock. Corrections by measured
- * time move V either way, so an error of an estimate is debt or credit and the long-run share is
+ * divided by the cap; work may start while V is not ahead of the clock. Corrections by measured
+ * time move V either way, so an error of an estimate is debt or credit and the long-run part is
  * exact whatever the kernels' length. No refill, no lock: V is one atomic word that all processes
  * of the container share.
  *

@@ -1,4 +1,4 @@
-/* How long launches were held back, by powers of two: bucket 0 counts waits below
+/* How long launches waited, by powers of two: bucket 0 counts waits below
  * WAIT_HISTOGRAM_FIRST_NS, bucket i those from WAIT_HISTOGRAM_FIRST_NS * 2^(i-1) to twice that, the
  * last one all longer ones too.
  *
@@ -18,7 +18,7 @@
 
 #define WAIT_HISTOGRAM_FIRST_NS 65536
 
-/* Counts one launch that was held back for `waited_ns`. */
+/* Counts one launch that waited for `waited_ns`. */
 void wait_histogram_note(struct vgpu_usage_slot_device *counters, int64_t waited_ns);
 
 #endif

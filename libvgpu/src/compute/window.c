@@ -16,7 +16,7 @@ static const struct vgpu_grant *grant_of(uint32_t device)
                           (uint64_t)device * header->grant_stride);
 }
 
-/* False while it is being changed: then only single fields are good, and it is nobody's turn. */
+/* False while it is being changed: then only single fields are good, and it is no one's turn. */
 static bool read_grant(uint32_t device, struct vgpu_grant *copy)
 {
     const struct vgpu_grant *grant = grant_of(device);

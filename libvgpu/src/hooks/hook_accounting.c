@@ -3,29 +3,32 @@
  * there is no accounting. */
 #include "hooks/hook_nvml.h"
 
-#define NOT_IN_A_SLICE(symbol, call) \
-    do { \
-        NEED_NVML(symbol); \
-        return region_open() == REGION_NONE ? (call) : NVML_ERROR_NOT_SUPPORTED; \
-    } while (0)
-
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t handle, unsigned int *count,
                                                      unsigned int *pids)
 {
-    NOT_IN_A_SLICE(nvmlDeviceGetAccountingPids,
-                   real.nvmlDeviceGetAccountingPids(handle, count, pids));
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetAccountingPids);
+    if (lack != NVML_SUCCESS)
+        return lack;
+    return region_open() == REGION_NONE ? real.nvmlDeviceGetAccountingPids(handle, count, pids)
+                                        : NVML_ERROR_NOT_SUPPORTED;
 }
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t handle, unsigned int pid,
                                                       nvmlAccountingStats_t *stats)
 {
-    NOT_IN_A_SLICE(nvmlDeviceGetAccountingStats,
-                   real.nvmlDeviceGetAccountingStats(handle, pid, stats));
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetAccountingStats);
+    if (lack != NVML_SUCCESS)
+        return lack;
+    return region_open() == REGION_NONE ? real.nvmlDeviceGetAccountingStats(handle, pid, stats)
+                                        : NVML_ERROR_NOT_SUPPORTED;
 }
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t handle,
                                                          nvmlAccountingStats_v2_t *stats)
 {
-    NOT_IN_A_SLICE(nvmlDeviceGetAccountingStats_v2,
-                   real.nvmlDeviceGetAccountingStats_v2(handle, stats));
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetAccountingStats_v2);
+    if (lack != NVML_SUCCESS)
+        return lack;
+    return region_open() == REGION_NONE ? real.nvmlDeviceGetAccountingStats_v2(handle, stats)
+                                        : NVML_ERROR_NOT_SUPPORTED;
 }

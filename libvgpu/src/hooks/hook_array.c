@@ -7,6 +7,7 @@
  * charged where that memory is made. No lock: the map of allocations has its own. */
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "compute/capture.h"
 #include "hooks/hook.h"
@@ -78,27 +79,34 @@ static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *fo
                           bytes_of(form, levels, device));
 }
 
-#define MAKE(form, levels, call, handle) \
-    do { \
-        struct charge charge; \
-        CUresult result = reserve(&charge, form, levels); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = charge_settle(&charge, (call), SPACE_ARRAY, handle); \
-        if (result == CUDA_SUCCESS && is_mapped_later(form)) \
-            sparse_array_made((uint64_t)(uintptr_t)*(handle)); \
-        return result; \
-    } while (0)
+/* After the driver's call: keeps the charge with the new array or mipmapped array, or gives it back. */
+static CUresult made(const struct charge *charge, CUresult result,
+                     const CUDA_ARRAY3D_DESCRIPTOR *form, const void *handle)
+{
+    uint64_t array;
+    result = charge_settle(charge, result, SPACE_ARRAY, handle);
+    if (result == CUDA_SUCCESS && is_mapped_later(form)) {
+        memcpy(&array, handle, sizeof array);
+        sparse_array_made(array);
+    }
+    return result;
+}
 
 VGPU_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *form)
 {
-    NEED(cuArray3DCreate_v2);
-    MAKE(form, 0, real.cuArray3DCreate_v2(array, form), array);
+    if (!cuda_has(&real.cuArray3DCreate_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge charge;
+    CUresult result = reserve(&charge, form, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return made(&charge, real.cuArray3DCreate_v2(array, form), form, array);
 }
 
 VGPU_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *form)
 {
-    NEED(cuArray3DCreate);
+    if (!cuda_has(&real.cuArray3DCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUDA_ARRAY3D_DESCRIPTOR wide = {0};
     if (form != NULL)
         wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = form->Width,
@@ -107,47 +115,75 @@ VGPU_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPT
                                          .Format = form->Format,
                                          .NumChannels = form->NumChannels,
                                          .Flags = form->Flags};
-    MAKE(form != NULL ? &wide : NULL, 0, real.cuArray3DCreate(array, form), array);
+    const CUDA_ARRAY3D_DESCRIPTOR *known = form != NULL ? &wide : NULL;
+    struct charge charge;
+    CUresult result = reserve(&charge, known, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return made(&charge, real.cuArray3DCreate(array, form), known, array);
 }
 
-#define MAKE_FLAT(symbol, array, form) \
-    do { \
-        NEED(symbol); \
-        CUDA_ARRAY3D_DESCRIPTOR wide = {0}; \
-        if (form != NULL) \
-            wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = form->Width, \
-                                             .Height = form->Height, \
-                                             .Format = form->Format, \
-                                             .NumChannels = form->NumChannels}; \
-        MAKE(form != NULL ? &wide : NULL, 0, real.symbol(array, form), array); \
-    } while (0)
+#define FLAT_FORM(form) \
+    ((CUDA_ARRAY3D_DESCRIPTOR){.Width = (form)->Width, \
+                               .Height = (form)->Height, \
+                               .Format = (form)->Format, \
+                               .NumChannels = (form)->NumChannels})
 
 VGPU_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *form)
 {
-    MAKE_FLAT(cuArrayCreate, array, form);
+    if (!cuda_has(&real.cuArrayCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+    if (form != NULL)
+        wide = FLAT_FORM(form);
+    const CUDA_ARRAY3D_DESCRIPTOR *known = form != NULL ? &wide : NULL;
+    struct charge charge;
+    CUresult result = reserve(&charge, known, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return made(&charge, real.cuArrayCreate(array, form), known, array);
 }
 
 VGPU_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
 {
-    MAKE_FLAT(cuArrayCreate_v2, array, form);
+    if (!cuda_has(&real.cuArrayCreate_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+    if (form != NULL)
+        wide = FLAT_FORM(form);
+    const CUDA_ARRAY3D_DESCRIPTOR *known = form != NULL ? &wide : NULL;
+    struct charge charge;
+    CUresult result = reserve(&charge, known, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return made(&charge, real.cuArrayCreate_v2(array, form), known, array);
 }
 
 VGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
                                             const CUDA_ARRAY3D_DESCRIPTOR *form,
                                             unsigned int levels)
 {
-    NEED(cuMipmappedArrayCreate);
-    MAKE(form, levels > 0 ? levels : 1, real.cuMipmappedArrayCreate(array, form, levels), array);
+    if (!cuda_has(&real.cuMipmappedArrayCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge charge;
+    CUresult result = reserve(&charge, form, levels > 0 ? levels : 1);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return made(&charge, real.cuMipmappedArrayCreate(array, form, levels), form, array);
 }
 
 VGPU_EXPORT CUresult cuArrayDestroy(CUarray array)
 {
-    NEED(cuArrayDestroy);
-    CHARGE_FREE(SPACE_ARRAY, (uintptr_t)array, real.cuArrayDestroy(array));
+    if (!cuda_has(&real.cuArrayDestroy))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_ARRAY, (uintptr_t)array);
+    return charge_free_end(&free, real.cuArrayDestroy(array));
 }
 
 VGPU_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    NEED(cuMipmappedArrayDestroy);
-    CHARGE_FREE(SPACE_ARRAY, (uintptr_t)array, real.cuMipmappedArrayDestroy(array));
+    if (!cuda_has(&real.cuMipmappedArrayDestroy))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_ARRAY, (uintptr_t)array);
+    return charge_free_end(&free, real.cuMipmappedArrayDestroy(array));
 }

@@ -1,8 +1,7 @@
 /* Hooks of stream capture, and what capture.h says. */
 #include "compute/capture.h"
 #include "compute/throttle.h"
-#include "hooks/export.h"
-#include "hooks/real.h"
+#include "hooks/hook.h"
 
 static int capture_count;         /* atomic */
 static __thread int capture_mine; /* begun here and not ended here */
@@ -59,11 +58,11 @@ void capture_resume(struct capture_pause pause)
 #define BEGIN_CAPTURE(symbol, arguments, values) \
     VGPU_EXPORT CUresult symbol arguments \
     { \
-        if (!real_load_cuda() || real.symbol == NULL) \
+        if (!cuda_has(&real.symbol)) \
             return CUDA_ERROR_NOT_INITIALIZED; \
         /* counted before it begins: a launch on another thread must not be measured into it */ \
         __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
-        throttle_before_wait(); /* nothing leased may go into it either */ \
+        throttle_before_wait(); /* nothing prepaid may go into it either */ \
         CUresult result = real.symbol values; \
         if (result != CUDA_SUCCESS) \
             __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \
@@ -104,7 +103,7 @@ static CUresult ended(CUresult result)
 #define END_CAPTURE(symbol) \
     VGPU_EXPORT CUresult symbol(CUstream stream, CUgraph *graph) \
     { \
-        if (!real_load_cuda() || real.symbol == NULL) \
+        if (!cuda_has(&real.symbol)) \
             return CUDA_ERROR_NOT_INITIALIZED; \
         return ended(real.symbol(stream, graph)); \
     }

@@ -68,7 +68,8 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
 
 VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    NEED(cuDevicePrimaryCtxRetain);
+    if (!cuda_has(&real.cuDevicePrimaryCtxRetain))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (region_open() == REGION_NONE)
         return real.cuDevicePrimaryCtxRetain(context, device);
     contexts_lock();
@@ -116,7 +117,8 @@ static void forget_events(CUcontext context)
 #define END_PRIMARY(symbol, drops_all) \
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         CUcontext context = NULL; \
         if (is_accounted(device)) \
             context = __atomic_load_n(&primary_context[device], __ATOMIC_RELAXED); \
@@ -165,48 +167,77 @@ static CUresult created(struct context_charge *opening, CUresult result, const C
     return result;
 }
 
-#define CREATE_CONTEXT(call, context, device) \
-    do { \
-        struct context_charge opening; \
-        contexts_lock(); \
-        CUresult result = context_charge_begin(&opening, device); \
-        if (result == CUDA_SUCCESS) \
-            result = created(&opening, (call), context); \
-        contexts_unlock(); \
-        return result; \
-    } while (0)
+/* Around the driver's call, from one to the other under the lock of contexts. _begin answers
+ * CUDA_SUCCESS, or what the hook returns, and then has unlocked. */
+static CUresult create_begin(struct context_charge *opening, CUdevice device)
+{
+    contexts_lock();
+    CUresult result = context_charge_begin(opening, device);
+    if (result != CUDA_SUCCESS)
+        contexts_unlock();
+    return result;
+}
+
+static CUresult create_end(struct context_charge *opening, CUresult result,
+                           const CUcontext *context)
+{
+    result = created(opening, result, context);
+    contexts_unlock();
+    return result;
+}
 
 VGPU_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    NEED(cuCtxCreate);
-    CREATE_CONTEXT(real.cuCtxCreate(context, flags, device), context, device);
+    if (!cuda_has(&real.cuCtxCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct context_charge opening;
+    CUresult result = create_begin(&opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return create_end(&opening, real.cuCtxCreate(context, flags, device), context);
 }
 
 VGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    NEED(cuCtxCreate_v2);
-    CREATE_CONTEXT(real.cuCtxCreate_v2(context, flags, device), context, device);
+    if (!cuda_has(&real.cuCtxCreate_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct context_charge opening;
+    CUresult result = create_begin(&opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return create_end(&opening, real.cuCtxCreate_v2(context, flags, device), context);
 }
 
 VGPU_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities,
                                     int affinity_count, unsigned int flags, CUdevice device)
 {
-    NEED(cuCtxCreate_v3);
-    CREATE_CONTEXT(real.cuCtxCreate_v3(context, affinities, affinity_count, flags, device), context,
-                   device);
+    if (!cuda_has(&real.cuCtxCreate_v3))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct context_charge opening;
+    CUresult result = create_begin(&opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return create_end(
+        &opening, real.cuCtxCreate_v3(context, affinities, affinity_count, flags, device), context);
 }
 
 VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params,
                                     unsigned int flags, CUdevice device)
 {
-    NEED(cuCtxCreate_v4);
-    CREATE_CONTEXT(real.cuCtxCreate_v4(context, params, flags, device), context, device);
+    if (!cuda_has(&real.cuCtxCreate_v4))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct context_charge opening;
+    CUresult result = create_begin(&opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return create_end(&opening, real.cuCtxCreate_v4(context, params, flags, device), context);
 }
 
 #define DESTROY_CONTEXT(symbol) \
     VGPU_EXPORT CUresult symbol(CUcontext context) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         forget_events(context); \
         contexts_lock(); \
         CUresult result = real.symbol(context); \
@@ -232,7 +263,8 @@ static bool has_ended(CUcontext context)
 /* The driver counts the references; the last one ends the context. */
 VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
 {
-    NEED(cuCtxDetach);
+    if (!cuda_has(&real.cuCtxDetach))
+        return CUDA_ERROR_NOT_INITIALIZED;
     forget_events(context);
     contexts_lock();
     CUresult result = real.cuCtxDetach(context);

@@ -1,4 +1,4 @@
-/* Hooks of copies in a row, alone and in batches. Those inside one GPU take its time and are held
+/* Hooks of copies in a row, alone and in batches. Those inside one GPU take its time and wait
  * like launches; an estimate is kept of each kind of copy and number of bytes. The synchronous
  * forms, too, only wait for their turn where nothing of the host takes part. */
 #include "hooks/hook_copy.h"
@@ -8,7 +8,7 @@
 #define COUNT_WIDTHS 64
 
 /* What estimates are kept under, by address alone. The copies of a batch each take a time of their
- * own beside their bytes, so a batch goes by the width of their number, too. */
+ * own in addition to their bytes, so a batch goes by the width of their number, too. */
 static const char row_copy;
 static const char array_copy;
 static const char batch_copy[COUNT_WIDTHS];
@@ -19,19 +19,38 @@ static int width_of(size_t count)
     return 63 - __builtin_clzll((unsigned long long)count | 1);
 }
 
+struct launch copy_ask(const void *field, const void *kind, struct copy_side target,
+                       struct copy_side source, uint64_t bytes, CUstream stream)
+{
+    if (!cuda_has(field))
+        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
+    if (bytes == 0 || copy_is_inside(target, source))
+        return launch_ask(field, kind, bytes, stream, false);
+    throttle_before_wait();
+    return (struct launch){0};
+}
+
 #define ROW_COPY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes) \
     { \
-        COPY(symbol, &row_copy, copy_is_inside(COPY_SIDE(target), COPY_SIDE(source)), bytes, \
-             launch_stream(NULL, per_thread), real.symbol(target, source, bytes)); \
+        struct launch launch = \
+            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                       launch_stream(NULL, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, source, bytes)); \
     }
 
 #define ROW_COPY_ASYNC(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes, \
                                 CUstream stream) \
     { \
-        COPY(symbol, &row_copy, copy_is_inside(COPY_SIDE(target), COPY_SIDE(source)), bytes, \
-             launch_stream(stream, per_thread), real.symbol(target, source, bytes, stream)); \
+        struct launch launch = \
+            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                       launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, source, bytes, stream)); \
     }
 
 ROW_COPY(cuMemcpy, 0)
@@ -48,18 +67,26 @@ ROW_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, 1)
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes) \
     { \
-        COPY(symbol, &row_copy, copy_is_inside(COPY_SIDE(target), COPY_SIDE(source)), bytes, \
-             launch_stream(NULL, per_thread), \
-             real.symbol(target, target_context, source, source_context, bytes)); \
+        struct launch launch = \
+            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                       launch_stream(NULL, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, \
+                          real.symbol(target, target_context, source, source_context, bytes)); \
     }
 
 #define PEER_COPY_ASYNC(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes, CUstream stream) \
     { \
-        COPY(symbol, &row_copy, copy_is_inside(COPY_SIDE(target), COPY_SIDE(source)), bytes, \
-             launch_stream(stream, per_thread), \
-             real.symbol(target, target_context, source, source_context, bytes, stream)); \
+        struct launch launch = \
+            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                       launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end( \
+            &launch, real.symbol(target, target_context, source, source_context, bytes, stream)); \
     }
 
 PEER_COPY(cuMemcpyPeer, 0)
@@ -74,23 +101,34 @@ static const struct copy_side array_side = {CU_MEMORYTYPE_ARRAY, 0};
 #define TO_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUarray target, size_t offset, CUdeviceptr source, size_t bytes) \
     { \
-        COPY(symbol, &array_copy, copy_is_inside(array_side, COPY_SIDE(source)), bytes, \
-             launch_stream(NULL, per_thread), real.symbol(target, offset, source, bytes)); \
+        struct launch launch = \
+            copy_begin(&real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
+                       launch_stream(NULL, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, offset, source, bytes)); \
     }
 
 #define FROM_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUarray source, size_t offset, size_t bytes) \
     { \
-        COPY(symbol, &array_copy, copy_is_inside(COPY_SIDE(target), array_side), bytes, \
-             launch_stream(NULL, per_thread), real.symbol(target, source, offset, bytes)); \
+        struct launch launch = copy_begin(&real.symbol, &array_copy, COPY_SIDE(target), \
+                                          array_side, bytes, launch_stream(NULL, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, source, offset, bytes)); \
     }
 
 #define BETWEEN_ARRAYS(symbol, size, per_thread) \
     VGPU_EXPORT CUresult symbol(CUarray target, size target_offset, CUarray source, \
                                 size source_offset, size bytes) \
     { \
-        LAUNCH(symbol, &array_copy, bytes, launch_stream(NULL, per_thread), \
-               real.symbol(target, target_offset, source, source_offset, bytes)); \
+        struct launch launch = launch_begin(&real.symbol, &array_copy, bytes, \
+                                            launch_stream(NULL, per_thread), false); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, \
+                          real.symbol(target, target_offset, source, source_offset, bytes)); \
     }
 
 TO_ARRAY(cuMemcpyDtoA_v2, 0)
@@ -133,15 +171,37 @@ static uint64_t inside_elements(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t cou
     return elements;
 }
 
-/* Of a batch without anything inside one GPU the amount is 0, and nothing is charged. */
-#define BATCH(symbol, kind, amount_call, count, stream, call) \
-    do { \
-        if (gate_is_open()) \
-            return call; \
-        NEED(symbol); \
-        uint64_t amount = amount_call; \
-        COPY(symbol, &kind[width_of(count)], amount > 0, amount, stream, call); \
-    } while (0)
+/* Of a batch without anything inside one GPU nothing is charged. */
+static struct launch batch_ask(const void *field, const char *kinds, uint64_t amount, size_t count,
+                               CUstream stream)
+{
+    if (amount > 0)
+        return launch_ask(field, &kinds[width_of(count)], amount, stream, false);
+    throttle_before_wait();
+    return (struct launch){0};
+}
+
+static struct launch row_batch_begin(const void *field, const CUdeviceptr *targets,
+                                     const CUdeviceptr *sources, const size_t *sizes, size_t count,
+                                     CUstream stream)
+{
+    if (gate_is_open())
+        return (struct launch){0};
+    if (!cuda_has(field))
+        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
+    return batch_ask(field, batch_copy, inside_bytes(targets, sources, sizes, count), count,
+                     stream);
+}
+
+static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATCH_OP *copies,
+                                     size_t count, CUstream stream)
+{
+    if (gate_is_open())
+        return (struct launch){0};
+    if (!cuda_has(field))
+        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
+    return batch_ask(field, box_batch_copy, inside_elements(copies, count), count, stream);
+}
 
 #define BATCH_ARGUMENTS \
     CUdeviceptr *targets, CUdeviceptr *sources, size_t *sizes, size_t count, \
@@ -151,32 +211,43 @@ static uint64_t inside_elements(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t cou
 #define ROW_BATCH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, size_t *failed, CUstream stream) \
     { \
-        BATCH(symbol, batch_copy, inside_bytes(targets, sources, sizes, count), count, \
-              launch_stream(stream, per_thread), real.symbol(BATCH_VALUES, failed, stream)); \
+        struct launch launch = row_batch_begin(&real.symbol, targets, sources, sizes, count, \
+                                               launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(BATCH_VALUES, failed, stream)); \
     }
 
 #define ROW_BATCH_V2(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, CUstream stream) \
     { \
-        BATCH(symbol, batch_copy, inside_bytes(targets, sources, sizes, count), count, \
-              launch_stream(stream, per_thread), real.symbol(BATCH_VALUES, stream)); \
+        struct launch launch = row_batch_begin(&real.symbol, targets, sources, sizes, count, \
+                                               launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(BATCH_VALUES, stream)); \
     }
 
 #define BOX_BATCH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        BATCH(symbol, box_batch_copy, inside_elements(copies, count), count, \
-              launch_stream(stream, per_thread), \
-              real.symbol(count, copies, failed, flags, stream)); \
+        struct launch launch = \
+            box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(count, copies, failed, flags, stream)); \
     }
 
 #define BOX_BATCH_V2(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        BATCH(symbol, box_batch_copy, inside_elements(copies, count), count, \
-              launch_stream(stream, per_thread), real.symbol(count, copies, flags, stream)); \
+        struct launch launch = \
+            box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(count, copies, flags, stream)); \
     }
 
 ROW_BATCH(cuMemcpyBatchAsync, 0)

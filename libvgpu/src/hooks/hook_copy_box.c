@@ -21,26 +21,31 @@ struct copy_box {
 #define FLAT(box) READ_BOX(box, 1)
 #define DEEP(box) READ_BOX(box, (box)->Depth)
 
-/* A box without bytes, or none at all, is the driver's business. */
-#define BOX(symbol, copied, stream, call) \
-    do { \
-        if (gate_is_open()) \
-            return call; \
-        struct copy_box of = copied; \
-        COPY(symbol, &box_copy, of.bytes == 0 || copy_is_inside(of.target, of.source), of.bytes, \
-             stream, call); \
-    } while (0)
+static struct launch box_begin(const void *field, struct copy_box box, CUstream stream)
+{
+    return copy_ask(field, &box_copy, box.target, box.source, box.bytes, stream);
+}
 
 #define BOX_COPY(symbol, form, read, per_thread) \
     VGPU_EXPORT CUresult symbol(const form *box) \
     { \
-        BOX(symbol, read(box), launch_stream(NULL, per_thread), real.symbol(box)); \
+        struct launch launch = {0}; \
+        if (!gate_is_open()) \
+            launch = box_begin(&real.symbol, read(box), launch_stream(NULL, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(box)); \
     }
 
 #define BOX_COPY_ASYNC(symbol, form, read, per_thread) \
     VGPU_EXPORT CUresult symbol(const form *box, CUstream stream) \
     { \
-        BOX(symbol, read(box), launch_stream(stream, per_thread), real.symbol(box, stream)); \
+        struct launch launch = {0}; \
+        if (!gate_is_open()) \
+            launch = box_begin(&real.symbol, read(box), launch_stream(stream, per_thread)); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(box, stream)); \
     }
 
 BOX_COPY(cuMemcpy2D, CUDA_MEMCPY2D_v1, FLAT, 0)

@@ -111,7 +111,8 @@ static CUresult keep_part(struct allocation *import, CUresult result, enum alloc
 VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                             const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    NEED(cuImportExternalMemory);
+    if (!cuda_has(&real.cuImportExternalMemory))
+        return CUDA_ERROR_NOT_INITIALIZED;
     uint64_t key[2];
     if (memory == NULL || description == NULL || region_open() == REGION_NONE)
         return real.cuImportExternalMemory(memory, description);
@@ -144,36 +145,37 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
 
 VGPU_EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 {
-    NEED(cuDestroyExternalMemory);
-    CHARGE_FREE(SPACE_EXTERNAL, (uintptr_t)memory, real.cuDestroyExternalMemory(memory));
+    if (!cuda_has(&real.cuDestroyExternalMemory))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_EXTERNAL, (uintptr_t)memory);
+    return charge_free_end(&free, real.cuDestroyExternalMemory(memory));
 }
-
-/* Makes a part of an import by `call`: what it makes keeps the whole. */
-#define MAKE_PART(memory, space, made, call) \
-    do { \
-        struct allocation import_; \
-        bool held_ = hold(memory, &import_); \
-        CUresult result_ = (call); \
-        if (!held_) \
-            return result_; \
-        return keep_part(&import_, result_, space, \
-                         result_ == CUDA_SUCCESS ? (uint64_t)*(made) : 0); \
-    } while (0)
 
 VGPU_EXPORT CUresult
 cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory memory,
                                 const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description)
 {
-    NEED(cuExternalMemoryGetMappedBuffer);
-    MAKE_PART(memory, SPACE_ADDRESS, address,
-              real.cuExternalMemoryGetMappedBuffer(address, memory, description));
+    if (!cuda_has(&real.cuExternalMemoryGetMappedBuffer))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct allocation import;
+    bool is_held = hold(memory, &import); /* what is made of it keeps the whole */
+    CUresult result = real.cuExternalMemoryGetMappedBuffer(address, memory, description);
+    if (!is_held)
+        return result;
+    return keep_part(&import, result, SPACE_ADDRESS,
+                     result == CUDA_SUCCESS ? (uint64_t)*address : 0);
 }
 
 VGPU_EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(
     CUmipmappedArray *mipmap, CUexternalMemory memory,
     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *description)
 {
-    NEED(cuExternalMemoryGetMappedMipmappedArray);
-    MAKE_PART(memory, SPACE_ARRAY, mipmap,
-              real.cuExternalMemoryGetMappedMipmappedArray(mipmap, memory, description));
+    if (!cuda_has(&real.cuExternalMemoryGetMappedMipmappedArray))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct allocation import;
+    bool is_held = hold(memory, &import); /* what is made of it keeps the whole */
+    CUresult result = real.cuExternalMemoryGetMappedMipmappedArray(mipmap, memory, description);
+    if (!is_held)
+        return result;
+    return keep_part(&import, result, SPACE_ARRAY, result == CUDA_SUCCESS ? (uint64_t)*mipmap : 0);
 }

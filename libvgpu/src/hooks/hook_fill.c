@@ -10,33 +10,48 @@ static const char box_fill;
 #define FILL(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, value_type value, size_t count) \
     { \
-        LAUNCH(symbol, &row_fill, (uint64_t)count * sizeof value, launch_stream(NULL, per_thread), \
-               real.symbol(target, value, count)); \
+        struct launch launch = \
+            launch_begin(&real.symbol, &row_fill, (uint64_t)count * sizeof value, \
+                         launch_stream(NULL, per_thread), false); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, value, count)); \
     }
 
 #define FILL_ASYNC(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, value_type value, size_t count, \
                                 CUstream stream) \
     { \
-        LAUNCH(symbol, &row_fill, (uint64_t)count * sizeof value, \
-               launch_stream(stream, per_thread), real.symbol(target, value, count, stream)); \
+        struct launch launch = \
+            launch_begin(&real.symbol, &row_fill, (uint64_t)count * sizeof value, \
+                         launch_stream(stream, per_thread), false); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, value, count, stream)); \
     }
 
 #define FILL_BOX(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, size_t pitch, value_type value, size_t width, \
                                 size_t height) \
     { \
-        LAUNCH(symbol, &box_fill, (uint64_t)width * height * sizeof value, \
-               launch_stream(NULL, per_thread), real.symbol(target, pitch, value, width, height)); \
+        struct launch launch = \
+            launch_begin(&real.symbol, &box_fill, (uint64_t)width * height * sizeof value, \
+                         launch_stream(NULL, per_thread), false); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, pitch, value, width, height)); \
     }
 
 #define FILL_BOX_ASYNC(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, size_t pitch, value_type value, size_t width, \
                                 size_t height, CUstream stream) \
     { \
-        LAUNCH(symbol, &box_fill, (uint64_t)width * height * sizeof value, \
-               launch_stream(stream, per_thread), \
-               real.symbol(target, pitch, value, width, height, stream)); \
+        struct launch launch = \
+            launch_begin(&real.symbol, &box_fill, (uint64_t)width * height * sizeof value, \
+                         launch_stream(stream, per_thread), false); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(target, pitch, value, width, height, stream)); \
     }
 
 #define FILLS(bits, value_type) \

@@ -5,23 +5,31 @@
 #include "memory/pool.h"
 #include "slice/region.h"
 
-/* Makes an executable graph by `call`, which takes memory at once if `takes_memory`. */
-#define INSTANTIATE(exec, graph, takes_memory, call) \
-    do { \
-        struct graph_need need_; \
-        CUresult result_ = graph_need_of(graph, &need_); \
-        bool takes_ = (takes_memory) && need_.count > 0; \
-        if (result_ == CUDA_SUCCESS && takes_) \
-            result_ = graph_memory_begin(&need_); \
-        if (result_ != CUDA_SUCCESS) \
-            return result_; \
-        result_ = (call); \
-        if (takes_) \
-            graph_memory_end(&need_); \
-        if (result_ == CUDA_SUCCESS) \
-            graph_memory_keep(*(exec), &need_); \
-        return result_; \
-    } while (0)
+/* An executable graph that is being made. */
+struct instantiation {
+    struct graph_need need;
+    bool takes_memory; /* at once */
+};
+
+/* Before the driver's call: CUDA_SUCCESS, or what the hook returns. */
+static CUresult instantiate_begin(struct instantiation *making, CUgraph graph, bool takes_memory)
+{
+    CUresult result = graph_need_of(graph, &making->need);
+    making->takes_memory = takes_memory && making->need.count > 0;
+    if (result == CUDA_SUCCESS && making->takes_memory)
+        result = graph_memory_begin(&making->need);
+    return result;
+}
+
+static CUresult instantiate_end(struct instantiation *making, CUresult result,
+                                const CUgraphExec *exec)
+{
+    if (making->takes_memory)
+        graph_memory_end(&making->need);
+    if (result == CUDA_SUCCESS)
+        graph_memory_keep(*exec, &making->need);
+    return result;
+}
 
 #define TAKES_AT_ONCE \
     (CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
@@ -29,34 +37,53 @@
 VGPU_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
                                         char *log, size_t log_bytes)
 {
-    NEED(cuGraphInstantiate);
-    INSTANTIATE(exec, graph, false,
-                real.cuGraphInstantiate(exec, graph, error_node, log, log_bytes));
+    if (!cuda_has(&real.cuGraphInstantiate))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct instantiation making;
+    CUresult result = instantiate_begin(&making, graph, false);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return instantiate_end(&making,
+                           real.cuGraphInstantiate(exec, graph, error_node, log, log_bytes), exec);
 }
 
 VGPU_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
                                            CUgraphNode *error_node, char *log, size_t log_bytes)
 {
-    NEED(cuGraphInstantiate_v2);
-    INSTANTIATE(exec, graph, false,
-                real.cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes));
+    if (!cuda_has(&real.cuGraphInstantiate_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct instantiation making;
+    CUresult result = instantiate_begin(&making, graph, false);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return instantiate_end(
+        &making, real.cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes), exec);
 }
 
 VGPU_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                                  unsigned long long flags)
 {
-    NEED(cuGraphInstantiateWithFlags);
-    INSTANTIATE(exec, graph, flags & TAKES_AT_ONCE,
-                real.cuGraphInstantiateWithFlags(exec, graph, flags));
+    if (!cuda_has(&real.cuGraphInstantiateWithFlags))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct instantiation making;
+    CUresult result = instantiate_begin(&making, graph, (flags & TAKES_AT_ONCE) != 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return instantiate_end(&making, real.cuGraphInstantiateWithFlags(exec, graph, flags), exec);
 }
 
 #define WITH_PARAMS(symbol) \
     VGPU_EXPORT CUresult symbol(CUgraphExec *exec, CUgraph graph, \
                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params) \
     { \
-        NEED(symbol); \
-        INSTANTIATE(exec, graph, params != NULL && params->flags & TAKES_AT_ONCE, \
-                    real.symbol(exec, graph, params)); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        struct instantiation making; \
+        CUresult result = instantiate_begin( \
+            &making, graph, params != NULL && (params->flags & TAKES_AT_ONCE) != 0); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        return instantiate_end(&making, real.symbol(exec, graph, params), exec); \
     }
 
 WITH_PARAMS(cuGraphInstantiateWithParams)
@@ -65,7 +92,8 @@ WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
 #define UPLOAD(symbol) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         return graph_memory_call(exec, stream, real.symbol); \
     }
 
@@ -74,7 +102,8 @@ UPLOAD(cuGraphUpload_ptsz)
 
 VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-    NEED(cuGraphExecDestroy);
+    if (!cuda_has(&real.cuGraphExecDestroy))
+        return CUDA_ERROR_NOT_INITIALIZED;
     /* before the driver: the next graph may get the same handle at once. One that is in use is
      * destroyed all the same, when it is done. */
     struct graph_need need;
@@ -88,7 +117,8 @@ VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 
 VGPU_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    NEED(cuDeviceGraphMemTrim);
+    if (!cuda_has(&real.cuDeviceGraphMemTrim))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real.cuDeviceGraphMemTrim(device);
     struct pool *pool = result == CUDA_SUCCESS ? pool_lock_of_graphs(device) : NULL;
     if (pool != NULL)

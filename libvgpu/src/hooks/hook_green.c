@@ -1,5 +1,5 @@
-/* Hooks of green contexts. One retains the primary context of its device and costs something beside
- * it; so the primary one is retained and charged first, on its own.
+/* Hooks of green contexts. One retains the primary context of its device and costs something more;
+ * so the primary one is retained and charged first, on its own.
  *
  * Memory allocated while a green context is current belongs to the primary context on a real
  * device, and ends with the green one on some (the simulated one among them). A pointer's fate can
@@ -56,7 +56,8 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
 VGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description,
                                       CUdevice device, unsigned int flags)
 {
-    NEED(cuGreenCtxCreate);
+    if (!cuda_has(&real.cuGreenCtxCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUcontext primary;
     if (region_open() == REGION_NONE)
         return real.cuGreenCtxCreate(green, description, device, flags);
@@ -86,8 +87,7 @@ static void drop_green(CUcontext inner)
     struct allocation taken;
     struct allocation_walk walk = {0};
     bool any = true;
-    while (
-        any) { /* what is put back may move entries past the walk: until a whole one finds none */
+    while (any) { /* what is put back may move entries past the walk: until one finds none */
         any = false;
         walk = (struct allocation_walk){0};
         while (allocation_map_take_of_context(charge_context(inner), &walk, &taken)) {
@@ -102,7 +102,8 @@ static void drop_green(CUcontext inner)
 
 VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
-    NEED(cuGreenCtxDestroy);
+    if (!cuda_has(&real.cuGreenCtxDestroy))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUcontext inner = NULL;
     if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);

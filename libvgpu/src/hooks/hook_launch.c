@@ -111,7 +111,29 @@ LAUNCH_THUNK(cuLaunchKernel_ptsz, ROW_KERNEL_PTSZ, KERNEL_ARGUMENTS, void **extr
 LAUNCH_THUNK(cuLaunchCooperativeKernel, ROW_COOPERATIVE, KERNEL_ARGUMENTS)
 LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUMENTS)
 
-/* Launches with few arguments are plain C. */
+/* ---- launches with few arguments are plain C ---- */
+
+struct launch launch_ask(const void *field, const void *object, uint64_t amount, CUstream stream,
+                         bool is_kernel)
+{
+    struct launch launch = {0};
+    if (!cuda_has(field))
+        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
+    if (amount == 0 || prepaid_take(object, amount, stream))
+        return launch;
+    bool is_collective = is_kernel && collective_is_function((CUfunction)object);
+    switch (gate_enter(object, amount, stream, is_collective, &launch.device)) {
+    case GATE_PASS:
+        break;
+    case GATE_MEASURE:
+        launch.is_measured = true;
+        break;
+    default:
+        launch.refusal = launch_refused();
+    }
+    return launch;
+}
+
 #define LAUNCH_EX(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(const CUlaunchConfig *config, CUfunction function, \
                                 void **parameters, void **extra) \
@@ -119,9 +141,11 @@ LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUME
         uint64_t blocks = \
             config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
         CUstream stream = config == NULL ? NULL : config->hStream; \
-        LAUNCH_PART(symbol, function, blocks, launch_stream(stream, per_thread), \
-                    collective_is_function(function), \
-                    real.symbol(config, function, parameters, extra)); \
+        struct launch launch = \
+            launch_begin(&real.symbol, function, blocks, launch_stream(stream, per_thread), true); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, real.symbol(config, function, parameters, extra)); \
     }
 
 LAUNCH_EX(cuLaunchKernelEx, 0)
@@ -130,57 +154,77 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
 #define LAUNCH_GRAPH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        LAUNCH(symbol, exec, 1, launch_stream(stream, per_thread), \
-               graph_memory_call(exec, stream, real.symbol)); \
+        struct launch launch = \
+            launch_begin(&real.symbol, exec, 1, launch_stream(stream, per_thread), false); \
+        if (launch.refusal != CUDA_SUCCESS) \
+            return launch.refusal; \
+        return launch_end(&launch, graph_memory_call(exec, stream, real.symbol)); \
     }
 
 LAUNCH_GRAPH(cuGraphLaunch, 0)
 LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
 
-/* Calls that wait for the GPU. */
-#define WAIT(symbol, call) \
-    do { \
-        if (!real_load_cuda() || real.symbol == NULL) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-        throttle_before_wait(); \
-        CUresult result = call; \
-        uncapped_after_wait(); \
-        pool_after_wait(); \
-        deferred_free_look(); \
-        return result; \
-    } while (0)
+/* ---- calls that wait for the GPU ---- */
+static CUresult waited(CUresult result)
+{
+    uncapped_after_wait();
+    pool_after_wait();
+    deferred_free_look();
+    return result;
+}
 
 VGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
-    WAIT(cuStreamSynchronize, real.cuStreamSynchronize(stream));
+    if (!cuda_has(&real.cuStreamSynchronize))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuStreamSynchronize(stream));
 }
 
 VGPU_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    WAIT(cuStreamSynchronize_ptsz, real.cuStreamSynchronize_ptsz(stream));
+    if (!cuda_has(&real.cuStreamSynchronize_ptsz))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuStreamSynchronize_ptsz(stream));
 }
 
 VGPU_EXPORT CUresult cuEventSynchronize(CUevent event)
 {
-    WAIT(cuEventSynchronize, real.cuEventSynchronize(event));
+    if (!cuda_has(&real.cuEventSynchronize))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuEventSynchronize(event));
 }
 
 VGPU_EXPORT CUresult cuCtxSynchronize(void)
 {
-    WAIT(cuCtxSynchronize, real.cuCtxSynchronize());
+    if (!cuda_has(&real.cuCtxSynchronize))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuCtxSynchronize());
 }
 
 VGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
 {
-    WAIT(cuCtxSynchronize_v2, real.cuCtxSynchronize_v2(context));
+    if (!cuda_has(&real.cuCtxSynchronize_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuCtxSynchronize_v2(context));
 }
 
 VGPU_EXPORT CUresult cuMemcpyDtoH_v2(void *host, CUdeviceptr device, size_t bytes)
 {
-    WAIT(cuMemcpyDtoH_v2, real.cuMemcpyDtoH_v2(host, device, bytes));
+    if (!cuda_has(&real.cuMemcpyDtoH_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuMemcpyDtoH_v2(host, device, bytes));
 }
 
 VGPU_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *host, CUdeviceptr device, size_t bytes)
 {
-    WAIT(cuMemcpyDtoH_v2_ptds, real.cuMemcpyDtoH_v2_ptds(host, device, bytes));
+    if (!cuda_has(&real.cuMemcpyDtoH_v2_ptds))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    throttle_before_wait();
+    return waited(real.cuMemcpyDtoH_v2_ptds(host, device, bytes));
 }

@@ -1,4 +1,9 @@
-/* What a plain C hook of a launch does: the gate, the driver, the end of a measurement.
+/* What a plain C hook of a launch does: launch_begin, the driver, launch_end.
+ *
+ *     struct launch launch = launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, false);
+ *     if (launch.refusal != CUDA_SUCCESS)
+ *         return launch.refusal;
+ *     return launch_end(&launch, real.cuLaunch(function));
  *
  * Launches that take many arguments enter through the thunks of hook_launch.c instead. */
 #ifndef VGPU_HOOK_LAUNCH_H
@@ -9,6 +14,13 @@
 #include "compute/throttle.h"
 #include "hooks/export.h"
 #include "hooks/hook.h"
+
+/* What was decided about a launch. All zero: it goes to the driver, and nothing else is done. */
+struct launch {
+    CUresult refusal; /* CUDA_SUCCESS: call the driver */
+    bool is_measured; /* and then tell the throttle of `device` */
+    uint32_t device;
+};
 
 static inline CUresult launch_refused(void)
 {
@@ -21,30 +33,28 @@ static inline CUstream launch_stream(CUstream stream, int is_per_thread)
     return stream == NULL && is_per_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
-/* `object` and `amount` are the kind of work that an estimate is kept of: a function and its
- * blocks, a graph and 1, a kind of copy and its bytes. An amount of 0 does nothing or is refused by
- * the driver, so nothing is charged. */
-#define LAUNCH(symbol, object, amount, stream, call) \
-    LAUNCH_PART(symbol, object, amount, stream, false, call)
+/* The decision where the gate is shut, and nothing is prepaid. */
+struct launch launch_ask(const void *field, const void *object, uint64_t amount, CUstream stream,
+                         bool is_kernel);
 
-/* The same of what may be part of a collective (collective.h). */
-#define LAUNCH_PART(symbol, object, amount, stream, is_collective, call) \
-    do { \
-        if (gate_is_open()) \
-            return call; \
-        NEED(symbol); \
-        uint64_t launch_amount = amount; \
-        if (launch_amount == 0 || prepaid_take(object, launch_amount, stream)) \
-            return call; \
-        uint32_t launch_device = 0; \
-        enum gate_answer launch_answer = \
-            gate_enter(object, launch_amount, stream, is_collective, &launch_device); \
-        if (launch_answer == GATE_REFUSE) \
-            return launch_refused(); \
-        CUresult launch_result = call; \
-        if (launch_answer == GATE_MEASURE) \
-            throttle_after(launch_device); \
-        return launch_result; \
-    } while (0)
+/* `field` is that of `real`. `object` and `amount` are the kind of work that an estimate is kept
+ * of: a function and its blocks, a graph and 1, a kind of copy and its bytes. An amount of 0 does
+ * nothing or is refused by the driver, so nothing is charged. `is_kernel`: the object is a function
+ * that may be part of a collective (collective.h). */
+static inline __attribute__((always_inline)) struct launch launch_begin(
+    const void *field, const void *object, uint64_t amount, CUstream stream, bool is_kernel)
+{
+    if (gate_is_open() || prepaid_take(object, amount, stream))
+        return (struct launch){0};
+    return launch_ask(field, object, amount, stream, is_kernel);
+}
+
+/* Behind the driver's call, whose result it returns. */
+static inline CUresult launch_end(const struct launch *launch, CUresult result)
+{
+    if (launch->is_measured)
+        throttle_after(launch->device);
+    return result;
+}
 
 #endif

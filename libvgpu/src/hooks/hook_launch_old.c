@@ -1,8 +1,8 @@
 /* Hooks of the launches that came before cuLaunchKernel, and of the one that takes several devices.
  *
  * The old ones take grid and stream alone, the rest was set on the function beforehand. A launch on
- * several devices is one call: it waits for the share of each device before that call, is charged
- * to each, and is never held between its parts, whose kernels may wait for one another. */
+ * several devices is one call: it waits for the cap of each device before that call, is charged
+ * to each, and never waits between its parts, whose kernels may wait for one another. */
 #include "hooks/hook_launch.h"
 #include "vgpu/contract.h"
 
@@ -14,19 +14,28 @@ static uint64_t blocks_of(int width, int height)
 
 VGPU_EXPORT CUresult cuLaunch(CUfunction function)
 {
-    LAUNCH(cuLaunch, function, 1, CU_STREAM_LEGACY, real.cuLaunch(function));
+    struct launch launch = launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, false);
+    if (launch.refusal != CUDA_SUCCESS)
+        return launch.refusal;
+    return launch_end(&launch, real.cuLaunch(function));
 }
 
 VGPU_EXPORT CUresult cuLaunchGrid(CUfunction function, int width, int height)
 {
-    LAUNCH(cuLaunchGrid, function, blocks_of(width, height), CU_STREAM_LEGACY,
-           real.cuLaunchGrid(function, width, height));
+    struct launch launch = launch_begin(&real.cuLaunchGrid, function, blocks_of(width, height),
+                                        CU_STREAM_LEGACY, false);
+    if (launch.refusal != CUDA_SUCCESS)
+        return launch.refusal;
+    return launch_end(&launch, real.cuLaunchGrid(function, width, height));
 }
 
 VGPU_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
 {
-    LAUNCH(cuLaunchGridAsync, function, blocks_of(width, height), stream,
-           real.cuLaunchGridAsync(function, width, height, stream));
+    struct launch launch =
+        launch_begin(&real.cuLaunchGridAsync, function, blocks_of(width, height), stream, false);
+    if (launch.refusal != CUDA_SUCCESS)
+        return launch.refusal;
+    return launch_end(&launch, real.cuLaunchGridAsync(function, width, height, stream));
 }
 
 VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches,
@@ -34,7 +43,8 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
 {
     if (gate_is_open())
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
-    NEED(cuLaunchCooperativeKernelMultiDevice);
+    if (!cuda_has(&real.cuLaunchCooperativeKernelMultiDevice))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (launches == NULL || count > VGPU_MAX_DEVICES) /* each on a device of its own */
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     uint32_t measured[VGPU_MAX_DEVICES];

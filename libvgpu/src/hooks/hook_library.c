@@ -7,27 +7,42 @@
 #include "memory/charge.h"
 #include "slice/region.h"
 
-/* As LOAD of modules: `call_made` fills `made`. Code alone is not charged: with lazy loading it
- * comes kernel by kernel. */
-#define LOAD(symbol, library, size_call, call_made, call) \
-    do { \
-        NEED(symbol); \
-        if (library == NULL || region_open() == REGION_NONE) \
-            return call; \
-        struct image_size size = size_call; \
-        if (module_size_reserved(&size) == 0 && !size.is_unknown) \
-            return call; \
-        struct library *charged; \
-        CUlibrary made = NULL; \
-        CUresult result = library_charge_begin(&charged, &size); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = call_made; \
-        result = library_charge_loaded(charged, result, made); \
-        if (result == CUDA_SUCCESS) \
-            *library = made; \
-        return result; \
-    } while (0)
+/* A library that is being loaded. Code alone is not charged: with lazy loading it comes kernel by
+ * kernel. */
+struct load {
+    struct library *charged; /* NULL: the driver fills the program's own variable */
+    CUlibrary made;
+};
+
+/* Before the driver's call, which fills what load_target says: CUDA_SUCCESS, or what the hook
+ * returns. `size` of a load that nobody charges is empty. */
+static CUresult load_begin(struct load *load, const struct image_size *size)
+{
+    *load = (struct load){NULL, NULL};
+    if (module_size_reserved(size) == 0 && !size->is_unknown)
+        return CUDA_SUCCESS;
+    return library_charge_begin(&load->charged, size);
+}
+
+static CUlibrary *load_target(struct load *load, CUlibrary *library)
+{
+    return load->charged != NULL ? &load->made : library;
+}
+
+static CUresult load_end(const struct load *load, CUresult result, CUlibrary *library)
+{
+    if (load->charged == NULL)
+        return result;
+    result = library_charge_loaded(load->charged, result, load->made);
+    if (result == CUDA_SUCCESS)
+        *library = load->made;
+    return result;
+}
+
+static bool is_charged(const CUlibrary *library)
+{
+    return library != NULL && region_open() != REGION_NONE;
+}
 
 #define OPTIONS \
     CUjit_option *jit_options, void **jit_values, unsigned int jit_count, \
@@ -36,36 +51,49 @@
 
 VGPU_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, OPTIONS)
 {
-    LOAD(cuLibraryLoadData, library, module_size_of_image(image, MODULE_ANY_DEVICE),
-         real.cuLibraryLoadData(&made, image, OPTION_VALUES),
-         real.cuLibraryLoadData(library, image, OPTION_VALUES));
+    if (!cuda_has(&real.cuLibraryLoadData))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct load load;
+    struct image_size size = {0};
+    if (is_charged(library))
+        size = module_size_of_image(image, MODULE_ANY_DEVICE);
+    CUresult result = load_begin(&load, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuLibraryLoadData(load_target(&load, library), image, OPTION_VALUES);
+    return load_end(&load, result, library);
 }
 
 VGPU_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, OPTIONS)
 {
-    LOAD(cuLibraryLoadFromFile, library, module_size_of_file(path, MODULE_ANY_DEVICE),
-         real.cuLibraryLoadFromFile(&made, path, OPTION_VALUES),
-         real.cuLibraryLoadFromFile(library, path, OPTION_VALUES));
+    if (!cuda_has(&real.cuLibraryLoadFromFile))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct load load;
+    struct image_size size = {0};
+    if (is_charged(library))
+        size = module_size_of_file(path, MODULE_ANY_DEVICE);
+    CUresult result = load_begin(&load, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuLibraryLoadFromFile(load_target(&load, library), path, OPTION_VALUES);
+    return load_end(&load, result, library);
 }
 
 VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    NEED(cuLibraryUnload);
-    CHARGE_FREE(SPACE_MODULE, library, collective_after_unload(real.cuLibraryUnload(library)));
+    if (!cuda_has(&real.cuLibraryUnload))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)library);
+    return charge_free_end(&free, collective_after_unload(real.cuLibraryUnload(library)));
 }
 
-/* Before the driver hands something of a library out. */
-#define USE(symbol, call) \
-    do { \
-        NEED(symbol); \
-        CUresult result_ = library_charge_use(library); \
-        return result_ == CUDA_SUCCESS ? call : result_; \
-    } while (0)
+/* ---- what hands something of a library out: charged before the driver does ---- */
 
 /* A name that is not there takes nothing: the driver looks first, as a kernel is no memory yet. */
 VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
-    NEED(cuLibraryGetKernel);
+    if (!cuda_has(&real.cuLibraryGetKernel))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUkernel found = NULL;
     if (kernel == NULL)
         return real.cuLibraryGetKernel(kernel, library, name);
@@ -80,28 +108,53 @@ VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, con
 VGPU_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count,
                                                CUlibrary library)
 {
-    USE(cuLibraryEnumerateKernels, real.cuLibraryEnumerateKernels(kernels, count, library));
+    if (!cuda_has(&real.cuLibraryEnumerateKernels))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = library_charge_use(library);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return real.cuLibraryEnumerateKernels(kernels, count, library);
 }
 
 VGPU_EXPORT CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
-    USE(cuLibraryGetModule, real.cuLibraryGetModule(module, library));
+    if (!cuda_has(&real.cuLibraryGetModule))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = library_charge_use(library);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return real.cuLibraryGetModule(module, library);
 }
 
 VGPU_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
                                         const char *name)
 {
-    USE(cuLibraryGetGlobal, real.cuLibraryGetGlobal(address, bytes, library, name));
+    if (!cuda_has(&real.cuLibraryGetGlobal))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = library_charge_use(library);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return real.cuLibraryGetGlobal(address, bytes, library, name);
 }
 
 VGPU_EXPORT CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library,
                                          const char *name)
 {
-    USE(cuLibraryGetManaged, real.cuLibraryGetManaged(address, bytes, library, name));
+    if (!cuda_has(&real.cuLibraryGetManaged))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = library_charge_use(library);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return real.cuLibraryGetManaged(address, bytes, library, name);
 }
 
 VGPU_EXPORT CUresult cuLibraryGetUnifiedFunction(void **function, CUlibrary library,
                                                  const char *name)
 {
-    USE(cuLibraryGetUnifiedFunction, real.cuLibraryGetUnifiedFunction(function, library, name));
+    if (!cuda_has(&real.cuLibraryGetUnifiedFunction))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = library_charge_use(library);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return real.cuLibraryGetUnifiedFunction(function, library, name);
 }

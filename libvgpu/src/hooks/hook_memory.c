@@ -8,7 +8,8 @@
 
 VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
-    NEED(cuMemAlloc_v2);
+    if (!cuda_has(&real.cuMemAlloc_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct charge charge;
     CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
@@ -18,7 +19,8 @@ VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 
 VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
-    NEED(cuMemAllocManaged);
+    if (!cuda_has(&real.cuMemAllocManaged))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct charge charge;
     CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
@@ -76,7 +78,8 @@ static CUresult reserve_rows(struct charge *charge, size_t width_bytes, size_t h
 VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
                                         size_t height, unsigned int element_bytes)
 {
-    NEED(cuMemAllocPitch_v2);
+    if (!cuda_has(&real.cuMemAllocPitch_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct charge charge;
     CUresult result = reserve_rows(&charge, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
@@ -92,8 +95,10 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
 
 VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
-    NEED(cuMemFree_v2);
-    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree_v2(address));
+    if (!cuda_has(&real.cuMemFree_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_ADDRESS, address);
+    return charge_free_end(&free, real.cuMemFree_v2(address));
 }
 
 /* ---- CUDA 3 and before: addresses of 32 bits ---- */
@@ -107,7 +112,8 @@ static CUresult settle_narrow(const struct charge *charge, CUresult result,
 
 VGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 {
-    NEED(cuMemAlloc);
+    if (!cuda_has(&real.cuMemAlloc))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct charge charge;
     CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
     if (result != CUDA_SUCCESS)
@@ -119,7 +125,8 @@ VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
                                      unsigned int width_bytes, unsigned int height,
                                      unsigned int element_bytes)
 {
-    NEED(cuMemAllocPitch);
+    if (!cuda_has(&real.cuMemAllocPitch))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct charge charge;
     CUresult result = reserve_rows(&charge, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
@@ -135,6 +142,8 @@ VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
 
 VGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address)
 {
-    NEED(cuMemFree);
-    CHARGE_FREE(SPACE_ADDRESS, address, real.cuMemFree(address));
+    if (!cuda_has(&real.cuMemFree))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_ADDRESS, address);
+    return charge_free_end(&free, real.cuMemFree(address));
 }

@@ -9,79 +9,120 @@
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
-/* Reserves for `size` in the current context, and begins to measure. */
-static CUresult begin(struct module_load *load, const struct image_size *size)
+/* A module that is being loaded. */
+struct load {
+    struct module_load measured;
+    CUmodule made;
+    bool is_charged; /* else the driver fills the program's own variable */
+};
+
+/* Before the driver's call, which fills what load_target says: reserves for `size` in the current
+ * context and begins to measure. CUDA_SUCCESS, or what the hook returns. */
+static CUresult load_begin(struct load *load, const struct image_size *size)
 {
-    *load = (struct module_load){.size = *size};
-    CUresult result =
-        charge_reserve_current(&load->charge, VGPU_KIND_MODULE, module_size_reserved(size));
+    *load = (struct load){.measured.size = *size, .is_charged = module_size_matters(size)};
+    if (!load->is_charged)
+        return CUDA_SUCCESS;
+    CUresult result = charge_reserve_current(&load->measured.charge, VGPU_KIND_MODULE,
+                                             module_size_reserved(size));
     if (result == CUDA_SUCCESS)
-        module_load_begin(load);
+        module_load_begin(&load->measured);
     return result;
 }
 
-/* `module` as the program passed it, `made` as the driver filled it. */
-static CUresult end(struct module_load *load, CUresult result, CUmodule *module, CUmodule made)
+static CUmodule *load_target(struct load *load, CUmodule *module)
 {
-    if (result == CUDA_SUCCESS && !module_load_end(load)) {
+    return load->is_charged ? &load->made : module;
+}
+
+static CUresult load_end(struct load *load, CUresult result, CUmodule *module)
+{
+    if (!load->is_charged)
+        return result;
+    if (result == CUDA_SUCCESS && !module_load_end(&load->measured)) {
         struct capture_pause pause = capture_pause();
-        real.cuModuleUnload(made);
+        real.cuModuleUnload(load->made);
         capture_resume(pause);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
-        *module = made;
-    return charge_settle(&load->charge, result, SPACE_MODULE, &made);
+        *module = load->made;
+    return charge_settle(&load->measured.charge, result, SPACE_MODULE, &load->made);
 }
 
-/* `call` is the driver's, with `made` for the new module; without a slice, or for code that takes
- * nothing, the program's own arguments go to it. */
-#define LOAD(symbol, module, size_call, call_made, call) \
-    do { \
-        NEED(symbol); \
-        if (module == NULL || region_open() == REGION_NONE) \
-            return call; \
-        struct image_size size = size_call; \
-        if (!module_size_matters(&size)) \
-            return call; \
-        struct module_load load; \
-        CUmodule made = NULL; \
-        CUresult result = begin(&load, &size); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = call_made; \
-        return end(&load, result, module, made); \
-    } while (0)
+/* Of a load that nobody charges the size is empty. */
+static bool is_charged(const CUmodule *module)
+{
+    return module != NULL && region_open() != REGION_NONE;
+}
 
 VGPU_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    LOAD(cuModuleLoad, module, module_size_of_file(path, MODULE_CURRENT_DEVICE),
-         real.cuModuleLoad(&made, path), real.cuModuleLoad(module, path));
+    if (!cuda_has(&real.cuModuleLoad))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct load load;
+    struct image_size size = {0};
+    if (is_charged(module))
+        size = module_size_of_file(path, MODULE_CURRENT_DEVICE);
+    CUresult result = load_begin(&load, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuModuleLoad(load_target(&load, module), path);
+    return load_end(&load, result, module);
 }
 
 VGPU_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    LOAD(cuModuleLoadData, module, module_size_of_image(image, MODULE_CURRENT_DEVICE),
-         real.cuModuleLoadData(&made, image), real.cuModuleLoadData(module, image));
+    if (!cuda_has(&real.cuModuleLoadData))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct load load;
+    struct image_size size = {0};
+    if (is_charged(module))
+        size = module_size_of_image(image, MODULE_CURRENT_DEVICE);
+    CUresult result = load_begin(&load, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuModuleLoadData(load_target(&load, module), image);
+    return load_end(&load, result, module);
 }
 
 VGPU_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image,
                                         unsigned int option_count, CUjit_option *options,
                                         void **option_values)
 {
-    LOAD(cuModuleLoadDataEx, module, module_size_of_image(image, MODULE_CURRENT_DEVICE),
-         real.cuModuleLoadDataEx(&made, image, option_count, options, option_values),
-         real.cuModuleLoadDataEx(module, image, option_count, options, option_values));
+    if (!cuda_has(&real.cuModuleLoadDataEx))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct load load;
+    struct image_size size = {0};
+    if (is_charged(module))
+        size = module_size_of_image(image, MODULE_CURRENT_DEVICE);
+    CUresult result = load_begin(&load, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuModuleLoadDataEx(load_target(&load, module), image, option_count, options,
+                                     option_values);
+    return load_end(&load, result, module);
 }
 
 VGPU_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    LOAD(cuModuleLoadFatBinary, module, module_size_of_image(image, MODULE_CURRENT_DEVICE),
-         real.cuModuleLoadFatBinary(&made, image), real.cuModuleLoadFatBinary(module, image));
+    if (!cuda_has(&real.cuModuleLoadFatBinary))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct load load;
+    struct image_size size = {0};
+    if (is_charged(module))
+        size = module_size_of_image(image, MODULE_CURRENT_DEVICE);
+    CUresult result = load_begin(&load, &size);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real.cuModuleLoadFatBinary(load_target(&load, module), image);
+    return load_end(&load, result, module);
 }
 
 VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    NEED(cuModuleUnload);
-    CHARGE_FREE(SPACE_MODULE, module, collective_after_unload(real.cuModuleUnload(module)));
+    if (!cuda_has(&real.cuModuleUnload))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)module);
+    return charge_free_end(&free, collective_after_unload(real.cuModuleUnload(module)));
 }

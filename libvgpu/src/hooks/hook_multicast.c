@@ -9,7 +9,8 @@
 VGPU_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
                                        const CUmulticastObjectProp *properties)
 {
-    NEED(cuMulticastCreate);
+    if (!cuda_has(&real.cuMulticastCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (object == NULL || region_open() == REGION_NONE)
         return real.cuMulticastCreate(object, properties);
     CUmemGenericAllocationHandle made = 0;
@@ -23,26 +24,20 @@ VGPU_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
     return result;
 }
 
-/* Binds by `call_expression`, which vmm's _begin and _end enclose. */
-#define BIND(begin, end, call_expression) \
-    do { \
-        if (region_open() == REGION_NONE) \
-            return call_expression; \
-        struct vmm_call call; \
-        if (!begin) \
-            return CUDA_ERROR_OUT_OF_MEMORY; \
-        CUresult result = call_expression; \
-        end(&call, result == CUDA_SUCCESS); \
-        return result; \
-    } while (0)
-
 VGPU_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,
                                         CUmemGenericAllocationHandle handle, size_t offset,
                                         size_t bytes, unsigned long long flags)
 {
-    NEED(cuMulticastBindMem);
-    BIND(vmm_bind_begin(&call, object, object_offset, bytes, handle), vmm_bind_end,
-         real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags));
+    if (!cuda_has(&real.cuMulticastBindMem))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (region_open() == REGION_NONE)
+        return real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
+    struct vmm_call call;
+    if (!vmm_bind_begin(&call, object, object_offset, bytes, handle))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
+    vmm_bind_end(&call, result == CUDA_SUCCESS);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device,
@@ -50,33 +45,58 @@ VGPU_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, 
                                            CUmemGenericAllocationHandle handle, size_t offset,
                                            size_t bytes, unsigned long long flags)
 {
-    NEED(cuMulticastBindMem_v2);
-    BIND(vmm_bind_begin(&call, object, object_offset, bytes, handle), vmm_bind_end,
-         real.cuMulticastBindMem_v2(object, device, object_offset, handle, offset, bytes, flags));
+    if (!cuda_has(&real.cuMulticastBindMem_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (region_open() == REGION_NONE)
+        return real.cuMulticastBindMem_v2(object, device, object_offset, handle, offset, bytes,
+                                          flags);
+    struct vmm_call call;
+    if (!vmm_bind_begin(&call, object, object_offset, bytes, handle))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        real.cuMulticastBindMem_v2(object, device, object_offset, handle, offset, bytes, flags);
+    vmm_bind_end(&call, result == CUDA_SUCCESS);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t object_offset,
                                          CUdeviceptr address, size_t bytes,
                                          unsigned long long flags)
 {
-    NEED(cuMulticastBindAddr);
-    BIND(vmm_bind_address_begin(&call, object, object_offset, bytes, address), vmm_bind_address_end,
-         real.cuMulticastBindAddr(object, object_offset, address, bytes, flags));
+    if (!cuda_has(&real.cuMulticastBindAddr))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (region_open() == REGION_NONE)
+        return real.cuMulticastBindAddr(object, object_offset, address, bytes, flags);
+    struct vmm_call call;
+    if (!vmm_bind_address_begin(&call, object, object_offset, bytes, address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = real.cuMulticastBindAddr(object, object_offset, address, bytes, flags);
+    vmm_bind_address_end(&call, result == CUDA_SUCCESS);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device,
                                             size_t object_offset, CUdeviceptr address, size_t bytes,
                                             unsigned long long flags)
 {
-    NEED(cuMulticastBindAddr_v2);
-    BIND(vmm_bind_address_begin(&call, object, object_offset, bytes, address), vmm_bind_address_end,
-         real.cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags));
+    if (!cuda_has(&real.cuMulticastBindAddr_v2))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (region_open() == REGION_NONE)
+        return real.cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
+    struct vmm_call call;
+    if (!vmm_bind_address_begin(&call, object, object_offset, bytes, address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        real.cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
+    vmm_bind_address_end(&call, result == CUDA_SUCCESS);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,
                                        size_t object_offset, size_t bytes)
 {
-    NEED(cuMulticastUnbind);
+    if (!cuda_has(&real.cuMulticastUnbind))
+        return CUDA_ERROR_NOT_INITIALIZED;
     uint64_t before = vmm_now();
     CUresult result = real.cuMulticastUnbind(object, device, object_offset, bytes);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)

@@ -3,20 +3,21 @@
 #define VGPU_HOOK_NVML_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "hooks/export.h"
 #include "hooks/real.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 
-/* NVML must be there and have the function, or the program could not have found the hook. */
-#define NEED_NVML(symbol) \
-    do { \
-        if (!real_load_nvml()) \
-            return NVML_ERROR_LIBRARY_NOT_FOUND; \
-        if (real.symbol == NULL) \
-            return NVML_ERROR_FUNCTION_NOT_FOUND; \
-    } while (0)
+/* NVML_SUCCESS when NVML is there and has the function whose field of `real` this is: it has, or the
+ * program could not have found the hook. Else what the hook returns. */
+static inline nvmlReturn_t nvml_lacks(const void *field)
+{
+    if (!real_load_nvml())
+        return NVML_ERROR_LIBRARY_NOT_FOUND;
+    return *(void *const *)field == NULL ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_SUCCESS;
+}
 
 /* The device of the slice that a handle stands for, or DEVICE_NOT_OURS: also where there should be
  * a slice and it cannot be read. Asked when region_open does not say REGION_NONE. */

@@ -7,26 +7,26 @@
 #include "memory/deferred_free.h"
 #include "memory/pool.h"
 
-/* Allocates from a locked pool by `call`, and by `give_back` undoes what turned out not to fit. */
-#define ALLOCATE(pool, call, give_back) \
-    do { \
-        CUresult result_ = pool_begin(pool, bytes); \
-        if (result_ != CUDA_SUCCESS) \
-            return result_; \
-        result_ = (call); \
-        if (pool_end(pool, bytes, result_ == CUDA_SUCCESS ? address : NULL)) \
-            return result_; \
-        if (result_ == CUDA_SUCCESS) \
-            give_back(*address, stream); \
-        pool_refresh(pool); \
-        return CUDA_ERROR_OUT_OF_MEMORY; \
-    } while (0)
+/* After the driver's call on a pool that pool_begin was asked about: what the hook returns.
+ * `give_back` undoes what turned out not to fit. */
+static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
+                          const CUdeviceptr *address, CUstream stream,
+                          CUresult (*give_back)(CUdeviceptr, CUstream))
+{
+    if (pool_end(pool, bytes, result == CUDA_SUCCESS ? address : NULL))
+        return result;
+    if (result == CUDA_SUCCESS)
+        give_back(*address, stream);
+    pool_refresh(pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
 
 /* `same` is what a stream of 0 stands for in this form of the call. */
 #define ALLOCATION_HOOKS(alloc, from_pool, free, same) \
     VGPU_EXPORT CUresult alloc(CUdeviceptr *address, size_t bytes, CUstream stream) \
     { \
-        NEED(alloc); \
+        if (!cuda_has(&real.alloc)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         CUmemoryPool handle; \
@@ -39,12 +39,17 @@
         if (pool == NULL) \
             return real.alloc(address, bytes, stream); \
         /* by name: another thread may give the GPU another pool at any moment */ \
-        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
+        result = pool_begin(pool, bytes); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        result = real.from_pool(address, bytes, handle, stream); \
+        return allocated(pool, bytes, result, address, stream, real.free); \
     } \
     VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle, \
                                    CUstream stream) \
     { \
-        NEED(from_pool); \
+        if (!cuda_has(&real.from_pool)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         bool is_recorded; \
@@ -55,11 +60,16 @@
             return result; \
         if (pool == NULL) \
             return real.from_pool(address, bytes, handle, stream); \
-        ALLOCATE(pool, real.from_pool(address, bytes, handle, stream), real.free); \
+        result = pool_begin(pool, bytes); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        result = real.from_pool(address, bytes, handle, stream); \
+        return allocated(pool, bytes, result, address, stream, real.free); \
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
     { \
-        NEED(free); \
+        if (!cuda_has(&real.free)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         if (capture_is_active(stream != NULL ? stream : same)) \
             return real.free(address, stream); \
         struct allocation taken; \
@@ -80,7 +90,8 @@ ALLOCATION_HOOKS(cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAs
 
 VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    NEED(cuMemPoolCreate);
+    if (!cuda_has(&real.cuMemPoolCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
         pool_placed(*pool, properties->location, properties->allocType, true);
@@ -89,7 +100,8 @@ VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
 
 VGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
-    NEED(cuMemPoolDestroy);
+    if (!cuda_has(&real.cuMemPoolDestroy))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct pool *pool = pool_destroying(handle);
     CUresult result = real.cuMemPoolDestroy(handle);
     pool_destroyed(pool, result == CUDA_SUCCESS);
@@ -98,7 +110,8 @@ VGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 
 VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
 {
-    NEED(cuMemPoolTrimTo);
+    if (!cuda_has(&real.cuMemPoolTrimTo))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real.cuMemPoolTrimTo(handle, bytes_to_keep);
     struct pool *pool = NULL;
     if (result == CUDA_SUCCESS)
@@ -113,7 +126,8 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
     VGPU_EXPORT CUresult symbol(CUmemoryPool *pool, CUmemLocation *location, \
                                 CUmemAllocationType type) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         CUresult result = real.symbol(pool, location, type); \
         if (result == CUDA_SUCCESS) \
             pool_placed(*pool, *location, type, false); \

@@ -63,7 +63,9 @@ static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
     { \
         struct process found[VGPU_SLOT_COUNT]; \
         unsigned int none = 0; \
-        NEED_NVML(symbol); \
+        nvmlReturn_t lack = nvml_lacks(&real.symbol); \
+        if (lack != NVML_SUCCESS) \
+            return lack; \
         if (region_open() == REGION_NONE) \
             return real.symbol(handle, count, infos); \
         nvmlReturn_t result = real.symbol(handle, count != NULL ? &none : NULL, NULL); \
@@ -97,7 +99,9 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t hand
                                                                nvmlProcessDetailList_t *details)
 {
     struct process found[VGPU_SLOT_COUNT];
-    NEED_NVML(nvmlDeviceGetRunningProcessDetailList);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetRunningProcessDetailList);
+    if (lack != NVML_SUCCESS)
+        return lack;
     if (region_open() == REGION_NONE || details == NULL)
         return real.nvmlDeviceGetRunningProcessDetailList(handle, details);
     nvmlProcessDetailList_t asked = {.version = details->version, .mode = details->mode};

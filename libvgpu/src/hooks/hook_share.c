@@ -45,7 +45,8 @@ static void share(CUdeviceptr address, const void *handle, size_t handle_bytes)
 
 VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    NEED(cuIpcGetMemHandle);
+    if (!cuda_has(&real.cuIpcGetMemHandle))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUdeviceptr base;
     size_t bytes;
     CUresult result = real.cuIpcGetMemHandle(handle, address);
@@ -57,7 +58,8 @@ VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
 
 VGPU_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr address)
 {
-    NEED(cuMemPoolExportPointer);
+    if (!cuda_has(&real.cuMemPoolExportPointer))
+        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real.cuMemPoolExportPointer(exported, address);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)
         share(address, exported, sizeof *exported);
@@ -145,7 +147,8 @@ static CUresult opened(struct import *import, CUdeviceptr address)
 #define OPEN_HANDLE(symbol) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         lock_take(&opens_lock, LOCK_OPENS); \
         struct import import = import_begin(&handle, sizeof handle); \
         CUresult result = real.symbol(address, handle, flags); \
@@ -162,7 +165,8 @@ OPEN_HANDLE(cuIpcOpenMemHandle_v2)
 
 VGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-    NEED(cuIpcCloseMemHandle);
+    if (!cuda_has(&real.cuIpcCloseMemHandle))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct allocation found;
     lock_take(&opens_lock, LOCK_OPENS);
     bool known = allocation_map_take(SPACE_ADDRESS, address, &found);
@@ -180,7 +184,8 @@ VGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 VGPU_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
                                             CUmemPoolPtrExportData *exported)
 {
-    NEED(cuMemPoolImportPointer);
+    if (!cuda_has(&real.cuMemPoolImportPointer))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct import import = import_begin(exported, sizeof *exported);
     CUresult result = real.cuMemPoolImportPointer(address, pool, exported);
     if (result != CUDA_SUCCESS) {

@@ -64,7 +64,8 @@ static bool place_of(const CUarrayMapInfo *entry, struct vmm_place *place)
     static const unsigned int tail_bits[] = {12, 19, 32};
     static const unsigned int where_bits[] = {12, 18, 18, 15}; /* the top bit is a tail's */
     static const unsigned int size_bits[] = {5, 19, 19, 16};
-    uint64_t array = (uint64_t)(uintptr_t)entry->resource.array; /* or the mipmap beside it */
+    uint64_t array =
+        (uint64_t)(uintptr_t)entry->resource.array; /* or the mipmap in the same place */
     bool fits = true;
     *place = (struct vmm_place){.kind = VMM_TILE, .whose = sparse_array_life(array)};
     if (entry->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
@@ -167,7 +168,8 @@ static CUresult run(struct list *list, CUstream stream,
 #define MAP_ARRAY(symbol, named) \
     VGPU_EXPORT CUresult symbol(CUarrayMapInfo *entries, unsigned int count, CUstream stream) \
     { \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         if (entries == NULL || region_open() == REGION_NONE) \
             return real.symbol(entries, count, stream); \
         struct list list; \

@@ -1,4 +1,4 @@
-/* Hooks of copies from and to the host. They run beside kernels, on engines of their own, and are
+/* Hooks of copies from and to the host. They run next to kernels, on engines of their own, and are
  * not charged; but one on the stream of an open measurement would be measured with it, so it ends
  * that first. cuMemcpyDtoH, for which programs wait like for a synchronisation, is in
  * hook_launch.c. */
@@ -11,7 +11,8 @@
     { \
         if (gate_is_open()) \
             return real.symbol values; \
-        NEED(symbol); \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
         throttle_before_wait(); \
         return real.symbol values; \
     }

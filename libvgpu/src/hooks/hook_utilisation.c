@@ -85,7 +85,9 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle,
 {
     nvmlProcessUtilizationSample_t found[OWN_SAMPLES_MOST];
     unsigned int none = 0;
-    NEED_NVML(nvmlDeviceGetProcessUtilization);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetProcessUtilization);
+    if (lack != NVML_SUCCESS)
+        return lack;
     if (region_open() == REGION_NONE)
         return real.nvmlDeviceGetProcessUtilization(handle, samples, count, since_us);
     nvmlReturn_t result =
@@ -111,7 +113,9 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t hand
 {
     nvmlProcessUtilizationSample_t found[OWN_SAMPLES_MOST];
     unsigned int count;
-    NEED_NVML(nvmlDeviceGetProcessesUtilizationInfo);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetProcessesUtilizationInfo);
+    if (lack != NVML_SUCCESS)
+        return lack;
     if (region_open() == REGION_NONE || info == NULL)
         return real.nvmlDeviceGetProcessesUtilizationInfo(handle, info);
     nvmlProcessesUtilizationInfo_t asked = {.version = info->version,
@@ -167,7 +171,9 @@ static void make_own(nvmlDevice_t handle, nvmlUtilization_t *utilization)
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle,
                                                        nvmlUtilization_t *utilization)
 {
-    NEED_NVML(nvmlDeviceGetUtilizationRates);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetUtilizationRates);
+    if (lack != NVML_SUCCESS)
+        return lack;
     nvmlReturn_t result = real.nvmlDeviceGetUtilizationRates(handle, utilization);
     if (result == NVML_SUCCESS && region_open() != REGION_NONE)
         make_own(handle, utilization);
@@ -177,7 +183,9 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle,
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t handle,
                                                          nvmlGpuDynamicPstatesInfo_t *info)
 {
-    NEED_NVML(nvmlDeviceGetDynamicPstatesInfo);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetDynamicPstatesInfo);
+    if (lack != NVML_SUCCESS)
+        return lack;
     nvmlReturn_t result = real.nvmlDeviceGetDynamicPstatesInfo(handle, info);
     if (result != NVML_SUCCESS || region_open() == REGION_NONE)
         return result;
@@ -215,7 +223,9 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t handle, nvmlSamplingT
                                               nvmlValueType_t *value_type, unsigned int *count,
                                               nvmlSample_t *samples)
 {
-    NEED_NVML(nvmlDeviceGetSamples);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetSamples);
+    if (lack != NVML_SUCCESS)
+        return lack;
     bool is_ours = type == NVML_GPU_UTILIZATION_SAMPLES || type == NVML_MEMORY_UTILIZATION_SAMPLES;
     if (!is_ours || region_open() == REGION_NONE || (samples != NULL && count != NULL && !*count))
         return real.nvmlDeviceGetSamples(handle, type, since_us, value_type, count, samples);

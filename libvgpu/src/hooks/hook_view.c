@@ -114,7 +114,9 @@ static struct view view_of_nvml(nvmlDevice_t handle, uint64_t physical_bytes,
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-    NEED_NVML(nvmlDeviceGetMemoryInfo);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetMemoryInfo);
+    if (lack != NVML_SUCCESS)
+        return lack;
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
     if (result != NVML_SUCCESS || region_open() == REGION_NONE)
         return result;
@@ -127,13 +129,15 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-    NEED_NVML(nvmlDeviceGetMemoryInfo_v2);
+    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetMemoryInfo_v2);
+    if (lack != NVML_SUCCESS)
+        return lack;
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
     if (result != NVML_SUCCESS || region_open() == REGION_NONE)
         return result;
     struct view view = view_of_nvml(device, memory->total, memory->free);
     memory->total = view.total_bytes;
-    memory->reserved = 0; /* the card's own reserve is nobody's slice */
+    memory->reserved = 0; /* the card's own reserve is in no slice */
     memory->used = view.used_bytes;
     memory->free = view.free_bytes;
     return NVML_SUCCESS;

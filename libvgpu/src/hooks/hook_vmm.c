@@ -34,7 +34,8 @@ static int device_of(const CUmemLocation *location)
 VGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags)
 {
-    NEED(cuMemCreate);
+    if (!cuda_has(&real.cuMemCreate))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (handle == NULL || properties == NULL || region_open() == REGION_NONE)
         return real.cuMemCreate(handle, bytes, properties, flags);
     CUmemAllocationProp wanted = *properties;
@@ -58,7 +59,8 @@ VGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
 
 VGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    NEED(cuMemRelease);
+    if (!cuda_has(&real.cuMemRelease))
+        return CUDA_ERROR_NOT_INITIALIZED;
     struct vmm_record *record = vmm_release_begin(handle);
     CUresult result = real.cuMemRelease(handle);
     vmm_release_end(record, result == CUDA_SUCCESS);
@@ -68,7 +70,8 @@ VGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 VGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                                  void *address)
 {
-    NEED(cuMemRetainAllocationHandle);
+    if (!cuda_has(&real.cuMemRetainAllocationHandle))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (handle == NULL || region_open() == REGION_NONE)
         return real.cuMemRetainAllocationHandle(handle, address);
     struct vmm_call call;
@@ -112,7 +115,8 @@ static void cancel_import(CUmemGenericAllocationHandle handle, uint64_t before,
 VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    NEED(cuMemMap);
+    if (!cuda_has(&real.cuMemMap))
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (region_open() == REGION_NONE)
         return real.cuMemMap(address, bytes, offset, handle, flags);
     struct vmm_call call;
@@ -134,7 +138,8 @@ VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 VGPU_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
-    NEED(cuMemUnmap);
+    if (!cuda_has(&real.cuMemUnmap))
+        return CUDA_ERROR_NOT_INITIALIZED;
     uint64_t before = vmm_now();
     CUresult result = real.cuMemUnmap(address, bytes);
     if (result == CUDA_SUCCESS)

@@ -89,6 +89,7 @@ struct real {
 #undef CALL
 };
 
+/* A variable and not behind calls: hooks and assembly jump through it, and only real.c writes. */
 extern struct real real;
 
 /* Fill the CUDA (NVML) part from the library the process has or can load. False when there is none.

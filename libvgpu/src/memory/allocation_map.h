@@ -20,7 +20,7 @@ enum allocation_space {
     SPACE_EXTERNAL, /* CUexternalMemory */
     SPACE_LIBRARY,  /* pairs of library and context (library_book.c) */
     SPACE_LATE,     /* CUevent behind a free in a stream's order (deferred_free.c) */
-    SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the books are in vmm.c */
+    SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the records are in vmm.c */
 };
 
 struct allocation {

@@ -81,22 +81,31 @@ void charge_keep_owned(const struct charge *charge, enum allocation_space space,
 CUresult charge_settle(const struct charge *charge, CUresult result, enum allocation_space space,
                        const void *handle);
 
-/* Frees through `call` and gives back what the handle was charged; an unknown handle is the
- * driver's business. Taken out before the call: the driver may hand the same handle out again
- * before it returns. */
-#define CHARGE_FREE(space, handle, call) \
-    do { \
-        struct allocation taken_; \
-        bool known_ = allocation_map_take(space, (uint64_t)(handle), &taken_); \
-        CUresult result_ = (call); \
-        if (known_) \
-            charge_taken(&taken_, result_ == CUDA_SUCCESS); \
-        return result_; \
-    } while (0)
-
 /* An allocation that was taken out of the map has ended (its charge goes), or has not after all (it
  * goes back into the map). */
 void charge_taken(const struct allocation *taken, bool ended);
+
+/* A handle that is being freed: charge_free_begin, the driver, charge_free_end with its result, which
+ * that returns. An unknown handle is the driver's business. It is taken out of the map before the
+ * call: the driver may hand the same handle out again before it returns. */
+struct charge_free {
+    struct allocation taken;
+    bool is_known;
+};
+
+static inline struct charge_free charge_free_begin(enum allocation_space space, uint64_t handle)
+{
+    struct charge_free free;
+    free.is_known = allocation_map_take(space, handle, &free.taken);
+    return free;
+}
+
+static inline CUresult charge_free_end(const struct charge_free *free, CUresult result)
+{
+    if (free->is_known)
+        charge_taken(&free->taken, result == CUDA_SUCCESS);
+    return result;
+}
 
 /* Gives everything back that was allocated in a context that has ended. */
 void charge_drop_context(CUcontext context);

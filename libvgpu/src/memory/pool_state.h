@@ -85,10 +85,10 @@ struct pool *pool_find_locked(enum pool_form form, CUmemoryPool handle, CUdevice
 
 /* ---- pool.c ---- */
 
-/* The handle is nobody's any more, or another pool's by now. */
+/* The handle stands for nothing any more, or for another pool by now. */
 void pool_part_from_handle(struct pool *pool);
 
-/* For charge_owner and charge_on_shortage; what a forked child forgets beside the records. */
+/* For charge_owner and charge_on_shortage; what a forked child forgets in addition to the records. */
 void pool_release(struct charge_owner *owner, const struct allocation *allocation);
 bool pool_reclaim(int device);
 void pool_forget_slack(void);

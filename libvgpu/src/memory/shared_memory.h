@@ -37,7 +37,7 @@ struct charge_owner *shared_memory_export(const struct charge *charge, const uin
                                           struct pool *parent);
 
 /* Joins the piece with that key, for one entry; *charge tells its device and bytes, and is not to
- * be cancelled. NULL: it is nobody's of this container. */
+ * be cancelled. NULL: nobody of this container has it. */
 struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *charge);
 
 /* One entry more of an owner that is a shared piece. */

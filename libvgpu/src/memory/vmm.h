@@ -1,17 +1,17 @@
-/* The books of memory that is taken by handle (cuMemCreate) and mapped, bound or put into arrays
+/* The records of memory that is taken by handle (cuMemCreate) and mapped, bound or put into arrays
  * apart from that: a charge ends when no reference to the handle is left *and* nothing uses the
  * memory. Pure: no CUDA here but charge.h; the hooks around it call the driver.
  *
  * The driver decides and we follow, whatever threads of the program race with each other: a use is
  * written down before the driver is asked for it and crossed out when the driver refuses; it and a
- * reference end in the books only after the driver has ended them. So the books may hold memory for
+ * reference end here only after the driver has ended them. So the records may keep memory for
  * an instant longer than the driver, and never shorter.
  *
  * - A call that ends what lies in a range ends what was known to be there *before* the call began
  *   (vmm_now): what another thread puts there meanwhile has a later number and stays.
  * - A call that asks what lies at an address (retain, bind by address) does not know its answer
  *   beforehand: what is unmapped there meanwhile is kept until it has returned.
- * - The driver may give a number out again as soon as it is free, before our books have heard of
+ * - The driver may give a number out again as soon as it is free, before our records have heard of
  *   its end: the record that had it is then known to nobody, and ends with the last call that is
  *   still at work on it. Where such a call may have met the new memory, both are kept.
  *
@@ -44,7 +44,7 @@ uint64_t vmm_now(void);
 /* A number that nothing else here has. */
 uint64_t vmm_new_number(void);
 
-/* ---- handles: all _begin are false, or NULL, when there is no host memory for the books ---- */
+/* ---- handles: all _begin are false, or NULL, when there is no host memory for the records ---- */
 
 /* Takes the charge over, whatever becomes of the call. */
 struct vmm_record *vmm_create_begin(const struct charge *charge);

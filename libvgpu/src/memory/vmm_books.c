@@ -4,7 +4,7 @@
 
 #include "slice/locks.h"
 
-uint64_t vmm_leaving_count;
+static uint64_t leaving_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_moment;
 
@@ -13,7 +13,7 @@ void vmm_after_fork(void)
     lock_reset(&lock);
     vmm_records_reset();
     vmm_ranges_reset();
-    vmm_leaving_count = 0;
+    leaving_count = 0;
 }
 
 struct vmm_ending vmm_enter(void)
@@ -144,9 +144,20 @@ uint64_t vmm_own_range(const struct vmm_call *call)
     return at;
 }
 
+void vmm_range_leaves(struct vmm_range *range)
+{
+    range->is_leaving = true;
+    leaving_count++;
+}
+
+bool vmm_any_leaves(void)
+{
+    return leaving_count > 0;
+}
+
 void vmm_end_range(struct vmm_ending *ending, struct vmm_range *range)
 {
-    vmm_leaving_count -= range->is_leaving;
+    leaving_count -= range->is_leaving;
     vmm_unuse(ending, range->record);
     range->record = NULL;
 }

@@ -54,7 +54,8 @@ void vmm_drop_space(struct vmm_ending *ending, uint32_t kind, uint64_t whose);
 /* Whether a call under way wants to know what is mapped there (vmm_address.c). */
 bool vmm_is_watched(const struct vmm_place *mapping);
 
-/* How many ranges leave (vmm_tiles.c). */
-extern uint64_t vmm_leaving_count;
+/* A range leaves with its stream, and whether any does (vmm_tiles.c). */
+void vmm_range_leaves(struct vmm_range *range);
+bool vmm_any_leaves(void);
 
 #endif

@@ -2,8 +2,7 @@
  * that has one (multicast), by handle.
  *
  * A pool of nodes that never move, in anonymous mappings that double (the hook may run inside the
- * program's own allocator), and a table of chains over it. Callers hold the
- * lock of vmm_books.h. */
+ * program's own allocator), and a table of chains over it. Callers hold the lock of vmm_books.h. */
 #ifndef VGPU_VMM_RECORDS_H
 #define VGPU_VMM_RECORDS_H
 

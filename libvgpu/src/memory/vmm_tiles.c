@@ -14,10 +14,9 @@ void vmm_tile_leaves(struct vmm_place place, uint64_t before, uint64_t stream)
         if (range->place.bytes != place.bytes || range->confirmed == 0 ||
             range->confirmed > before || range->is_leaving)
             continue;
-        range->is_leaving = true;
         range->stream = stream;
         range->confirmed = vmm_next_moment();
-        vmm_leaving_count++;
+        vmm_range_leaves(range);
     }
     vmm_leave(&ending);
 }
@@ -25,7 +24,7 @@ void vmm_tile_leaves(struct vmm_place place, uint64_t before, uint64_t stream)
 void vmm_stream_done(uint64_t stream, uint64_t before)
 {
     struct vmm_ending ending = vmm_enter();
-    if (vmm_leaving_count > 0) {
+    if (vmm_any_leaves()) {
         uint64_t from = vmm_ranges_first(&(struct vmm_place){.kind = VMM_TILE});
         uint64_t at = from;
         struct vmm_range *range;

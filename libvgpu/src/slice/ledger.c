@@ -73,12 +73,12 @@ uint64_t ledger_limit_bytes(const struct ledger *ledger)
         uint64_t generation = limits_generation(ledger->limits);
         const struct vgpu_device_limit *device = limits_device(ledger->limits, ledger->device);
         uint64_t limit = __atomic_load_n(&device->memory_limit_bytes, __ATOMIC_ACQUIRE);
-        uint64_t beside = __atomic_load_n(&device->unaccounted_bytes, __ATOMIC_ACQUIRE);
+        uint64_t unaccounted = __atomic_load_n(&device->unaccounted_bytes, __ATOMIC_ACQUIRE);
         /* While its generation is active nobody writes to a copy. Else this could be the difference
          * of two versions, or a version that its writer was killed before publishing. */
         if (limits_generation(ledger->limits) != generation)
             continue;
-        limit = limit > beside ? limit - beside : 0;
+        limit = limit > unaccounted ? limit - unaccounted : 0;
         return limit < LEDGER_MAX_BYTES ? limit : LEDGER_MAX_BYTES;
     }
 }
@@ -88,7 +88,7 @@ uint64_t ledger_used_bytes(const struct ledger *ledger)
     return unpack(word128_load(total_of(ledger))).used;
 }
 
-/* Commits the operation that `seen` describes. False when T is no longer `seen`: begin anew. */
+/* Commits the operation that `seen` describes. False when T is no longer `seen`: begin again. */
 static bool settle(const struct ledger *ledger, struct word128 seen)
 {
     struct total total = unpack(seen);

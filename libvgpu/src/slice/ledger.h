@@ -10,13 +10,13 @@
  * 1 equals T's sequence number (34 bits); committing adds the delta to W.bytes and 1 to W.count.
  * Invariant: T.used = sum of all W.bytes, plus T.delta while T is uncommitted.
  *
- * reserve  finish the last operation; if the request does not fit, *prove* it (below); else replace
- * T by {used + n, +n, me, count + 1}, commit, and look at the limit again: if it was lowered
- *          meanwhile, take the reservation back and begin anew.
- * refuse   only when n exceeded the limit at one moment with nothing left to reclaim: note every
- *          slot's generation and count, read limit and T, then look at each other slot: dead ones
- * are reaped and the whole thing begins anew. Ordinary traffic forces no retry. reap     give a
- * dead process's bytes back, the same way; several may do so at once.
+ * - reserve: finish the last operation; if the request does not fit, *prove* it (below); else
+ *   replace T by {used + n, +n, me, count + 1}, commit, and look at the limit again: if it was
+ *   lowered meanwhile, take the reservation back and begin again.
+ * - refuse: only when n exceeded the limit at one moment with nothing left to reclaim. Note every
+ *   slot's generation and count, read limit and T, then look at each other slot: dead ones are
+ *   reaped and the whole thing begins again. Ordinary traffic forces no retry.
+ * - reap: give a dead process's bytes back, the same way; several may do so at once.
  *
  * Synchronised by itself: any number of threads and processes, any of which may be stopped or
  * killed at any instruction. It takes no lock, but a refusal asks the kernel who is alive. 42 bits
@@ -47,7 +47,7 @@ struct ledger_refusal {
     uint64_t limit_bytes;
 };
 
-/* Returns what may be held: the memory limit less what the host measured beside the ledger. */
+/* Returns what may be held: the memory limit less what the host measured outside of the ledger. */
 uint64_t ledger_limit_bytes(const struct ledger *ledger);
 
 /* Returns what is held, an operation in flight included. */

@@ -12,7 +12,7 @@
 #define ENTRY_BYTES 32 /* ",63=17592186044415M" and its end */
 #define VALUE_BYTES (VGPU_MAX_DEVICES * ENTRY_BYTES)
 
-/* What MPS holds this process to; a forked child begins anew. Written in cuInit, read when the
+/* What MPS holds this process to; a forked child begins again. Written in cuInit, read when the
  * process claims its slot, which is later. */
 static struct {
     pid_t pid;

@@ -3,7 +3,7 @@
  * MPS reads three variables when a process calls cuInit and holds it to them from then on. The
  * environment is only what the container was started with, and a program can change it, so the
  * last word is said here, just before. A variable that says the right thing already is left alone:
- * setenv is unsafe beside threads that read the environment, and an honest program never needs it.
+ * setenv is unsafe with threads that read the environment, and an honest program never needs it.
  *
  * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is one number for all devices of a process, so it is that of
  * the slice's first device. CUDA_MPS_PINNED_DEVICE_MEM_LIMIT names devices by the numbers the

@@ -75,12 +75,12 @@ def _assert_most(measure: Callable[[], Shares], is_right: Callable[[Shares], boo
 
 def _window(stage: Stage, *tenants: TenantProgram) -> Shares:
     """Returns the share of each tenant, in percent of the device."""
-    window, _ = stage.measure(tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS)
+    window = stage.measure(tenants, artifacts.shim_path(), WARM_UP_SECONDS, WINDOW_SECONDS)
     return window.shares
 
 
 def _share_after(stage: Stage, tenants: Sequence[TenantProgram], change: str) -> Shares:
-    share, _ = share_response.share_after(
+    share = share_response.share_after(
         stage, artifacts.shim_path(), tenants, change, RESPONSE_WARM_UP_SECONDS
     )
     return [share]

@@ -1,7 +1,6 @@
 """Drivers of older CUDA versions: what they say, what they lack, what still runs on them."""
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 
 from libvgpu import _build
 from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
-from support import ROOT
 from support.sim_programs import run
 
 FIRST_OF_BINDINGS = 12000
@@ -41,13 +40,7 @@ def test_what_users_may_ask_for_is_built() -> None:
 
 @pytest.mark.parametrize("version", OLDER)
 def test_a_library_exports_what_its_version_had(version: int) -> None:
-    rows = re.findall(
-        r'^(?:ENTRY|ABSENT)\((\w+), "\w+", (\d+),',
-        (ROOT / "libvgpu/sim/driver/entries.def").read_text(),
-        re.M,
-    )
-
-    wanted = {symbol for symbol, since in rows if int(since) <= version}
+    wanted = {row.symbol for row in read_hook_table() if 0 < row.since <= version}
 
     assert exports(folder(version) / "libcuda.so.1") == wanted
     assert wanted < exports(SIM_LIBRARY_DIR / "libcuda.so.1")

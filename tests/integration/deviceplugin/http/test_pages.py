@@ -1,4 +1,4 @@
-"""The pages and the doctor of a running agent: ready, healthy, and what ails it."""
+"""The pages and the doctor of a running agent: ready, healthy, and what is wrong."""
 
 import json
 import socket
@@ -80,7 +80,9 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: Node) -> Non
     )
     with urllib.request.urlopen(asked, timeout=5) as answer:
         kind = answer.headers["Content-Type"]
-        families = {f.name for f in read_openmetrics(answer.read().decode())}
+        text = answer.read().decode()
+    found = read_openmetrics(text)  # type: ignore[no-untyped-call]
+    families = {f.name for f in found}
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     assert families == {metric.name.removesuffix("_total") for metric in METRICS}
     assert page(node, "/metrics")[1].startswith("# HELP vgpu_")
@@ -116,17 +118,17 @@ def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: Node) -> None:
     node.wait_registered()
 
 
-def test_the_doctor_of_a_well_node_and_of_one_with_a_bad_config_and_no_kubelet(
+def test_the_doctor_of_a_healthy_node_and_of_one_with_a_bad_config_and_no_kubelet(
     node: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wait_until(
         lambda: all(r.registered_at for r in agent_client.agent_report(node.run_dir).resources)
     )
-    _, well = doctor(node, capsys)
+    _, healthy = doctor(node, capsys)
     checks = ("kubelet", "podresources", "agent", "config", "resources", "shim", "mps")
-    assert {c: well[c]["level"] for c in checks} == dict.fromkeys(checks, "ok")
+    assert {c: healthy[c]["level"] for c in checks} == dict.fromkeys(checks, "ok")
     # There is neither driver nor NVML here.
-    assert {c for c, f in well.items() if f["level"] == "fail"} <= {"driver", "nvml"}
+    assert {c for c, f in healthy.items() if f["level"] == "fail"} <= {"driver", "nvml"}
 
     node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
     wait_until(lambda: agent_client.agent_report(node.run_dir).config.error is not None)

@@ -1,4 +1,4 @@
-"""A GPU that is unwell is not offered, whoever holds of it; once it is well, it is again."""
+"""An unhealthy GPU is not offered, whoever uses it; once it is healthy, it is offered again."""
 
 import os
 import subprocess

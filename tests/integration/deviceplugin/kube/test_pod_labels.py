@@ -1,4 +1,4 @@
-"""Rules that match by the labels of pods, which the API server tells."""
+"""Rules that match by the labels of pods, which come from the API server."""
 
 import json
 import time
@@ -82,7 +82,7 @@ def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
 
 
 class CountingApi:
-    """Answers that every pod is of one tier."""
+    """Says that every pod is of one tier."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

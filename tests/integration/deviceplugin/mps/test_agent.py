@@ -242,14 +242,12 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
         (EventReason.MPS_UNAVAILABLE, THIS_NODE),
     ]
     assert notices[-1].text == "it has MIG on"
-    shown = {
-        (sample.name, sample.labels["gpu"]): sample.value
-        for family in mps_families(keeper.states())
-        for sample in family.samples
-    }
-    assert shown["vgpu_mps_ready", "GPU-a"] == 0
-    assert shown["vgpu_mps_restarts_total", "GPU-a"] == 4
-    assert shown["vgpu_mps_settings_restored_total", "GPU-a"] == 2
+    samples = [s for family in mps_families(keeper.states()) for s in family.samples]
+    assert [(s.name, s.labels, s.value) for s in samples] == [
+        ("vgpu_mps_ready", {"gpu": "GPU-a"}, 0),
+        ("vgpu_mps_restarts_total", {"gpu": "GPU-a"}, 4),
+        ("vgpu_mps_settings_restored_total", {"gpu": "GPU-a"}, 2),
+    ]
 
 
 def test_the_keeper_adopts_a_runner_and_otherwise_waits(

@@ -112,7 +112,7 @@ def test_pods_that_ended_stay_until_the_next_list_of_a_plugin(
     kubelet.finish(admitted)
     plugin.set_health("a0", "Unhealthy")
     wait_until(lambda: kubelet.allocatable()[A] == 3)
-    assert key in entries(kubelet), "nobody has looked yet"
+    assert key in entries(kubelet), "nothing has asked yet"
 
     assert listed(kubelet) == {}
     plugin.set_health("a0", "Healthy")

@@ -71,7 +71,10 @@ def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> 
     clock.now_s += 1
     late = state.healthz(ASK)
     assert late.status_code == 503
-    assert late.get_data() == f"the loop has not turned for {LOOP_LATE_S + 1:.0f} s\n".encode()
+    assert (
+        late.get_data()
+        == f"the agent's main loop has not come round for {LOOP_LATE_S + 1:.0f} s\n".encode()
+    )
 
     state.turned()
     assert state.healthz(ASK).status_code == 200

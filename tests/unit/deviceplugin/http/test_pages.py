@@ -1,4 +1,4 @@
-"""Pages are only read, and what is not there is told."""
+"""Pages are only read, and what is not there is refused with a message."""
 
 import pytest
 from werkzeug.test import Client

@@ -1,4 +1,4 @@
-"""Which GPUs count as well: pure verdicts over what NVML said when."""
+"""Which GPUs count as healthy: pure verdicts over what NVML said when."""
 
 import pytest
 
@@ -14,9 +14,9 @@ def test_a_gpu_is_unwell_while_nvml_does_not_answer_for_it() -> None:
     verdicts.note_answer(GPU, "NVML says: GPU is lost")
     verdicts.note_answer(OTHER, "")
 
-    assert verdicts.unwell(0) == {GPU: "NVML says: GPU is lost"}
+    assert verdicts.unhealthy(0) == {GPU: "NVML says: GPU is lost"}
     verdicts.note_answer(GPU, "")
-    assert verdicts.unwell(0) == {}
+    assert verdicts.unhealthy(0) == {}
 
 
 def test_a_critical_error_counts_for_a_while_after_the_last_one() -> None:
@@ -24,8 +24,8 @@ def test_a_critical_error_counts_for_a_while_after_the_last_one() -> None:
     assert verdicts.note_xid(GPU, DOUBLE_BIT_ERROR, 100)
     assert verdicts.note_xid(GPU, DOUBLE_BIT_ERROR + 1, 110)
 
-    assert verdicts.unwell(110 + XID_COUNTS_S - 0.1) == {GPU: "XID 49 was reported"}
-    assert verdicts.unwell(110 + XID_COUNTS_S) == {}
+    assert verdicts.unhealthy(110 + XID_COUNTS_S - 0.1) == {GPU: "XID 49 was reported"}
+    assert verdicts.unhealthy(110 + XID_COUNTS_S) == {}
 
 
 @pytest.mark.parametrize("xid", sorted(IGNORED_XIDS))
@@ -34,7 +34,7 @@ def test_what_a_program_did_to_itself_is_not_held_against_the_gpu(xid: int) -> N
 
     assert not verdicts.note_xid(GPU, xid, 0)
 
-    assert verdicts.unwell(0) == {}
+    assert verdicts.unhealthy(0) == {}
 
 
 def test_a_gpu_that_went_and_came_back_was_reset() -> None:
@@ -42,11 +42,11 @@ def test_a_gpu_that_went_and_came_back_was_reset() -> None:
     verdicts.note_xid(GPU, 79, 0)
 
     verdicts.note_answer(GPU, "")
-    assert verdicts.unwell(1) == {GPU: "XID 79 was reported"}
+    assert verdicts.unhealthy(1) == {GPU: "XID 79 was reported"}
     verdicts.note_answer(GPU, "NVML says: GPU is lost")
     verdicts.note_answer(GPU, "")
 
-    assert verdicts.unwell(1) == {}
+    assert verdicts.unhealthy(1) == {}
 
 
 def test_what_nvml_says_now_is_told_before_an_older_error() -> None:
@@ -54,4 +54,4 @@ def test_what_nvml_says_now_is_told_before_an_older_error() -> None:
     verdicts.note_xid(GPU, 79, 0)
     verdicts.note_answer(GPU, "NVML says: GPU is lost")
 
-    assert verdicts.unwell(1) == {GPU: "NVML says: GPU is lost"}
+    assert verdicts.unhealthy(1) == {GPU: "NVML says: GPU is lost"}

@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs, and what the agent makes of an NVML that does not tell."""
+"""What NVML says of the GPUs, and what the agent makes of an NVML that does not know."""
 
 import sys
 from collections.abc import Iterator
