@@ -25,11 +25,9 @@ from typing import Protocol
 
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
-from deviceplugin.model.allocations import Owner
-from deviceplugin.model.notices import EventReason, Notice, container_notice, node_notice
+from deviceplugin.model.notices import EventReason, node_notice
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
-from libvgpu.sizes import format_size
 
 from . import procfs
 from .comparison import Charges, ComparedAllocation, MemoryComparison
@@ -37,6 +35,7 @@ from .nvml_processes import GpuReading, read_gpus
 from .pid_visibility import PidVisibility, has_own_pid_namespace
 from .process_attribution import AttributionSource, ProcessAttribution
 from .report import Ration, SeenProcess, WatchFindings
+from .telling import say_bypassing, say_charge, say_foreign, say_killed
 from .unaccounted_memory import Steady
 
 ACTIVE_S = 1.05
@@ -180,13 +179,11 @@ class MemoryWatch:
             for device in each.limits.devices
         )
         for each in check.foreign:
-            text = f"{each.described()}, and belongs to no container with a slice"
-            notice = node_notice(EventReason.FOREIGN_GPU_PROCESS, text)
-            self._tell(each, "process of no allocation uses a GPU", notice, check.now_s)
+            if self._ration.may_tell(each.key, each.subject, check.now_s):
+                say_foreign(each)
         for each in check.bypassing:
-            text = f"{each.described()} without the shim, so outside its slice"
-            told = container_notice(EventReason.SHIM_BYPASSED, text, each.owner)
-            self._tell(each, "process bypasses the shim", told, check.now_s)
+            if self._ration.may_tell(each.key, each.subject, check.now_s):
+                say_bypassing(each)
             if self._policy is WatchPolicy.TERMINATE:
                 self._end(each, check)
         self._dying.intersection_update({b.process.key for b in check.found.values()})
@@ -205,35 +202,9 @@ class MemoryWatch:
             if charge_bytes == before:
                 continue
             changed.setdefault(allocation_id, {})[uuid] = charge_bytes
-            owner = each.allocation.owner
-            event(
-                logging.WARNING if charge_bytes > before else logging.INFO,
-                "unaccounted GPU memory is " + ("charged" if charge_bytes else "gone"),
-                notice=_unaccounted(uuid, before, charge_bytes, owner),
-                allocation=allocation_id,
-                owner=owner or "unknown",
-                gpu=uuid,
-                bytes=f"{before}->{charge_bytes}",
-            )
+            say_charge(each.allocation, uuid, before, charge_bytes)
         if changed:
             self._node.set_unaccounted(changed)
-
-    def _tell(self, seen: SeenProcess, message: str, notice: Notice | None, now_s: float) -> None:
-        if not self._ration.may_tell(seen.key, seen.subject, now_s):
-            return
-        owner = seen.owner or "unknown"
-        whose = {"allocation": seen.allocation_id, "owner": owner} if seen.allocation_id else {}
-        held = "unknown" if seen.memory_bytes is None else seen.memory_bytes
-        event(
-            logging.WARNING,
-            message,
-            notice=notice,
-            **whose,
-            gpu=seen.gpu,
-            pid=seen.pid,
-            command=seen.command,
-            bytes=held,
-        )
 
     def _end(self, seen: SeenProcess, check: MemoryComparison) -> None:
         """Ends a process that bypasses its slice, if nothing about it is in doubt."""
@@ -250,19 +221,7 @@ class MemoryWatch:
         if procfs.end(seen.pid, is_still):
             self._ended += 1
             self._dying.add(was.process.key)
-            text = f"{seen.described()} without the shim, so outside its slice, and was killed"
-            notice = container_notice(EventReason.BYPASSING_PROCESS_KILLED, text, seen.owner)
-            event(
-                logging.WARNING,
-                "process killed: it bypassed the shim",
-                notice=notice,
-                allocation=seen.allocation_id,
-                owner=seen.owner or "unknown",
-                gpu=seen.gpu,
-                pid=seen.pid,
-                command=seen.command,
-                bytes=seen.memory_bytes,
-            )
+            say_killed(seen)
 
     def _say_findings(
         self, bypassing: Sequence[SeenProcess], foreign: Sequence[SeenProcess]
@@ -285,16 +244,3 @@ class MemoryWatch:
                 reason=problem,
             )
         self.findings = WatchFindings(problem, self._policy, ended=self._ended)
-
-
-def _unaccounted(
-    uuid: str, before_bytes: int, now_bytes: int, owner: Owner | None
-) -> Notice | None:
-    if not now_bytes:
-        text = f"its processes hold no memory of GPU {uuid} any more that the shim does not count"
-        return container_notice(EventReason.UNACCOUNTED_MEMORY_GONE, text, owner)
-    text = (
-        f"its processes hold {format_size(now_bytes)} of GPU {uuid} that the shim does not count "
-        f"({format_size(before_bytes)} before); this is charged to its slice"
-    )
-    return container_notice(EventReason.UNACCOUNTED_MEMORY, text, owner)

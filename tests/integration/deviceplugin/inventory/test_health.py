@@ -1,4 +1,4 @@
-"""An unhealthy GPU is not offered, whoever uses it; once it is healthy, it is offered again."""
+"""An unhealthy GPU is not offered, whoever has units of it; once it is healthy, it is again."""
 
 import os
 import subprocess
@@ -121,7 +121,7 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
     assert f'vgpu_gpu_healthy{{family="vgpu",gpu="{held}",index="{lost}"}} 0.0' in node.metrics()
     assert "GPU unhealthy" in node.log
     wait_until(lambda: "NVML says: GPU is lost" in node.doctor(), WAIT_S)
-    assert f"GPU {held} is not well" in node.doctor()
+    assert f"GPU {held} is unhealthy" in node.doctor()
     other = node.kubelet.admit(PodManifest("goes elsewhere", (asked,)))
     assert not other.containers[0].devices[CORE][0].startswith(held)
 

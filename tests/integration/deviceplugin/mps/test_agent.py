@@ -112,7 +112,7 @@ def test_a_node_without_mps_has_no_files_of_it(run_dir: Path) -> None:
     assert list(run_dir.iterdir()) == []
 
 
-def test_a_damaged_wish_is_written_anew(run_dir: Path) -> None:
+def test_a_damaged_wish_is_written_again(run_dir: Path) -> None:
     mps_directory(run_dir).mkdir(parents=True)
     wanted_path(run_dir).write_text("{")
 

@@ -1,4 +1,4 @@
-"""Which GPUs of family mps are under MPS, which are bare, and how many clients one takes."""
+"""Which GPUs of family mps are under MPS, which are exclusive, and how many clients one takes."""
 
 from dataclasses import replace
 

@@ -286,6 +286,6 @@ def test_an_idle_node_is_asked_nothing_but_nvml(
     world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.look(1)  # an earlier agent may have charged something
-    monkeypatch.setattr(world.watch, "_watched", lambda: pytest.fail("nothing is to be compared"))
+    monkeypatch.setattr(world, "watched", lambda: pytest.fail("nothing is to be compared"))
 
     assert world.watch.look() is False
