@@ -75,7 +75,7 @@ static void help(int line)
     CUdeviceptr pointers[KEPT] = {0}, own[KEPT] = {0}, room = 0;
     CUmemGenericAllocationHandle handles[KEPT] = {0};
     struct message message;
-    CUcontext context;
+    CUcontext context = NULL; /* it stays so where the helper is refused one */
     int descriptor;
     bool is_begun = false;
     while (hear(line, &message, &descriptor) && message.wish != END) {
