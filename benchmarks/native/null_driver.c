@@ -176,6 +176,13 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return CUDA_SUCCESS;
 }
 
+/* The GPU's one pool. (What is not written down here answers CUDA_SUCCESS and fills nothing.) */
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    *pool = (CUmemoryPool)ANY_ADDRESS;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
     *address = ANY_ADDRESS;

@@ -126,32 +126,6 @@ CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t b
     return result == CUDA_SUCCESS ? reserve_found(charge, device, kind, bytes) : result;
 }
 
-CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint16_t kind,
-                               uint64_t bytes)
-{
-    int device = DEVICE_UNKNOWN;
-    if (region_open() != REGION_NONE) {
-        CUresult result = devices_ask_stream(stream, &device);
-        if (result != CUDA_SUCCESS)
-            return result;
-    }
-    return reserve_found(charge, device, kind, bytes);
-}
-
-CUresult charge_move(struct charge *charge, CUdeviceptr address)
-{
-    int device = region_open() == REGION_NONE ? DEVICE_UNKNOWN : devices_of_pointer(address);
-    if (device == DEVICE_UNKNOWN || device == charge->device)
-        return CUDA_SUCCESS;
-    struct charge moved;
-    CUresult result = charge_reserve(&moved, device, charge->kind, charge->bytes);
-    if (result != CUDA_SUCCESS)
-        return result; /* the caller frees, and cancels what it has */
-    charge_cancel(charge);
-    *charge = moved;
-    return CUDA_SUCCESS;
-}
-
 static void give_back(const struct charge *charge)
 {
     struct ledger ledger = region_ledger((uint32_t)charge->device);

@@ -30,11 +30,9 @@ static inline uint64_t charge_rounded(uint64_t bytes)
  * its caller: CUDA_ERROR_OUT_OF_MEMORY, counted and said on stderr (or what the driver answered
  * when it was asked for the device). Before it refuses, what this process keeps without using it is
  * given back (charge_on_shortage) and the question asked again. _current takes the current
- * context's device, _stream that of the stream. */
+ * context's device. */
 CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes);
 CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t bytes);
-CUresult charge_reserve_stream(struct charge *charge, CUstream stream, uint16_t kind,
-                               uint64_t bytes);
 
 /* The same without giving anything back first. A refusal is neither counted nor said, but *charge
  * can be handed to charge_refuse. */
@@ -45,9 +43,6 @@ CUresult charge_refuse(const struct charge *charge);
  * ledger. It may call the driver and take its own locks, and reserves nothing but by charge_try. */
 void charge_on_shortage(bool (*reclaim)(int device));
 bool charge_reclaim(int device);
-
-/* Moves a reservation to the device that the driver really took the memory from. */
-CUresult charge_move(struct charge *charge, CUdeviceptr address);
 
 /* Changes a reservation to `bytes` once it is known how much it takes. Only more can fail. */
 CUresult charge_resize(struct charge *charge, uint64_t bytes);

@@ -244,13 +244,6 @@ bool shared_memory_is(const struct charge_owner *owner)
     return owner != NULL && owner->release == release;
 }
 
-void shared_memory_hold(struct charge_owner *owner)
-{
-    int cancelling = lock_list();
-    ((struct shared *)owner)->users++;
-    unlock_list(cancelling);
-}
-
 void shared_memory_mark_descriptor(struct charge_owner *owner, int descriptor)
 {
     struct shared *shared = (struct shared *)owner;

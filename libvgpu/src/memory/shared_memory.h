@@ -40,8 +40,7 @@ struct charge_owner *shared_memory_export(const struct charge *charge, const uin
  * be cancelled. NULL: nobody of this container has it. */
 struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *charge);
 
-/* One entry more of an owner that is a shared piece. */
-void shared_memory_hold(struct charge_owner *owner);
+/* Whether an owner is a shared piece. */
 bool shared_memory_is(const struct charge_owner *owner);
 
 /* The key of a descriptor that this container exported. False: it is none. */

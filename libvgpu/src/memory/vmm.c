@@ -124,17 +124,6 @@ bool vmm_hand_over(uint64_t handle, struct charge_owner *owner, uint64_t *bytes,
     return can;
 }
 
-bool vmm_hand_back(uint64_t handle, struct charge_owner *owner)
-{
-    struct vmm_ending ending = vmm_enter();
-    struct vmm_record *record = vmm_records_find(handle);
-    bool can = record != NULL && record->owner == owner;
-    if (can)
-        record->owner = NULL;
-    vmm_leave(&ending);
-    return can;
-}
-
 bool vmm_find(uint64_t handle, struct charge *charge, struct charge_owner **owner)
 {
     struct vmm_ending ending = vmm_enter();

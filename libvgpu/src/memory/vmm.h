@@ -100,9 +100,6 @@ void vmm_array_ended(uint64_t array);
  * place of giving the bytes back. False: unknown, not charged, or it has an owner already. */
 bool vmm_hand_over(uint64_t handle, struct charge_owner *owner, uint64_t *bytes, int *device);
 
-/* Makes it this process's own charge again; false: it is no longer that owner's. */
-bool vmm_hand_back(uint64_t handle, struct charge_owner *owner);
-
 /* What a handle's memory is charged, and its owner or NULL. False: unknown, or not charged. */
 bool vmm_find(uint64_t handle, struct charge *charge, struct charge_owner **owner);
 
