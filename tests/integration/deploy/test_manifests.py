@@ -3,7 +3,6 @@
 import ast
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import yaml
 
 from deviceplugin import __main__ as agent_command
 from deviceplugin.config.loading import load_config
-from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import EventSender
 from deviceplugin.kube.notices import Record
 from deviceplugin.kube.pod_labels import PodLabels
@@ -31,6 +29,7 @@ from deviceplugin.store.slice_files import PRELOAD_FILE
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.limits import Family
 from support import ROOT, install
+from support.tls_api_server import make_api_server
 
 Object = dict[str, Any]
 
@@ -161,31 +160,28 @@ def test_a_selector_matches_its_own_pods_and_no_others() -> None:
     assert {o["metadata"]["namespace"] for o in sets} == {one("Namespace", "")["metadata"]["name"]}
 
 
-class RecordingServer(ApiServer):
-    """Answers every call with success, and keeps which right each needs."""
-
-    needed: set[tuple[str, str]] = set()  # noqa: RUF012 - one for the test
-    _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}  # noqa: RUF012
-
-    def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, content_type: str = ""
-    ) -> tuple[int, Any]:
-        found = re.fullmatch(r"/api/v1/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?", path)
-        assert found, path
-        self.needed.add((found[1], self._VERBS[method]))
-        return 200, {"metadata": {"uid": "u", "labels": {}}}
+#: What the API server calls the right to a method.
+VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 
 
 def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) -> None:
-    api = RecordingServer("localhost", 1, tmp_path)
-    api.needed.clear()
-    notice = Notice(EventReason.RAISE_REFUSED, "text", Owner("team-a", "p", "c"))
-    record = Record(notice, "vgpu.1", 0.0, 0.0)
-    sender = EventSender(api, "node")
-    for record.count in (1, 2):  # made, then counted up
-        sender._tell(record)
-    labels = PodLabels(api, tmp_path)
-    labels._ask({"a": Owner("team-a", "p", "c")}, {"a": Owner("team-a", "p", "c")})
+    server = make_api_server(tmp_path)
+    owner = Owner("team-a", "p", "c")
+    server.pods["team-a", "p"] = "uid"
+    server.start()
+    try:
+        sender = EventSender(server.api(), "node")
+        record = Record(Notice(EventReason.RAISE_REFUSED, "text", owner), "vgpu.1", 0.0, 0.0)
+        for record.count in (1, 2):  # made, then counted up
+            sender._tell(record)
+        PodLabels(server.api(), tmp_path)._ask({"a": owner}, {"a": owner})
+    finally:
+        server.stop()
+    needed = set()
+    for method, path in server.calls:
+        found = re.fullmatch(r"/api/v1/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?", path)
+        assert found, path
+        needed.add((found[1], VERBS[method]))
 
     rules = one("ClusterRole", "-agent")["rules"]
     granted = {
@@ -194,7 +190,7 @@ def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) ->
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == api.needed
+    assert granted == needed
     assert all(rule["apiGroups"] == [""] and "resourceNames" not in rule for rule in rules)
     binding = one("ClusterRoleBinding", "-agent")
     assert binding["roleRef"]["name"] == one("ClusterRole", "-agent")["metadata"]["name"]
@@ -209,15 +205,27 @@ def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) ->
 
 def test_nobody_else_asks_the_api_server() -> None:
     """The test above knows the callers; one more must be added there and to the rights."""
-    callers = set()
+    importers, callers = set(), set()
     for file in (ROOT / "deviceplugin").rglob("*.py"):
         tree = list(ast.walk(ast.parse(file.read_text())))
-        if any(isinstance(n, ast.ImportFrom) and n.module == "apiserver" for n in tree) and any(
-            isinstance(n, ast.Attribute) and n.attr == "call" for n in tree
-        ):
+        modules = {n.module or "" for n in tree if isinstance(n, ast.ImportFrom)}
+        modules |= {a.name for n in tree if isinstance(n, ast.Import) for a in n.names}
+        if any(each.split(".")[0] in ("lightkube", "kubernetes") for each in modules):
+            importers.add(file.name)
+        asked = {"pod", "create_event", "update_event"}
+        on_api = [
+            n
+            for n in tree
+            if isinstance(n, ast.Attribute)
+            and n.attr in asked
+            and isinstance(n.value, ast.Attribute | ast.Name)
+            and (n.value.attr if isinstance(n.value, ast.Attribute) else n.value.id).endswith("api")
+        ]
+        if on_api:
             callers.add(file.name)
 
-    assert callers == {"events.py", "pod_labels.py"}
+    assert importers == {"api_client.py", "event_sender.py"}
+    assert callers == {"event_sender.py", "pod_labels.py"}
 
 
 def test_the_policy_speaks_of_what_the_code_does() -> None:
