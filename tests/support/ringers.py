@@ -1,6 +1,7 @@
 """A tenant of an arbiter played from Python: stores its row of `usage`, rings, reads its grant."""
 
 import ctypes
+import errno
 import mmap
 import os
 import time
@@ -97,9 +98,14 @@ class Ringer:
             if seen.number % 2 == 0 and shown.number == seen.number:
                 return seen
 
-    def sleep_on(self, seen: Grant, timeout_s: float) -> bool:
-        """Sleeps on the number of the grant ``seen``; says whether somebody ended that sleep."""
-        libc = ctypes.CDLL(None)
+    def sleep_on(self, seen: Grant, timeout_s: float) -> bool | None:
+        """Sleeps on the number of the grant ``seen``.
+
+        Returns:
+            Whether somebody ended that sleep; None where it never began, since there was another
+            grant by then.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
         address = int(ffi.cast("uintptr_t", self._limits + self._grant_at))
         timeout = _Timespec(int(timeout_s), int(timeout_s % 1 * 1e9))
         done = libc.syscall(
@@ -111,7 +117,7 @@ class Ringer:
             None,
             0,
         )
-        return bool(done == 0)
+        return None if done != 0 and ctypes.get_errno() == errno.EAGAIN else bool(done == 0)
 
 
 def until(condition: Any, what: str, timeout_s: float = 10) -> None:

@@ -98,6 +98,36 @@ def test_only_a_disturbed_measurement_is_made_again(
     assert "FAILED test_given.py::test_measures_nothing" in done.stdout
 
 
+NEVER_RIGHT = """
+import pytest
+from support import quiet
+quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = {most_cores}
+quiet.PATIENCE_SECONDS = 0.0
+@pytest.mark.timing
+@pytest.mark.parametrize("number", range({count}))
+def test_is_never_right(number):
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("most_cores", "count", "outcome", "status"),
+    [
+        (ALWAYS_DISTURBED, 3, "3 skipped", 0),
+        (ALWAYS_DISTURBED, 4, "4 skipped", 1),
+        (NOBODY_DISTURBS, 1, "1 failed", 1),
+    ],
+    ids=["disturbed", "too-many-disturbed", "quiet"],
+)
+def test_what_was_always_disturbed_is_not_measured_and_too_much_of_it_fails_the_run(
+    tmp_path: Path, most_cores: float, count: int, outcome: str, status: int
+) -> None:
+    done = run_pytest(tmp_path, NEVER_RIGHT.format(most_cores=most_cores, count=count))
+
+    assert (outcome in done.stdout.splitlines()[-1], done.returncode) == (True, status), done.stdout
+    assert ("not measured: others had" in done.stdout) == (most_cores == ALWAYS_DISTURBED)
+
+
 @pytest.mark.parametrize(
     ("fixture", "code"),
     [("", "sleep_deaf_to_signals()"), ("never_ends", "assert False")],
