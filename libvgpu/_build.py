@@ -69,6 +69,7 @@ CFFI_HEADERS = [
     "libvgpu/src/slice/ledger.h",
     "libvgpu/src/compute/virtual_time.h",
     "libvgpu/src/compute/utilisation.h",
+    "libvgpu/arbiter/window_times.h",
     "libvgpu/arbiter/policy.h",
     "libvgpu/arbiter/arbiter.h",
     "libvgpu/src/compute/wait_histogram.h",

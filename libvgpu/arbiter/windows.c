@@ -164,7 +164,7 @@ static void set_next_window(struct policy *policy, int64_t start_ns)
 {
     struct policy_tenant *next = &policy->tenants[policy->next];
     next->start_ns = start_ns;
-    next->end_ns = start_ns + POLICY_QUANTUM_NS;
+    next->end_ns = start_ns + WINDOW_QUANTUM_NS;
     next->is_changed = true;
     if (policy->holder < 0)
         return;
@@ -207,7 +207,7 @@ static void extend(struct policy *policy, int64_t now_ns)
         policy->done_ns = 0;
         open_window(policy, holder);
     }
-    holder->end_ns = policy->holder_end_ns = from_ns + POLICY_QUANTUM_NS;
+    holder->end_ns = policy->holder_end_ns = from_ns + WINDOW_QUANTUM_NS;
     holder->is_changed = true;
 }
 

@@ -6,7 +6,7 @@ from libvgpu._native import ffi, lib
 from support.contention import LATENCY_NS, MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
-QUANTUM_NS = lib.POLICY_QUANTUM_NS
+QUANTUM_NS = lib.WINDOW_QUANTUM_NS
 
 
 class Hand:
