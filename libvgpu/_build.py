@@ -41,9 +41,12 @@ from setuptools.command.bdist_wheel import bdist_wheel as _bdist_wheel
 from setuptools.command.build import build as _build
 from setuptools.command.build_ext import build_ext as _build_ext
 
-from libvgpu.hook_table import TABLE, HookRow, read_hook_table
-
 ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))  # setuptools loads this file by its path, before it is a package's
+
+from libvgpu.hook_table import TABLE, HookRow, read_hook_table  # noqa: E402
+
 PACKAGE = Path("libvgpu")
 INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core", "libvgpu/arbiter"]
 
