@@ -1,6 +1,6 @@
 """The ``flags`` of the config file, which are those of NVIDIA's device plugin.
 
-Pure. What is served becomes `DeviceForms`; what is not is checked all the same and told in words.
+Pure. What is served becomes `DeviceForms`; what is not is checked all the same and reported.
 """
 
 from libvgpu.yamltext import Places
@@ -68,7 +68,7 @@ def _lists(value: str | list[str], places: Places) -> tuple[ListStrategy, ...]:
 
 
 def flags_not_served(flags: schema.Flags, places: Places) -> list[str]:
-    """Returns what ``flags`` ask for and the agent does not do yet, in words.
+    """Returns what ``flags`` ask for and the agent does not do yet, as a sentence.
 
     Raises:
         ConfigError: a value that is not allowed.

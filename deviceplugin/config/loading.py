@@ -109,7 +109,7 @@ class AgentConfig:
     Attributes:
         forms: how containers are told which GPUs are theirs.
         watch: what is done about a process that bypasses its slice.
-        not_served: what the file asks for and the agent does not do yet, in words.
+        not_served: what the file asks for and the agent does not do yet, as sentences.
         digest: hash of the text, to tell one version of the file from another.
     """
 

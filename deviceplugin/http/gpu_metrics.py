@@ -20,13 +20,13 @@ NOTHING_FOUND = WatchFindings()
 def gpu_families(
     layout: Layout,
     allocations: Sequence[tuple[Allocation, ContainerLimits]],
-    unwell: Container[str] = (),
+    unhealthy: Container[str] = (),
     findings: WatchFindings = NOTHING_FOUND,
 ) -> Iterable[Family]:
     """Returns the families, with a series for every GPU of the layout.
 
     Args:
-        unwell: UUIDs of the GPUs that are unhealthy.
+        unhealthy: UUIDs of the GPUs that are unhealthy.
         findings: what the memory watch has found.
     """
     families = [metric.family() for metric in GPU]
@@ -45,7 +45,7 @@ def gpu_families(
             shared.drains,
             charged[uuid] + findings.outside_bytes(uuid),
             foreign_counts[uuid],
-            uuid not in unwell,
+            uuid not in unhealthy,
         )
         for family, value in zip(families, values, strict=True):
             family.add_metric(labels, value)

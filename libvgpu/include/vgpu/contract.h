@@ -4,7 +4,7 @@
  * same header), and a FIFO for each device.
  *
  * limits  written by the host only, mode 0444, mounted read-only. Its changing part exists in two
- *         copies. A writer (who holds an OFD lock on the file `lock` beside it) fills the copy that
+ *         copies. A writer (with an OFD lock on the file `lock` next to it) fills the copy that
  *         is not active, with generation and checksum, and stores `active_generation` last: a
  *         writer killed at any instruction leaves a whole copy. The active copy of generation g is
  *         copy g & 1. A device keeps its index for the life of the file, so one aligned 8-byte load
@@ -92,7 +92,7 @@ struct vgpu_device_limit {
     uint64_t memory_limit_bytes;    /* 0: nothing may be allocated */
     uint64_t physical_bytes;        /* memory_limit_bytes / overcommit */
     uint64_t context_bytes;         /* estimate of what one context costs; 0: measure it */
-    uint64_t unaccounted_bytes;     /* measured by the host beside the ledger, charged too */
+    uint64_t unaccounted_bytes;     /* what the host measured beyond the ledger; charged, too */
     uint32_t core_percent;          /* 1..100; 100 and above: not capped; 0: left-overs only */
     uint32_t compute_mode;          /* VGPU_COMPUTE_* */
     uint32_t weight;                /* of this container on a contended GPU */

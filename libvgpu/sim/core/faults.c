@@ -1,4 +1,4 @@
-/* Faults on request. They stand beside the state, and whoever makes a driver call looks at one flag
+/* Faults on request. They stand next to the state, and whoever makes a driver call looks at one flag
  * for all of them. */
 #include <errno.h>
 

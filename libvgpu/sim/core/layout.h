@@ -39,7 +39,7 @@
 #define SIM_SWITCH_NS 20000ull
 /* Over this long NVML averages utilisation. */
 #define SIM_WINDOW_NS 166666667ull
-/* Dead processes are looked for this often at most, beside when memory is short. */
+/* Dead processes are looked for this often at most, except when memory is short. */
 #define SIM_REAP_NS 10000000ull
 
 #define SIM_OPERATION_KERNEL 0   /* needs the device */

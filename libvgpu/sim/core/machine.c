@@ -186,7 +186,7 @@ int sim_machine_file(struct sim_machine *machine)
 {
     if (!is_machine_file(machine, machine->file)) {
         int file = open(machine->path, O_RDWR | O_CLOEXEC);
-        if (file >= 0 && !is_machine_file(machine, file)) { /* removed, and made anew */
+        if (file >= 0 && !is_machine_file(machine, file)) { /* removed, and made again */
             close(file);
             file = -1;
         }

@@ -4,7 +4,7 @@
  *
  * Threads of the process are kept apart by the mutex of each device, which is private to the
  * process; nothing between processes is locked (layout.h). After a fork the child owns nothing:
- * it must forget the machine (sim_machine_forget) and open it anew.
+ * it must forget the machine (sim_machine_forget) and open it again.
  */
 #ifndef VGPU_SIM_MACHINE_H
 #define VGPU_SIM_MACHINE_H
@@ -46,7 +46,7 @@ struct sim_machine {
 };
 
 /* A change to a device's state, made under the mutex in a copy that may be thrown away: no side
- * effects beside `state` and `argument`. Returns 0, or an error that leaves the device alone. */
+ * effects besides `state` and `argument`. Returns 0, or an error that leaves the device alone. */
 typedef int (*sim_change)(struct sim_device *device, struct sim_state *state, void *argument);
 
 uint64_t sim_now_ns(void);

@@ -8,7 +8,7 @@
  * its percentage of the device, all in proportion slower where the sum is above 100.
  * Within a process each lane is served in order. Of the lanes that have work for the device those
  * of the highest priority share what the process has in equal parts. Transfers share the way to the
- * host, and go on beside everything else.
+ * host, and go on next to everything else.
  */
 #ifndef VGPU_SIM_TIMELINE_H
 #define VGPU_SIM_TIMELINE_H

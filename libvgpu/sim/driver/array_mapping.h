@@ -17,7 +17,7 @@
 /* What is mapped to one array. Whoever still has an operation on it under way refers to it too. */
 struct array_mappings {
     struct CUctx_st *context;
-    unsigned long long context_id; /* a primary context begins anew under another one */
+    unsigned long long context_id; /* a primary context begins again under another one */
     struct array_tile *tiles;      /* mapped ones */
     unsigned int references;
     bool dead; /* the array, or its context, is gone */

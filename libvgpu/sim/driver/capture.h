@@ -5,7 +5,7 @@
  * stream; a stream that waits for it adds that set to its own, and joins the capture if it was in
  * none. At the end everything must have been joined to the stream where the capture began.
  *
- * As documented for the real driver, calls that could touch other streams' work are refused beside
+ * As documented for the real driver, calls that could touch other streams' work are refused next to
  * a capture, by its mode, and spoil it; the legacy stream of a context in which a blocking stream
  * is captured can be used for nothing, which `capture_implicit` in its place of a capture tells.
  *

@@ -52,7 +52,7 @@ static inline uint32_t driver_reserved_shared_bytes(const struct sim_profile *pr
     return profile->compute_major >= 8 ? 1024 : 0;
 }
 
-/* Attributes of a stream beside its priority (stream_attributes.c); all zero is the default. */
+/* Attributes of a stream besides its priority (stream_attributes.c); all zero is the default. */
 struct stream_settings {
     CUaccessPolicyWindow access_policy;
     unsigned int synchronisation_policy;
@@ -68,7 +68,7 @@ enum context_buffer {
     CONTEXT_BUFFER_COUNT
 };
 
-/* What was set of a context (context_info.c, context_old.c). A primary context begins anew under
+/* What was set of a context (context_info.c, context_old.c). A primary context begins again under
  * another id after a reset: what was kept under another one counts as nothing. */
 struct context_settings {
     unsigned long long context_id;
@@ -231,7 +231,7 @@ struct CUevent_st {
     unsigned long long capture_id;
 };
 void event_done(void *note, uint64_t at_ns);
-/* The capture in which an event was last recorded; any thread may record it anew. */
+/* The capture in which an event was last recorded; any thread may record it again. */
 static inline struct capture *event_capture(const struct CUevent_st *event)
 {
     return __atomic_load_n(&event->capture, __ATOMIC_RELAXED);

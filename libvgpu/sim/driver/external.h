@@ -3,7 +3,7 @@
  * cuMemExportToShareableHandle made, whose bytes count once for all who hold them; or any other
  * file that can be mapped, a memfd for instance, as the memory of an interface that is not
  * simulated. That of such a file counts for this process on the current context's device, at every
- * import anew.
+ * import again.
  *
  * What was imported is a piece as those of cuMemCreate, under vmm_mutex: it lives until it is
  * destroyed and every buffer and array over it is freed, and ends with its context.

@@ -18,7 +18,7 @@ struct CUgraphExec_st {
 bool graph_exec_is_exec(const struct CUgraphExec_st *exec);
 /* The node of the executable graph that was made of a node, NULL if there is none. */
 struct graph_node *graph_exec_find(struct CUgraphExec_st *exec, CUgraphNode handle);
-/* Has the program made anew. */
+/* Has the program made again. */
 void graph_exec_changed(struct CUgraphExec_st *exec);
 
 #endif

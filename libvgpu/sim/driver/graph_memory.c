@@ -15,16 +15,16 @@ struct graph_allocation {
 };
 
 /* The footprint of the launches under way in one stream. */
-struct lease {
+struct stream_grant {
     unsigned long long stream_id;
     unsigned int launches;
     uint64_t bytes;
-    struct lease *next;
+    struct stream_grant *next;
 };
 
 struct graph_pool {
     struct CUmemPoolHandle_st pool;
-    struct lease *leases;
+    struct stream_grant *grants;
 };
 
 static pthread_mutex_t graph_memory_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -236,44 +236,44 @@ void graph_memory_plan_clear(struct graph_memory_plan *plan)
     free(plan->given);
 }
 
-static struct lease *lease_of(struct graph_pool *pool, unsigned long long stream_id)
+static struct stream_grant *grant_of(struct graph_pool *pool, unsigned long long stream_id)
 {
-    struct lease *lease = pool->leases;
-    while (lease && lease->stream_id != stream_id)
-        lease = lease->next;
-    return lease;
+    struct stream_grant *grant = pool->grants;
+    while (grant && grant->stream_id != stream_id)
+        grant = grant->next;
+    return grant;
 }
 
 static bool lease_locked(struct graph_pool *pool, unsigned long long stream_id, uint64_t bytes)
 {
-    struct lease *lease = lease_of(pool, stream_id);
-    if (!lease) {
-        lease = calloc(1, sizeof *lease);
-        if (!lease)
+    struct stream_grant *grant = grant_of(pool, stream_id);
+    if (!grant) {
+        grant = calloc(1, sizeof *grant);
+        if (!grant)
             return false;
-        lease->stream_id = stream_id;
-        lease->next = pool->leases;
-        pool->leases = lease;
+        grant->stream_id = stream_id;
+        grant->next = pool->grants;
+        pool->grants = grant;
     }
-    lease->launches++;
-    uint64_t more_bytes = bytes > lease->bytes ? bytes - lease->bytes : 0;
+    grant->launches++;
+    uint64_t more_bytes = bytes > grant->bytes ? bytes - grant->bytes : 0;
     if (!use_locked(pool, more_bytes))
-        return false; /* what ends the launch takes the lease away */
-    lease->bytes += more_bytes;
+        return false; /* what ends the launch takes the grant away */
+    grant->bytes += more_bytes;
     return true;
 }
 
 static void release_locked(struct graph_pool *pool, unsigned long long stream_id)
 {
-    struct lease **link = &pool->leases;
+    struct stream_grant **link = &pool->grants;
     while (*link && (*link)->stream_id != stream_id)
         link = &(*link)->next;
-    struct lease *lease = *link;
-    if (!lease || --lease->launches)
+    struct stream_grant *grant = *link;
+    if (!grant || --grant->launches)
         return;
-    pool->pool.used_bytes -= lease->bytes;
-    *link = lease->next;
-    free(lease);
+    pool->pool.used_bytes -= grant->bytes;
+    *link = grant->next;
+    free(grant);
 }
 
 static void end_leases_locked(const struct graph_memory_plan *plan, unsigned long long stream_id,

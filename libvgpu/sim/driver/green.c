@@ -1,7 +1,7 @@
 /*
  * Green contexts: part of a device's SMs under a context of its own. That a green context runs only
  * on its SMs is not modelled: its work takes the device like any other. It retains the primary
- * context, costs context_bytes beside it, and memory that was allocated while it was current ends
+ * context, costs context_bytes in addition, and memory that was allocated while it was current ends
  * with it, where the driver's would belong to the primary context.
  *
  * SMs come in groups: of 8 from compute capability 9.0, of 2 on older devices (4 at least), or one

@@ -5,7 +5,7 @@
 
 #include "driver.h"
 
-#define MANAGED_BY_HOST (1u << 31) /* in accessed_by, beside a bit for each device */
+#define MANAGED_BY_HOST (1u << 31) /* in accessed_by, besides a bit for each device */
 
 struct managed_policy {
     bool read_mostly;

@@ -23,7 +23,7 @@ enum allocation_kind {
     ALLOCATION_EXTERNAL,   /* a buffer over memory of another interface */
     ALLOCATION_POOL_OPENED /* of another process, by cuMemPoolImportPointer */
 };
-#define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, beside those of cuMemHostAlloc */
+#define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, besides those of cuMemHostAlloc */
 struct shared_bytes;
 struct managed_advice;
 struct physical;

@@ -13,7 +13,7 @@
 
 #include "driver.h"
 
-static struct CUmemPoolHandle_st *other_pools; /* beside the default ones */
+static struct CUmemPoolHandle_st *other_pools; /* other than the default ones */
 
 void pool_initialise(struct CUmemPoolHandle_st *pool, struct driver_device *device)
 {

@@ -4,7 +4,7 @@
  * names, in its order, up to its first entry that names none.
  *
  * A GPU in MIG mode stands for its first instance. As NVIDIA's guide to MIG says, CUDA shows a
- * single instance, the first one of several, and beside an instance no GPU.
+ * single instance, the first one of several, and next to an instance no GPU.
  */
 #include <ctype.h>
 #include <stdlib.h>

@@ -69,7 +69,7 @@ static inline struct capture *stream_capture(const struct CUstream_st *stream)
 }
 /* Adds to the capture of a stream. Returns CUDA_SUCCESS, or why that cannot be captured. */
 CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node);
-/* Refuses calls that may not be made beside a capture; spoils that capture, as the driver does. */
+/* Refuses calls that may not be made during a capture; spoils that capture, as the driver does. */
 CUresult capture_check_unsafe(void);
 CUresult capture_refuse(struct CUstream_st *stream);
 CUresult capture_record_event(struct CUevent_st *event, struct CUstream_st *stream);
