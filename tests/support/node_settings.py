@@ -23,6 +23,9 @@ root = "/var/lib/containerd"
 state = "/run/containerd"
 [grpc]
   address = "{socket}"
+# Else it makes /opt/containerd on the machine, where nothing hides it.
+[plugins."io.containerd.internal.v1.opt"]
+  path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
