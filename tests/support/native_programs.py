@@ -2,7 +2,7 @@
 
 What was built lies in ``build/native/<of what tree>/``; the name of a file there tells by what
 command and from which text. The tree is all text that a program may include, so a change anywhere
-in it builds anew. One lock a program keeps workers from compiling the same at a time.
+in it builds again. One lock a program keeps workers from compiling the same at a time.
 """
 
 import fcntl

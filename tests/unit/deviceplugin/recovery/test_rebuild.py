@@ -1,4 +1,4 @@
-"""Allocations made anew from the kubelet's checkpoint: whole where it agrees, words where not."""
+"""Allocations made anew from the kubelet's checkpoint: whole where it agrees, a sentence where not."""
 
 from dataclasses import replace
 from functools import partial
