@@ -1,4 +1,4 @@
-"""Allocations made anew from the kubelet's checkpoint: whole where it agrees, a sentence where not."""
+"""Allocations made again from the kubelet's checkpoint, and a sentence where it disagrees."""
 
 from dataclasses import replace
 from functools import partial
