@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,11 @@ LONG_SECONDS = 600
 # file and one that begins a long file last keeps all waiting. What measures time runs after all
 # others, when nothing of ours runs beside it.
 FOLDERS = ("unit", "contract", "model", "e2e", "integration", "native")
+
+
+def pytest_configure() -> None:
+    """Makes this interpreter the ``python3`` of the programs that tests start."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 def pytest_report_header() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from libvgpu.sim import DeviceBooks, Machine
 
-from . import ROOT
+from . import CLIENT_PATH
 
 #: Longest that any of these programs may run.
 PROGRAM_SECONDS = 60
@@ -28,7 +28,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """Starts a Python program with the names of `PRELUDE`; it talks through pipes."""
     base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
-    base["PYTHONPATH"] = f"{ROOT / 'tests'}:{ROOT}"
+    base["PYTHONPATH"] = CLIENT_PATH
     return subprocess.Popen(
         [sys.executable, "-c", PRELUDE + code],
         env={**machine.environment(base), **(env or {})},

@@ -10,7 +10,7 @@ from libvgpu.artifacts import shim_path
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import ContainerUsage, create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
-from support import ROOT
+from support import CLIENT_PATH
 
 CLIENT_SECONDS = 60
 
@@ -24,7 +24,7 @@ class Slice:
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def environment(self, *, shim: bool = True) -> dict[str, str]:
-        base = dict(os.environ, PYTHONPATH=f"{ROOT / 'tests'}{os.pathsep}{ROOT}")
+        base = dict(os.environ, PYTHONPATH=CLIENT_PATH)
         environment = self.machine.environment(base)
         if shim:
             environment |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}

@@ -19,7 +19,7 @@ from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim import PROFILES, Machine
-from support import ROOT
+from support import CLIENT_PATH, ROOT
 from support.sim_programs import PRELUDE
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
@@ -160,7 +160,7 @@ class WatchedNode:
     def spawn(self, command: Sequence[str]) -> subprocess.Popen[str]:
         """Starts a command on the machine, without the shim."""
         base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
-        base["PYTHONPATH"] = f"{ROOT / 'tests'}:{ROOT}"
+        base["PYTHONPATH"] = CLIENT_PATH
         return subprocess.Popen(
             command,
             env=self.machine.environment(base),

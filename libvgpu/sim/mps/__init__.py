@@ -1,6 +1,7 @@
 """Simulated MPS: the control daemon, its server process and the tool.
 
 tool.py      the command line, ``nvidia-cuda-mps-control``
+start.py     becoming the daemon
 control.py   the daemon: one loop over its sockets, one server at a time
 peers.py     tools, drivers and the server, as the daemon sees them
 settings.py  percentages and memory limits, as the daemon hands them to a server

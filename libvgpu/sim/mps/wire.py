@@ -15,7 +15,6 @@ client has gone.
 
 import os
 import socket
-from pathlib import Path
 
 TOOL = "nvidia-cuda-mps-control"
 LARGEST_MESSAGE = 65536
@@ -47,7 +46,7 @@ def socket_name(directory_fd: int) -> str:
     return f"/proc/self/fd/{directory_fd}/control"
 
 
-def ask(directory: Path, command: str) -> str:
+def ask(directory: str, command: str) -> str:
     """Sends one command to the daemon of a pipe directory and returns its answer.
 
     Raises:

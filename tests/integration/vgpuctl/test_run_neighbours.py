@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
+from support import CLIENT_PATH
 from support.grants import FREE, NONE, grant_mode
 
 TIMEOUT_S = 30
@@ -28,7 +29,7 @@ class NeighbourRuns:
             "HOME": str(home),
             "XDG_RUNTIME_DIR": str(home / "runtime"),
             "VGPU_RUN_DIR": str(self.run_dir),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "PYTHONPATH": CLIENT_PATH,
         }
         self.started: list[subprocess.Popen[str]] = []
 

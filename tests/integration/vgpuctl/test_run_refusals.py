@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support import CLIENT_PATH
+
 PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
 TIMEOUT_SECONDS = 30
 
@@ -22,7 +24,7 @@ class RefusingCtl:
             "PATH": os.environ["PATH"],
             "HOME": str(home),
             "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "PYTHONPATH": CLIENT_PATH,
         }
         (home / "runtime").mkdir(mode=0o700)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support import CLIENT_PATH
 from support.talker import Talker
 
 TIMEOUT_S = 30
@@ -27,7 +28,7 @@ class SetRuns:
             "HOME": str(home),
             "XDG_RUNTIME_DIR": str(home / "runtime"),
             "VGPU_RUN_DIR": str(home / "run"),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "PYTHONPATH": CLIENT_PATH,
         }
         self.started: list[Talker] = []
 

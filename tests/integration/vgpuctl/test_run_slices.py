@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim.profiles import PROFILES
-from support import IS_LONG
+from support import CLIENT_PATH, IS_LONG
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
@@ -120,7 +120,7 @@ class Ctl:
             "HOME": str(home),
             "XDG_RUNTIME_DIR": str(home / "runtime"),
             "VGPU_RUN_DIR": str(self.run_dir),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "PYTHONPATH": CLIENT_PATH,
         }
 
     def command(self, *arguments: str) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine, acquire, machines_root, parse_spec
+from support import CLIENT_PATH
 
 TIMEOUT_SECONDS = 30
 
@@ -26,7 +27,7 @@ def box() -> Machine:
 def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "vgpuctl", "sim", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        env={**os.environ, "PYTHONPATH": CLIENT_PATH},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
@@ -150,7 +151,7 @@ def test_a_machine_in_use_is_not_removed(box: Machine) -> None:
             "-c",
             "from support.cuda_client import *; open_context(); print(1, flush=True); input()",
         ],
-        env=box.environment({**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}),
+        env=box.environment({**os.environ, "PYTHONPATH": CLIENT_PATH}),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
