@@ -11,11 +11,21 @@ measured, with what others took. A few such tests are an unlucky day; more than 
 that measure, and more than `NOT_MEASURED_ALLOWED`, fail the run, or a busy machine would hide
 everything. Patience is one budget for the whole run, so that a machine that is never quiet does not
 stretch it.
+
+Most of these tests use a fifth of the processor. So where pytest-xdist runs several workers, each
+first runs its test next to those of the others: one that passes there passes on a quiet machine,
+too. One that fails there has shown nothing, and all of the above begins, with the other workers
+waiting (`Neighbours`). A test that cannot pass next to others is marked ``timing(alone=True)``.
 """
 
+import contextlib
+import fcntl
 import resource
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +39,7 @@ PATIENCE_SECONDS = 60.0
 PATIENCE_OF_RUN_SECONDS = 240.0
 NOT_MEASURED_ALLOWED = 3
 NOT_MEASURED_PART = 0.25
+_COUNTED = "timing_tests"
 
 
 class DisturbedMeasurement(pytest.PytestWarning):
@@ -94,6 +105,42 @@ class Run:
 RUN = Run()
 
 
+class Neighbours:
+    """Locks by which the workers of a run measure next to each other, or one of them alone.
+
+    Who wants to be alone waits in the gate, which everyone passes, so that no stream of others
+    keeps it waiting.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._gate, self._room = folder / "timing-gate", folder / "timing-room"
+
+    @contextlib.contextmanager
+    def _inside(self, how: int) -> Iterator[None]:
+        with self._gate.open("a") as gate, self._room.open("a") as room:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            fcntl.flock(room, how)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            yield
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """Next to others who are together."""
+        return self._inside(fcntl.LOCK_SH)
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """While all others wait."""
+        return self._inside(fcntl.LOCK_EX)
+
+
+def neighbours_of(config: pytest.Config) -> Neighbours | None:
+    """Returns the locks that the workers of this run share; None where it has no workers."""
+    if not hasattr(config, "workerinput"):
+        return None
+    return Neighbours(
+        Path(config.option.basetemp).parent
+    )  # a worker's own folder lies in the run's
+
+
 def wait_until_quiet() -> None:
     """Returns once a second passes in which others leave the processor alone, or patience ends."""
     began = time.monotonic()
@@ -109,10 +156,31 @@ def wait_until_quiet() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Runs a ``timing`` test; again where its failure may be that of its neighbours."""
-    if item.get_closest_marker("timing") is None:
+    marker = item.get_closest_marker("timing")
+    if marker is None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     RUN.measured += 1
+    neighbours = neighbours_of(item.config)
+    if neighbours is None:
+        reports = measure(item, nextitem)
+    else:
+        reports = []
+        if not marker.kwargs.get("alone"):
+            with neighbours.together():
+                reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if not reports or any(report.failed for report in reports):
+            with neighbours.alone():
+                item._initrequest()  # type: ignore[attr-defined]  # its fixtures begin again
+                reports = measure(item, nextitem)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def measure(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """Runs a test while nothing else of ours runs, until its result counts."""
     every: list[str] = []  # what others had at each measurement
     for measurement in range(MOST_MEASUREMENTS):
         before = Reading.now()
@@ -125,13 +193,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         words = f"{item.nodeid} failed while others had {had}, and was measured again"
         item.warn(DisturbedMeasurement(words))
         wait_until_quiet()
-        item._initrequest()  # type: ignore[attr-defined]  # its fixtures begin anew
+        item._initrequest()  # type: ignore[attr-defined]  # its fixtures begin again
     if len(every) == MOST_MEASUREMENTS and all(every):
         _skip_failed(item, reports, f"not measured: others had {', '.join(every)}")
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
+    return reports
 
 
 def _skip_failed(item: pytest.Item, reports: list[pytest.TestReport], words: str) -> None:
@@ -144,10 +209,20 @@ def _skip_failed(item: pytest.Item, reports: list[pytest.TestReport], words: str
             RUN.not_measured.append(item.nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Adds what a worker counted to what the process with the terminal knows."""
+    measured, not_measured = getattr(node, "workeroutput", {}).get(_COUNTED, (0, []))
+    RUN.measured += measured
+    RUN.not_measured += not_measured
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails a run of which too little could be measured."""
-    if RUN.hides_too_much() and session.exitstatus == pytest.ExitCode.OK:
+    """Fails a run of which too little could be measured; a worker tells what it counted."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_COUNTED] = (RUN.measured, RUN.not_measured)
+    elif RUN.hides_too_much() and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -6,6 +6,7 @@ driver is the same. ``tests/integration/libvgpu/sim/test_clients.py`` has the re
 """
 
 import ctypes
+import os
 
 
 class LoadedLibrary:
@@ -24,4 +25,4 @@ def load_nvidia_dynamic_lib(libname: str) -> LoadedLibrary:
     """
     if libname != "cuda":
         raise ValueError(f"tests find cuda alone, not {libname}")
-    return LoadedLibrary(ctypes.CDLL("libcuda.so.1")._handle)
+    return LoadedLibrary(ctypes.CDLL("libcuda.so.1", os.RTLD_NOW | os.RTLD_GLOBAL)._handle)
