@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,24 @@ WAIT_S = 30.0
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
 
 _CONFIG = "version: v1\nsharing:\n  fractional:\n  - {family: mps, devices: [%s]}\n"
+# In front of the MPS tool: asks it for what it is told, but late where a command begins with a word
+# that stands in a file next to it. What was answered late is written down.
+_LATE_TOOL = """#!{python}
+import os, pathlib, subprocess, sys, time
+here, tool = pathlib.Path(__file__).parent, {tool!r}
+if len(sys.argv) > 1:
+    os.execv(tool, [tool, *sys.argv[1:]])
+text = sys.stdin.read()
+word, _, seconds = (here / "late").read_text().partition(" ")
+is_late = any(line.startswith(word) for line in text.splitlines())
+if is_late:
+    time.sleep(float(seconds))
+status = subprocess.run([tool], input=text, text=True).returncode
+if is_late:
+    with open(here / "answered", "a") as file:
+        file.write(word + chr(10))
+sys.exit(status)
+"""
 _MODE = """
 import pynvml, sys
 pynvml.nvmlInit()
@@ -185,6 +204,31 @@ class MpsNode:
         self.started.append(process)
         wait_until((pipe / f"{control_pipe.TOOL}.pid").exists, "the daemon is there")
         return process
+
+    # ---- a node whose processors are all taken -------------------------------------------------
+
+    def late_tool(self) -> dict[str, str]:
+        """Returns the variables of a runner whose tool answers late, as `be_late` says."""
+        path = self.machine.environment(os.environ)["PATH"]
+        folder = self.base / "late"
+        folder.mkdir()
+        (folder / "late").write_text("nothing 0")
+        tool = folder / control_pipe.TOOL
+        real = shutil.which(control_pipe.TOOL, path=path)
+        tool.write_text(_LATE_TOOL.format(python=sys.executable, tool=real))
+        tool.chmod(0o755)
+        return {"PATH": os.pathsep.join([str(folder), path])}
+
+    def be_late(self, word: str, seconds: float) -> None:
+        """From now on what begins with a word is answered this much later."""
+        draft = self.base / "late" / "late.new"
+        draft.write_text(f"{word} {seconds}")
+        draft.replace(draft.with_name("late"))
+
+    def late_answers(self) -> int:
+        """Returns how many came although they were late."""
+        answered = self.base / "late" / "answered"
+        return len(answered.read_text().splitlines()) if answered.exists() else 0
 
     # ---- the GPUs ----------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ from support import IS_LONG, Compile, open_to_others
 from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, WAIT_S, MpsNode, wait_until
 
 NOBODY = 65534
+#: What a tool took on a node whose processors were all taken; less than a daemon may be silent.
+LATE_S = 6.0
 RPC_FAILURE = 806
 LONG = pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 
@@ -258,6 +260,70 @@ def test_clients_of_several_users_have_unequal_shares(node: MpsNode) -> None:
     percentages = {c.pid: c.percentage for c in node.machine.books()[0].clients}
     assert percentages[one.process.pid] == 60
     assert percentages[other.process.pid] == 25
+
+
+# ---- answers that come late ------------------------------------------------------------------
+
+
+def test_a_daemon_that_takes_its_settings_late_is_up_all_the_same(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.be_late("set_default_active_thread_percentage", LATE_S)
+    node.want(0)
+    node.start_runner(environment=environment)
+
+    daemon = node.wait_phase().daemon
+
+    assert node.late_answers() == 1
+    assert "cannot be served" not in node.said()
+    assert node.said().count("MPS daemon started") == 1
+    assert psutil.pid_exists(daemon)
+
+
+@LONG
+def test_late_answers_about_settings_are_no_outage(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.want(0)
+    node.start_runner(environment=environment)
+    before = node.wait_phase()
+
+    node.be_late("get_default_device_pinned_mem_limit", LATE_S)
+    wait_until(lambda: node.late_answers() >= 3, "three questions are answered late")
+
+    assert node.gpu() == before
+    assert "cannot be served" not in node.said()
+
+    # A server that ends while an answer is awaited is replaced before that could come.
+    node.be_late("get_default_device_pinned_mem_limit", 1000.0)
+    os.kill(before.server, signal.SIGKILL)
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed")
+
+
+@LONG
+def test_a_daemon_that_is_silent_for_long_is_told_of_and_comes_back(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.want(0)
+    node.start_runner(environment=environment)
+    node.wait_phase()
+
+    node.be_late("get_default_device_pinned_mem_limit", 1000.0)
+    failed = node.wait_phase(0, FAILED)
+    assert "did not answer in 20 s" in failed.reason
+
+    node.be_late("nothing", 0.0)
+    node.wait_phase()
+
+
+def test_who_is_told_to_end_waits_for_no_answer(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.be_late("set_default_active_thread_percentage", 1000.0)
+    node.want(0)
+    runner = node.start_runner(environment=environment)
+    wait_until(lambda: node.gpu().daemon, "the daemon is started")
+
+    node.end_runner(runner)
+
+    assert "did not answer" not in node.said()
+    assert node.mode(0) == DEFAULT_MODE
 
 
 # ---- what is in the way ----------------------------------------------------------------------

@@ -42,6 +42,13 @@ def test_a_tool_that_does_not_end_is_ended(script: str) -> None:
     assert time.monotonic() - began < WAIT_S
 
 
+def test_a_tool_whose_answer_nobody_waits_for_is_ended() -> None:
+    asked = iter([False, False, True])
+
+    with pytest.raises(InterruptedError):
+        ask_tool(["sleep", "60"], "", {"PATH": "/usr/bin:/bin"}, WAIT_S, MOST, lambda: next(asked))
+
+
 def test_a_process_is_watched_until_it_ends() -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],
