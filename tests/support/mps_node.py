@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -28,8 +28,8 @@ from deviceplugin.mps.state_files import (
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.sim import Machine
 from support import ROOT
+from support.waiting import PATIENCE_S, wait_until
 
-WAIT_S = 30.0
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
 
 _CONFIG = "version: v1\nsharing:\n  fractional:\n  - {family: mps, devices: [%s]}\n"
@@ -59,14 +59,6 @@ print(pynvml.nvmlDeviceGetComputeMode(handle))
 """
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> None:
-    """Returns once ``true()`` is, and fails when that takes too long."""
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"not so in {timeout_s:.0f} s: {what}"
-        time.sleep(0.03)
-
-
 class Client:
     """`mps_steady` with its answers."""
 
@@ -85,7 +77,7 @@ class Client:
     def works(self) -> bool:
         """Returns whether it completes further launches."""
         before, result = self.ask()
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while result == 0 and time.monotonic() < deadline:
             now, result = self.ask()
             if now > before:
@@ -98,7 +90,7 @@ class Client:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        self.process.wait(WAIT_S)
+        self.process.wait(PATIENCE_S)
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -155,7 +147,7 @@ class MpsNode:
     def end_runner(self, runner: subprocess.Popen[str]) -> None:
         """Tells a runner to end and waits for it."""
         runner.send_signal(signal.SIGTERM)
-        assert runner.wait(WAIT_S) == 0, self.log.read_text()
+        assert runner.wait(PATIENCE_S) == 0, self.log.read_text()
 
     def want(self, *indexes: int, occupied: bool = True) -> None:
         """Says in the agent's place which GPUs are to be under MPS."""
@@ -240,14 +232,14 @@ class MpsNode:
             check=True,
             env=self.machine.environment(os.environ),
             capture_output=True,
-            timeout=WAIT_S,
+            timeout=PATIENCE_S,
         )
         return int(done.stdout)
 
     def ask(self, command: str, index: int = 0) -> str:
         """Says something to a GPU's daemon, as root in a container may."""
         with mock.patch.dict(os.environ, self.machine.environment(os.environ)):
-            return control_pipe.ask(self.run_dir, self.uuids[index], command)
+            return control_pipe.ask(self.run_dir, self.uuids[index], command, PATIENCE_S)
 
     def clients(self, index: int = 0) -> list[int]:
         """Returns the process ids of a GPU's clients."""
@@ -280,7 +272,7 @@ class MpsNode:
         """Ends all that was started, daemons and detached runners too."""
         for process in self.started:
             process.kill()
-            process.wait(WAIT_S)
+            process.wait(PATIENCE_S)
             for end in (process.stdin, process.stdout):
                 if end is not None:
                     with contextlib.suppress(BrokenPipeError):

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine, acquire, machines_root, parse_spec
-
-TIMEOUT_SECONDS = 30
+from support.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +28,7 @@ def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_SECONDS,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -161,7 +160,7 @@ def test_a_machine_in_use_is_not_removed(box: Machine) -> None:
         assert str(program.pid) in result.stderr
     finally:
         program.kill()
-        program.communicate(timeout=TIMEOUT_SECONDS)
+        program.communicate(timeout=PATIENCE_S)
     done("rm", "box")
     assert list(machines_root().glob("@*")) == []
     assert "none" in sim("rm", "box").stderr

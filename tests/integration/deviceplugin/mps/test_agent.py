@@ -33,9 +33,9 @@ from deviceplugin.mps.state_files import (
 )
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError
+from support.waiting import PATIENCE_S
 
 UUID, OTHER = "GPU-a", "GPU-b"
-WAIT_S = 15.0
 SHORT_S = 0.3
 
 
@@ -144,7 +144,7 @@ def test_a_client_waits_for_the_answer_to_the_present_wish(
 
 
 def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: FakeRunner) -> None:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), PATIENCE_S)
     keeper.look()
     runner.say(GPU_a=GpuMps(STARTING))
     started = threading.Thread(target=keeper.wait, args=([UUID], True))
@@ -154,7 +154,7 @@ def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: Fake
 
     runner.say(GPU_a=GpuMps(READY))
 
-    started.join(WAIT_S)
+    started.join(PATIENCE_S)
     assert not started.is_alive()
 
 
@@ -204,7 +204,7 @@ def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
 
 
 def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: FakeRunner) -> None:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), PATIENCE_S)
     keeper.look()
     write_state(run_dir, MpsState("", "no-such-tool is not in PATH", {}))
     runner.end()
@@ -213,7 +213,7 @@ def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: FakeRunner) 
     with pytest.raises(MpsError, match="no-such-tool is not in PATH"):
         keeper.wait([UUID], under_mps=True)
 
-    assert time.monotonic() - began < WAIT_S / 3
+    assert time.monotonic() - began < PATIENCE_S / 3
 
 
 def test_without_a_runner_a_late_answer_is_waited_for(
@@ -322,7 +322,7 @@ def test_a_started_runner_is_detached_and_has_a_log(
     keeper.look()
 
     assert keeper._child is not None
-    assert keeper._child.wait(WAIT_S) == 0
+    assert keeper._child.wait(PATIENCE_S) == 0
     arguments, session = recorded.read_text().splitlines()
     assert arguments.split()[:2] == ["-m", "deviceplugin.mps"]
     assert "--detach" in arguments

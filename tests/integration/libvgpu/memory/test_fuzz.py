@@ -18,6 +18,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, write_limits
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, ROOT, Compile
+from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 LARGE_BYTES = 70 << 30
@@ -27,7 +28,8 @@ SEEDS = 40 if IS_LONG else 3
 STEPS = 4000 if IS_LONG else 1200
 FAULT_SEEDS, FAULT_STEPS = 3, 1200  # longer ones still find a pool that is charged too little
 TRACED_STEPS, TRIES = 600, 5
-RUN_SECONDS = 60
+#: A run of the long form takes more than three times as many steps.
+RUN_S = 300.0 if IS_LONG else PATIENCE_S
 FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
 #: All but shared memory: the simulated GPU counts an ended process's bytes until somebody looks.
 ALONE = "mpgavcx"
@@ -91,7 +93,7 @@ def run(program: Path, environment: dict[str, str], *arguments: object) -> list[
         env=environment,
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS,
+        timeout=RUN_S,
     )
     said = [line for line in done.stderr.splitlines() if not line.startswith("libvgpu:")]
     assert done.returncode == 0, "\n".join([f"seed {arguments[0]}: {done.returncode}", *said])
