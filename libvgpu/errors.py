@@ -51,5 +51,9 @@ class MpsError(VgpuError):
     """An MPS control daemon cannot be started or does not answer."""
 
 
+class MpsSilentError(MpsError):
+    """An MPS control daemon did not answer in time; it may be busy, and nothing else be wrong."""
+
+
 class SimulationError(VgpuError):
     """A simulated machine cannot be made, found or used."""

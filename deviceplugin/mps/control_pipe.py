@@ -9,11 +9,11 @@ and a link is not followed, which might lead to another GPU's daemon.
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deviceplugin.store.slice_files import pipe_directory
-from libvgpu.errors import MpsError
+from libvgpu.errors import MpsError, MpsSilentError
 
 from .processes import ask_tool
 
@@ -53,24 +53,39 @@ def daemon_environment(run_dir: Path, uuid: str) -> dict[str, str]:
 
 
 def ask(
-    run_dir: Path, uuid: str, commands: str | Sequence[str], timeout_s: float = _ASK_TIMEOUT_S
+    run_dir: Path,
+    uuid: str,
+    commands: str | Sequence[str],
+    timeout_s: float = _ASK_TIMEOUT_S,
+    is_given_up: Callable[[], bool] = lambda: False,
 ) -> str:
     """Sends one command or several to a GPU's daemon and returns what it answers.
 
+    Args:
+        is_given_up: whether nobody waits for the answer any more.
+
     Raises:
-        MpsError: there is no daemon, or it does not answer in time.
+        MpsSilentError: it does not answer in time.
+        MpsError: there is no daemon, it does not take the command, or the question was given up.
     """
     lines = [commands] if isinstance(commands, str) else commands
     _check_no_link(pipe_directory(run_dir, uuid) / "control")
     text = "".join(f"{line}\n" for line in lines)
     try:
         status, answer, problem = ask_tool(
-            [tool_path()], text, daemon_environment(run_dir, uuid), timeout_s, _ANSWER_MOST
+            [tool_path()],
+            text,
+            daemon_environment(run_dir, uuid),
+            timeout_s,
+            _ANSWER_MOST,
+            is_given_up,
         )
     except TimeoutError:
-        raise MpsError(
+        raise MpsSilentError(
             f"the MPS daemon of GPU {uuid} did not answer in {timeout_s:.0f} s"
         ) from None
+    except InterruptedError:
+        raise MpsError(f"the question to the MPS daemon of GPU {uuid} was given up") from None
     except OverflowError:
         raise MpsError(
             f"the MPS daemon of GPU {uuid} answered with more than {_ANSWER_MOST} bytes, which no "
@@ -96,12 +111,17 @@ def _check_no_link(path: Path) -> None:
         )
 
 
-def is_ready(run_dir: Path, uuid: str) -> bool:
-    """Returns whether a GPU's daemon answers."""
+def is_ready(
+    run_dir: Path,
+    uuid: str,
+    timeout_s: float = _ASK_TIMEOUT_S,
+    is_given_up: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Returns whether a GPU's daemon answers in time; `ask` says what the arguments are."""
     if not pipe_directory(run_dir, uuid).is_dir():
         return False
     try:
-        float(ask(run_dir, uuid, READY_COMMAND))
+        float(ask(run_dir, uuid, READY_COMMAND, timeout_s, is_given_up))
     except (MpsError, ValueError):
         return False
     return True

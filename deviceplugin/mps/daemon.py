@@ -12,11 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deviceplugin.log import event
 from deviceplugin.store.slice_files import pipe_directory
-from libvgpu.errors import MpsError
+from libvgpu.errors import MpsError, MpsSilentError
 
 from .control_pipe import READY_COMMAND, TOOL, ask, daemon_environment, tool_path
 from .processes import PidfdProcess, has_variable, parent_of
@@ -33,7 +34,11 @@ _MARK = "VGPU_MPS_PIPE"
 _PID_FILE = f"{TOOL}.pid"
 _QUIT_S = 3
 _END_S = 5.0
-_STRANGER_S = 3.0
+#: A daemon that answers later than this loses its files to ours.
+_STRANGER_S = 10.0
+#: A daemon that is silent for so long is not healthy. On a node whose processors are all taken its
+#: tool needs seconds for what takes milliseconds; who waits less makes an outage of that.
+SILENT_S = 20.0
 _WHOLE_PERCENT = 100
 _MIB = 1 << 20
 
@@ -41,14 +46,22 @@ _MIB = 1 << 20
 class Daemon:
     """The control daemon of one GPU, whoever of our runners started it."""
 
-    def __init__(self, run_dir: Path, uuid: str, memory_bytes: int, tied: bool = False) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        uuid: str,
+        memory_bytes: int,
+        tied: bool = False,
+        is_given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Starts nothing.
 
         Args:
             memory_bytes: of the GPU; what a client may pin where nothing says less.
             tied: what is started ends with this process, however that ends.
+            is_given_up: whether it is not wanted any more, so that no answer is worth waiting for.
         """
-        self._tied = tied
+        self._tied, self._is_given_up = tied, is_given_up
         self.uuid = uuid
         self._run_dir, self._memory_mib = run_dir, memory_bytes // _MIB
         self._pipe = pipe_directory(run_dir, uuid)
@@ -145,7 +158,7 @@ class Daemon:
                 f"{self._pipe.parent / 'log'}"
             )
         try:
-            float(ask(self._run_dir, self.uuid, READY_COMMAND))
+            float(self._ask(READY_COMMAND))
         except (MpsError, ValueError):
             return False
         return True
@@ -159,7 +172,7 @@ class Daemon:
         reason = "it gives no reason"
         if not self._find_server():
             try:
-                ask(self._run_dir, self.uuid, f"start_server -uid {os.geteuid()}", _END_S * 2)
+                self._ask(f"start_server -uid {os.geteuid()}")
             except MpsError as error:
                 reason = error.message
             if not self._find_server():
@@ -176,15 +189,13 @@ class Daemon:
         """
         server = self._server_pid()
         limit = f"{self._memory_mib}M"
-        ask(
-            self._run_dir,
-            self.uuid,
+        self._ask(
             [
                 f"set_default_active_thread_percentage {_WHOLE_PERCENT}",
                 f"set_default_device_pinned_mem_limit 0 {limit}",
                 f"set_active_thread_percentage {server} {_WHOLE_PERCENT}",
                 f"set_device_pinned_mem_limit {server} 0 {limit}",
-            ],
+            ]
         )
         self._settings = self._read_settings()
 
@@ -237,28 +248,48 @@ class Daemon:
         """Returns whether clients find the pipe directory."""
         return self._pipe.is_dir()
 
+    def has_ended(self) -> bool:
+        """Returns whether daemon or server are not there, so that no answer can be expected."""
+        return any(each is None or each.ended() for each in (self.process, self.server))
+
+    def _ask(self, commands: str | Sequence[str], server: PidfdProcess | None = None) -> str:
+        """Waits as long for an answer as one may take, but not for one that cannot come.
+
+        Args:
+            server: nor for one that is not worth having once this has ended.
+        """
+        watched = [each for each in (self.process, server) if each is not None]
+        return ask(
+            self._run_dir,
+            self.uuid,
+            commands,
+            SILENT_S,
+            lambda: self._is_given_up() or any(each.ended() for each in watched),
+        )
+
     def _server_pid(self) -> int:
         assert self.server is not None
         return self.server.pid
 
     def _read_settings(self) -> str:
         server = self._server_pid()
-        return ask(
-            self._run_dir,
-            self.uuid,
+        return self._ask(
             [
                 READY_COMMAND,
                 "get_default_device_pinned_mem_limit 0",
                 f"get_active_thread_percentage {server}",
                 f"get_device_pinned_mem_limit {server} 0",
             ],
+            self.server,
         )
 
     def _find_server(self) -> bool:
         """Looks for the server; one that is no child of the daemon is none (`control_pipe`)."""
         assert self.process is not None
         try:
-            listed = ask(self._run_dir, self.uuid, "get_server_list").split()
+            listed = self._ask("get_server_list").split()
+        except MpsSilentError:
+            raise  # there may be one
         except MpsError:
             return False
         for word in listed:

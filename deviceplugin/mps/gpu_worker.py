@@ -17,19 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.log import LOGGER, event
-from libvgpu.errors import MpsError
+from libvgpu.errors import MpsError, MpsSilentError
 
 from .compute_mode import EXCLUSIVE_PROCESS, Boards
-from .daemon import Daemon
+from .daemon import SILENT_S, Daemon
 from .restart_policy import RestartPolicy
 from .state_files import FAILED, READY, STARTING, STOPPING, GpuMps
 
-_READY_TIMEOUT_S = 20.0
 _READY_POLL_S = 0.1
 #: How often settings are looked at, and what failed is tried again.
 LOOK_EVERY_S = 4.9
-#: A daemon that does not answer so often is not healthy; one that is busy may miss one question.
-_SILENT_MOST = 2
+#: A daemon that refuses the question about its settings so often is not healthy.
+_REFUSED_MOST = 2
 
 Report = Callable[[str, GpuMps | None], None]
 
@@ -68,7 +67,7 @@ class GpuWorker:
         self._wanted = self._occupied = self._over = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._said = ""
-        self._silent = 0
+        self._refused = 0
         self._restarts = RestartPolicy()
         self._thread = threading.Thread(target=self._run, name=f"mps-{uuid}", daemon=True)
 
@@ -104,13 +103,17 @@ class GpuWorker:
     def _run(self) -> None:
         while True:
             is_over = self._over  # what comes during the turn has a turn of its own
+            is_wanted = self._wanted and not is_over
             try:
-                rest_s = self._turn(self._wanted and not is_over)
+                rest_s = self._turn(is_wanted)
             except _Unwanted:
                 rest_s = 0.0
             except MpsError as error:
-                self._fail(error)
                 rest_s = self._look_every_s
+                if is_wanted and self._is_unwanted():  # then the question was given up
+                    rest_s = 0.0
+                else:
+                    self._fail(error)
             except Exception:  # one GPU's trouble must not end the others' daemons
                 LOGGER.exception("the MPS of GPU %s failed", self.uuid)
                 rest_s = self._look_every_s
@@ -152,7 +155,13 @@ class GpuWorker:
         problem = self._boards.problem(self.uuid)
         if problem is not None:
             raise MpsError(problem)
-        daemon = Daemon(self._run_dir, self.uuid, self._boards.memory_bytes(self.uuid), self._tied)
+        daemon = Daemon(
+            self._run_dir,
+            self.uuid,
+            self._boards.memory_bytes(self.uuid),
+            self._tied,
+            self._is_unwanted,
+        )
         adopted = daemon.adopt(self._left_pid)
         self._left_pid = 0
         if not adopted:
@@ -180,18 +189,21 @@ class GpuWorker:
             )
 
     def _bring_up(self, daemon: Daemon) -> None:
-        """Waits until daemon and server are there, and settles them."""
+        """Waits until daemon and server are there, and settles them.
+
+        What counts is how long the daemon is silent, not how long all of it takes: one that answers
+        late would otherwise be ended and started again for ever.
+        """
         assert daemon.process is not None
         self._say(replace(self._now, phase=STARTING, daemon=daemon.process.pid, server=0))
-        deadline = time.monotonic() + _READY_TIMEOUT_S
+        deadline = time.monotonic() + SILENT_S
         try:
             while not daemon.answers():
-                if self._over or not self._wanted:
+                if self._is_unwanted():
                     raise _Unwanted
                 if time.monotonic() >= deadline:
                     raise MpsError(
-                        f"the MPS daemon of GPU {self.uuid} does not answer after "
-                        f"{_READY_TIMEOUT_S:.0f} s"
+                        f"the MPS daemon of GPU {self.uuid} does not answer after {SILENT_S:.0f} s"
                     )
                 time.sleep(_READY_POLL_S)
             daemon.start_server()
@@ -202,7 +214,7 @@ class GpuWorker:
             raise
         assert daemon.server is not None
         self._said = ""
-        self._silent = 0
+        self._refused = 0
         self._say(replace(self._now, phase=READY, reason="", server=daemon.server.pid))
         event(logging.INFO, "MPS daemon ready", gpu=self.uuid, server=daemon.server.pid)
 
@@ -240,9 +252,12 @@ class GpuWorker:
     def _pause(self, pause_s: float) -> None:
         deadline = time.monotonic() + pause_s
         while time.monotonic() < deadline:
-            if self._over or not self._wanted:
+            if self._is_unwanted():
                 raise _Unwanted
             time.sleep(_READY_POLL_S)
+
+    def _is_unwanted(self) -> bool:
+        return self._over or not self._wanted
 
     def _look_at_settings(self, daemon: Daemon) -> None:
         try:
@@ -250,11 +265,13 @@ class GpuWorker:
             if changed:
                 daemon.settle()
         except MpsError as error:
-            self._silent += 1
-            if self._silent >= _SILENT_MOST:
+            if self._is_unwanted() or daemon.has_ended():
+                return  # the next turn sees to that
+            self._refused += 1
+            if isinstance(error, MpsSilentError) or self._refused >= _REFUSED_MOST:
                 self._fail(error)
             return
-        self._silent = 0
+        self._refused = 0
         if self._now.phase != READY:
             self._said = ""
             self._say(replace(self._now, phase=READY, reason=""))

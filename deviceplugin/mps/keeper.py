@@ -38,8 +38,11 @@ from .state_files import (
     write_wanted,
 )
 
-#: The kubelet gives PreStartContainer 30 s.
+#: The kubelet gives PreStartContainer 30 s. The rest is for podresources and the disk before this,
+#: and for the refusal to arrive, which says more than the kubelet's own word for it.
 _READY_TIMEOUT_S = 25.0
+#: A daemon is asked for so long even where the time is up.
+_LEAST_ASK_S = 1.0
 _POLL_S = 0.1
 #: A runner that could not do its work is tried again this much later.
 _RETRY_AFTER_S = 15.0
@@ -122,7 +125,7 @@ class MpsKeeper:
         deadline = time.monotonic() + self._timeout_s
         for uuid in uuids:
             while True:
-                problem = self._problem(uuid, under_mps)
+                problem = self._problem(uuid, under_mps, deadline)
                 if problem is None:
                     break
                 if time.monotonic() >= deadline:
@@ -159,8 +162,11 @@ class MpsKeeper:
                 write_wanted(self._run_dir, wanted)
             return wanted
 
-    def _problem(self, uuid: str, under_mps: bool) -> str | None:
+    def _problem(self, uuid: str, under_mps: bool, deadline: float) -> str | None:
         """Returns why a GPU is not yet as a container needs it, None where it is.
+
+        Args:
+            deadline: when the container is refused, of the monotonic clock.
 
         Raises:
             MpsError: it will not be soon.
@@ -171,7 +177,10 @@ class MpsKeeper:
         state = self._state()
         now = state.gpus.get(uuid)
         if not runner_alive(self._run_dir):
-            if under_mps and is_ready(self._run_dir, uuid):
+            left_s = max(_LEAST_ASK_S, deadline - time.monotonic())
+            if under_mps and is_ready(
+                self._run_dir, uuid, left_s, lambda: runner_alive(self._run_dir)
+            ):
                 return None
             if under_mps and state.problem:  # why the last one ended; it is tried again
                 raise MpsError(state.problem, hint=f"look into {self._log_path()}")

@@ -11,10 +11,13 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from libvgpu.errors import MpsError
+
+#: How soon a question that nobody waits for any more is given up.
+_GIVE_UP_EVERY_S = 0.3
 
 
 class PidfdProcess:
@@ -72,15 +75,24 @@ def has_variable(pid: int, entry: str) -> bool:
 
 
 def ask_tool(
-    command: Sequence[str], text: str, env: Mapping[str, str], timeout_s: float, most_bytes: int
+    command: Sequence[str],
+    text: str,
+    env: Mapping[str, str],
+    timeout_s: float,
+    most_bytes: int,
+    is_given_up: Callable[[], bool] = lambda: False,
 ) -> tuple[int, str, str]:
     """Runs a command with ``text``, which is short, as its input.
+
+    Args:
+        is_given_up: asked while it runs; the command is ended once it says yes.
 
     Returns:
         Its exit status, what it said, and what it said of errors.
 
     Raises:
         TimeoutError: it did not end in time.
+        InterruptedError: it was given up.
         OverflowError: it says more than ``most_bytes``.
         OSError: it cannot be run.
     """
@@ -107,7 +119,9 @@ def ask_tool(
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise TimeoutError
-                for key, _ in selector.select(left_s):
+                if is_given_up():
+                    raise InterruptedError
+                for key, _ in selector.select(min(left_s, _GIVE_UP_EVERY_S)):
                     part = os.read(key.fd, most_bytes)
                     said[key.data] += part
                     if not part:

@@ -11,6 +11,7 @@ from libvgpu.hook_table import HookRow, read_hook_table
 from support import ROOT
 from support.cuda_names import NEWEST, Abi, abis, includes, symbols, versions
 from support.headers import COMPILER
+from support.waiting import PATIENCE_S
 
 ABSENT = ROOT / "libvgpu/sim/driver/absent.def"
 SIMULATED_VERSION = 13000
@@ -42,7 +43,7 @@ def simulated_symbols() -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     ).stdout
     return {line.split()[0] for line in listing.splitlines()}
 

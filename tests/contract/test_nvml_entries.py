@@ -8,6 +8,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import ROOT
 from support.headers import NVML
+from support.waiting import PATIENCE_S
 
 ENTRIES = ROOT / "libvgpu/sim/nvml/entries.def"
 OURS = ROOT / "libvgpu/include/vgpu/nvml_api.h"
@@ -47,7 +48,7 @@ def test_the_library_exports_the_rows_and_nothing_else() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     ).stdout
 
     assert {line.split()[-1] for line in listing.splitlines()} == set(rows("ENTRY", "ABSENT"))

@@ -18,6 +18,7 @@ import pytest
 
 from libvgpu.artifacts import PACKAGE
 from support import IS_LONG
+from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.demo.children import Children, tool_environment
 from vgpuctl.demo.container import can_isolate
 from vgpuctl.demo.launch import Order
@@ -25,7 +26,6 @@ from vgpuctl.demo.rootfs import Bind
 from vgpuctl.demo.workspace import Workspace, sweep
 
 DEMO_LIMIT_S = 60.0
-STEP_LIMIT_S = 40.0
 ORDINARY_USER = 1000
 PODS = ("mps-half/inference", "vgpu-30/batch", "vgpu-70/training")
 CHILDREN = ("node agent", "MPS daemons", *PODS)
@@ -128,15 +128,8 @@ def _has_ended(demo: Demo) -> bool:
     return not demo.family()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = STEP_LIMIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def assert_nothing_left(demo: Demo) -> None:
-    wait_until(partial(_has_ended, demo), 10)
+    wait_until(partial(_has_ended, demo), "every process of the demo ends")
     assert list(demo.base.iterdir()) == []
     assert demo.mounts() == []
 
@@ -199,7 +192,7 @@ def test_the_demo_holds_for_an_ordinary_user(base: Path) -> None:
         child = children.start(order, read_output=True)
         try:
             status = child.process.wait(DEMO_LIMIT_S)
-            child.reader.join(STEP_LIMIT_S)
+            child.reader.join(PATIENCE_S)
             output = "".join(child.lines.get() for _ in range(child.lines.qsize()))
             said = child.log.read_text()
         finally:
@@ -250,7 +243,7 @@ def test_a_killed_demo_takes_everything_with_it(start: Start, base: Path, reache
     demo.process.kill()
     demo.process.communicate()
 
-    wait_until(partial(_has_ended, demo), 10)
+    wait_until(partial(_has_ended, demo), "every process of the demo ends")
     assert demo.mounts() == []
     assert len(sweep(base)) == 1  # as the next demo does first
     assert list(base.iterdir()) == []
@@ -274,7 +267,7 @@ def test_a_directory_without_examples_is_refused_in_words(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=STEP_LIMIT_S,
+        timeout=PATIENCE_S,
     )
 
     assert result.returncode == 2

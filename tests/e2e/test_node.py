@@ -24,10 +24,10 @@ import yaml
 from libvgpu import region
 from support import IS_LONG, ROOT, surroundings
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
-from support.node_host import wait_until
 from support.node_parts import build, missing
 from support.node_programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
 from support.real_node import EXAMPLES, RealNode, example, running_node
+from support.waiting import wait_until
 
 GIB = 1 << 30
 TESTS_S = 120.0

@@ -14,7 +14,7 @@ from support.exercise_pool import FILE_DESCRIPTOR, properties
 
 PIECE = 8 * MIB
 HANDLE_BYTES = 64
-ANSWER_SECONDS = 20
+ANSWER_SECONDS = 60
 LAZY_PEER_ACCESS = 1
 
 

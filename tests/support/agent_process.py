@@ -13,7 +13,8 @@ from pathlib import Path
 from deviceplugin import agent, log
 from libvgpu import artifacts
 from support import ROOT
-from support.in_process_node import WAIT_S, GivenGpus, InProcessNode, hurry, wait_until_lost
+from support.in_process_node import GivenGpus, InProcessNode, hurry, wait_until_lost
+from support.waiting import PATIENCE_S
 
 
 class ProcessNode(InProcessNode):
@@ -45,7 +46,7 @@ class ProcessNode(InProcessNode):
     def _end(self, number: int) -> None:
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(WAIT_S)
+            self.process.wait(PATIENCE_S)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from support import ROOT
 from support.headers import COMPILER, CUDA
+from support.waiting import PATIENCE_S
 
 WHEELS = ROOT / "tests/headers.txt"
 UNPACKED = ROOT / "build/headers"
@@ -22,7 +23,6 @@ HEADERS = ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
 FOREIGN = ("GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h", "cudaProfiler.h")
 INTERNAL = "-D__CUDA_API_VERSION_INTERNAL"
 PER_THREAD = "-DCUDA_API_PER_THREAD_DEFAULT_STREAM"
-PREPROCESS_SECONDS = 30
 NEWEST = "newest"
 
 
@@ -79,5 +79,5 @@ def _preprocessed(include: Path, headers: tuple[str, ...], flags: tuple[str, ...
         capture_output=True,
         text=True,
         check=True,
-        timeout=PREPROCESS_SECONDS,
+        timeout=PATIENCE_S,
     ).stdout

@@ -18,9 +18,9 @@ from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 
 from . import ROOT, go_programs
+from .waiting import PATIENCE_S
 
 SOURCE = ROOT / "tests/e2e/devicemanager"
-WAIT_S = 30.0
 #: Two NUMA nodes of four GPUs, two sizes; one GPU of each node is under MPS, one is not shared.
 GPUS = ("t4", "a100-40g", "t4", "t4", "t4", "a100-40g", "t4", "t4")
 CONFIG = """\
@@ -92,7 +92,7 @@ class RestartingAgent:
         self._over.set()
         self._watcher.join()
         self._process.kill()
-        self._process.wait(WAIT_S)
+        self._process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def judged_node() -> Iterator[Path]:
             agent.stop()
             mps.send_signal(signal.SIGTERM)
             try:
-                mps.wait(WAIT_S)
+                mps.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 mps.kill()
             machine.remove()

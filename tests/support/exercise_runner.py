@@ -24,7 +24,8 @@ from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
 from support.exercise import EXERCISES, Driver, Exercise
 from support.simulated_driver import driver_version
-from support.slices import CLIENT_SECONDS, make_slice
+from support.slices import make_slice
+from support.waiting import PATIENCE_S
 
 FOLDER = ROOT / "tests/exercises"
 CONTEXT_BYTES = 96 << 20
@@ -78,7 +79,7 @@ def _run_family(family: str, version: int) -> dict[str, Result]:
             env=part.environment(),
             text=True,
             capture_output=True,
-            timeout=CLIENT_SECONDS,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 0, done.stderr
@@ -129,7 +130,7 @@ def run_elsewhere(
     done = subprocess.run(
         [sys.executable, "-m", "support.exercise_runner",
          Path(function.__code__.co_filename).stem, function.__name__, json.dumps(arguments)],
-        pass_fds=fds, text=True, capture_output=True, timeout=CLIENT_SECONDS, check=False,
+        pass_fds=fds, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     value, called = json.loads(done.stdout.splitlines()[-1])

@@ -11,8 +11,8 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pr
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as pr_rpc
 from deviceplugin.testing import StandInKubelet
+from support.waiting import PATIENCE_S
 
-WAIT_S = 10.0
 #: What the kubelet asked: the call, the last letter of the resource, how many units.
 Call = tuple[str, str, int]
 
@@ -56,7 +56,7 @@ class FakePlugin:
             setattr(request, field, value)
         with grpc.insecure_channel(f"unix:{self.kubelet.plugin_socket}") as channel:
             stub = rpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
-            stub.Register(request, timeout=WAIT_S)
+            stub.Register(request, timeout=PATIENCE_S)
 
     def set_health(self, unit: str, health: str) -> None:
         with self.changed:

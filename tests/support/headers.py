@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support import ROOT
+from support.waiting import PATIENCE_S
 
-COMPILE_SECONDS = 60
 COMPILER = shutil.which("gcc")
 
 
@@ -96,7 +96,7 @@ def compiles(interface: Interface, source: str, folder: Path) -> subprocess.Comp
         [str(COMPILER), "-std=gnu11", "-Wall", "-Wextra", "-Werror",
          f"-I{interface.path.parent}", f"-I{ROOT / 'libvgpu/include'}",
          "program.c", "-o", "program"],
-        cwd=folder, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def values(
     )
     assert built.returncode == 0, built.stderr
     answer = subprocess.run(
-        [folder / "program"], capture_output=True, text=True, timeout=10, check=True
+        [folder / "program"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     found: dict[str, int] = json.loads(answer.stdout)
     return found

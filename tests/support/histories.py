@@ -8,7 +8,6 @@ replays the life up to the timing of threads.
 """
 
 import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +18,11 @@ from deviceplugin.testing.records import AdmittedContainer
 from libvgpu import region
 
 from .in_process_node import GIB, InProcessNode
+from .waiting import wait_until
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 MEMORY_UNITS = 16
 MOST_PODS = 12
-FREED_WITHIN_S = 20.0
 
 Asked = dict[str, int]
 
@@ -193,10 +192,8 @@ class History:
 
     def wait_all_freed(self) -> None:
         """Nothing of ended pods may stay with the agent."""
-        deadline = time.monotonic() + FREED_WITHIN_S
-        while left := list((self.node.run_dir / "allocations").iterdir()):
-            assert time.monotonic() < deadline, f"{len(left)} allocations are never freed"
-            time.sleep(0.1)
+        directory = self.node.run_dir / "allocations"
+        wait_until(lambda: not list(directory.iterdir()), "every allocation is freed")
 
     # ---- what must hold ----------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,9 @@ from deviceplugin.policy import podresources_listing
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region
 from libvgpu.limits import DeviceLimit
+from support.waiting import PATIENCE_S, wait_until
 
 GIB = 1 << 30
-WAIT_S = 10.0
 GPU_MEMORY_BYTES = 16 * GIB
 MPS_GPU = Gpu(0, "GPU-aaaaaaaa-0000-0000-0000-000000000000", "test", GPU_MEMORY_BYTES)
 VGPU_GPU = Gpu(1, "GPU-bbbbbbbb-0000-0000-0000-000000000001", "test", GPU_MEMORY_BYTES)
@@ -83,12 +82,12 @@ class InProcessNode:
     def stop_agent(self) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(WAIT_S)
+            self._thread.join(PATIENCE_S)
             assert not self._thread.is_alive(), "the agent does not stop"
         wait_until_lost(self.kubelet)
 
     def wait_registered(self, resources: list[str] | None = None) -> None:
-        self.kubelet.wait_for_resources(resources or RESOURCES, WAIT_S)
+        self.kubelet.wait_for_resources(resources or RESOURCES, PATIENCE_S)
 
     def admit(self, name: str, *containers: dict[str, int]) -> AdmittedPod:
         return self.kubelet.admit(
@@ -112,16 +111,11 @@ def only_device(directory: Path) -> DeviceLimit:
     return device
 
 
-def wait_until(what: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def wait_until_lost(kubelet: StandInKubelet, timeout_s: float = WAIT_S) -> None:
+def wait_until_lost(kubelet: StandInKubelet) -> None:
     """Waits until the kubelet knows that its plugins ended; until then it still calls them."""
-    wait_until(lambda: not any(kubelet.allocatable().values()), timeout_s)
+    wait_until(
+        lambda: not any(kubelet.allocatable().values()), "the kubelet knows that its plugins ended"
+    )
 
 
 def hurry(put: Callable[[object, str, float], None] = setattr) -> None:
@@ -150,7 +144,7 @@ def running_node(
         source.write_text("int nothing;\n")
         shim = base / "libvgpu.so"
         command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(shim), str(source)]
-        subprocess.run(command, check=True, timeout=30)
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
         monkeypatch.setattr(artifacts, "SHIM_PATH", shim)
         tools = base / "tools"
         tools.mkdir()

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,17 +11,9 @@ from pathlib import Path
 import psutil
 
 from libvgpu.sim import Machine
+from support.waiting import PATIENCE_S, wait_until
 
 TOOL = "nvidia-cuda-mps-control"
-TOOL_SECONDS = 20
-
-
-def wait_until(true: object, what: str) -> None:
-    """Returns once ``true()`` is, and fails when that takes too long."""
-    deadline = time.monotonic() + TOOL_SECONDS
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"not so in {TOOL_SECONDS} s: {what}"
-        time.sleep(0.02)
 
 
 def is_gone(pid: int) -> bool:
@@ -58,7 +49,7 @@ class Control:
             env=env,
             capture_output=True,
             text=True,
-            timeout=TOOL_SECONDS,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -94,7 +85,7 @@ class Control:
         assert self.daemon
         self.daemon.send_signal(signal.SIGTERM)  # ends the server, too
         try:
-            self.daemon.wait(TOOL_SECONDS)
+            self.daemon.wait(PATIENCE_S)
         finally:
             self.daemon.kill()
             self.daemon.wait()

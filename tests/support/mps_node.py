@@ -2,11 +2,12 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -27,25 +28,35 @@ from deviceplugin.mps.state_files import (
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.sim import Machine
 from support import ROOT
+from support.waiting import PATIENCE_S, wait_until
 
-WAIT_S = 30.0
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
 
 _CONFIG = "version: v1\nsharing:\n  fractional:\n  - {family: mps, devices: [%s]}\n"
+# In front of the MPS tool: asks it for what it is told, but late where a command begins with a word
+# that stands in a file next to it. What was answered late is written down.
+_LATE_TOOL = """#!{python}
+import os, pathlib, subprocess, sys, time
+here, tool = pathlib.Path(__file__).parent, {tool!r}
+if len(sys.argv) > 1:
+    os.execv(tool, [tool, *sys.argv[1:]])
+text = sys.stdin.read()
+word, _, seconds = (here / "late").read_text().partition(" ")
+is_late = any(line.startswith(word) for line in text.splitlines())
+if is_late:
+    time.sleep(float(seconds))
+status = subprocess.run([tool], input=text, text=True).returncode
+if is_late:
+    with open(here / "answered", "a") as file:
+        file.write(word + chr(10))
+sys.exit(status)
+"""
 _MODE = """
 import pynvml, sys
 pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1])
 print(pynvml.nvmlDeviceGetComputeMode(handle))
 """
-
-
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> None:
-    """Returns once ``true()`` is, and fails when that takes too long."""
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"not so in {timeout_s:.0f} s: {what}"
-        time.sleep(0.03)
 
 
 class Client:
@@ -66,7 +77,7 @@ class Client:
     def works(self) -> bool:
         """Returns whether it completes further launches."""
         before, result = self.ask()
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while result == 0 and time.monotonic() < deadline:
             now, result = self.ask()
             if now > before:
@@ -79,7 +90,7 @@ class Client:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        self.process.wait(WAIT_S)
+        self.process.wait(PATIENCE_S)
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -136,7 +147,7 @@ class MpsNode:
     def end_runner(self, runner: subprocess.Popen[str]) -> None:
         """Tells a runner to end and waits for it."""
         runner.send_signal(signal.SIGTERM)
-        assert runner.wait(WAIT_S) == 0, self.log.read_text()
+        assert runner.wait(PATIENCE_S) == 0, self.log.read_text()
 
     def want(self, *indexes: int, occupied: bool = True) -> None:
         """Says in the agent's place which GPUs are to be under MPS."""
@@ -186,6 +197,31 @@ class MpsNode:
         wait_until((pipe / f"{control_pipe.TOOL}.pid").exists, "the daemon is there")
         return process
 
+    # ---- a node whose processors are all taken -------------------------------------------------
+
+    def late_tool(self) -> dict[str, str]:
+        """Returns the variables of a runner whose tool answers late, as `be_late` says."""
+        path = self.machine.environment(os.environ)["PATH"]
+        folder = self.base / "late"
+        folder.mkdir()
+        (folder / "late").write_text("nothing 0")
+        tool = folder / control_pipe.TOOL
+        real = shutil.which(control_pipe.TOOL, path=path)
+        tool.write_text(_LATE_TOOL.format(python=sys.executable, tool=real))
+        tool.chmod(0o755)
+        return {"PATH": os.pathsep.join([str(folder), path])}
+
+    def be_late(self, word: str, seconds: float) -> None:
+        """From now on what begins with a word is answered this much later."""
+        draft = self.base / "late" / "late.new"
+        draft.write_text(f"{word} {seconds}")
+        draft.replace(draft.with_name("late"))
+
+    def late_answers(self) -> int:
+        """Returns how many came although they were late."""
+        answered = self.base / "late" / "answered"
+        return len(answered.read_text().splitlines()) if answered.exists() else 0
+
     # ---- the GPUs ----------------------------------------------------------------------------
 
     def mode(self, index: int = 0) -> int:
@@ -196,14 +232,14 @@ class MpsNode:
             check=True,
             env=self.machine.environment(os.environ),
             capture_output=True,
-            timeout=WAIT_S,
+            timeout=PATIENCE_S,
         )
         return int(done.stdout)
 
     def ask(self, command: str, index: int = 0) -> str:
         """Says something to a GPU's daemon, as root in a container may."""
         with mock.patch.dict(os.environ, self.machine.environment(os.environ)):
-            return control_pipe.ask(self.run_dir, self.uuids[index], command)
+            return control_pipe.ask(self.run_dir, self.uuids[index], command, PATIENCE_S)
 
     def clients(self, index: int = 0) -> list[int]:
         """Returns the process ids of a GPU's clients."""
@@ -236,7 +272,7 @@ class MpsNode:
         """Ends all that was started, daemons and detached runners too."""
         for process in self.started:
             process.kill()
-            process.wait(WAIT_S)
+            process.wait(PATIENCE_S)
             for end in (process.stdin, process.stdout):
                 if end is not None:
                     with contextlib.suppress(BrokenPipeError):

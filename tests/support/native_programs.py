@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import ROOT
+from .waiting import PATIENCE_S
 
-COMPILE_SECONDS = 60
 #: Another run may still use what it built from a source that has changed since.
 KEPT_SECONDS = 24 * 3600.0
 _FOLDER = ROOT / "build" / "native"
@@ -85,7 +85,7 @@ def build(compiler: str, source: str, *more: str, flags: tuple[str, ...] = ()) -
             new = Path(f"{program}.new")
             subprocess.run(
                 [*command, "-o", str(new), "-ldl", "-lpthread"],
-                cwd=ROOT, check=True, timeout=COMPILE_SECONDS,
+                cwd=ROOT, check=True, timeout=PATIENCE_S,
             )  # fmt: skip
             new.rename(program)
     return program

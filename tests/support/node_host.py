@@ -5,28 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from . import ROOT
+from .waiting import wait_until
 
-WAIT_S = 60.0
 END_S = 60.0
 RUN_S = 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
-    """Returns the first true value of ``condition``."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain: {what}"
-        time.sleep(0.05)
-    return value
 
 
 class NodeHost:

@@ -25,7 +25,7 @@ def refusal(function, *arguments):
 EVENT_PRELUDE = (
     NVML_PRELUDE
     + """
-def wait(events, timeout_ms=20_000):
+def wait(events, timeout_ms=60_000):
     try:
         data = nvml.nvmlEventSetWait_v2(events, timeout_ms)
     except nvml.NVMLError_Timeout:

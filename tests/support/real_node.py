@@ -21,8 +21,9 @@ import yaml
 from libvgpu.sim import PROFILES, Machine
 
 from . import ROOT, node_image, node_settings
-from .node_host import NodeHost, wait_until
+from .node_host import NodeHost
 from .node_init import ADDRESS, HOST_NAME
+from .waiting import wait_until
 
 EXAMPLES = ROOT / "deploy/examples"
 METRICS_PORT = 9446

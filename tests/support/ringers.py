@@ -118,11 +118,3 @@ class Ringer:
             0,
         )
         return None if done != 0 and ctypes.get_errno() == errno.EAGAIN else bool(done == 0)
-
-
-def until(condition: Any, what: str, timeout_s: float = 10) -> None:
-    """Waits for a condition, and fails when it does not come."""
-    give_up_at = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up_at, f"{what}: not within {timeout_s} s"
-        time.sleep(0.001)

@@ -5,6 +5,7 @@ import subprocess
 from typing import Any
 
 from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 #: What such a program begins with; the text after it may define more, then calls `serve()`.
 SERVE = """
@@ -40,7 +41,7 @@ class Served:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            _, stderr = self.process.communicate(timeout=10)
+            _, stderr = self.process.communicate(timeout=PATIENCE_S)
             raise AssertionError(f"the program ended: {stderr}")
         return line
 

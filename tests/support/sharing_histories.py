@@ -18,13 +18,13 @@ from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from vgpuctl.agent_client import agent_report
 
-from .histories import FREED_WITHIN_S, Asked, History, Life
+from .histories import Asked, History, Life
 from .in_process_node import GIB, GPU_MEMORY_BYTES, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
+from .waiting import PATIENCE_S, wait_until
 
 FAMILIES = ("vgpu", "mps")
 GPUS = (MPS_GPU, VGPU_GPU, SPARE_GPU)
 MOST_PODS = 6
-HEALTHY_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,11 @@ class SharingHistory(History):
         sick = self.sick(self.pods[:-1])
         assert not sick, f"held units are not healthy: {sorted(sick)[:3]}"
         # A GPU may begin to drain between the halves of a pair: the second was withdrawn before.
-        deadline = time.monotonic() + HEALTHY_WITHIN_S
+        give_up_at_s = time.monotonic() + PATIENCE_S
         while sick := self.sick(self.pods[-1:]):
-            assert time.monotonic() < deadline, f"held units are not healthy: {sorted(sick)[:3]}"
+            assert time.monotonic() < give_up_at_s, (
+                f"held units are not healthy: {sorted(sick)[:3]}"
+            )
             time.sleep(0.01)
         for pod in self.pods:
             for container in pod.containers:
@@ -171,10 +173,10 @@ class SharingHistory(History):
                 self.drained.add(gpu.uuid)
 
     def wait_held_healthy(self) -> None:
-        deadline = time.monotonic() + FREED_WITHIN_S
-        while not self.is_registered() or self.sick(self.pods):
-            assert time.monotonic() < deadline, f"never offered again: {self.sick(self.pods)}"
-            time.sleep(0.02)
+        wait_until(
+            lambda: self.is_registered() and not self.sick(self.pods),
+            "what pods hold is healthy again",
+        )
 
     def is_registered(self) -> bool:
         """Returns whether the agent says that the kubelet has all its resources."""
@@ -186,8 +188,8 @@ class SharingHistory(History):
 
     def wait_all_freed(self) -> None:
         super().wait_all_freed()
-        deadline = time.monotonic() + FREED_WITHIN_S
-        wanted = self.wanted.offered()
-        while (now := {r: n for r, n in self.node.kubelet.allocatable().items() if n}) != wanted:
-            assert time.monotonic() < deadline, f"{now} is offered, not {wanted}"
-            time.sleep(0.05)
+        wanted, kubelet = self.wanted.offered(), self.node.kubelet
+        wait_until(
+            lambda: {r: n for r, n in kubelet.allocatable().items() if n} == wanted,
+            f"{wanted} is offered",
+        )

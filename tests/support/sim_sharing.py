@@ -10,7 +10,8 @@ from typing import Any
 
 from libvgpu.sim import Machine
 
-from .sim_programs import PROGRAM_SECONDS, finish, start
+from .sim_programs import finish, start
+from .waiting import PATIENCE_S
 
 GRANULE = 2 << 20
 
@@ -116,7 +117,7 @@ class Program:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PROGRAM_SECONDS)
+        self.process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def pair(machine: Machine) -> Iterator[tuple[Program, Program]]:
     finally:
         for program in programs:
             program.process.kill()
-            program.process.wait(PROGRAM_SECONDS)
+            program.process.wait(PATIENCE_S)
 
 
 def hand_over(exporter: Program, importer: Program, descriptor: str, path: Path) -> None:

@@ -11,8 +11,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import ContainerUsage, create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
 from support import CLIENT_PATH
-
-CLIENT_SECONDS = 60
+from support.waiting import PATIENCE_S
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Slice:
     def run(self, code: str, *arguments: str, shim: bool = True) -> list[str]:
         """Runs a program to its end and returns the words it printed."""
         process = self.start(code, *arguments, shim=shim)
-        stdout, stderr = process.communicate(timeout=CLIENT_SECONDS)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, stderr
         return stdout.split()
 

@@ -10,6 +10,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import Compile
 from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 #: ``talk(slice)`` starts a program under a slice, with or without variables of its own.
 Talk = Callable[..., "Talker"]
@@ -55,7 +56,7 @@ class Talker:
         """Lets it come to its end; returns its status and what it wrote on stderr."""
         with suppress(BrokenPipeError):
             self.tell("quit 0")
-        _, stderr = self.process.communicate(timeout=30)
+        _, stderr = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, stderr
 
     def kill(self) -> None:

@@ -21,11 +21,11 @@ from libvgpu.limits import DeviceLimit
 from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, ROOT
 from support.sim_programs import PRELUDE
+from support.waiting import PATIENCE_S
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 TERMINATE = CONFIG + "watch: {unaccounted: terminate}\n"
-WAIT_S = 20.0
 _CONTAINER = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 #: Takes a number of bytes by a plain allocation, says so, and ends with its input.
@@ -136,11 +136,11 @@ class WatchedNode:
                  f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
                 cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
             )  # fmt: skip
-        self.kubelet.wait_for_resources([CORE, MEMORY], WAIT_S)
+        self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
 
     def stop_agent(self) -> None:
         self.agent.send_signal(signal.SIGKILL if self._prefix else signal.SIGTERM)
-        self.agent.wait(WAIT_S)
+        self.agent.wait(PATIENCE_S)
 
     def admit(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
         """Admits a pod of one container."""
@@ -181,7 +181,7 @@ class WatchedNode:
     def metric(self, name: str, **labels: str) -> float:
         """Returns the sum of the series of a metric that have these labels."""
         address = self.log.rpartition("metrics=")[2].split()[0]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as page:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as page:
             text = str(page.read(), "utf-8")
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         rows = [row for row in text.splitlines() if row.split("{")[0].split(" ")[0] == name]
@@ -194,7 +194,7 @@ class WatchedNode:
             [sys.executable, "-m", "vgpuctl", "doctor", "-o", "json", "--run-dir",
              str(self.run_dir)],
             cwd=ROOT, env=self.machine.environment(os.environ), capture_output=True, text=True,
-            timeout=WAIT_S, check=False,
+            timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         return [finding for finding in json.loads(done.stdout) if finding["check"] == "watch"]
 

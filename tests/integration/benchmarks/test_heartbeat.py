@@ -16,6 +16,7 @@ STALL_SECONDS = 0.5
 HANG_SECONDS = 1.5
 
 
+@pytest.mark.timing
 def test_a_stall_shows_in_its_interval_and_the_next_and_then_no_more() -> None:
     others = psutil.Process().children()
     with open_heartbeat() as heartbeat:
@@ -30,6 +31,7 @@ def test_a_stall_shows_in_its_interval_and_the_next_and_then_no_more() -> None:
     assert not stalled.is_running()
 
 
+@pytest.mark.timing
 def test_a_client_that_hangs_alone_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     look = Race.look
 

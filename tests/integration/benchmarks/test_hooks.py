@@ -10,6 +10,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import hooks
 from libvgpu import artifacts
+from support.waiting import PATIENCE_S
 
 if not artifacts.SHIM_PATH.exists():
     pytest.skip("libvgpu.so is not built (make build)", allow_module_level=True)
@@ -69,7 +70,7 @@ def test_a_rival_is_measured_beside_it_and_its_failure_is_told(
         subprocess.run(
             ["cc", "-shared", "-fPIC", str(source), "-o", str(tmp_path / f"{name}.so")],
             check=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
 
     # WHEN measured

@@ -22,6 +22,7 @@ from benchmarks.tenant_programs import TenantClient, TenantProgram, TenantReadin
 from libvgpu import artifacts
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import ComputeMode
+from support.waiting import PATIENCE_S
 
 MINUTE_SECONDS = 60
 CLIENT = TenantClient(MS)
@@ -357,7 +358,9 @@ def test_a_controller_that_counts_blocks_is_caught_where_ours_is_not(
     source, planted = tmp_path / "planted.c", tmp_path / "planted.so"
     source.write_text(BY_BLOCK_COUNT)
     subprocess.run(
-        ["cc", "-shared", "-fPIC", str(source), "-o", str(planted), "-ldl"], check=True, timeout=30
+        ["cc", "-shared", "-fPIC", str(source), "-o", str(planted), "-ldl"],
+        check=True,
+        timeout=PATIENCE_S,
     )
     monkeypatch.setattr(share, "_ERROR_POINTS", LOOSE_POINTS)
     cells = (

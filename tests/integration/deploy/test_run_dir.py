@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from support import install
+from support.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root"),
 ]
-TIMEOUT_S = 60
 SLOW_S = 0.3
 COUNT = 'grep -c " $RUN_DIR .* vgpu " /proc/1/mountinfo || true'
 
@@ -74,7 +74,7 @@ def on_a_node(base: Path, *steps: str) -> list[str]:
         },
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     if "unshare failed" in result.stderr:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from support import ROOT
+from support.waiting import PATIENCE_S
 from vgpuctl.demo.launch import EXIT_NOT_STARTED, Order
 
 NOBODYS_PID = 0x7FFFFFFF  # beyond any pid: never the launcher's parent
@@ -25,7 +26,7 @@ def test_an_order_of_a_dead_parent_is_not_begun(tmp_path: Path) -> None:
         input=order.encode(),
         cwd=ROOT,
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from libvgpu import region
 from support import CLIENT_PATH
 from support.grants import FREE, NONE, grant_mode
+from support.waiting import PATIENCE_S, wait_until
 
-TIMEOUT_S = 30
 TAKEOVER_S = 1.0
 
 
@@ -56,7 +55,7 @@ class NeighbourRuns:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
 
     def arbitrating(self, process: subprocess.Popen[str]) -> int:
@@ -90,13 +89,7 @@ def runs(tmp_path: Path) -> Iterator[NeighbourRuns]:
         process.wait()
 
 
-def _wait_until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-
-
+@pytest.mark.timing
 @pytest.mark.parametrize("last_signal", [signal.SIGTERM, signal.SIGKILL, signal.SIGTSTP])
 def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
     runs: NeighbourRuns, last_signal: signal.Signals
@@ -104,7 +97,7 @@ def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
     # GIVEN three slices of one GPU and a fourth that is alone on another
     three = [runs.start("--core", percent) for percent in ("20", "30", "50")]
     alone = runs.start("--gpu", "1", "--core", "100")
-    _wait_until(lambda: sum(runs.arbitrating(run) for run in three) == 1)
+    wait_until(lambda: sum(runs.arbitrating(run) for run in three) == 1)
     (holder,) = (run for run in three if runs.arbitrating(run))
     others = [run for run in three if run is not holder]
     assert runs.arbitrating(alone) == 0
@@ -115,10 +108,10 @@ def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
         holder.wait()
 
     # THEN exactly one of the others has it within a second
-    _wait_until(lambda: any(runs.arbitrating(run) for run in others), TAKEOVER_S)
+    wait_until(lambda: any(runs.arbitrating(run) for run in others), patience_s=TAKEOVER_S)
     assert sum(runs.arbitrating(run) for run in others) == 1
     if last_signal is signal.SIGTSTP:
-        _wait_until(lambda: runs.arbitrating(holder) == 0)
+        wait_until(lambda: runs.arbitrating(holder) == 0)
         holder.send_signal(signal.SIGCONT)
 
 
@@ -126,16 +119,16 @@ def test_a_run_of_a_fixed_share_that_is_alone_runs_no_arbiter(runs: NeighbourRun
     strict = runs.start("--core", "30")
     elastic = runs.start("--gpu", "1", "--core", "30", "--compute", "elastic")
 
-    _wait_until(lambda: runs.arbitrating(elastic) == 1)
+    wait_until(lambda: runs.arbitrating(elastic) == 1)
     assert runs.arbitrating(strict) == 0
 
     neighbour = runs.start("--core", "30")
-    _wait_until(lambda: runs.arbitrating(strict) + runs.arbitrating(neighbour) == 1)
-    _wait_until(lambda: runs.grants() == [FREE, FREE, FREE])
+    wait_until(lambda: runs.arbitrating(strict) + runs.arbitrating(neighbour) == 1)
+    wait_until(lambda: runs.grants() == [FREE, FREE, FREE])
     neighbour.terminate()
     neighbour.wait()
-    _wait_until(lambda: runs.arbitrating(strict) == 0)
-    _wait_until(lambda: sorted(runs.grants()) == [NONE, FREE])
+    wait_until(lambda: runs.arbitrating(strict) == 0)
+    wait_until(lambda: sorted(runs.grants()) == [NONE, FREE])
 
 
 def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns) -> None:

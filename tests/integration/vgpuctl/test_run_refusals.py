@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH
+from support.waiting import PATIENCE_S
 
 PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
-TIMEOUT_SECONDS = 30
 
 
 class RefusingCtl:
@@ -34,7 +34,7 @@ class RefusingCtl:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_SECONDS,
+            timeout=PATIENCE_S,
         )
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:

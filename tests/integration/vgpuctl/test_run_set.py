@@ -11,8 +11,8 @@ import pytest
 
 from support import CLIENT_PATH
 from support.talker import Talker
+from support.waiting import PATIENCE_S
 
-TIMEOUT_S = 30
 GIB = 1 << 30
 OUT_OF_MEMORY = 2
 
@@ -44,7 +44,7 @@ class SetRuns:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
 
     def names(self) -> list[str]:

@@ -6,20 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim.profiles import PROFILES
 from support import CLIENT_PATH, IS_LONG
+from support.waiting import PATIENCE_S, wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
 MIB, GIB = 1 << 20, 1 << 30
 PIECE_BYTES = 64 * MIB
 OUT_OF_MEMORY = 2
-TIMEOUT_SECONDS = 60
 
 PRELUDE = """
 import json, sys, time
@@ -132,7 +131,7 @@ class Ctl:
             env=self.environment | more,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_SECONDS,
+            timeout=PATIENCE_S,
         )
 
     def run_client(self, options: list[str], code: str, *arguments: str) -> dict[str, int]:
@@ -159,13 +158,6 @@ class Ctl:
 @pytest.fixture
 def ctl(tmp_path: Path) -> Ctl:
     return Ctl(tmp_path)
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS / 2
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def _is_gone(pid: int) -> bool:
@@ -257,7 +249,7 @@ def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
         assert "in use by process" in removal.stderr
     finally:
         holder.terminate()
-        assert holder.wait(timeout=TIMEOUT_SECONDS) == 128 + signal.SIGTERM
+        assert holder.wait(timeout=PATIENCE_S) == 128 + signal.SIGTERM
 
     # AND afterwards the slice is gone, the named machine stays until it is removed
     assert ctl.slices() == []
@@ -283,7 +275,7 @@ def test_a_killed_run_ends_its_command_and_the_next_sweeps_its_leavings(ctl: Ctl
     victim.wait()
 
     # THEN its command ends at once, ps calls the slice abandoned
-    _wait_until(lambda: _is_gone(child))
+    wait_until(lambda: _is_gone(child))
     (row,) = ctl.rows("ps")
     assert row["state"] == "abandoned"
     assert len(ctl.machine_names()) == 1

@@ -10,8 +10,7 @@ import pytest
 
 from libvgpu.sim import Machine, acquire, machines_root, parse_spec
 from support import CLIENT_PATH
-
-TIMEOUT_SECONDS = 30
+from support.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +29,7 @@ def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": CLIENT_PATH},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_SECONDS,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -162,7 +161,7 @@ def test_a_machine_in_use_is_not_removed(box: Machine) -> None:
         assert str(program.pid) in result.stderr
     finally:
         program.kill()
-        program.communicate(timeout=TIMEOUT_SECONDS)
+        program.communicate(timeout=PATIENCE_S)
     done("rm", "box")
     assert list(machines_root().glob("@*")) == []
     assert "none" in sim("rm", "box").stderr

@@ -19,7 +19,8 @@ from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import write_limits
 from support import ROOT
-from support.ringers import WEIGHT, Ringer, make_tenant, until
+from support.ringers import WEIGHT, Ringer, make_tenant
+from support.waiting import PATIENCE_S, wait_until
 
 NONE, FREE, WINDOWS = lib.VGPU_GRANT_NONE, lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
 
@@ -53,6 +54,7 @@ def contend(pair: tuple[Ringer, ...], seconds: float) -> list[set[int]]:
     return windows
 
 
+@pytest.mark.timing
 def test_two_that_contend_get_windows_in_turn(
     arbiter: Arbiter, pair: tuple[Ringer, Ringer]
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_weight_that_changes_in_limits_holds_from_the_next_window(
     assert uneven[0] / uneven[1] == pytest.approx(3, rel=0.25)
 
 
+@pytest.mark.timing
 def test_windows_do_not_overlap(pair: tuple[Ringer, Ringer]) -> None:
     contend(pair, 0.05)
     checked = 0
@@ -102,6 +105,7 @@ def test_windows_do_not_overlap(pair: tuple[Ringer, Ringer]) -> None:
     assert checked > 20
 
 
+@pytest.mark.timing
 def test_the_beat_is_fresh_while_windows_are_given(pair: tuple[Ringer, Ringer]) -> None:
     contend(pair, 0.05)
     ages_ns = []
@@ -115,10 +119,10 @@ def test_the_beat_is_fresh_while_windows_are_given(pair: tuple[Ringer, Ringer]) 
 def test_a_new_grant_wakes_who_waits_on_it(pair: tuple[Ringer, Ringer]) -> None:
     woken = None
     for _ in range(20):
-        until(lambda: pair[0].grant().mode == FREE, "the first grant")
+        wait_until(lambda: pair[0].grant().mode == FREE, "the first grant")
         before = pair[0].grant()
         with ThreadPoolExecutor(1) as threads:
-            asleep = threads.submit(pair[0].sleep_on, before, 5)
+            asleep = threads.submit(pair[0].sleep_on, before, PATIENCE_S)
             time.sleep(0.1)
             for tenant in pair:
                 tenant.demand()
@@ -130,6 +134,7 @@ def test_a_new_grant_wakes_who_waits_on_it(pair: tuple[Ringer, Ringer]) -> None:
     assert woken
 
 
+@pytest.mark.timing
 def test_one_alone_is_free_and_looked_at_ten_times_a_second(
     arbiter: Arbiter, pair: tuple[Ringer, Ringer]
 ) -> None:
@@ -144,6 +149,7 @@ def test_one_alone_is_free_and_looked_at_ten_times_a_second(
     assert [tenant.grant().mode for tenant in pair] == [FREE, FREE]
 
 
+@pytest.mark.timing
 def test_an_idle_gpu_wakes_nobody(arbiter: Arbiter, pair: tuple[Ringer, Ringer]) -> None:
     contend(pair, 0.05)
     time.sleep(0.2)
@@ -160,7 +166,7 @@ def test_without_an_arbiter_a_ring_fails_and_the_own_cap_holds(tmp_path: Path) -
     with Arbiter() as arbiter, Ringer(tmp_path / "a") as tenant:
         arbiter.add(tmp_path / "a", 0)
         tenant.demand()
-        until(lambda: tenant.grant().mode == FREE, "the first grant")
+        wait_until(lambda: tenant.grant().mode == FREE, "the first grant")
         tenant.close_ring()
 
         arbiter.stop()
@@ -182,7 +188,7 @@ def test_one_that_is_removed_keeps_to_its_own_cap(
     with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
         pair[0].ring()
     pair[1].row.busy_until_ns = time.monotonic_ns() + 5_000_000_000
-    until(lambda: pair[1].grant().mode == FREE, "a free GPU for the one that is left")
+    wait_until(lambda: pair[1].grant().mode == FREE, "a free GPU for the one that is left")
     assert set(arbiter.counters().tenants) == {pair[1].directory}
 
 
@@ -209,7 +215,7 @@ def test_when_the_arbiter_is_killed_its_beat_gets_old(tmp_path: Path) -> None:
     ):
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        contend((a, b), 0.1)
+        wait_until(lambda: contend((a, b), 0.1) and a.grant().mode == WINDOWS, "they take turns")
         process.send_signal(signal.SIGKILL)
         process.wait()
         time.sleep(0.03)
@@ -241,10 +247,11 @@ def test_an_arbiter_that_died_while_it_published_is_followed(tmp_path: Path) -> 
         arbiter.add(tmp_path / "a", 0)
         tenant.demand()
 
-        until(lambda: tenant.grant().mode == FREE, "the first grant")
+        wait_until(lambda: tenant.grant().mode == FREE, "the first grant")
         assert tenant.grant().number == 42
 
 
+@pytest.mark.timing
 def test_a_flood_of_rings_neither_starves_others_nor_burns_a_core(
     arbiter: Arbiter, pair: tuple[Ringer, Ringer], tmp_path: Path
 ) -> None:
@@ -269,6 +276,7 @@ def test_a_flood_of_rings_neither_starves_others_nor_burns_a_core(
     assert wakes_a_second < 1000 * 8 + 4000
 
 
+@pytest.mark.timing
 def test_an_idle_flood_is_looked_at_once_a_millisecond(arbiter: Arbiter, tmp_path: Path) -> None:
     arbiter.add(make_tenant(tmp_path / "flood"), 0)
     descriptor = os.open(tmp_path / "flood" / "ring", os.O_WRONLY | os.O_NONBLOCK)
@@ -282,6 +290,7 @@ def test_an_idle_flood_is_looked_at_once_a_millisecond(arbiter: Arbiter, tmp_pat
     assert 50 <= wakes <= 1.3 * 1000 * (time.monotonic() - begun_at)
 
 
+@pytest.mark.timing
 def test_writers_that_come_and_go_cause_no_storm(arbiter: Arbiter, tmp_path: Path) -> None:
     arbiter.add(make_tenant(tmp_path / "a"), 0)
     with Ringer(tmp_path / "a") as tenant:
@@ -294,7 +303,7 @@ def test_writers_that_come_and_go_cause_no_storm(arbiter: Arbiter, tmp_path: Pat
         assert arbiter.counters().wakes == before  # the end of the file is not reported for ever
 
         tenant.demand()
-        until(lambda: arbiter.counters().wakes > before, "a ring after the others have gone")
+        wait_until(lambda: arbiter.counters().wakes > before, "a ring after the others have gone")
 
 
 @pytest.mark.parametrize("harm", ["cut", "grown", "garbage"])
@@ -333,7 +342,7 @@ def test_the_grant_of_each_device_is_its_own(arbiter: Arbiter, tmp_path: Path) -
     make_tenant(tmp_path / "a", device_count=3)
     arbiter.add(tmp_path / "a", 1)
     with Ringer(tmp_path / "a", 1) as arbitrated, Ringer(tmp_path / "a", 2) as other:
-        until(lambda: arbitrated.grant().mode == FREE, "the first grant")
+        wait_until(lambda: arbitrated.grant().mode == FREE, "the first grant")
         assert other.grant().mode == NONE
 
 

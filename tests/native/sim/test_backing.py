@@ -7,7 +7,8 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import PROGRAM_SECONDS, run, start
+from support.sim_programs import run, start
+from support.waiting import PATIENCE_S
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -149,7 +150,7 @@ def test_a_dead_process_gives_its_host_memory_back(machine: Machine) -> None:
     assert machine.books()[0].backed_bytes == MIB
 
     program.kill()
-    program.wait(PROGRAM_SECONDS)
+    program.wait(PATIENCE_S)
 
     assert machine.books()[0].backed_bytes == 0
 
@@ -207,7 +208,7 @@ say(first=first, refused=refused, copied=copied, unchanged=unchanged, other=othe
     after=fill(alloc(GIB), 7, 6 * MIB))
 """
     program = start(machine, PROGRAM + code)
-    out, err = program.communicate(timeout=PROGRAM_SECONDS)
+    out, err = program.communicate(timeout=PATIENCE_S)
 
     assert json.loads(out) == {
         "first": 0,
@@ -241,7 +242,7 @@ after = read(address, 4 * MIB)
 say(before=before, backed=backed(), written=after[:MIB].count(7), left=after[MIB:].count(0))
 """
     program = start(machine, PROGRAM + code)
-    out, err = program.communicate(timeout=PROGRAM_SECONDS)
+    out, err = program.communicate(timeout=PATIENCE_S)
 
     assert json.loads(out) == {
         "before": 0,

@@ -15,6 +15,7 @@ from libvgpu.sim import DeviceBooks, Machine
 from support import IS_LONG, Compile
 from support.mps_control import Control
 from support.sim_programs import busy, run, shares, start
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.timing
 
@@ -38,7 +39,7 @@ def programs(machine: Machine, *codes: str) -> Iterator[list[int]]:
     finally:
         for each in running:
             each.kill()
-            each.wait(10)
+            each.wait(PATIENCE_S)
 
 
 def window(machine: Machine, seconds: float) -> tuple[DeviceBooks, DeviceBooks]:

@@ -14,12 +14,12 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
+from support.waiting import PATIENCE_S
 
 FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
 PROCESSES = 16
 CALLS = 200_000 if IS_LONG else 50_000
-LONGEST_SECONDS = 100
-LONGEST_LOOK_SECONDS = 1.0
+LONGEST_SECONDS = 240  # it takes a few
 MOST_STOPPED = 3
 DEATHS = 100 if IS_LONG else 25
 # Run by a process of its own, since the library reads its environment once: prints, at every line
@@ -125,5 +125,5 @@ def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: C
     assert finished == PROCESSES
     assert deaths == DEATHS
     assert looks > 100
-    assert worst_seconds < LONGEST_LOOK_SECONDS
+    assert worst_seconds < PATIENCE_S
     assert machine.books()[0].memory_used_bytes == 0

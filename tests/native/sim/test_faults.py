@@ -8,6 +8,7 @@ import pytest
 from libvgpu._native import ffi, lib
 from libvgpu.sim import Machine, faults
 from support.sim_programs import start
+from support.waiting import PATIENCE_S
 
 OUT_OF_MEMORY, UNAVAILABLE, ECC_UNCORRECTABLE, ILLEGAL_ADDRESS = 2, 46, 214, 700
 DELAY_NS = 20_000_000
@@ -58,7 +59,7 @@ def servant(machine: Machine) -> Iterator[Servant]:
     made = Servant(machine)
     yield made
     made.process.kill()
-    made.process.communicate(timeout=20)
+    made.process.communicate(timeout=PATIENCE_S)
 
 
 def events(machine: Machine) -> list[tuple[int, int]]:
@@ -90,7 +91,7 @@ def test_contexts_begun_later_are_whole(machine: Machine) -> None:
         assert later.do("synchronize") == 0
     finally:
         later.process.kill()
-        later.process.communicate(timeout=20)
+        later.process.communicate(timeout=PATIENCE_S)
 
 
 def test_other_xids_are_events_only(machine: Machine, servant: Servant) -> None:

@@ -451,7 +451,7 @@ check(cuda.cuUserObjectRelease(check(cuda.cuUserObjectCreate(
 passed.wait()   # by now a destructor that was called before has run
 during = gone.is_set()
 release.set()
-say(too_many=too_many, during=during, after=gone.wait(20))
+say(too_many=too_many, during=during, after=gone.wait(60))
 """,
     )
 

@@ -8,11 +8,11 @@ import time
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import PROGRAM_SECONDS, finish, run, start
+from support.sim_programs import finish, run, start
+from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 PIECE = 64 * MIB
-DEADLINE_SECONDS = 10
 
 
 def test_pieces_fit_as_often_as_free_says_and_one_more_after_a_free(
@@ -184,7 +184,7 @@ sys.stdin.read()
     assert machine.books()[0].memory_used_bytes == 5 << 30
 
     program.send_signal(number)
-    program.wait(PROGRAM_SECONDS)
+    program.wait(PATIENCE_S)
 
     (books,) = machine.books()
     assert books.memory_used_bytes == 0
@@ -211,7 +211,7 @@ sys.stdin.read()
     try:
         assert machine.books()[0].memory_used_bytes == 5 << 30
         program.kill()
-        program.wait(PROGRAM_SECONDS)
+        program.wait(PATIENCE_S)
 
         assert machine.books()[0].memory_used_bytes == 0
     finally:
@@ -235,10 +235,10 @@ while True:
         try:
             started = time.monotonic()
             assert json.loads(run(machine, "open_context(); say(ok=1)")) == {"ok": 1}
-            assert time.monotonic() - started < DEADLINE_SECONDS
+            assert time.monotonic() - started < PATIENCE_S
         finally:
             program.kill()
-            program.wait(PROGRAM_SECONDS)
+            program.wait(PATIENCE_S)
 
 
 def test_a_forked_child_must_not_go_on_but_nvml_may(machine: Machine) -> None:

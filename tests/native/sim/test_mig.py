@@ -8,7 +8,8 @@ import pytest
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, parse_spec, release
 from support.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
-from support.sim_programs import PROGRAM_SECONDS, finish, run, start
+from support.sim_programs import finish, run, start
+from support.waiting import PATIENCE_S
 
 GIB = 1 << 30
 NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT = 3, 6, 2
@@ -131,7 +132,7 @@ input()
         assert used == [0, 0, 0, instance.profile.memory_bytes]
     finally:
         program.kill()
-        program.wait(PROGRAM_SECONDS)
+        program.wait(PATIENCE_S)
     assert cut_machine.books()[3].memory_used_bytes == 0
 
 
@@ -200,7 +201,7 @@ print(json.dumps([about(each) for each in (handles[0], *instances)]))
     finally:
         for program in programs:
             program.kill()
-            program.wait(PROGRAM_SECONDS)
+            program.wait(PATIENCE_S)
 
 
 def test_an_instance_is_lost_with_its_gpu(cut_machine: Machine) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.mps_control import TOOL_SECONDS, Control
+from support.mps_control import Control
 from support.sim_programs import busy, run, shares
+from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 
@@ -67,7 +68,7 @@ def test_quit_ends_the_daemon(control: Control) -> None:
     control.ask("quit")
 
     assert control.daemon
-    assert control.daemon.wait(TOOL_SECONDS) == 0
+    assert control.daemon.wait(PATIENCE_S) == 0
     assert control.tool(say="get_server_list").returncode == 1
 
 

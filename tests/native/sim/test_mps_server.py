@@ -14,8 +14,9 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from support import Compile, open_to_others
-from support.mps_control import TOOL_SECONDS, Control, is_gone, wait_until
+from support.mps_control import Control, is_gone
 from support.sim_programs import finish, run, start
+from support.waiting import PATIENCE_S, wait_until
 
 NOT_READY, RPC_FAILURE, MAX_CLIENTS = 807, 806, 808
 UNAVAILABLE = 46
@@ -70,7 +71,7 @@ def client(control: Control, **env: str) -> Iterator[Stepper]:
         yield stepper
     finally:
         stepper.process.kill()
-        stepper.process.communicate(timeout=TOOL_SECONDS)
+        stepper.process.communicate(timeout=PATIENCE_S)
 
 
 def percentage_of(machine: Machine, pid: int) -> int:
@@ -169,7 +170,7 @@ def test_a_child_that_outlives_its_parent_is_no_client(control: Control) -> None
     try:
         assert parent.stdout and parent.stdin
         child = int(parent.stdout.readline())
-        assert parent.wait(TOOL_SECONDS) == 0
+        assert parent.wait(PATIENCE_S) == 0
 
         wait_until(lambda: control.client_pids() == [], "the parent has left")
 
@@ -212,8 +213,8 @@ def test_quit_waits_for_the_clients(control: Control) -> None:
         assert tool.poll() is None
         one.end()
     assert control.daemon
-    assert tool.wait(TOOL_SECONDS) == 0
-    assert control.daemon.wait(TOOL_SECONDS) == 0
+    assert tool.wait(PATIENCE_S) == 0
+    assert control.daemon.wait(PATIENCE_S) == 0
 
 
 def client_result(control: Control) -> int:
@@ -227,7 +228,7 @@ def test_quit_with_a_time_does_not_wait_longer(control: Control) -> None:
 
         wait_until(lambda: one.step() == RPC_FAILURE, "the client's calls fail")
     assert control.daemon
-    assert control.daemon.wait(TOOL_SECONDS) == 0
+    assert control.daemon.wait(PATIENCE_S) == 0
 
 
 def test_clients_outlive_a_killed_daemon_and_the_server_ends_with_the_last(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import PROGRAM_SECONDS, run, start
+from support.sim_programs import run, start
 from support.sim_sharing import VMM
+from support.waiting import PATIENCE_S
 
 MULTICAST = (
     VMM
@@ -114,7 +115,7 @@ input()
         assert [each.memory_used_bytes for each in pair_of_gpus.books()] == [context_bytes, 0]
     finally:
         program.kill()
-        program.wait(PROGRAM_SECONDS)
+        program.wait(PATIENCE_S)
 
 
 def test_the_team_must_be_complete(pair_of_gpus: Machine) -> None:

@@ -10,6 +10,7 @@ from libvgpu.sim import PROFILES, Machine
 from support import ROOT
 from support.nvml_programs import NVML_PRELUDE, answers, until_ready
 from support.sim_programs import busy, run, start
+from support.waiting import PATIENCE_S
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
@@ -76,7 +77,7 @@ def newest(since):
                 for s in nvml.nvmlDeviceGetProcessUtilization(handles[0], since)]
     except nvml.NVMLError_NotFound:
         return []
-deadline, ends, pids = time.monotonic() + 20, [], set()
+deadline, ends, pids = time.monotonic() + 60, [], set()
 while len(ends) < 4 and time.monotonic() < deadline:
     for pid, at_us, _ in newest(ends[-1] if ends else 0):
         ends.append(at_us); pids.add(pid)
@@ -104,7 +105,7 @@ say(ends=ends, pids=list(pids), seen=seen, now_us=time.time() * 1e6, busy=busy,
         windows = (later - earlier) / WINDOW_US
         assert windows >= 1 - 1e-4
         assert windows == pytest.approx(round(windows), abs=1e-4)
-    assert 0 <= said["now_us"] - said["ends"][-1] < 2e6
+    assert 0 <= said["now_us"] - said["ends"][-1] < PATIENCE_S * 1e6
     assert said["seen"] >= said["ends"][-1]
     assert said["infos"] == [[worker.pid, True]]
     assert said["busy"] == {"power": said["busy"]["power"], "state": 0, "reasons": 0, "mhz": 1980}

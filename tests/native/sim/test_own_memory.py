@@ -24,7 +24,7 @@ def taken(): return free - check(cuda.cuMemGetInfo())[0]
 stream = check(cuda.cuStreamCreate(1))
 def refusals(address):
     go, kept = threading.Event(), []
-    kept.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: go.wait(20)))
+    kept.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: go.wait(60)))
     codes = [int(cuda.cuMemFree(address)[0]), int(cuda.cuMemFreeAsync(address, stream)[0])]
     check(cuda.cuLaunchHostFunc(stream, ctypes.cast(kept[0], ctypes.c_void_p).value, 0))
     codes.append(int(cuda.cuMemFreeAsync(address, stream)[0]))  # which would take its turn

@@ -6,7 +6,8 @@ import subprocess
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.sim_programs import PROGRAM_SECONDS, run
+from support.sim_programs import run
+from support.waiting import PATIENCE_S
 
 NOT_INITIALIZED = 3
 
@@ -61,4 +62,4 @@ def test_a_cancelled_thread_keeps_no_lock(machine: Machine, compile_program: Com
     program = compile_program(
         "sim_cancelled_thread.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
     )
-    subprocess.run([program], env=machine.environment(), timeout=PROGRAM_SECONDS, check=True)
+    subprocess.run([program], env=machine.environment(), timeout=PATIENCE_S, check=True)

@@ -142,7 +142,7 @@ def test_work_behind_a_host_function_waits_for_its_return(machine: Machine) -> N
     code = """
 work = Work(stream(), 1_000_000)
 go, seen = threading.Event(), []
-check(cuda.cuLaunchHostFunc(work.stream, host_function(lambda: seen.append(go.wait(20))), 0))
+check(cuda.cuLaunchHostFunc(work.stream, host_function(lambda: seen.append(go.wait(60))), 0))
 work.launch()
 behind = work.mark()
 other = Work(stream(), 1_000_000)
@@ -164,7 +164,7 @@ def test_a_host_function_that_blocks_holds_up_its_own_stream_only(machine: Machi
     code = """
 one, other = Work(stream(), 1_000_000), Work(stream(), 1_000_000)
 go, order = threading.Event(), []
-check(cuda.cuLaunchHostFunc(one.stream, host_function(lambda: (go.wait(20), order.append(1))), 0))
+check(cuda.cuLaunchHostFunc(one.stream, host_function(lambda: (go.wait(60), order.append(1))), 0))
 check(cuda.cuLaunchHostFunc(other.stream, host_function(lambda: (order.append(2), go.set())), 0))
 one.wait(); other.wait()
 say(order=order)

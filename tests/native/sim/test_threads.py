@@ -7,12 +7,12 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
+from support.waiting import PATIENCE_S
 
 CALLS_A_THREAD = 3000
 EVENTS = 5000
 THREADS = 6
 CHURN = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
-LONGEST_SECONDS = 30
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -26,7 +26,7 @@ def test_threads_share_streams_events_pools_and_graphs(
         env=machine.environment(),
         text=True,
         capture_output=True,
-        timeout=LONGEST_SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr
@@ -45,7 +45,7 @@ def test_an_event_that_is_just_being_recorded_can_be_waited_for(
         env=machine.environment(),
         text=True,
         capture_output=True,
-        timeout=LONGEST_SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr
@@ -62,7 +62,7 @@ def test_threads_that_make_calls_of_every_kind_end_well(
         env=machine.environment(),
         text=True,
         capture_output=True,
-        timeout=LONGEST_SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr

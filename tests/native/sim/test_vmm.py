@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import PROGRAM_SECONDS, run, start
+from support.sim_programs import run, start
 from support.sim_sharing import GRANULE, VMM
+from support.waiting import PATIENCE_S
 
 
 def said_by(machine: Machine, code: str) -> dict[str, object]:
@@ -281,7 +282,7 @@ def test_a_killed_process_gives_its_pieces_back(machine: Machine) -> None:
     assert machine.books()[0].memory_used_bytes == 9 * GRANULE
 
     program.kill()
-    program.wait(PROGRAM_SECONDS)
+    program.wait(PATIENCE_S)
 
     assert machine.books()[0].memory_used_bytes == 0
 
@@ -332,4 +333,4 @@ input()
         assert used == [PROFILES["t4"].context_bytes, 3 * GRANULE]
     finally:
         program.kill()
-        program.wait(PROGRAM_SECONDS)
+        program.wait(PATIENCE_S)

@@ -16,6 +16,7 @@ from support import ROOT, Compile, exercise_runner, slices
 from support.exercise_runner import families, measures, run_family
 from support.slices import make_slice
 from support.talker import Talker
+from support.waiting import PATIENCE_S
 
 SHIM_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-O1",
               "-DVGPU_CHECK_LOCKS", "-Wno-unused-parameter", "-Wl,-Bsymbolic",
@@ -38,7 +39,9 @@ def order(compile_program: Compile, how: str) -> subprocess.CompletedProcess[str
     program = compile_program(
         "lock_order.c", "libvgpu/src/slice/locks.c", flags=("-DVGPU_CHECK_LOCKS",)
     )
-    return subprocess.run([program, how], capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(
+        [program, how], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 @pytest.mark.parametrize("how", ["in order", "several graph pools"])

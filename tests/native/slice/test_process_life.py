@@ -17,13 +17,14 @@ from libvgpu.sim import Machine
 from support import Compile
 from support.slices import Slice
 from support.talker import Talk, Talker
+from support.waiting import PATIENCE_S, wait_until
 
 SliceOf = Callable[..., Slice]
 LIMIT = 1 << 30
 PIECE = 64 << 20
 PIECES = LIMIT // PIECE
 HALF = LIMIT // 2
-NO_WAIT_SECONDS = 1.0
+NO_WAIT_S = 1.0
 OUT_OF_MEMORY = 2
 
 pytestmark = pytest.mark.timeout(30)
@@ -55,7 +56,7 @@ def pieces_for_a_newcomer(part: Slice, talk: Talk) -> int:
     begin = time.monotonic()
     assert newcomer.ask("init") == 0
     count = newcomer.ask(f"fill {PIECE}")
-    assert time.monotonic() - begin < NO_WAIT_SECONDS
+    assert time.monotonic() - begin < PATIENCE_S, "it waited for a process that does not go on"
     newcomer.kill()
     return count
 
@@ -73,13 +74,10 @@ def stat_fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def wait_until(pid: int, state: str) -> None:
+def wait_for_state(pid: int, state: str) -> None:
     """Returns when the process is in that state (T stopped, Z ended), or gone."""
-    deadline = time.monotonic() + 5
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        while stat_fields(pid)[0] != state:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: stat_fields(pid)[0] == state, f"process {pid} is in state {state}")
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "exit 0", "exit 3", "abort", "quit 0"])
@@ -88,7 +86,7 @@ def test_an_end_of_any_kind_returns_all(part: Slice, talk: Talk, how: str) -> No
     assert talk(part).ask("init") == 0 and part.usage().devices[0].used_bytes == LIMIT
 
     holder.process.kill() if how == "SIGKILL" else holder.tell(how)
-    holder.process.wait(10)
+    holder.process.wait(PATIENCE_S)
 
     assert pieces_for_a_newcomer(part, talk) == PIECES
 
@@ -106,9 +104,7 @@ def test_an_exec_returns_all_and_the_new_program_begins_empty(part: Slice, talk:
 def test_an_exec_of_another_program_returns_all(part: Slice, talk: Talk) -> None:
     holder = talk(part).holds(LIMIT)
     holder.tell("become other")
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{holder.pid}/comm").read_text() != "sleep\n":
-        assert time.monotonic() < deadline
+    wait_until(lambda: Path(f"/proc/{holder.pid}/comm").read_text() == "sleep\n", "the exec")
 
     assert pieces_for_a_newcomer(part, talk) == PIECES
     assert holder.process.poll() is None
@@ -164,7 +160,7 @@ def test_a_fork_before_the_first_allocation_gives_the_child_a_place_of_its_own(
     assert (seen.pid, seen.devices[0].used_bytes) == (child, HALF)
 
     os.kill(child, signal.SIGKILL)
-    wait_until(child, "Z")
+    wait_for_state(child, "Z")
     assert pieces_for_a_newcomer(part, talk) == PIECES
 
 
@@ -209,7 +205,7 @@ def test_a_claim_that_stops_half_way_holds_up_nobody(
     dead.process.wait()
     stopped = talk(part, **preloaded(part, slow_claim, at=lock, sleep_ms=0))
     stopped.tell("init")  # its context is charged, so it claims here
-    wait_until(stopped.pid, "T")
+    wait_for_state(stopped.pid, "T")
 
     assert pieces_for_a_newcomer(part, talk) == PIECES
     if then == "resumed":
@@ -222,16 +218,17 @@ def test_a_claim_that_stops_half_way_holds_up_nobody(
     assert {each.slot for each in part.usage().processes} <= {0, 1, 2}  # no place is lost
 
 
+@pytest.mark.timing
 def test_a_stopped_peer_delays_neither_an_allocation_nor_a_refusal(part: Slice, talk: Talk) -> None:
     peer = talk(part).holds(HALF)
     peer.process.send_signal(signal.SIGSTOP)
-    wait_until(peer.pid, "T")
+    wait_for_state(peer.pid, "T")
     other = talk(part)
     assert other.ask("init") == 0
 
     elapsed_ns = other.ask(f"elapsed {PIECE}")
 
-    assert elapsed_ns < NO_WAIT_SECONDS * 1e9
+    assert elapsed_ns < NO_WAIT_S * 1e9
     assert other.ask(f"fill {PIECE}") == PIECES // 2
     other.kill()
     peer.process.kill()  # also a stopped one
@@ -321,7 +318,7 @@ def can_unshare() -> bool:
 def end_namespace(program: Talker) -> None:
     """Ends the process 1 of a namespace, whose parent is ``unshare``."""
     program.tell("exit 0")
-    program.process.wait(10)
+    program.process.wait(PATIENCE_S)
 
 
 def test_a_restarted_container_finds_a_clean_ledger(part: Slice, talk: Talk) -> None:

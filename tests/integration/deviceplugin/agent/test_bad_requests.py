@@ -10,7 +10,7 @@ from benchmarks.agent_node import MIB, RESOURCES, AgentNode, open_node, profiles
 from benchmarks.process import descriptors, memory, threads
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE
-from support.in_process_node import wait_until
+from support.waiting import wait_until
 
 CORE, MEMORY = RESOURCES
 GPUS = 2
@@ -18,7 +18,6 @@ GARBAGE = b"\xff\xff\xff\xff"
 OVERSIZED = 20 * MIB
 #: Two bytes each on the wire, so as many as a request can carry.
 EMPTY_NAMES = 1_000_000
-FREED_WITHIN_S = 20.0
 MOST_GROWTH_BYTES = 4 * MIB
 METHODS = ("GetDevicePluginOptions", "GetPreferredAllocation", "Allocate", "PreStartContainer")
 
@@ -140,7 +139,7 @@ def test_none_of_them_makes_the_agent_grow(node: AgentNode) -> None:
     assert {kind: n // MIB for kind, n in grown.items() if n > MOST_GROWTH_BYTES} == {}
     assert threads(node.pid) <= held + 2  # gRPC's own come and go
     # The limits of the pod before are kept open until it is freed.
-    wait_until(lambda: descriptors(node.pid) <= open_files, FREED_WITHIN_S)
+    wait_until(lambda: descriptors(node.pid) <= open_files)
     assert_serves(node, "after")
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support import ROOT
+from support.waiting import PATIENCE_S
 
 GOOD = "version: v1\nsharing:\n  fractional:\n  - {family: vgpu, devices: [0]}\n"
-WAIT_S = 30
 
 
 def run_module(module: str, base: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +24,7 @@ def run_module(module: str, base: Path, *options: str) -> subprocess.CompletedPr
         env=environment,
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
 

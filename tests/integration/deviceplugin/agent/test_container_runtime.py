@@ -6,8 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from deviceplugin.testing.merge import MountOption
 from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import PROFILES, Machine
+from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.demo.children import Child, ChildError, Children, tool_environment
 from vgpuctl.demo.container import Plan, can_isolate, plan, translate
 from vgpuctl.demo.image import Image
@@ -141,7 +141,7 @@ def start(
     made = plan(pod, container, answer, image(workspace), machine, mountpoint)
     child = children.start(made.order, read_output=True)
     try:
-        return made, child, json.loads(child.lines.get(timeout=20))
+        return made, child, json.loads(child.lines.get(timeout=PATIENCE_S))
     except Exception:
         pytest.fail(f"the container said nothing: {child.last_words()}")
 
@@ -335,7 +335,7 @@ def test_only_whole_path_components_are_translated(text: str, expected: str) -> 
 def test_a_command_that_is_not_there_ends_with_one_sentence(children: Children) -> None:
     child = children.start(Order("nobody", 0, ("/no/such/program",), {"PATH": "/bin"}))
 
-    assert child.process.wait(20) == EXIT_NOT_STARTED
+    assert child.process.wait(PATIENCE_S) == EXIT_NOT_STARTED
     with pytest.raises(ChildError, match=r"nobody ended with status 125: nobody: cannot start: "):
         children.check()
 
@@ -396,16 +396,9 @@ def test_the_sweep_kills_what_is_recorded_but_never_a_reused_pid(tmp_path: Path)
 
         sweep(tmp_path)
 
-        assert stray.wait(10) == -signal.SIGKILL
+        assert stray.wait(PATIENCE_S) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in (stray, other):
             process.kill()
             process.wait()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

@@ -18,10 +18,10 @@ from libvgpu.sim.profiles import PROFILES
 from support import IS_LONG, ROOT
 from support.histories import CORE, MEMORY, MEMORY_UNITS, Asked, History, Life
 from support.in_process_node import GIB, wait_until_lost
+from support.waiting import PATIENCE_S
 
 KILLS = 200 if IS_LONG else 6
 LONGEST_DELAY_S = 0.04  # an admission lasts 5 to 30 ms
-WAIT_S = 20.0
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 
 
@@ -49,11 +49,11 @@ class KilledNode:
     def stop_agent(self) -> None:
         assert self.agent is not None
         self.agent.kill()
-        self.agent.wait(WAIT_S)
+        self.agent.wait(PATIENCE_S)
         wait_until_lost(self.kubelet)
 
     def wait_registered(self, resources: list[str]) -> None:
-        self.kubelet.wait_for_resources(resources, WAIT_S)
+        self.kubelet.wait_for_resources(resources, PATIENCE_S)
 
     def close(self) -> None:
         self.stop_agent()

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +24,9 @@ from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
 from support.in_process_node import wait_until_lost
+from support.waiting import PATIENCE_S, wait_until
 
 EXAMPLE = ROOT / "deploy/examples/config.yaml"
-WAIT_S = 20.0
 GIB = 1 << 30
 RESOURCES = [f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")]
 
@@ -51,16 +50,17 @@ class SimulatedNode:
             "--metrics-address=127.0.0.1:0",
             "--no-spawn-mps",
         )
-        self.kubelet.wait_for_resources(RESOURCES, WAIT_S)
+        self.kubelet.wait_for_resources(RESOURCES, PATIENCE_S)
         return agent
 
     def start_mps(self) -> subprocess.Popen[str]:
         runner = self._start("deviceplugin.mps")
-        deadline = time.monotonic() + WAIT_S
-        while "MPS daemon ready" not in (log := self._log("deviceplugin.mps").read_text()):
-            assert runner.poll() is None, log
-            assert time.monotonic() < deadline, log
-            time.sleep(0.05)
+        log = self._log("deviceplugin.mps")
+        wait_until(
+            lambda: "MPS daemon ready" in log.read_text() or runner.poll() is not None,
+            "the MPS daemon is ready",
+        )
+        assert runner.poll() is None, log.read_text()
         return runner
 
     def admit(self, name: str, family: str, core: int, memory: int) -> AdmittedPod:
@@ -92,7 +92,7 @@ class SimulatedNode:
     def stop(self) -> None:
         for process in self._started:
             process.kill()
-            process.wait(WAIT_S)
+            process.wait(PATIENCE_S)
         self.kubelet.stop()
         self.machine.remove()
 
@@ -116,7 +116,7 @@ def test_a_killed_agent_comes_back_with_every_slice(node: SimulatedNode) -> None
     assert (before.memory_limit_bytes, before.core_percent) == (50 * GIB, 60)
 
     agent.kill()
-    agent.wait(WAIT_S)
+    agent.wait(PATIENCE_S)
     wait_until_lost(node.kubelet)
     node.start_agent()
 
@@ -131,7 +131,7 @@ def test_an_agent_told_to_end_leaves_no_socket(node: SimulatedNode) -> None:
 
     agent.send_signal(signal.SIGTERM)
 
-    assert agent.wait(WAIT_S) == 0
+    assert agent.wait(PATIENCE_S) == 0
     assert not list((node.base / "kubelet/device-plugins").glob("nvidia*"))
 
 
@@ -147,9 +147,11 @@ def test_an_mps_pod_starts_once_the_daemon_answers(
     assert device.uuid == gpu.uuid
     assert (device.mps_thread_percentage, device.mps_pinned_bytes) == (50, 8 * GIB)
     agent.send_signal(signal.SIGTERM)
-    assert agent.wait(WAIT_S) == 0
+    assert agent.wait(PATIENCE_S) == 0
     monkeypatch.setattr(os, "environ", node.environment)
-    assert control_pipe.is_ready(node.run_dir, gpu.uuid), "the daemon ended with the agent"
+    assert control_pipe.is_ready(node.run_dir, gpu.uuid, PATIENCE_S), (
+        "the daemon ended with the agent"
+    )
     runner.send_signal(signal.SIGTERM)
-    assert runner.wait(WAIT_S) == 0
+    assert runner.wait(PATIENCE_S) == 0
     assert not control_pipe.is_ready(node.run_dir, gpu.uuid)

@@ -13,15 +13,8 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
-from support.in_process_node import (
-    CONFIG,
-    GIB,
-    WAIT_S,
-    InProcessNode,
-    only_device,
-    running_node,
-    wait_until,
-)
+from support.in_process_node import CONFIG, GIB, InProcessNode, only_device, running_node
+from support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -75,12 +68,13 @@ def test_a_socket_that_vanishes_is_served_and_registered_again(
     caplog.set_level(logging.INFO, "deviceplugin")
     (node.kubelet_dir / "device-plugins" / "nvidia.com-vgpu-core.sock").unlink()
 
-    wait_until(lambda: "registered" in caplog.messages, timeout_s=3.0)
+    wait_until(lambda: "registered" in caplog.messages)
 
     assert caplog.messages.count("registered") == 1, "the other three were disturbed"
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
+@pytest.mark.timing
 def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode) -> None:
     node.kubelet.stop()
     started = time.monotonic()
@@ -129,6 +123,7 @@ def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: InProcessNo
     assert not directory.exists()
 
 
+@pytest.mark.timing
 def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
     other = node.admit("b", {"vgpu-core": 50, "vgpu-memory": 8}, {"mps-core": 20, "mps-memory": 4})
@@ -147,7 +142,7 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: InP
         '  core: "60%"\n  memory: 3Gi\n  compute: strict\n'
     )
 
-    wait_until(lambda: only_device(directory).memory_limit_bytes == 3 * GIB, timeout_s=1.0)
+    wait_until(lambda: only_device(directory).memory_limit_bytes == 3 * GIB, patience_s=1.0)
     after = only_device(directory)
     assert (after.core_percent, after.compute_mode) == (30, ComputeMode.STRICT)
     assert (directory / "limits").stat().st_ino == inode
@@ -183,7 +178,9 @@ def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcess
 
 
 def scrape(node: InProcessNode) -> str:
-    with urllib.request.urlopen(f"http://{node.metrics_address}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(
+        f"http://{node.metrics_address}/metrics", timeout=PATIENCE_S
+    ) as answer:
         return str(answer.read().decode())
 
 
@@ -196,13 +193,13 @@ def test_a_second_agent_and_a_wrong_config_do_not_start(node: InProcessNode) -> 
     second = InProcessNode.__new__(InProcessNode)
     second.__dict__.update(node.__dict__)
     second.start_agent()
-    second._thread.join(WAIT_S)  # type: ignore[union-attr]
+    second._thread.join(PATIENCE_S)  # type: ignore[union-attr]
     assert "another agent is running" in str(second.failure)
 
     node.stop_agent()
     node.config.write_text(CONFIG.replace("[1, 2]", "[0, 1]"))
     node.start_agent()
-    node._thread.join(WAIT_S)  # type: ignore[union-attr]
+    node._thread.join(PATIENCE_S)  # type: ignore[union-attr]
     assert isinstance(node.failure, ConfigError)
     assert "GPU 0 is already shared" in str(node.failure)
 
@@ -212,7 +209,7 @@ def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: InProcessNod
     node.kubelet_dir /= "x" * 90
 
     node.start_agent()
-    node._thread.join(WAIT_S)  # type: ignore[union-attr]
+    node._thread.join(PATIENCE_S)  # type: ignore[union-attr]
 
     assert "longer than the 107 bytes" in str(node.failure)
 

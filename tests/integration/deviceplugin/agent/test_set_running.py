@@ -11,9 +11,10 @@ from libvgpu import allocation_dirs
 from libvgpu.artifacts import shim_path
 from libvgpu.sim import Machine
 from support import in_process_node
-from support.in_process_node import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node, wait_until
+from support.in_process_node import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node
 from support.slices import Slice
 from support.talker import Talk
+from support.waiting import wait_until
 from vgpuctl import agent_client
 
 OUT_OF_MEMORY = 2

@@ -20,12 +20,11 @@ from support.in_process_node import (
     RESOURCES,
     SPARE_GPU,
     VGPU_GPU,
-    WAIT_S,
     InProcessNode,
     only_device,
     running_node,
-    wait_until,
 )
+from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.__main__ import main
 from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor import agent_checks
@@ -102,7 +101,9 @@ def fields(log: pytest.LogCaptureFixture, message: str) -> list[dict[str, object
 
 def scrape(log: pytest.LogCaptureFixture, page: str = "metrics") -> str:
     (started,) = fields(log, "agent started")
-    with urllib.request.urlopen(f"http://{started['metrics']}/{page}", timeout=WAIT_S) as answer:
+    with urllib.request.urlopen(
+        f"http://{started['metrics']}/{page}", timeout=PATIENCE_S
+    ) as answer:
         return str(answer.read().decode())
 
 
@@ -143,7 +144,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
 
     mine = before[0][MPS_CORE] | before[1][MPS_CORE]
     wait_until(lambda: healthy(node, MPS_CORE, MPS_GPU.uuid) == mine)
-    wait_until(lambda: offered(node).get(VGPU_MEMORY) == 16, WAIT_S)  # GPU 1 and 2 at once
+    wait_until(lambda: offered(node).get(VGPU_MEMORY) == 16)  # GPU 1 and 2 at once
     assert listed(node, MPS_CORE, MPS_GPU.uuid) == 100, "free units are withdrawn, not unlisted"
     assert listed(node, VGPU_CORE, MPS_GPU.uuid) == 0
     assert healthy(node, MPS_MEMORY, MPS_GPU.uuid) == before[0][MPS_MEMORY] | before[1][MPS_MEMORY]
@@ -273,7 +274,7 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
         assert there(node) == sockets[2:]
 
         edit(node, shares("family: mps, devices: [0], memoryUnit: 1Gi"))
-        node.kubelet.wait_for_resources([MPS_CORE, MPS_MEMORY], WAIT_S)
+        node.kubelet.wait_for_resources([MPS_CORE, MPS_MEMORY], PATIENCE_S)
         wait_until(lambda: there(node) == sockets[:2])
         wait_until(lambda: offered(node) == {MPS_CORE: 100, MPS_MEMORY: 16})
         assert {f["resource"] for f in fields(log, "not offered any more")} == {

@@ -86,7 +86,7 @@ def test_a_planted_fault_is_noticed(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], said: str
 ) -> None:
     plant(monkeypatch)
-    monkeypatch.setattr(sharing_histories, "HEALTHY_WITHIN_S", 1.0)
+    monkeypatch.setattr(sharing_histories, "PATIENCE_S", 1.0)
 
     with running_node(monkeypatch, SharingNode, CONFIG) as node:
         history = SharingHistory(node, 3, Life(STEPS, 4, WEIGHTS))

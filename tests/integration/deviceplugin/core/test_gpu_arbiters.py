@@ -10,7 +10,8 @@ import pytest
 from deviceplugin.core import gpu_arbiters
 from libvgpu.limits import ComputeMode
 from support.arbiters import GpuLocks, NotedArbiter
-from support.in_process_node import CONFIG, MPS_GPU, InProcessNode, running_node, wait_until
+from support.in_process_node import CONFIG, MPS_GPU, InProcessNode, running_node
+from support.waiting import wait_until
 
 # One GPU of family vgpu, so that its containers are neighbours.
 STRICT_CONFIG = CONFIG.replace("elastic", "strict").replace("[1, 2]", "[1]")
@@ -114,7 +115,7 @@ def test_the_gpu_of_an_agent_that_died_is_taken_once_its_lock_is_free(
 
     arbiters.locks.taken.remove(gpu)
 
-    wait_until(lambda: arbiters.weights() == [[30, 70]], timeout_s=1.0)
+    wait_until(lambda: arbiters.weights() == [[30, 70]])
 
 
 def test_admission_does_not_wait_for_an_arbiter(node: InProcessNode, arbiters: Arbiters) -> None:

@@ -3,7 +3,6 @@
 import json
 import socket
 import stat
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,10 +12,11 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as read_openmetrics,
 )
 
+from deviceplugin.http import server
 from deviceplugin.http.metric_names import METRICS
-from deviceplugin.http.server import REQUEST_TIMEOUT_S
 from libvgpu import artifacts
-from support.in_process_node import CONFIG, RESOURCES, InProcessNode, running_node, wait_until
+from support.in_process_node import CONFIG, RESOURCES, InProcessNode, running_node
+from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
 
@@ -34,7 +34,9 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
 
 def page(node: InProcessNode, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{node.metrics_address}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://{node.metrics_address}{path}", timeout=PATIENCE_S
+        ) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -80,7 +82,7 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: InProcessNod
         f"http://{node.metrics_address}/metrics",
         headers={"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"},
     )
-    with urllib.request.urlopen(asked, timeout=5) as answer:
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
         kind = answer.headers["Content-Type"]
         text = answer.read().decode()
     found = read_openmetrics(text)  # type: ignore[no-untyped-call]
@@ -91,15 +93,18 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: InProcessNod
     assert page(node, "/")[0] == 404
 
 
-def test_many_scrapers_that_never_finish_keep_no_probe_waiting(node: InProcessNode) -> None:
+def test_many_scrapers_that_never_finish_keep_no_probe_waiting(
+    node: InProcessNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None is dropped for being slow, so who waits for that waits longer than any test.
+    monkeypatch.setattr(server, "REQUEST_TIMEOUT_S", 10 * PATIENCE_S)
+    node.stop_agent()
+    node.start_agent()
+    node.wait_registered()
     host, port = node.metrics_address.rsplit(":", 1)
-    idle = [socket.create_connection((host, int(port)), timeout=5) for _ in range(200)]
+    idle = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(200)]
     try:
-        started = time.monotonic()
-
         assert page(node, "/healthz")[0] == 200
-
-        assert time.monotonic() - started < REQUEST_TIMEOUT_S  # when the first of them is dropped
     finally:
         for each in idle:
             each.close()

@@ -14,13 +14,12 @@ from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
-from support.in_process_node import wait_until
 from support.nvml_programs import XID, lose, raise_event
+from support.waiting import PATIENCE_S, wait_until
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
-WAIT_S = 20.0
 A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 
 
@@ -43,7 +42,7 @@ class TwoGpuNode:
                  f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
                 cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
             )  # fmt: skip
-        self.kubelet.wait_for_resources([CORE, MEMORY], WAIT_S)
+        self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
 
     def edit(self, text: str) -> None:
         new = self.base / "new.yaml"
@@ -53,7 +52,7 @@ class TwoGpuNode:
     def stop_agent(self) -> None:
         assert self.agent is not None
         self.agent.terminate()
-        self.agent.wait(WAIT_S)
+        self.agent.wait(PATIENCE_S)
 
     @property
     def log(self) -> str:
@@ -61,7 +60,7 @@ class TwoGpuNode:
 
     def metrics(self) -> str:
         address = self.log.rpartition("metrics=")[2].split()[0]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as page:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as page:
             return str(page.read(), "utf-8")
 
     def healthy_cores(self) -> list[int]:
@@ -76,7 +75,7 @@ class TwoGpuNode:
             env=self.machine.environment(os.environ),
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 1
@@ -103,7 +102,7 @@ def inject(node: TwoGpuNode, *words: str) -> None:
         [sys.executable, "-m", "vgpuctl", "sim", "inject", *words],
         cwd=ROOT,
         check=True,
-        timeout=WAIT_S,
+        timeout=PATIENCE_S,
     )
 
 
@@ -116,17 +115,17 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
     wanted[lost] = 0
 
     inject(node, f"{node.base / 'machine'}/{lost}", "lost")
-    wait_until(lambda: node.healthy_cores() == wanted, WAIT_S)
+    wait_until(lambda: node.healthy_cores() == wanted)
 
     assert f'vgpu_gpu_healthy{{family="vgpu",gpu="{held}",index="{lost}"}} 0.0' in node.metrics()
     assert "GPU unhealthy" in node.log
-    wait_until(lambda: "NVML says: GPU is lost" in node.doctor(), WAIT_S)
+    wait_until(lambda: "NVML says: GPU is lost" in node.doctor())
     assert f"GPU {held} is unhealthy" in node.doctor()
     other = node.kubelet.admit(PodManifest("goes elsewhere", (asked,)))
     assert not other.containers[0].devices[CORE][0].startswith(held)
 
     inject(node, f"{node.base / 'machine'}/{lost}", "clear")
-    wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
+    wait_until(lambda: node.healthy_cores() == [100, 100])
     assert "GPU healthy again" in node.log
 
 
@@ -153,9 +152,9 @@ def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: TwoGpuNode)
     assert "GPU 0 does not exist and is left out" in told
     assert "the rest of it is in force" in told
     node.edit(SHARED.format("[0, 1, 2]"))
-    wait_until(lambda: "GPU 2 does not exist; this node has" in node.doctor(), WAIT_S)
+    wait_until(lambda: "GPU 2 does not exist; this node has" in node.doctor())
     node.edit(SHARED.format("[0, 1]") + "limits: [{core: 50}]\n")
-    wait_until(lambda: "rules=1" in node.log, WAIT_S)  # as at the start, it goes on without it
+    wait_until(lambda: "rules=1" in node.log)  # as at the start, it goes on without it
     assert node.healthy_cores() == [0, 100]
 
 
@@ -165,10 +164,10 @@ def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: TwoGpuNode) -> None:
     node.start_agent()
     assert node.healthy_cores() == [100, 0]
     node.edit(SHARED.format("[0, 1]"))
-    wait_until(lambda: node.healthy_cores() == [100, 100], WAIT_S)
+    wait_until(lambda: node.healthy_cores() == [100, 100])
 
     inject(node, f"{node.base / 'machine'}/1", "lost")
-    wait_until(lambda: node.healthy_cores() == [100, 0], WAIT_S)
+    wait_until(lambda: node.healthy_cores() == [100, 0])
 
 
 def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
@@ -177,7 +176,7 @@ def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
     raise_event(node.machine, 0, XID, A_PROGRAMS_OWN_FAULT)
     raise_event(node.machine, 1, XID, DOUBLE_BIT_ERROR)
 
-    wait_until(lambda: node.healthy_cores()[1] == 0, WAIT_S)
+    wait_until(lambda: node.healthy_cores()[1] == 0)
 
     assert node.healthy_cores() == [100, 0]
     assert f"XID {DOUBLE_BIT_ERROR} was reported" in node.log

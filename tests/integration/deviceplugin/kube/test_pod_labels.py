@@ -12,8 +12,9 @@ from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube import pod_labels
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.model.allocations import Owner
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node, wait_until
+from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
 from support.tls_api_server import make_api_server
+from support.waiting import wait_until
 
 PAIR = {"vgpu-core": 40, "vgpu-memory": 8}
 RULES = """\
@@ -107,7 +108,7 @@ def test_a_pod_is_asked_for_once_and_only_while_a_rule_needs_it(tmp_path: Path) 
             "3": Owner("ns", "b", "c0"),
         }
         labels.follow(owners)
-        wait_until(lambda: labels.of("3") is not None)
+        wait_until(lambda: labels.of("3") is not None and changes)
         labels.follow(owners)
         time.sleep(0.1)
         assert sorted(api.asked) == ["a", "b"]

@@ -8,15 +8,8 @@ import pytest
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
-from support.in_process_node import (
-    GIB,
-    MPS_GPU,
-    SPARE_GPU,
-    VGPU_GPU,
-    InProcessNode,
-    running_node,
-    wait_until,
-)
+from support.in_process_node import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode, running_node
+from support.waiting import wait_until
 
 
 @pytest.fixture

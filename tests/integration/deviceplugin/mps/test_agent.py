@@ -1,12 +1,13 @@
 """The agent's MPS keeper, with a runner that the test plays by writing its file."""
 
+import contextlib
 import fcntl
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from deviceplugin.http.mps_metrics import mps_families
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason
+from deviceplugin.mps import control_pipe
 from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.mps.state_files import (
     FAILED,
@@ -29,10 +31,11 @@ from deviceplugin.mps.state_files import (
     wanted_path,
     write_state,
 )
+from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError
+from support.waiting import PATIENCE_S
 
 UUID, OTHER = "GPU-a", "GPU-b"
-WAIT_S = 15.0
 SHORT_S = 0.3
 
 
@@ -53,6 +56,8 @@ class FakeRunner:
 
     def end(self) -> None:
         self._lock.close()
+
+    close = end
 
 
 @pytest.fixture
@@ -139,7 +144,7 @@ def test_a_client_waits_for_the_answer_to_the_present_wish(
 
 
 def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: FakeRunner) -> None:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), PATIENCE_S)
     keeper.look()
     runner.say(GPU_a=GpuMps(STARTING))
     started = threading.Thread(target=keeper.wait, args=([UUID], True))
@@ -149,7 +154,7 @@ def test_a_client_starts_as_soon_as_its_gpu_is_ready(run_dir: Path, runner: Fake
 
     runner.say(GPU_a=GpuMps(READY))
 
-    started.join(WAIT_S)
+    started.join(PATIENCE_S)
     assert not started.is_alive()
 
 
@@ -199,7 +204,7 @@ def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
 
 
 def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: FakeRunner) -> None:
-    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), WAIT_S)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), PATIENCE_S)
     keeper.look()
     write_state(run_dir, MpsState("", "no-such-tool is not in PATH", {}))
     runner.end()
@@ -208,7 +213,43 @@ def test_why_no_runner_lives_is_told_at_once(run_dir: Path, runner: FakeRunner) 
     with pytest.raises(MpsError, match="no-such-tool is not in PATH"):
         keeper.wait([UUID], under_mps=True)
 
-    assert time.monotonic() - began < WAIT_S / 3
+    assert time.monotonic() - began < PATIENCE_S / 3
+
+
+def test_without_a_runner_a_late_answer_is_waited_for(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID))
+    keeper.look()
+    pipe_directory(run_dir, UUID).mkdir(parents=True)
+    tool = tmp_path / "bin" / control_pipe.TOOL
+    tool.parent.mkdir()
+    tool.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(6)\nprint(100.0)\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent))
+
+    keeper.wait([UUID], under_mps=True)
+
+
+def test_no_answer_is_waited_for_longer_than_the_container_waits(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_s: list[float] = []
+
+    def silent(run_dir: Path, uuid: str, timeout_s: float, is_given_up: Callable[[], bool]) -> bool:
+        asked_s.append(timeout_s)
+        time.sleep(SHORT_S)
+        assert not is_given_up()
+        with contextlib.closing(FakeRunner(run_dir)):
+            assert is_given_up()  # from now on its word counts
+        return False
+
+    monkeypatch.setattr("deviceplugin.mps.keeper.is_ready", silent)
+    keeper = MpsKeeper(run_dir.parent / "config.yaml", run_dir, False, Demand(UUID), 2.0)
+    with pytest.raises(MpsError, match="is not ready after 2 s: no runner lives"):
+        keeper.wait([UUID], under_mps=True)
+
+    assert all(1.0 <= each_s <= 2.0 for each_s in asked_s)
 
 
 def test_what_the_runner_did_reaches_log_pods_and_metrics(
@@ -281,7 +322,7 @@ def test_a_started_runner_is_detached_and_has_a_log(
     keeper.look()
 
     assert keeper._child is not None
-    assert keeper._child.wait(WAIT_S) == 0
+    assert keeper._child.wait(PATIENCE_S) == 0
     arguments, session = recorded.read_text().splitlines()
     assert arguments.split()[:2] == ["-m", "deviceplugin.mps"]
     assert "--detach" in arguments

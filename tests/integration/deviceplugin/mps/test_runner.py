@@ -24,9 +24,12 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.mig import cut
 from support import IS_LONG, Compile, open_to_others
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, WAIT_S, MpsNode, wait_until
+from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
+from support.waiting import PATIENCE_S, wait_until
 
 NOBODY = 65534
+#: What a tool took on a node whose processors were all taken; less than a daemon may be silent.
+LATE_S = 6.0
 RPC_FAILURE = 806
 LONG = pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 
@@ -102,7 +105,7 @@ def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNo
     steady = node.client()
 
     os.killpg(runner.pid, signal.SIGKILL)
-    runner.wait(WAIT_S)
+    runner.wait(PATIENCE_S)
     assert steady.works()
     second = node.start_runner()
     wait_until(lambda: node.said().count("MPS daemon adopted") == 2, "both are adopted")
@@ -141,7 +144,7 @@ def test_compute_modes_are_put_back_after_runner_and_daemons_were_killed(node: M
     runner = node.start_runner()
     gpus = [node.wait_phase(0), node.wait_phase(1)]
     runner.kill()
-    runner.wait(WAIT_S)
+    runner.wait(PATIENCE_S)
     for gpu in gpus:
         os.kill(gpu.server, signal.SIGKILL)
         os.kill(gpu.daemon, signal.SIGKILL)
@@ -163,7 +166,7 @@ def test_a_server_that_dies_is_replaced_and_counted(node: MpsNode) -> None:
 
     os.kill(before.server, signal.SIGKILL)
 
-    wait_until(lambda: node.gpu().restarts == 1, "it is noticed", timeout_s=5.0)
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed")
     after = node.wait_phase()
     assert after.daemon == before.daemon
     assert after.server not in (0, before.server)
@@ -172,7 +175,7 @@ def test_a_server_that_dies_is_replaced_and_counted(node: MpsNode) -> None:
 
     os.kill(after.server, signal.SIGKILL)
 
-    wait_until(lambda: node.gpu().restarts == 2, "it is noticed", timeout_s=5.0)
+    wait_until(lambda: node.gpu().restarts == 2, "it is noticed")
     node.wait_phase()
     assert [
         line.rpartition("pause_s=")[2]
@@ -189,7 +192,7 @@ def test_a_daemon_that_dies_is_replaced(node: MpsNode) -> None:
 
     os.kill(before.daemon, signal.SIGKILL)
 
-    wait_until(lambda: node.gpu().restarts == 1, "it is noticed", timeout_s=5.0)
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed")
     after = node.wait_phase()
     assert after.daemon != before.daemon
     assert node.client().works()
@@ -233,7 +236,7 @@ def test_a_quit_through_the_pipe_does_not_last(node: MpsNode) -> None:
 
     node.ask("quit")
 
-    wait_until(lambda: node.gpu().restarts == 1, "it is noticed", timeout_s=5.0)
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed")
     assert node.wait_phase().daemon != before.daemon
 
 
@@ -258,6 +261,70 @@ def test_clients_of_several_users_have_unequal_shares(node: MpsNode) -> None:
     percentages = {c.pid: c.percentage for c in node.machine.books()[0].clients}
     assert percentages[one.process.pid] == 60
     assert percentages[other.process.pid] == 25
+
+
+# ---- answers that come late ------------------------------------------------------------------
+
+
+def test_a_daemon_that_takes_its_settings_late_is_up_all_the_same(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.be_late("set_default_active_thread_percentage", LATE_S)
+    node.want(0)
+    node.start_runner(environment=environment)
+
+    daemon = node.wait_phase().daemon
+
+    assert node.late_answers() == 1
+    assert "cannot be served" not in node.said()
+    assert node.said().count("MPS daemon started") == 1
+    assert psutil.pid_exists(daemon)
+
+
+@LONG
+def test_late_answers_about_settings_are_no_outage(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.want(0)
+    node.start_runner(environment=environment)
+    before = node.wait_phase()
+
+    node.be_late("get_default_device_pinned_mem_limit", LATE_S)
+    wait_until(lambda: node.late_answers() >= 3, "three questions are answered late")
+
+    assert node.gpu() == before
+    assert "cannot be served" not in node.said()
+
+    # A server that ends while an answer is awaited is replaced before that could come.
+    node.be_late("get_default_device_pinned_mem_limit", 1000.0)
+    os.kill(before.server, signal.SIGKILL)
+    wait_until(lambda: node.gpu().restarts == 1, "it is noticed")
+
+
+@LONG
+def test_a_daemon_that_is_silent_for_long_is_told_of_and_comes_back(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.want(0)
+    node.start_runner(environment=environment)
+    node.wait_phase()
+
+    node.be_late("get_default_device_pinned_mem_limit", 1000.0)
+    failed = node.wait_phase(0, FAILED)
+    assert "did not answer in 20 s" in failed.reason
+
+    node.be_late("nothing", 0.0)
+    node.wait_phase()
+
+
+def test_who_is_told_to_end_waits_for_no_answer(node: MpsNode) -> None:
+    environment = node.late_tool()
+    node.be_late("set_default_active_thread_percentage", 1000.0)
+    node.want(0)
+    runner = node.start_runner(environment=environment)
+    wait_until(lambda: node.gpu().daemon, "the daemon is started")
+
+    node.end_runner(runner)
+
+    assert "did not answer" not in node.said()
+    assert node.mode(0) == DEFAULT_MODE
 
 
 # ---- what is in the way ----------------------------------------------------------------------
@@ -296,14 +363,14 @@ def test_a_strange_daemon_in_our_pipe_directory_is_left_alone(node: MpsNode) -> 
     assert stranger.poll() is None
     node.wait_phase(1)
     stranger.terminate()
-    stranger.wait(WAIT_S)
+    stranger.wait(PATIENCE_S)
     node.wait_phase(0)
 
 
 def test_files_of_a_dead_daemon_are_no_hindrance(node: MpsNode) -> None:
     stranger = node.start_daemon(0)
     stranger.kill()
-    stranger.wait(WAIT_S)
+    stranger.wait(PATIENCE_S)
     pipe = pipe_directory(node.run_dir, node.uuids[0])
     assert (pipe / "control").is_socket()
     (pipe / "deep" / "er").mkdir(parents=True)
@@ -378,7 +445,7 @@ def test_a_process_on_the_gpu_is_told_of(node: MpsNode) -> None:
 def test_without_the_tool_the_runner_says_so(node: MpsNode) -> None:
     runner = node.start_runner(environment={"PATH": "/nonexistent"})
 
-    assert runner.wait(WAIT_S) == 1
+    assert runner.wait(PATIENCE_S) == 1
     assert "nvidia-cuda-mps-control is not in PATH" in node.said()
     assert "nvidia-cuda-mps-control is not in PATH" in node.state().problem
 
@@ -388,7 +455,7 @@ def test_a_second_runner_says_that_there_is_one(node: MpsNode) -> None:
     node.start_runner()
     wait_until(lambda: runner_alive(node.run_dir), "the first one runs")
 
-    assert node.start_runner().wait(WAIT_S) == 1
+    assert node.start_runner().wait(PATIENCE_S) == 1
     assert "another process runs the MPS daemons" in node.said()
 
 

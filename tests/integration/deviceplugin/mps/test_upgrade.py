@@ -31,7 +31,8 @@ from libvgpu.region import read_limits
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, ROOT, Compile
 from support.in_process_node import wait_until_lost
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, WAIT_S, Client, MpsNode, wait_until
+from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, Client, MpsNode
+from support.waiting import PATIENCE_S, wait_until
 
 GIB = 1 << 30
 CLIENTS = 8
@@ -56,7 +57,7 @@ class Cluster(MpsNode):
                 stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
         self.started.append(agent)
-        self.kubelet.wait_for_resources(RESOURCES, WAIT_S)
+        self.kubelet.wait_for_resources(RESOURCES, PATIENCE_S)
         return agent
 
     def admit(self, name: str, core: int, memory: int | None = None) -> AdmittedPod:
@@ -125,7 +126,7 @@ def kill_everything_of(agent: "subprocess.Popen[str]") -> None:
     for process in below:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    agent.wait(WAIT_S)
+    agent.wait(PATIENCE_S)
 
 
 def test_no_client_notices_that_the_agent_is_killed_and_upgraded(cluster: Cluster) -> None:
@@ -198,6 +199,7 @@ def test_two_whole_gpus_have_no_daemon(cluster: Cluster) -> None:
     assert [cluster.mode(0), cluster.mode(1)] == [DEFAULT_MODE, DEFAULT_MODE]
 
 
+@pytest.mark.timing
 def test_the_end_of_a_server_is_told_within_seconds(cluster: Cluster) -> None:
     environment = cluster.begin(cluster.admit("p", core=10, memory=4))
     index = cluster.uuids.index(environment["CUDA_VISIBLE_DEVICES"])

@@ -20,14 +20,8 @@ from libvgpu.limits import ContainerLimits, Family
 from support import IS_LONG
 from support.agent_process import ProcessNode
 from support.fake_plugin import listed
-from support.in_process_node import (
-    GIB,
-    RESOURCES,
-    InProcessNode,
-    running_node,
-    wait_until,
-    wait_until_lost,
-)
+from support.in_process_node import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
+from support.waiting import PATIENCE_S, wait_until
 
 PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
 ALL_FREE = {"mps-core": 100, "mps-memory": 16, "vgpu-core": 200, "vgpu-memory": 32}
@@ -100,7 +94,7 @@ def restart_agent(node: InProcessNode) -> None:
 
 def wait_all_free(node: InProcessNode) -> None:
     """Waits until every unit can be had again, as the agent and as the kubelet see it."""
-    wait_until(lambda: not [*(node.run_dir / "allocations").iterdir()], 15.0)
+    wait_until(lambda: not [*(node.run_dir / "allocations").iterdir()])
     wanted = {f"nvidia.com/{name}": count for name, count in ALL_FREE.items()}
     wait_until(lambda: node.kubelet.allocatable() == wanted)
     pods = [
@@ -193,7 +187,7 @@ def test_a_pod_that_ended_before_a_restart_is_not_taken_back(node: InProcessNode
         node.limit(pod)
     node.kubelet.finish(lone)
     wait_until(lambda: len(list((node.run_dir / "allocations").iterdir())) == 1)
-    wait_until(lambda: lone.uid not in node.kubelet.checkpoint.read_text(), 1.0)
+    wait_until(lambda: lone.uid not in node.kubelet.checkpoint.read_text())
     node.stop_agent()
 
     restart_agent(node)
@@ -219,6 +213,7 @@ def test_what_ended_while_the_memory_was_lost_is_freed(node: InProcessNode) -> N
         assert node.limit(whole).memory_limit_bytes == 16 * GIB
 
 
+@pytest.mark.timing
 def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(node: InProcessNode) -> None:
     pods = [node.admit(name, PAIR) for name in ("a", "b")]
     limits = [node.limit(pod) for pod in pods]
@@ -368,7 +363,7 @@ def test_an_upgrade_keeps_the_old_build_until_its_last_container_has_ended(
     subprocess.run(
         ["cc", "-shared", "-Wl,--build-id=sha1", "-o", artifacts.SHIM_PATH, source],
         check=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
 
     restart_agent(node)
@@ -379,7 +374,7 @@ def test_an_upgrade_keeps_the_old_build_until_its_last_container_has_ended(
     assert all(Path(mount.host_path).exists() for mount in mounts)
     node.kubelet.finish(pod)
     node.kubelet.finish(node.admit("new", PAIR))  # the kubelet writes its checkpoint
-    wait_until(lambda: not [*(node.run_dir / "allocations").iterdir()], 15.0)
+    wait_until(lambda: not [*(node.run_dir / "allocations").iterdir()])
     node.stop_agent()
     restart_agent(node)
     assert not old.exists()

@@ -12,14 +12,8 @@ from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod, RunOptions
-from support.in_process_node import (
-    CONFIG,
-    VGPU_GPU,
-    GivenGpus,
-    InProcessNode,
-    running_node,
-    wait_until,
-)
+from support.in_process_node import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
+from support.waiting import wait_until
 
 LIST = "/var/run/nvidia-container-devices"
 MPS_VARIABLES = {

@@ -1,6 +1,5 @@
 """The kubelet stand-in calls device plugins as a kubelet does; the plugin here is a tiny fake."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest, StandInKubelet
 from deviceplugin.testing.merge import merge_answers
 from libvgpu.errors import VgpuError
-from support.fake_plugin import WAIT_S, Call, FakePlugin, listed
+from support.fake_plugin import Call, FakePlugin, listed
+from support.waiting import PATIENCE_S, wait_until
 
 A, B = "example.com/a", "example.com/b"
 
@@ -32,7 +32,7 @@ def plugins(kubelet: StandInKubelet, calls: list[Call]) -> Iterator[dict[str, Fa
     made = {name: FakePlugin(kubelet, name, 4, calls) for name in (A, B)}
     for plugin in made.values():
         plugin.register()
-    kubelet.wait_for_resources((A, B), WAIT_S)
+    kubelet.wait_for_resources((A, B), PATIENCE_S)
     yield made
     for plugin in made.values():
         plugin.stop()
@@ -121,9 +121,7 @@ def test_unhealthy_units_are_left_out_until_they_recover(
 ) -> None:
     for unit in ("a0", "a1", "a2"):
         plugins[A].set_health(unit, "Unhealthy")
-    deadline = threading.Event()
-    while kubelet.allocatable()[A] != 1:
-        assert not deadline.wait(0.01)
+    wait_until(lambda: kubelet.allocatable()[A] == 1)
 
     assert kubelet.admit(pod(a=1)).container("main").devices[A] == ("a3",)
 
@@ -132,8 +130,7 @@ def test_a_lost_plugin_leaves_no_healthy_unit(
     kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
 ) -> None:
     plugins[A].stop()
-    while kubelet.allocatable()[A]:
-        threading.Event().wait(0.01)
+    wait_until(lambda: not kubelet.allocatable()[A])
 
     with pytest.raises(AdmissionFailed, match="no healthy devices present"):
         kubelet.admit(pod(a=1))
@@ -221,12 +218,12 @@ def test_restart_removes_plugin_sockets_and_takes_registrations_again(
     with StandInKubelet(directory) as first:
         plugin = FakePlugin(first, A, 1, [])
         plugin.register()
-        first.wait_for_resources([A], WAIT_S)
+        first.wait_for_resources([A], PATIENCE_S)
     with StandInKubelet(directory) as second:
         assert not plugin.socket.exists()
         plugin.stop()
         again = FakePlugin(second, A, 2, [])
         again.register()
-        second.wait_for_resources([A], WAIT_S)
+        second.wait_for_resources([A], PATIENCE_S)
         assert second.allocatable() == {A: 2}
         again.stop()

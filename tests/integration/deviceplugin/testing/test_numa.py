@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
-from support.fake_plugin import WAIT_S, FakePlugin
+from support.fake_plugin import FakePlugin
+from support.waiting import PATIENCE_S
 
 A = "example.com/a"
 NODE_OF = [0, 0, 0, 1, 1, 1, 1, None]  # of a0 to a7; the last has no topology
@@ -27,7 +28,7 @@ def plugin(kubelet: StandInKubelet) -> Iterator[FakePlugin]:
     nodes = [[] if node is None else [node] for node in NODE_OF]
     made = FakePlugin(kubelet, A, len(nodes), [], numa=lambda unit: nodes[unit])
     made.register()
-    kubelet.wait_for_resources([A], WAIT_S)
+    kubelet.wait_for_resources([A], PATIENCE_S)
     yield made
     made.stop()
 
@@ -103,7 +104,7 @@ def test_without_an_affinity_all_free_units_are_offered(
     with StandInKubelet(tmp_path_factory.mktemp("k"), seed=1) as kubelet:
         plugin = FakePlugin(kubelet, A, 4, [])
         plugin.register()
-        kubelet.wait_for_resources([A], WAIT_S)
+        kubelet.wait_for_resources([A], PATIENCE_S)
 
         admit(kubelet, "p", 4)
 

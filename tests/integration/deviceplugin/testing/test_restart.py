@@ -15,8 +15,8 @@ from deviceplugin.testing import (
     StandInKubelet,
     read_pod,
 )
-from support.fake_plugin import WAIT_S, FakePlugin, listed
-from support.in_process_node import wait_until
+from support.fake_plugin import FakePlugin, listed
+from support.waiting import PATIENCE_S, wait_until
 
 A, B = "example.com/a", "example.com/b"
 
@@ -39,7 +39,7 @@ def serve(kubelet: StandInKubelet) -> Iterator[Serve]:
             made[resource].stop()
         made[resource] = FakePlugin(kubelet, resource, units, [], **more)  # type: ignore[arg-type]
         made[resource].register()
-        kubelet.wait_for_resources([resource], WAIT_S)
+        kubelet.wait_for_resources([resource], PATIENCE_S)
         return made[resource]
 
     yield start
@@ -218,7 +218,7 @@ def test_another_kubelet_over_the_directory_knows_no_pod_and_frees_their_units(
     with StandInKubelet(kubelet.plugin_directory.parent) as other:
         plugin = FakePlugin(other, A, 4, [])
         plugin.register()
-        other.wait_for_resources([A], WAIT_S)
+        other.wait_for_resources([A], PATIENCE_S)
         assert len(other.admit(pod("q", {A: 4})).container("c0").devices[A]) == 4
         plugin.stop()
 
@@ -235,7 +235,7 @@ def test_a_plugin_that_went_away_is_not_called_though_its_socket_answers(
         with pytest.raises(AdmissionFailed, match="has been stopped"):
             kubelet.run_options(admitted, "c0")
         again.register()
-        kubelet.wait_for_resources([A], WAIT_S)
+        kubelet.wait_for_resources([A], PATIENCE_S)
         kubelet.run_options(admitted, "c0")
     finally:
         again.stop()
@@ -285,7 +285,7 @@ def test_a_list_during_an_allocate_makes_a_forgetful_kubelet_offer_held_units(
     with StandInKubelet(directory, seed=1, forgets_in_flight=forgetful) as kubelet:
         plugin = FakePlugin(kubelet, A, 4, [])
         plugin.register()
-        kubelet.wait_for_resources([A], WAIT_S)
+        kubelet.wait_for_resources([A], PATIENCE_S)
         ended = kubelet.admit(pod("ended", {A: 1}))
 
         def meanwhile() -> None:

@@ -20,8 +20,8 @@ import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import IS_LONG, ROOT, Compile
-from support.in_process_node import wait_until
 from support.sim_programs import PRELUDE
+from support.waiting import wait_until
 from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
@@ -143,4 +143,4 @@ def test_honest_load_raises_no_alarm(node: WatchedNode, fuzz: Path) -> None:
     assert load.done >= 5
     print(f"{load.done} programs in {SECONDS:g} s")
     busy.start(HOLD, GIB, shim=False)  # and one alarm is raised where there is reason
-    wait_until(lambda: bool(node.lines("process bypasses the shim")), 20.0)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")))

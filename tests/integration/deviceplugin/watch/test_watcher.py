@@ -10,8 +10,8 @@ import pytest
 
 from libvgpu import region
 from support import IS_LONG
-from support.in_process_node import wait_until
 from support.sim_programs import PRELUDE
+from support.waiting import wait_until
 from support.watched_node import (
     CONFIG,
     HOLD,
@@ -27,8 +27,6 @@ pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount na
 needs_time = pytest.mark.skipif(not IS_LONG, reason="long form: VGPU_LONG=1")
 GIB, MIB = 1 << 30, 1 << 20
 SEEN_WITHIN_S = 5.0
-#: Of that bar, on a machine that others load.
-PATIENCE_S = 20.0
 LIMIT_BYTES = 4 * GIB
 
 Start = Callable[..., WatchedNode]
@@ -75,10 +73,10 @@ def test_memory_past_the_shim_is_seen_charged_and_given_back(start: Start) -> No
     rogue.start(HOLD, 512 * MIB)
 
     pid = rogue.start(HOLD, GIB, shim=False)
-    wait_until(lambda: bool(node.lines("process bypasses the shim")), PATIENCE_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")))
     held = nvml_bytes(node, pid)
     # Of the one that its ledger knows, what the driver may have beside it is not charged.
-    wait_until(lambda: 0 < held - rogue.limit().unaccounted_bytes < 200 * MIB, PATIENCE_S)
+    wait_until(lambda: 0 < held - rogue.limit().unaccounted_bytes < 200 * MIB)
 
     (line,) = node.lines("process bypasses the shim")
     assert f"pid={pid}" in line
@@ -106,10 +104,8 @@ sys.stdin.read()
     assert refused + 512 * MIB + charged > LIMIT_BYTES - GIB // 2
 
     rogue.end()
-    wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
-    wait_until(
-        lambda: node.metric("vgpu_container_bypassing_processes", **of_rogue) == 0, PATIENCE_S
-    )
+    wait_until(lambda: rogue.limit().unaccounted_bytes == 0)
+    wait_until(lambda: node.metric("vgpu_container_bypassing_processes", **of_rogue) == 0)
     assert len(node.lines("unaccounted GPU memory is gone")) == 1
     assert quiet(node, honest)
     assert alive(honest) == [True]
@@ -124,7 +120,7 @@ def test_a_bypassing_process_is_seen_within_the_bar(start: Start) -> None:
 
     rogue.start(HOLD, GIB, shim=False)
 
-    wait_until(lambda: bool(node.lines("process bypasses the shim")), SEEN_WITHIN_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")), patience_s=SEEN_WITHIN_S)
 
 
 def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
@@ -134,26 +130,26 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     bypassing = rogue.start(HOLD, GIB, shim=False)
     other.start(HOLD, GIB)
     stranger = node.start_stranger(HOLD, 64 * MIB)
-    wait_until(lambda: bool(node.lines("process bypasses the shim")), PATIENCE_S)
-    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")), PATIENCE_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")))
+    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")))
     assert alive(rogue) == [True, True]  # reported, as long as the config says no more
 
     node.config.write_text(TERMINATE)
 
-    wait_until(lambda: alive(rogue) == [True, False], PATIENCE_S)
+    wait_until(lambda: alive(rogue) == [True, False])
     (line,) = node.lines("process killed: it bypassed the shim")
     assert f"pid={bypassing}" in line
-    wait_until(lambda: node.metric("vgpu_watch_processes_killed_total") == 1, PATIENCE_S)
-    wait_until(lambda: rogue.limit().unaccounted_bytes == 0, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_watch_processes_killed_total") == 1)
+    wait_until(lambda: rogue.limit().unaccounted_bytes == 0)
     assert known != bypassing
     assert alive(other) == [True]
     assert node.strangers[0].poll() is None
     assert not any(f"pid={stranger}" in line for line in node.lines("process bypasses the shim"))
 
     node.config.write_text(CONFIG)
-    wait_until(lambda: len(node.lines("config in force")) == 2, PATIENCE_S)
+    wait_until(lambda: len(node.lines("config in force")) == 2)
     other.start(HOLD, GIB, shim=False)
-    wait_until(lambda: len(node.lines("process bypasses the shim")) == 2, PATIENCE_S)
+    wait_until(lambda: len(node.lines("process bypasses the shim")) == 2)
     assert alive(other) == [True, True]
 
 
@@ -170,11 +166,11 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     node.strangers.append(program)
     of_a_run = first_word(program)
 
-    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")), PATIENCE_S)
+    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")))
     (line,) = node.lines("process of no allocation uses a GPU")
     assert f"pid={pid}" in line
     assert f"gpu={uuid}" in line
-    wait_until(lambda: node.metric("vgpu_gpu_foreign_processes", gpu=uuid) == 1, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_gpu_foreign_processes", gpu=uuid) == 1)
     held = nvml_bytes(node, pid)
     assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == held
     (finding,) = node.doctor()
@@ -190,11 +186,11 @@ def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
     node = start()
     rogue = node.admit("rogue")
     rogue.start(HOLD, GIB, shim=False)
-    wait_until(lambda: rogue.limit().unaccounted_bytes > 0, PATIENCE_S)
+    wait_until(lambda: rogue.limit().unaccounted_bytes > 0)
     charged = rogue.limit().unaccounted_bytes
 
     node.config.write_text(CONFIG + "limits: [{match: {namespace: default}, memory: 3Gi}]\n")
-    wait_until(lambda: rogue.limit().memory_limit_bytes == 3 * GIB, PATIENCE_S)
+    wait_until(lambda: rogue.limit().memory_limit_bytes == 3 * GIB)
     assert rogue.limit().unaccounted_bytes == charged
 
     node.stop_agent()
@@ -214,12 +210,10 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
 
     rogue.start(HOLD, GIB, shim=False)
 
-    wait_until(
-        lambda: bool(node.lines("the process watch cannot see the GPUs' processes")), PATIENCE_S
-    )
+    wait_until(lambda: bool(node.lines("the process watch cannot see the GPUs' processes")))
     (line,) = node.lines("the process watch cannot see the GPUs' processes")
     assert "hostPID: true" in line
-    wait_until(lambda: node.metric("vgpu_watch_up") == 0, PATIENCE_S)
+    wait_until(lambda: node.metric("vgpu_watch_up") == 0)
     (finding,) = node.doctor()
     assert "hostPID: true" in finding["message"]
     assert rogue.limit().unaccounted_bytes == 0

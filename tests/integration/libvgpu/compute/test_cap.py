@@ -8,6 +8,7 @@ import pytest
 from libvgpu.sim import Machine
 from support import IS_LONG
 from support.slices import Slice
+from support.waiting import wait_until
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -80,10 +81,8 @@ def test_a_changed_share_holds_in_a_running_process(
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=before)
     process = part.start(SPIN, str(MS), "3.5", "queued")
-    deadline = time.monotonic() + 20
-    while machine.books()[0].busy_ns < 200 * MS:
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: machine.books()[0].busy_ns >= 200 * MS or process.poll() is not None)
+    assert process.poll() is None
 
     part.change(core_percent=after)
     time.sleep(settle_seconds)

@@ -261,6 +261,7 @@ print(json.dumps({
     assert said["null"] == [2, 2]
 
 
+@pytest.mark.timing
 def test_a_gpu_that_the_slice_does_not_name_is_never_busy(
     two_gpus: Machine, slice_of: SliceOf
 ) -> None:

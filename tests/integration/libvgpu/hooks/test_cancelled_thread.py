@@ -9,6 +9,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
 from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +17,6 @@ CAP_PERCENT = 10
 THREADS = 3
 # A launch waits behind a few of 5 ms at the cap.
 LONGEST_LAUNCH_MS = 500
-HANGS_AFTER_SECONDS = 10
 
 pytestmark = pytest.mark.timing
 
@@ -34,7 +34,7 @@ def test_a_cancelled_thread_does_not_keep_its_turn(
         env=part.environment(),
         capture_output=True,
         text=True,
-        timeout=HANGS_AFTER_SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr

@@ -9,11 +9,11 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
 from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 ROUNDS = 8
-HANGS_AFTER_SECONDS = 5
 
 
 @pytest.mark.parametrize("state", ["cold", "warm"])
@@ -30,7 +30,7 @@ def test_a_constructor_that_initialises_cuda_does_not_deadlock(
             env=part.environment(),
             capture_output=True,
             text=True,
-            timeout=HANGS_AFTER_SECONDS,
+            timeout=PATIENCE_S,
         )
 
         assert done.returncode == 0, done.stderr

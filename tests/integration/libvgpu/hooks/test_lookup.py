@@ -10,6 +10,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
+from support.waiting import PATIENCE_S
 
 HAS_STATUS = DRIVER_VERSIONS["12.4"]  # a driver that has cuGetProcAddress_v2
 
@@ -20,7 +21,7 @@ def look_up(program: Path, machine: Machine, state: str) -> None:
     environment = machine.environment(os.environ) | {"LD_PRELOAD": str(shim_path())}
 
     done = subprocess.run(
-        [str(program), state], env=environment, capture_output=True, text=True, timeout=30
+        [str(program), state], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
 
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -12,7 +12,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine, parse_spec
 from support.simulated_driver import driver_version
-from support.slices import CLIENT_SECONDS, Slice
+from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 LIMIT = 256 * MIB
@@ -66,7 +67,7 @@ def look(part: Slice, instance: int) -> dict[str, Any]:
         env=environment,
         text=True,
         capture_output=True,
-        timeout=CLIENT_SECONDS,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     said: dict[str, Any] = json.loads(done.stdout)

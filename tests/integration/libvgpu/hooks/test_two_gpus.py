@@ -14,6 +14,7 @@ from libvgpu.sim import PROFILES, Machine
 from support import Compile
 from support.simulated_driver import driver_version
 from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -21,7 +22,6 @@ MIB = 1 << 20
 PIECE = 600 * MIB
 OUT_OF_MEMORY = 2
 FIRST_CAP_PERCENT = 50
-HANGS_AFTER_SECONDS = 15
 
 # GPU 1's context is current all the time; the stream is GPU 0's.
 ALLOCATE = """
@@ -71,7 +71,7 @@ def test_launches_on_an_uncapped_gpu_let_none_pass_uncounted_on_a_capped_one(
         env=two_gpus.environment(),
         capture_output=True,
         text=True,
-        timeout=HANGS_AFTER_SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support.simulated_driver import driver_version, library_of
-from support.slices import CLIENT_SECONDS, Slice
+from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 LIMITS = (256 * MIB, 512 * MIB, 768 * MIB)
@@ -65,7 +66,7 @@ def run(
         env=environment,
         text=True,
         capture_output=True,
-        timeout=CLIENT_SECONDS,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -11,6 +11,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
@@ -18,6 +19,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, write_limits
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, ROOT, Compile
+from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 LARGE_BYTES = 70 << 30
@@ -27,7 +29,8 @@ SEEDS = 40 if IS_LONG else 3
 STEPS = 4000 if IS_LONG else 1200
 FAULT_SEEDS, FAULT_STEPS = 3, 1200  # longer ones still find a pool that is charged too little
 TRACED_STEPS, TRIES = 600, 5
-RUN_SECONDS = 60
+#: A run takes less than a second; one that takes so much longer has to say what it did meanwhile.
+RUN_S = 300.0 if IS_LONG else PATIENCE_S
 FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
 #: All but shared memory: the simulated GPU counts an ended process's bytes until somebody looks.
 ALONE = "mpgavcx"
@@ -86,16 +89,29 @@ def world(tmp_path: Path) -> FuzzedGpus:
 
 def run(program: Path, environment: dict[str, str], *arguments: object) -> list[str]:
     """Returns the trace."""
-    done = subprocess.run(
+    with subprocess.Popen(
         [program, *map(str, arguments)],
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=RUN_SECONDS,
-    )
-    said = [line for line in done.stderr.splitlines() if not line.startswith("libvgpu:")]
-    assert done.returncode == 0, "\n".join([f"seed {arguments[0]}: {done.returncode}", *said])
-    return done.stdout.splitlines()
+    ) as process:
+        try:
+            trace, errors = process.communicate(timeout=RUN_S)
+        except subprocess.TimeoutExpired:
+            meanwhile = activity(process.pid)
+            process.kill()
+            pytest.fail(f"{arguments}: not done in {RUN_S:.0f} s; {meanwhile}")
+    said = [line for line in errors.splitlines() if not line.startswith("libvgpu:")]
+    assert process.returncode == 0, "\n".join([f"seed {arguments[0]}: {process.returncode}", *said])
+    return trace.splitlines()
+
+
+def activity(pid: int) -> str:
+    """Returns what tells a program that hangs from one that a loaded machine does not let run."""
+    times = psutil.Process(pid).cpu_times()
+    asleep_in = [(task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return f"{times.user + times.system:.1f} s of processor time, its threads in {asleep_in}"
 
 
 def test_the_ledger_is_never_below_the_books_and_equal_at_rest(

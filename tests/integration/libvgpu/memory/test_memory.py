@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -11,11 +10,11 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.slices import Slice
+from support.waiting import PATIENCE_S, wait_until
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 PIECE = 64 << 20
-GONE_SECONDS = 5
 
 FILL = f"""
 from support.cuda_client import *
@@ -40,10 +39,11 @@ sys.stdin.readline()
 
 
 def wait_for_used(part: Slice, used_bytes: int) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
-    while sum(p.devices[0].used_bytes for p in part.usage().processes if p.alive) != used_bytes:
-        assert time.monotonic() < deadline, part.usage()
-        time.sleep(0.01)
+    def is_used() -> bool:
+        alive = [each for each in part.usage().processes if each.alive]
+        return sum(each.devices[0].used_bytes for each in alive) == used_bytes
+
+    wait_until(is_used, f"{used_bytes} bytes are used")
 
 
 def test_a_limit_that_divides_evenly_is_usable_to_the_last_byte(
@@ -261,7 +261,7 @@ def test_a_slice_that_cannot_be_read_refuses_everything(
     code = "from support.cuda_client import *; print(int(driver.cuInit(0)[0]))"
 
     process = part.start(code)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
 
     assert stdout == "100\n"  # CUDA_ERROR_NO_DEVICE
     assert stderr.startswith("libvgpu: the slice in ")

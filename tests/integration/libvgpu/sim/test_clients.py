@@ -17,6 +17,7 @@ import pytest
 
 from libvgpu.sim import PROFILES
 from support import ROOT
+from support.waiting import PATIENCE_S
 
 CLIENTS = ROOT / "tests/clients"
 PROFILE = PROFILES["h100-80g"]
@@ -24,7 +25,6 @@ MIB, GIB = 1 << 20, 1 << 30
 LIMIT_BYTES, HELD_BYTES = 4 * GIB, 1 * GIB
 KERNEL_MS = 5
 REFUSAL = "libvgpu: out of memory: "
-TIMEOUT_SECONDS = 60
 
 WHOLE = ("sim", "run", PROFILE.name)
 SLICE = ("run", "--simulate", PROFILE.name, "--memory", "4GiB", "--core", "50")
@@ -69,7 +69,7 @@ def run(tmp_path: Path) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_SECONDS,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from libvgpu.errors import RegionError
 from libvgpu.sim import Machine
 from support.slices import Slice
 from support.talker import Talk, Talker
+from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 LIMIT = 1 << 30
@@ -271,7 +272,7 @@ def test_a_container_that_truncates_its_usage_ends_itself_alone(
     os.truncate(part.directory / "usage", 0)
     guest.tell(f"alloc {PIECE}")
 
-    assert guest.process.wait(10) == -signal.SIGBUS
+    assert guest.process.wait(PATIENCE_S) == -signal.SIGBUS
     with pytest.raises(RegionError):
         part.usage()
     assert neighbour.ask(f"alloc {PIECE}") == 0
@@ -328,7 +329,7 @@ def test_a_closed_or_full_stderr_neither_ends_nor_stops_a_program(
             text=True,
             stdout=subprocess.PIPE,
             stderr=writer,
-            timeout=10,
+            timeout=PATIENCE_S,
             check=False,
         )
         os.close(writer)

@@ -16,8 +16,9 @@ from libvgpu.region import create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
 from support.mps_control import Control
 from support.sim_programs import PRELUDE
-from support.slices import CLIENT_SECONDS, Slice
+from support.slices import Slice
 from support.talker import Talk
+from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30
 PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -82,7 +83,7 @@ def run(
         env={**inherited, **(variables or {})},
         capture_output=True,
         text=True,
-        timeout=CLIENT_SECONDS,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,7 @@ from deviceplugin.core.podresources_sync import PodResourcesSync
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
-
-WAIT_S = 10.0
+from support.waiting import PATIENCE_S
 
 
 class CountingKubelet:
@@ -28,7 +27,7 @@ class CountingKubelet:
     def list(self) -> Sequence[Listed]:
         self.listings += 1
         self.began.set()
-        assert self.may_end.wait(WAIT_S)
+        assert self.may_end.wait(PATIENCE_S)
         return ()
 
 
@@ -48,7 +47,7 @@ def looks(kubelet: CountingKubelet, tmp_path: Path) -> PodResourcesSync:
 def test_nobody_lists_between_a_preference_and_its_allocate(
     looks: PodResourcesSync, kubelet: CountingKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
+    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", PATIENCE_S)
     looks.expect_allocate()
 
     assert looks.look() is None
@@ -65,7 +64,7 @@ def test_nobody_lists_between_a_preference_and_its_allocate(
 def test_the_latest_container_starts_without_waiting(
     looks: PodResourcesSync, kubelet: CountingKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", WAIT_S)
+    monkeypatch.setattr(podresources_sync, "_EXPECTED_S", PATIENCE_S)
     for units in (["GPU-0::c0"], ["GPU-0::m0"]):
         with looks.held_off(units):
             pass
@@ -92,7 +91,7 @@ def test_a_preference_waits_for_a_listing_under_way(
     kubelet.may_end.clear()
     listing = threading.Thread(target=looks.look)
     listing.start()
-    assert kubelet.began.wait(WAIT_S)
+    assert kubelet.began.wait(PATIENCE_S)
     answered = threading.Event()
 
     def allocate() -> None:
@@ -105,9 +104,9 @@ def test_a_preference_waits_for_a_listing_under_way(
     assert not answered.wait(0.1)
     kubelet.may_end.set()
 
-    assert answered.wait(WAIT_S)
+    assert answered.wait(PATIENCE_S)
     for thread in (listing, answer):
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
 
 
 def test_what_an_allocate_overtook_is_thrown_away(
@@ -117,10 +116,10 @@ def test_what_an_allocate_overtook_is_thrown_away(
     found: list[Sequence[Listed] | None] = []
     listing = threading.Thread(target=lambda: found.append(looks.look()))
     listing.start()
-    assert kubelet.began.wait(WAIT_S)
+    assert kubelet.began.wait(PATIENCE_S)
 
     with looks.held_off():
         kubelet.may_end.set()
-        listing.join(WAIT_S)
+        listing.join(PATIENCE_S)
 
     assert found == [None]

@@ -14,6 +14,7 @@ import pytest
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.registrar import Registrar
+from support.waiting import PATIENCE_S
 
 
 class SocketOnlyPlugin:
@@ -169,7 +170,7 @@ def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
 
     threading.Thread(target=look, daemon=True).start()
 
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     assert [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message] == [
         "a/one"
     ]

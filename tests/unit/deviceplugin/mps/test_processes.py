@@ -8,12 +8,12 @@ import pytest
 
 from deviceplugin.mps.processes import PidfdProcess, ask_tool, has_variable, parent_of
 from libvgpu.errors import MpsError
+from support.waiting import PATIENCE_S
 
 MOST = 1000
-WAIT_S = 10.0
 
 
-def shell(script: str, text: str = "", timeout_s: float = WAIT_S) -> tuple[int, str, str]:
+def shell(script: str, text: str = "", timeout_s: float = PATIENCE_S) -> tuple[int, str, str]:
     return ask_tool(["sh", "-c", script], text, {"PATH": "/usr/bin:/bin"}, timeout_s, MOST)
 
 
@@ -39,7 +39,16 @@ def test_a_tool_that_does_not_end_is_ended(script: str) -> None:
     with pytest.raises(TimeoutError):
         shell(script, timeout_s=0.2)
 
-    assert time.monotonic() - began < WAIT_S
+    assert time.monotonic() - began < PATIENCE_S
+
+
+def test_a_tool_whose_answer_nobody_waits_for_is_ended() -> None:
+    asked = iter([False, False, True])
+
+    with pytest.raises(InterruptedError):
+        ask_tool(
+            ["sleep", "60"], "", {"PATH": "/usr/bin:/bin"}, PATIENCE_S, MOST, lambda: next(asked)
+        )
 
 
 def test_a_process_is_watched_until_it_ends() -> None:
@@ -58,9 +67,9 @@ def test_a_process_is_watched_until_it_ends() -> None:
         assert not has_variable(child.pid, "A_B=c")
         assert parent_of(child.pid) != 0
     finally:
-        child.communicate(b"\n", timeout=WAIT_S)
+        child.communicate(b"\n", timeout=PATIENCE_S)
 
-    assert watched.ended(WAIT_S)
+    assert watched.ended(PATIENCE_S)
     watched.close()
     assert parent_of(child.pid) == 0
     with pytest.raises(MpsError, match=f"process {child.pid} cannot be watched"):

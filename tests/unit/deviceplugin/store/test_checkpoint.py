@@ -19,6 +19,7 @@ from deviceplugin.store.slice_files import SliceStore
 from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ComputeMode, Family
+from support.waiting import PATIENCE_S
 
 HELD = Allocation(
     "id", Family.MPS, "GPU-0", 1 << 30, core=("GPU-0::c0", "GPU-0::c7"), memory=("GPU-0::m0",),
@@ -34,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceStore:
     source, shim = tmp_path / "shim.c", tmp_path / "libvgpu.so"
     source.write_text("int nothing;\n")
     command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(shim), str(source)]
-    subprocess.run(command, check=True, timeout=30)
+    subprocess.run(command, check=True, timeout=PATIENCE_S)
     monkeypatch.setattr(artifacts, "SHIM_PATH", shim)
     store = SliceStore(tmp_path / "run", tmp_path / "state")
     store.prepare()

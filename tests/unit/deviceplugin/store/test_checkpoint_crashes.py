@@ -19,6 +19,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from support import IS_LONG
 from support.sim_disk import Files, SimDisk, Stopped
+from support.waiting import PATIENCE_S
 
 STATE_DIR = Path("/state")
 NAME = STATE_DIR / "checkpoint.json"
@@ -299,7 +300,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
             last = int(writer.stdout.readline())
         writer.send_signal(signal.SIGKILL)
         rest = writer.stdout.read().split()
-        writer.wait(10)
+        writer.wait(PATIENCE_S)
         last = int(rest[-1]) if rest else last
 
         found = load(tmp_path)

@@ -1,0 +1,43 @@
+"""Waiting for what is to happen: one bound for all of it, since a slow machine is no failure.
+
+Only a failure ever takes as long as the bound, so it may be far longer than what is waited for. How
+soon something has to come is another matter: a test that claims that is marked ``timing``.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+#: The longest that a test waits for something that is to happen.
+PATIENCE_S = 60.0
+
+_POLL_S = 0.01
+
+_T = TypeVar("_T")
+
+
+def wait_until(
+    condition: Callable[[], _T | None], what: str = "", patience_s: float = PATIENCE_S
+) -> _T:
+    """Returns what ``condition`` returns once that is true; fails if it never is.
+
+    Args:
+        condition: asked again and again.
+        what: is to happen, for the message of a failure; else the condition's code says it.
+        patience_s: how long; a shorter one is for tests of what waits.
+    """
+    give_up_at_s = time.monotonic() + patience_s
+    while not (found := condition()):
+        assert time.monotonic() < give_up_at_s, (
+            f"not so in {patience_s:.0f} s: {what or _place(condition)}"
+        )
+        time.sleep(_POLL_S)
+    return found
+
+
+def _place(condition: Callable[[], object]) -> str:
+    """Returns where a condition stands in the sources, its own name where it has no code."""
+    code = getattr(condition, "__code__", None)
+    if code is None:
+        return repr(condition)
+    return f"{condition.__qualname__}, {code.co_filename}:{code.co_firstlineno}"
