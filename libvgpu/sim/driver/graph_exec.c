@@ -230,7 +230,7 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
         return capture_refuse(stream);
     result = make_program(exec);
     if (result == CUDA_SUCCESS)
-        graph_program_prepare(exec->program);
+        graph_program_prepare(exec->program, stream->id);
     return result;
 }
 

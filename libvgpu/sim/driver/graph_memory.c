@@ -337,11 +337,14 @@ void graph_memory_end(const struct graph_memory_plan *plan, unsigned long long s
     pthread_mutex_unlock(&graph_memory_mutex);
 }
 
-void graph_memory_prepare(const struct graph_memory_plan *plan)
+void graph_memory_prepare(const struct graph_memory_plan *plan, unsigned long long stream_id)
 {
     pthread_mutex_lock(&graph_memory_mutex);
     for (int i = 0; i < SIM_MAX_DEVICES; i++) {
+        const struct stream_grant *grant = grant_of(&pools[i], stream_id);
         uint64_t bytes = plan->footprint_bytes[i];
+        if (grant) /* the later launch comes after those under way, and has their memory */
+            bytes -= bytes < grant->bytes ? bytes : grant->bytes;
         for (size_t j = 0; j < plan->taken_count; j++)
             if (plan->taken[j]->device == &driver.devices[i] && !plan->taken[j]->live)
                 bytes += charged_bytes(plan->taken[j]);

@@ -48,7 +48,7 @@ void graph_memory_plan_clear(struct graph_memory_plan *plan);
 CUresult graph_memory_begin(const struct graph_memory_plan *plan, unsigned long long stream_id,
                             bool frees_first);
 void graph_memory_end(const struct graph_memory_plan *plan, unsigned long long stream_id);
-/* Takes the device memory of a later launch ahead of it, as far as there is. */
-void graph_memory_prepare(const struct graph_memory_plan *plan);
+/* Takes the device memory of a later launch in the stream ahead of it, as far as there is. */
+void graph_memory_prepare(const struct graph_memory_plan *plan, unsigned long long stream_id);
 
 #endif

@@ -162,10 +162,10 @@ bool graph_program_is_ordered(const struct graph_program *program)
     return program->ordered;
 }
 
-void graph_program_prepare(const struct graph_program *program)
+void graph_program_prepare(const struct graph_program *program, unsigned long long stream_id)
 {
     if (program->memory.any)
-        graph_memory_prepare(&program->memory);
+        graph_memory_prepare(&program->memory, stream_id);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */

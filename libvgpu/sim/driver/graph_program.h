@@ -27,7 +27,7 @@ bool graph_program_is_ordered(const struct graph_program *program);
 /* `frees_first`: gives back what the last launch left allocated. */
 CUresult graph_program_launch(struct graph_program *program, struct CUstream_st *stream,
                               bool frees_first);
-/* Takes the device memory of the next launch ahead of it. */
-void graph_program_prepare(const struct graph_program *program);
+/* Takes the device memory of the next launch in the stream ahead of it. */
+void graph_program_prepare(const struct graph_program *program, unsigned long long stream_id);
 
 #endif

@@ -181,6 +181,36 @@ say(during=during, after=taken())
     assert values == {"during": 128, "after": 0}
 
 
+def test_an_upload_shares_the_memory_of_launches_under_way_in_its_stream(machine: Machine) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + """
+import threading
+held, release = threading.Event(), threading.Event()
+def build(mib):
+    graph = new_graph()
+    a, address = add_alloc(graph, mib)
+    b = add_host(graph, lambda _: (held.set(), release.wait()), [a])
+    add_free(graph, address, [b])
+    return instantiate(graph)
+def upload(executable, stream): check(cuda.cuGraphUpload(executable, stream))
+other = check(cuda.cuStreamCreate(1))
+first = build(64)
+launch(first); held.wait()
+upload(first, stream); same = taken()
+upload(build(64), stream); another = taken()
+upload(build(96), stream); larger = taken()
+upload(build(64), other); elsewhere = taken()
+release.set(); wait(); trim()
+say(same=same, another=another, larger=larger, elsewhere=elsewhere, after=taken())
+""",
+    )
+
+    # as on an H100 (benchmarks/results/driver-h100-2026-11-23.json, graph_memory)
+    assert values == {"same": 64, "another": 64, "larger": 96, "elsewhere": 128, "after": 0}
+
+
 def test_graphs_with_memory_nodes_are_not_copied_or_taken_apart(machine: Machine) -> None:
     values = said(
         machine,
