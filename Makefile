@@ -61,11 +61,12 @@ demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 
 # A test that ends its worker runs once more in the next one; after two, pytest-xdist would wait for
 # ever, so the run ends there.
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+
 test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
 	@failed=; \
-	$(BIN)/python -m pytest -m "not timing and not node" -n $(WORKERS) --dist loadfile \
-	    --no-loadscope-reorder --max-worker-restart 1 || failed=1; \
-	$(BIN)/python -m pytest -m timing || failed=1; \
+	$(BIN)/python -m pytest -m "not timing and not node" $(PARALLEL) || failed=1; \
+	$(BIN)/python -m pytest -m timing $(PARALLEL) || failed=1; \
 	test -z "$$failed"
 
 # A step of its own, since these tests compare the whole machine before and after: nothing of ours may

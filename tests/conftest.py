@@ -28,10 +28,9 @@ pytest_plugins = [
 LONG_SECONDS = 600
 
 
-# What is quick runs first, then the folders whose files take longest, since a worker takes a whole
-# file and one that begins a long file last keeps all waiting. What measures time runs after all
-# others, when nothing of ours runs beside it.
-FOLDERS = ("unit", "contract", "model", "e2e", "integration", "native")
+# The folders whose files take longest come first, since a worker takes a whole file and one that
+# begins a long file last keeps all waiting. What measures time runs after all others.
+FOLDERS = ("model", "e2e", "integration", "native", "contract", "unit")
 
 
 def pytest_configure() -> None:
