@@ -1,0 +1,89 @@
+"""The server of one resource when the kubelet asks for many things at a time."""
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from deviceplugin.kubelet import plugin_server
+from deviceplugin.kubelet.plugin_server import PluginServer
+from deviceplugin.model.units import Half
+from deviceplugin.store.container_answer import Answer
+from deviceplugin.testing.plugin_client import Plugin
+from libvgpu.limits import Family
+from support.waiting import wait_until
+
+
+class SlowStarts:
+    """A service whose containers wait at their start until ``ready`` is set."""
+
+    def __init__(self) -> None:
+        self.layout = SimpleNamespace(resource_domain="nvidia.com")
+        self.admission = self.state = self
+        self.ready = threading.Event()
+        self.waiting = 0
+
+    def pre_start(self, family: Family, half: Half, units: list[str]) -> None:
+        self.waiting += 1
+        self.ready.wait()
+
+    def allocate(self, family: Family, half: Half, units: list[str]) -> Answer:
+        return Answer(envs={"GIVEN": units[0]})
+
+    def wake(self) -> None:
+        pass
+
+    def wait_for_change(self, revision: int, seconds: float, over: Any) -> bool:
+        return False
+
+    def units(self, family: Family, half: Half) -> tuple[int, list[Any]]:
+        return 1, []
+
+
+@pytest.fixture
+def service() -> SlowStarts:
+    return SlowStarts()
+
+
+@pytest.fixture
+def plugin(service: SlowStarts) -> Iterator[Plugin]:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as folder:
+        server = PluginServer(service, Family.MPS, Half.CORE, Path(folder))  # type: ignore[arg-type]
+        server.start()
+        made = Plugin(server.resource, server.socket, lambda: None, lambda: None)
+        made.start()
+        try:
+            yield made
+        finally:
+            service.ready.set()
+            made.close()
+            server.stop()
+
+
+def test_containers_that_wait_at_their_start_leave_room_to_admit_pods(
+    service: SlowStarts, plugin: Plugin
+) -> None:
+    most = plugin_server._MOST_STARTS
+    with ThreadPoolExecutor(most) as kubelet:
+        waiting = [kubelet.submit(plugin.pre_start, [f"unit-{n}"]) for n in range(most)]
+        wait_until(lambda: service.waiting == most, "as many starts as may wait")
+
+        assert plugin.allocate(["unit-9"]).envs == {"GIVEN": "unit-9"}
+        with pytest.raises(grpc.RpcError) as refused:
+            plugin.pre_start(["unit-8"])
+        service.ready.set()
+        for each in waiting:
+            each.result()
+        plugin.pre_start(["unit-8"])  # as the kubelet tries again
+
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.value.details() == (
+        f"{most} other containers with nvidia.com/mps-core wait for their GPU to be ready, and no "
+        "more may at a time; the kubelet tries this one again"
+    )
