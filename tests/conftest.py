@@ -1,5 +1,6 @@
 """What several test folders share: compiling small C programs, and simulated machines."""
 
+import gc
 import os
 import shutil
 import sys
@@ -54,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if IS_LONG and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the collector from walking over three thousand tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

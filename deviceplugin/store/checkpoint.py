@@ -83,33 +83,6 @@ class Checkpoint:
             problem = f"the last line of {self.path} was torn and is dropped"
             return Loaded(found.allocations, trusted=True, problem=problem if found.torn else None)
 
-    def put(self, *allocations: Allocation) -> None:
-        """Stores new or changed allocations; on disk when it returns.
-
-        Raises:
-            VgpuError: the disk does not take it; the old state is still there.
-        """
-        self.record(put=allocations)
-
-    def drop(self, *allocation_ids: str) -> None:
-        """Removes allocations; on disk when it returns.
-
-        Raises:
-            VgpuError: the disk does not take it; the old state is still there.
-        """
-        self.record(drop=allocation_ids)
-
-    def save(self, allocations: Iterable[Allocation]) -> None:
-        """Makes the stored state exactly these allocations; writes only what differs.
-
-        Raises:
-            VgpuError: the disk does not take it; the old state is still there.
-        """
-        wanted = {h.allocation_id: h for h in allocations}
-        with self._lock:
-            gone = [each for each in self._live if each not in wanted]
-        self.record(wanted.values(), gone)
-
     def record(self, put: Iterable[Allocation] = (), drop: Iterable[str] = ()) -> None:
         """Stores several changes as one: all of them are on disk when it returns, or none.
 

@@ -17,7 +17,7 @@ import pytest
 MARK = "VGPU_TEST_RUN"
 #: The number of a process, and when it started.
 Left = tuple[int, str]
-GRACE_SECONDS = 2.0  # a program that was told to end may still be on its way
+GRACE_SECONDS = 10.0  # a program that was told to end may still be on its way
 
 
 def pytest_configure() -> None:

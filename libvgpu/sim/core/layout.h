@@ -29,7 +29,7 @@
 #define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
-/* A byte a device, locked by the MPS server that serves it (sim/mps/gpus.py). */
+/* A byte a device, locked by the MPS server that serves it (sim/mps/served_gpus.py). */
 #define SIM_MPS_BASE 0x20000000000ll
 #define SIM_PAGE 4096
 #define SIM_FILE_NAME "machine"

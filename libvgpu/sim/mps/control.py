@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import commands
 from .peers import MpsClient, MpsServer, Peer
-from .server import become_server
+from .server_process import become_server
 from .settings import MpsSettings
 from .wire import (
     LARGEST_MESSAGE,

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from .control import ControlDaemon, log
-from .gpus import machine_devices, served_devices
+from .served_gpus import machine_devices, served_devices
 from .settings import MpsSettings
 from .wire import TOOL, MpsControlError, socket_name
 

@@ -43,7 +43,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceStore:
 
 
 def test_holdings_come_back_as_they_were(tmp_path: Path) -> None:
-    Checkpoint(tmp_path).save([HELD, LONE])
+    Checkpoint(tmp_path).record([HELD, LONE])
 
     loaded = Checkpoint(tmp_path).load()
 
@@ -81,14 +81,14 @@ def test_a_damaged_file_is_put_aside_and_reported(tmp_path: Path, content: str) 
 
 def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.save([HELD])
+    checkpoint.record([HELD])
 
     def full(descriptor: int, data: bytes, offset: int) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(VgpuError, match="No space left"):
-        checkpoint.save([HELD, LONE])
+        checkpoint.record([HELD, LONE])
     monkeypatch.undo()
     assert checkpoint.load().allocations == (HELD,)
 
@@ -107,10 +107,10 @@ def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) ->
 def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> None:
     many = [replace(HELD, allocation_id=str(n)) for n in range(1000)]
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.save(many)
+    checkpoint.record(many)
     before = checkpoint.path.stat()
 
-    checkpoint.put(LONE)
+    checkpoint.record([LONE])
 
     after = checkpoint.path.stat()
     assert after.st_ino == before.st_ino
@@ -123,9 +123,9 @@ def test_a_long_journal_is_made_short_while_others_write(
 ) -> None:
     monkeypatch.setattr("deviceplugin.store.checkpoint.COMPACT_SLACK_BYTES", 30_000)
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.put(HELD)
+    checkpoint.record([HELD])
     for n in range(200):
-        checkpoint.put(replace(LONE, changed_at=float(n)))
+        checkpoint.record([replace(LONE, changed_at=float(n))])
     length = checkpoint.path.stat().st_size
     stop = threading.Event()
 
@@ -133,7 +133,7 @@ def test_a_long_journal_is_made_short_while_others_write(
         n = 0
         while not stop.is_set():
             n += 1
-            checkpoint.put(replace(HELD, allocation_id="busy", changed_at=float(n)))
+            checkpoint.record([replace(HELD, allocation_id="busy", changed_at=float(n))])
 
     writer = threading.Thread(target=write)
     writer.start()

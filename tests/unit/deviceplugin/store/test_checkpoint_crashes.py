@@ -59,15 +59,15 @@ class Step:
 
 
 STEPS = [
-    Step(lambda c: c.put(A), (A,)),
-    Step(lambda c: c.put(B, C), (B, C)),
+    Step(lambda c: c.record([A]), (A,)),
+    Step(lambda c: c.record([B, C]), (B, C)),
     Step(lambda c: c.record([SETTLED], ["a"]), (SETTLED,), ("a",)),
     Step(lambda c: c.compact()),
-    Step(lambda c: c.put(D), (D,)),
-    Step(lambda c: c.save([SETTLED, A]), (SETTLED, A), ("c", "d", "old")),
-    Step(lambda c: c.drop("a", "b"), (), ("a", "b")),
+    Step(lambda c: c.record([D]), (D,)),
+    Step(lambda c: c.record([SETTLED, A], ["c", "d", "old"]), (SETTLED, A), ("c", "d", "old")),
+    Step(lambda c: c.record(drop=["a", "b"]), (), ("a", "b")),
     Step(lambda c: c.compact()),
-    Step(lambda c: c.put(A), (A,)),
+    Step(lambda c: c.record([A]), (A,)),
 ]
 
 
@@ -173,7 +173,7 @@ def test_errors_anywhere_keep_the_old_state_and_heal(errors: int) -> None:
                 state = step.after(state)
             assert loaded(disk.killed()) in {state, *perhaps}, first
         disk.fail_at = set()
-        checkpoint.save([C])
+        checkpoint.record([C], ["a", "b", "d", "old"])
         assert len(disk.open) == 1, "a descriptor is left open"
         for left in (disk.killed(), *disk.power_cut()):
             assert loaded(left) == {C}
@@ -183,37 +183,37 @@ def test_a_change_that_failed_is_not_there_and_the_next_one_is() -> None:
     for calls_later in range(2):  # the write, its sync
         disk = SimDisk()
         checkpoint = Checkpoint(STATE_DIR, disk)
-        checkpoint.put(A)
+        checkpoint.record([A])
         disk.fail_at = {disk.calls + calls_later}
 
         with pytest.raises(VgpuError, match=r"checkpoint\.json cannot be written: Input/output"):
-            checkpoint.put(B)
+            checkpoint.record([B])
 
         assert loaded(disk.killed()) == {A}
-        checkpoint.put(C)
+        checkpoint.record([C])
         assert loaded(disk.killed()) == {A, C}
 
 
 def test_what_is_stored_already_costs_no_write() -> None:
     disk = SimDisk()
     checkpoint = Checkpoint(STATE_DIR, disk)
-    checkpoint.put(A, B)
+    checkpoint.record([A, B])
     calls = disk.calls
 
-    checkpoint.put(allocation("a", 1))
-    checkpoint.save([B, A])
-    checkpoint.drop("nobody")
+    checkpoint.record([allocation("a", 1)])
+    checkpoint.record([B, A])
+    checkpoint.record(drop=["nobody"])
 
     assert disk.calls == calls
-    checkpoint.put(C, D)
+    checkpoint.record([C, D])
     assert disk.calls == calls + 2, "two allocations, one write and one sync"
 
 
 def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.put(A)
+    checkpoint.record([A])
     short = checkpoint.path.stat().st_size
-    checkpoint.put(B)
+    checkpoint.record([B])
     content = checkpoint.path.read_bytes()
     for length in range(len(content)):
         checkpoint.path.write_bytes(content[:length])
@@ -232,9 +232,9 @@ def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) 
 
 def test_a_flipped_bit_is_never_believed(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.put(A)
-    checkpoint.put(B)
-    checkpoint.put(C)
+    checkpoint.record([A])
+    checkpoint.record([B])
+    checkpoint.record([C])
     content = checkpoint.path.read_bytes()
     last = content[:-1].rindex(b"\n") + 1
     for place in range(len(content)):

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from .gpus import machine_devices, take_devices
+from .served_gpus import machine_devices, take_devices
 from .wire import MPS_CONNECTION_FAILED, MpsControlError, ServerError
 
 _LARGEST = 1024
