@@ -14,6 +14,8 @@ from support import ROOT
 
 LEAVER = """
 import subprocess
+from support import leftovers
+leftovers.GRACE_SECONDS = 0.5
 def test_leaves():
     print("started", subprocess.Popen(["sleep", "600"]).pid)
 def test_ends_its_own():
