@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from support import ROOT
+from support.waiting import PATIENCE_S
 
 LEAVER = """
 import subprocess
@@ -128,6 +129,54 @@ def test_what_was_always_disturbed_is_not_measured_and_too_much_of_it_fails_the_
 
     assert (outcome in done.stdout.splitlines()[-1], done.returncode) == (True, status), done.stdout
     assert ("not measured: others had" in done.stdout) == (most_cores == ALWAYS_DISTURBED)
+
+
+WANTS_THE_MACHINE = """
+import time, pytest
+from pathlib import Path
+HERE = Path(__file__).parent
+@pytest.mark.timing({how})
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_wants_the_machine(name):
+    with (HERE / "tries").open("a") as tries:
+        tries.write(name)
+    running = HERE / f"running-{{name}}"
+    running.touch()
+    deadline = time.monotonic() + {patience_s}
+    both = lambda: set((HERE / "tries").read_text()) == {{"a", "b"}}
+    while not both() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    others = [path for path in HERE.glob("running-*") if path != running]
+    running.unlink()
+    assert not others
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "patience_s", "tries"),
+    [("", PATIENCE_S, {3, 4}), ("alone=True", 0.3, {2})],
+    ids=["next-to-others", "alone"],
+)
+def test_what_fails_next_to_others_is_measured_alone(
+    tmp_path: Path, how: str, patience_s: float, tries: set[int]
+) -> None:
+    code = WANTS_THE_MACHINE.format(how=how, patience_s=patience_s)
+    done = run_pytest(tmp_path, code, "-n", "2", "--basetemp", str(tmp_path / "run"))
+
+    assert "2 passed" in done.stdout.splitlines()[-1], done.stdout
+    assert len((tmp_path / "tries").read_text()) in tries
+
+
+@pytest.mark.parametrize(("workers"), [(), ("-n", "2")], ids=["one-process", "workers"])
+def test_what_workers_could_not_measure_fails_the_run(
+    tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    code = NEVER_RIGHT.format(most_cores=ALWAYS_DISTURBED, count=4)
+    done = run_pytest(tmp_path, code, *workers, "--basetemp", str(tmp_path / "run"))
+
+    assert (done.returncode, "4 skipped" in done.stdout.splitlines()[-1]) == (1, True), done.stdout
+    assert "4 of 4 tests that measure time could not be measured" in done.stdout
 
 
 @pytest.mark.parametrize(
