@@ -17,9 +17,9 @@ from support.devicemanager import build, judged_node, missing, run_judge
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 JUDGE_SECONDS = 600  # a history takes 20 to 35 on a quiet machine
-#: Seed, steps, and what the history has beside pods of one and several containers of both families,
-#: failures, deletions, bursts, restarts of the kubelet, a killed agent, and pods that end while
-#: somebody lists.
+#: Seed, steps, and what the history has besides pods of one and of several containers of both
+#: families, failures, deletions, bursts, restarts of the kubelet, a killed agent, and pods that end
+#: while somebody lists.
 HISTORIES = {
     "pairs": (51, 500, ()),
     "init containers": (8, 400, ("--init",)),

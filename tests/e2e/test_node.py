@@ -265,7 +265,7 @@ def test_an_edited_config_holds_in_the_running_container(node: RealNode) -> None
 def test_containers_that_start_after_the_run_directory_was_emptied(node: RealNode) -> None:
     run_dir = node.inside("/run/vgpu")
     clients = node.restarts(*MPS_PODS)
-    node.stop("mps")  # its pipes are there, too: as after a reboot it begins anew
+    node.stop("mps")  # its pipes are there, too: as after a reboot it begins again
     while entries := list(run_dir.iterdir()):
         for entry in entries:  # while the agent renames and makes spare files
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()

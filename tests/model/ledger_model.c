@@ -21,7 +21,7 @@
     }
 #define CLAIM_RESERVE_RELEASE(bytes) {{CLAIM, 0}, {RESERVE, bytes}, {RELEASE_ALL, 0}}
 
-/* OPEN: shows a fault that is known and not mended; searched by its name only. */
+/* OPEN: shows a fault that is known and not fixed; searched by its name only. */
 enum part { QUICK, FULL, OPEN };
 
 struct named {

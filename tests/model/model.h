@@ -120,7 +120,7 @@ struct thread {
     uint8_t gen;
     uint8_t hi_slot;
     uint8_t limit;
-    bool may_be_refused; /* at one moment it did not fit beside what the living held */
+    bool may_be_refused; /* at one moment it did not fit next to what the living held */
     bool may_be_granted; /* at one moment since it stood in the total, that was within the limit */
     struct total seen;
     struct word word;
@@ -179,7 +179,7 @@ int model_locked_bytes(const struct state *state);
 /* True between a grant's way into the total and the thread's last look at the limit. */
 bool model_is_tentative(const struct thread *thread);
 
-/* What is wrong with the state, in words; NULL: nothing. */
+/* What is wrong with the state, as a sentence; NULL: nothing. */
 const char *model_wrong(const struct state *state);
 
 #endif

@@ -5,7 +5,7 @@
  * own: each has a mapping and a slot of its own, as processes have.
  * one: all use one mapping and two share a slot: only so does ThreadSanitizer see that two threads
  *      access the same memory.
- * They reserve and release, are refused, and claim slots anew after leaving bytes in the old one,
+ * They reserve and release, are refused, and claim slots again after leaving bytes in the old one,
  * while the limit changes. PLANTED_RACE adds a plain store to a word of the ledger. */
 #include <pthread.h>
 

@@ -168,7 +168,7 @@ static CUarrayMapInfo tile(bool is_map)
 }
 
 /* Whether something was mapped there since the last rest: what is mapped over it takes its place in
- * the driver, and a place beside it in the ledger. */
+ * the driver, and a place next to it in the ledger. */
 static bool *place_of(const CUarrayMapInfo *entry)
 {
     int array = 0;

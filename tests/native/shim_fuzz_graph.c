@@ -74,7 +74,7 @@ static void capture(void)
         return;
     int result = SAY(cuMemAllocAsync(&address, 1 + roll(MOST_BYTES), stream));
     fuzz_untouched(result, address);
-    if (one_in(3)) { /* beside the capture */
+    if (one_in(3)) { /* next to the capture */
         CUdeviceptr plain = UNTOUCHED;
         if (SAY(cuMemAlloc_v2(&plain, fuzz_bytes(MOST_BYTES))) == CUDA_SUCCESS)
             SAY(cuMemFree_v2(plain));

@@ -76,7 +76,7 @@ static bool launch(struct worker *worker, CUstream stream)
     return TRY(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-/* In its own mode RELAXED a thread may allocate and free beside all captures. */
+/* In its own mode RELAXED a thread may allocate and free during all captures. */
 static void give(struct piece *piece)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

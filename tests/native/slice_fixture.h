@@ -29,7 +29,7 @@ static inline void *slice_fixture_map(const char *path)
     return usage;
 }
 
-/* Makes `usage` anew in the directory. The fixture stays where it is: the ledger points into it. */
+/* Makes `usage` again in the directory. The fixture stays where it is: the ledger points into it. */
 static inline void slice_fixture_make(struct slice_fixture *slice, const char *directory,
                                       uint64_t limit_bytes)
 {

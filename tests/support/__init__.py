@@ -1,4 +1,4 @@
-"""What tests share beside fixtures: types and small helpers, imported as ``support``."""
+"""What tests share besides fixtures: types and small helpers, imported as ``support``."""
 
 import os
 from collections.abc import Callable

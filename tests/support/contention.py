@@ -30,7 +30,7 @@ class LaunchingTenant:
         cap_percent: its own cap; 100 for none.
         wants: the times in which it has work, as (from, to).
         claims_ns: its busy_until is so much later than the truth, whenever it has launched.
-        asks_again_ns: how soon it stores its demand anew after it yielded what did not fit.
+        asks_again_ns: how soon it stores its demand again after it yielded what did not fit.
         withdraws: whether it clears its demand when its own cap stops it.
         is_stopped: it does nothing any more, as after SIGSTOP.
     """

@@ -33,7 +33,7 @@ sharing:
 
 
 def missing() -> str:
-    """Returns in words what keeps the judge from being built, empty if nothing does."""
+    """Returns as a sentence what keeps the judge from being built, empty if nothing does."""
     return go_programs.missing(SOURCE, "the kubelet's own device manager")
 
 

@@ -11,7 +11,7 @@ version of the driver, and asserts the effect that the row in `hooks.def` promis
         with driver.charged(-MIB, "plain"):
             driver.check("cuMemFree_v2", address)
 
-It runs under the shim, in a slice of a simulated machine, beside the other exercises of its file.
+It runs under the shim, in a slice of a simulated machine, next to the other exercises of its file.
 """
 
 import ctypes

@@ -57,7 +57,7 @@ def run_family(family: str, version: int | None = None) -> dict[str, Result]:
         version: of the simulated driver, as ``VGPU_CUDA`` has it by default.
 
     A file may set ``SLICE`` (what `make_slice` takes), ``GPUS`` (of the machine) and ``MEASURES``
-    (time: nothing of ours runs beside it, and after a failure it runs anew).
+    (time: nothing of ours runs next to it, and after a failure it runs again).
     """
     place = family, version or driver_version()
     if place not in _done or any(result["failure"] for result in _done[place].values()):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from . import ROOT
 
-#: Compiling Kubernetes' packages from nothing beside other tests, and fetching them before.
+#: Compiling Kubernetes' packages from nothing next to other tests, and fetching them before.
 BUILD_TIMEOUT_S = 1500.0
 DOWNLOAD_TIMEOUT_S = 600.0
 
 
 def missing(module: Path, what: str) -> str:
-    """Returns in words what keeps the programs of a module from being built, empty if nothing does.
+    """Returns as a sentence what keeps a module from being built, empty if nothing does.
 
     Args:
         module: folder with its go.mod.

@@ -23,7 +23,7 @@ _TIMEOUT_S = 300.0
 
 
 def missing() -> str:
-    """Returns in words what keeps the programs from being built, empty if nothing does."""
+    """Returns as a sentence what keeps the programs from being built, empty if nothing does."""
     return go_programs.missing(SOURCE, "helm, kubeconform and the API server's admission")
 
 

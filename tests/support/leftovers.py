@@ -48,7 +48,7 @@ def processes() -> set[Left]:
 
 
 def end(before: set[Left]) -> list[str]:
-    """Ends what has been started since ``before`` and lives on; returns it in words."""
+    """Ends what has been started since ``before`` and lives on; returns what that was."""
     deadline = time.monotonic() + GRACE_SECONDS
     left = processes() - before
     while left and time.monotonic() < deadline:

@@ -22,7 +22,7 @@ _CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "pids"}
 
 
 def missing() -> str:
-    """Returns in words what keeps a node from running here, empty if nothing does."""
+    """Returns as a sentence what keeps a node from running here, empty if nothing does."""
     if os.getuid() != 0:
         return "a node needs root: namespaces, mounts and cgroups of its own"
     lacking = [name for name in _PROGRAMS if shutil.which(name) is None]

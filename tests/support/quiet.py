@@ -74,7 +74,7 @@ class Reading:
 
 
 def disturbance(before: Reading) -> str:
-    """Returns what others have had since, in words; empty when that was little."""
+    """Returns what others have had since, as text; empty when that was little."""
     now = Reading.now()
     cores, stolen = now.foreign_cores_since(before), now.stolen_cores_since(before)
     if cores <= MOST_FOREIGN_CORES and stolen <= MOST_STOLEN_CORES:

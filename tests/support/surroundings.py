@@ -21,7 +21,7 @@ _SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/p
 
 
 def look() -> set[str]:
-    """Returns what there is, each in words."""
+    """Returns what there is, each as text."""
     found = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines()}
     for _, own in hierarchies().values():
         found |= {f"cgroup {parent}" for parent, _, _ in os.walk(own)}

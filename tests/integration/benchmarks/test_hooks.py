@@ -1,4 +1,4 @@
-"""The `hooks` figure measures the real shim on the null driver, and any other library beside it."""
+"""The `hooks` figure measures the real shim on the null driver, and any other next to it."""
 
 import json
 import shutil

@@ -7,7 +7,7 @@ import pytest
 from libvgpu.sim import Machine
 from support.sim_programs import finish, run, start
 
-#: What a copy inside a device takes beside the time of its bytes (copy.c).
+#: What a copy inside a device takes besides the time of its bytes (copy.c).
 LATENCY_NS = 1500
 
 COPIES = """

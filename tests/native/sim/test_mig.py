@@ -68,7 +68,7 @@ print(check(cuda.cuDeviceGetAttribute(attribute, 0)))
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
-        (None, [2]),  # the first instance alone, and no GPU beside it
+        (None, [2]),  # the first instance alone, and no GPU besides
         ("{0}", [2]),
         ("{1}", [3]),
         ("{1},{0}", [3]),

@@ -1,4 +1,4 @@
-"""The simulated MPS server: its clients, its death, its users, and compute modes beside it."""
+"""The simulated MPS server: its clients, its death, its users, and compute modes next to it."""
 
 import contextlib
 import os

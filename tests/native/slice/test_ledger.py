@@ -1,6 +1,6 @@
 """The ledger under SIGKILL at every instruction and under races of processes.
 
-The C programs beside this file do the work; a broken ledger makes them exit with the sentence that
+The C programs next to this file do the work; a broken ledger makes them exit with the sentence that
 does not hold.
 """
 

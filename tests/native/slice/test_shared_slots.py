@@ -1,6 +1,6 @@
 """Slots of memory that several processes hold: charged once, as long as any of them lives.
 
-The C programs beside this file do the work; what does not hold they say in a sentence, and fail.
+The C programs next to this file do the work; what does not hold they say in a sentence, and fail.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Requests that no kubelet sends are refused in words, and the agent neither ends nor grows."""
+"""What no kubelet sends is refused with a sentence, and the agent neither ends nor grows."""
 
 import time
 from collections.abc import Iterator

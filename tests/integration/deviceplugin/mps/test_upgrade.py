@@ -1,4 +1,4 @@
-"""MPS clients under an agent that is killed and upgraded, and whole GPUs beside them.
+"""MPS clients under an agent that is killed and upgraded, and whole GPUs next to them.
 
 The agent is a process as its users start it, with a runner of its own making, on a simulated
 machine; the containers' programs run under the shim with what the kubelet was answered.

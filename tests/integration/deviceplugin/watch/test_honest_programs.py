@@ -1,4 +1,4 @@
-"""Honest work of every kind raises no alarm: nothing is charged beside a ledger, nobody accused.
+"""Honest work of every kind raises no alarm: nothing is charged besides a ledger, nobody accused.
 
 Containers run side by side for `SECONDS`: random calls that take and give back device memory of
 every kind (native/shim_fuzz.c: plain, pools, graphs, arrays, physical memory, code, contexts, and

@@ -75,7 +75,7 @@ def test_memory_past_the_shim_is_seen_charged_and_given_back(start: Start) -> No
     pid = rogue.start(HOLD, GIB, shim=False)
     wait_until(lambda: bool(node.lines("process bypasses the shim")))
     held = nvml_bytes(node, pid)
-    # Of the one that its ledger knows, what the driver may have beside it is not charged.
+    # Of the one that its ledger knows, what the driver may have besides is not charged.
     wait_until(lambda: 0 < held - rogue.limit().unaccounted_bytes < 200 * MIB)
 
     (line,) = node.lines("process bypasses the shim")

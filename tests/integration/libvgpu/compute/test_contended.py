@@ -167,4 +167,4 @@ def test_when_the_arbiter_goes_everyone_keeps_to_his_cap(crowd: Crowd) -> None:
     shares = crowd.shares()
 
     assert shares[0] < 33 and shares[1] < 63
-    assert sum(shares) > 60  # who is in the other's way now is measured beside him
+    assert sum(shares) > 60  # who is in the other's way now is measured next to him

@@ -15,7 +15,7 @@ NOT_READY = 600
 KNOWN_LAUNCHES, LAUNCHES_BESIDE = 30, 400
 
 # The short kernels are known before; the long one, of another grid, has never been measured. Those
-# beside it are more than may be in flight unmeasured, and fewer than the device's queue takes.
+# next to it are more than may be in flight unmeasured, and fewer than the device's queue takes.
 LONG = """
 import os, sys
 from support.cuda_client import *

@@ -1,4 +1,4 @@
-"""What is charged beside a ledger stays in `limits` through every other change, and restarts."""
+"""What is charged besides a ledger stays in `limits` through every other change, and restarts."""
 
 import logging
 from pathlib import Path

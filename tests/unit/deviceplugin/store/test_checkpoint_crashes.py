@@ -227,7 +227,7 @@ def test_a_torn_end_is_dropped_in_words_and_damage_is_put_aside(tmp_path: Path) 
             assert found.allocations == (A,)
             assert found.trusted
             assert ("torn" in str(found.problem)) == (length > short)
-            assert load(tmp_path).problem is None, "it was not written anew"
+            assert load(tmp_path).problem is None, "it was not written again"
 
 
 def test_a_flipped_bit_is_never_believed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How much a container has beside its ledger: what is beyond doubt, steady, and no more."""
+"""How much a container has besides its ledger: what is beyond doubt, steady, and no more."""
 
 from dataclasses import replace
 

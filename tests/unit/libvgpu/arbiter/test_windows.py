@@ -99,7 +99,7 @@ def test_one_that_yields_is_left_alone_while_nobody_else_wants() -> None:
     assert hand.grant(0) == (MS, 11 * MS, 8)
     assert hand.policy.tenants[0].occupancy_ns == before_ns == 2 * MS
     hand.at(START_NS + 10 * MS, demands=(0,), rings=(0,))
-    assert hand.grant(0)[1:] == (20 * MS, 9)  # asked again: a new window, which it may yield anew
+    assert hand.grant(0)[1:] == (20 * MS, 9)  # asked again: a new window, which it may yield again
 
 
 def test_one_whose_launch_did_not_fit_gets_a_new_window_where_it_is_its_turn() -> None:
