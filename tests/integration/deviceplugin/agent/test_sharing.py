@@ -142,12 +142,13 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
 
     edit(node, shares("family: vgpu, devices: all, memoryUnit: 2Gi"))
 
-    mine = before[0][MPS_CORE] | before[1][MPS_CORE]
-    wait_until(lambda: healthy(node, MPS_CORE, MPS_GPU.uuid) == mine)
-    wait_until(lambda: offered(node).get(VGPU_MEMORY) == 16)  # GPU 1 and 2 at once
+    # each resource has a list of its own: GPU 1 and 2 are there at once, of GPU 0 what is held
+    now = {MPS_CORE: 40, MPS_MEMORY: 6, VGPU_CORE: 200, VGPU_MEMORY: 16}
+    wait_until(lambda: offered(node) == now)
+    for resource in (MPS_CORE, MPS_MEMORY):
+        assert healthy(node, resource, MPS_GPU.uuid) == before[0][resource] | before[1][resource]
     assert listed(node, MPS_CORE, MPS_GPU.uuid) == 100, "free units are withdrawn, not unlisted"
     assert listed(node, VGPU_CORE, MPS_GPU.uuid) == 0
-    assert healthy(node, MPS_MEMORY, MPS_GPU.uuid) == before[0][MPS_MEMORY] | before[1][MPS_MEMORY]
     with pytest.raises(AdmissionFailed):
         node.admit("late", {"mps-core": 1, "mps-memory": 1})
     (drains,) = fields(log, DRAINS)
