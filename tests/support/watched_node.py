@@ -20,6 +20,7 @@ from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, ROOT
+from support.in_process_node import wait_until_lost
 from support.sim_programs import PRELUDE
 from support.waiting import PATIENCE_S
 
@@ -141,6 +142,7 @@ class WatchedNode:
     def stop_agent(self) -> None:
         self.agent.send_signal(signal.SIGKILL if self._prefix else signal.SIGTERM)
         self.agent.wait(PATIENCE_S)
+        wait_until_lost(self.kubelet)
 
     def admit(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
         """Admits a pod of one container."""

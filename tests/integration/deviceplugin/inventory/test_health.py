@@ -14,6 +14,7 @@ from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
+from support.in_process_node import wait_until_lost
 from support.nvml_programs import XID, lose, raise_event
 from support.waiting import PATIENCE_S, wait_until
 
@@ -53,6 +54,7 @@ class TwoGpuNode:
         assert self.agent is not None
         self.agent.terminate()
         self.agent.wait(PATIENCE_S)
+        wait_until_lost(self.kubelet)
 
     @property
     def log(self) -> str:
@@ -116,9 +118,11 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
 
     inject(node, f"{node.base / 'machine'}/{lost}", "lost")
     wait_until(lambda: node.healthy_cores() == wanted)
+    # The other resource has a list of its own, and the log line comes after both.
+    wait_until(lambda: not any(u.startswith(held) for u in node.kubelet.healthy_units(MEMORY)))
+    wait_until(lambda: "GPU unhealthy" in node.log)
 
     assert f'vgpu_gpu_healthy{{family="vgpu",gpu="{held}",index="{lost}"}} 0.0' in node.metrics()
-    assert "GPU unhealthy" in node.log
     wait_until(lambda: "NVML says: GPU is lost" in node.doctor())
     assert f"GPU {held} is unhealthy" in node.doctor()
     other = node.kubelet.admit(PodManifest("goes elsewhere", (asked,)))
@@ -126,7 +130,7 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
 
     inject(node, f"{node.base / 'machine'}/{lost}", "clear")
     wait_until(lambda: node.healthy_cores() == [100, 100])
-    assert "GPU healthy again" in node.log
+    wait_until(lambda: "GPU healthy again" in node.log)
 
 
 def test_an_agent_starts_without_a_gpu_that_is_lost(node: TwoGpuNode) -> None:
@@ -173,10 +177,13 @@ def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: TwoGpuNode) -> None:
 def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
     node: TwoGpuNode,
 ) -> None:
-    raise_event(node.machine, 0, XID, A_PROGRAMS_OWN_FAULT)
-    raise_event(node.machine, 1, XID, DOUBLE_BIT_ERROR)
+    def is_withdrawn() -> bool:
+        # Again and again: what comes before the agent listens is told to nobody.
+        raise_event(node.machine, 0, XID, A_PROGRAMS_OWN_FAULT)
+        raise_event(node.machine, 1, XID, DOUBLE_BIT_ERROR)
+        return node.healthy_cores()[1] == 0
 
-    wait_until(lambda: node.healthy_cores()[1] == 0)
+    wait_until(is_withdrawn)
+    wait_until(lambda: f"XID {DOUBLE_BIT_ERROR} was reported" in node.log)
 
     assert node.healthy_cores() == [100, 0]
-    assert f"XID {DOUBLE_BIT_ERROR} was reported" in node.log
