@@ -15,6 +15,7 @@ from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
 from support.in_process_node import CONFIG, GIB, InProcessNode, only_device, running_node
 from support.waiting import PATIENCE_S, wait_until
+from vgpuctl.agent_client import agent_report
 
 
 @pytest.fixture
@@ -65,10 +66,13 @@ def test_what_a_failed_pod_got_is_there_for_the_next_at_once(node: InProcessNode
 def test_a_socket_that_vanishes_is_served_and_registered_again(
     node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # The kubelet may have a list before the agent has said that it registered.
+    wait_until(lambda: all(r.registered_at for r in agent_report(node.run_dir).resources))
     caplog.set_level(logging.INFO, "deviceplugin")
     (node.kubelet_dir / "device-plugins" / "nvidia.com-vgpu-core.sock").unlink()
 
     wait_until(lambda: "registered" in caplog.messages)
+    node.wait_registered()  # the list comes after the registration
 
     assert caplog.messages.count("registered") == 1, "the other three were disturbed"
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
@@ -164,6 +168,7 @@ def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcess
     assert node.limit(pod).memory_limit_bytes == 8 * GIB
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
+    wait_until(lambda: "vgpu_config_reload_success 1.0" in scrape(node))
     wait_until(lambda: 'pod="a"' in scrape(node))
     text = scrape(node)
     assert "vgpu_config_reload_success 1.0" in text

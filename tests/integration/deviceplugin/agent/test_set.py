@@ -50,8 +50,8 @@ class HeldPod:
 
 def follow_rules(node: InProcessNode, rules: str) -> None:
     """Edits the config and returns once the agent has it in force."""
-    node.config.write_text(CONFIG + rules)
     digest = agent_client.agent_report(node.run_dir).config.digest
+    node.config.write_text(CONFIG + rules)
     wait_until(lambda: agent_client.agent_report(node.run_dir).config.digest != digest)
 
 

@@ -282,6 +282,8 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
             VGPU_CORE,
             VGPU_MEMORY,
         }
+        # A list may come before the agent has the answer to its registration.
+        wait_until(lambda: all(r.registered_at for r in agent_report(node.run_dir).resources))
         page = scrape(log)
         assert 'vgpu_allocate_duration_seconds_count{resource="nvidia.com/mps-core"} 0.0' in page
         assert 'vgpu_resource_registered{resource="nvidia.com/mps-core"} 1.0' in page
@@ -347,6 +349,7 @@ def test_another_domain_waits_for_a_restart_and_the_rest_does_not(
 
     with pytest.raises(AdmissionFailed, match=r"failed: nvidia\.com/vgpu-core: 101 is more than"):
         node.admit("a", {"vgpu-core": 101})
-    (said,) = [m for m in log.messages if "resourceDomain" in m]
+    # It is said after everything else is in force.
+    (said,) = wait_until(lambda: [m for m in log.messages if "resourceDomain" in m])
     assert "when the agent restarts" in said
     assert set(offered(node)) == set(RESOURCES)

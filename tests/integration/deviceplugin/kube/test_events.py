@@ -21,6 +21,7 @@ from deviceplugin.kube.event_sender import EventSender
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.testing import AdmissionFailed
+from libvgpu import allocation_dirs
 from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
 from support.tls_api_server import make_api_server
 from support.waiting import PATIENCE_S, wait_until
@@ -246,6 +247,7 @@ def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
 ) -> None:
     server.pods["default", "a"] = "uid-a"
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
+    wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
 

@@ -102,6 +102,7 @@ def test_a_damaged_wish_changes_nothing(node: MpsNode) -> None:
 def test_a_killed_runner_leaves_the_daemons_and_the_next_adopts_them(node: MpsNode) -> None:
     runner = node.start_runner()
     before = node.wait_phase(0)
+    node.wait_phase(1)
     steady = node.client()
 
     os.killpg(runner.pid, signal.SIGKILL)
