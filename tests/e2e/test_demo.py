@@ -26,11 +26,12 @@ from vgpuctl.demo.rootfs import Bind
 from vgpuctl.demo.workspace import Workspace, sweep
 
 DEMO_LIMIT_S = 60.0
+ENDS_WITHIN_S = 2 * PATIENCE_S  # however it ends, on a machine with other work
 ORDINARY_USER = 1000
 PODS = ("mps-half/inference", "vgpu-30/batch", "vgpu-70/training")
 CHILDREN = ("node agent", "MPS daemons", *PODS)
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(ENDS_WITHIN_S + 3 * PATIENCE_S)
 
 
 class Demo:
@@ -47,9 +48,9 @@ class Demo:
             text=True,
         )
 
-    def finish(self) -> tuple[int, str, str]:
+    def finish(self, within_s: float = ENDS_WITHIN_S) -> tuple[int, str, str]:
         """Waits for the end; returns status, stdout and stderr."""
-        output, talk = self.process.communicate(timeout=DEMO_LIMIT_S)
+        output, talk = self.process.communicate(timeout=within_s)
         return self.process.returncode, output, talk
 
     def recorded(self) -> dict[str, int]:
@@ -139,7 +140,7 @@ def test_the_demo_holds_and_leaves_nothing(start: Start) -> None:
     before = sorted(os.listdir("/etc"))
 
     demo = start()
-    status, output, talk = demo.finish()
+    status, output, talk = demo.finish(DEMO_LIMIT_S)
 
     assert status == 0, output + talk
     assert "demo passed" in output
@@ -161,7 +162,7 @@ def test_the_demo_holds_from_a_checkout_only_root_can_enter(start: Start, tmp_pa
     for path in [sealed, *sealed.rglob("*")]:
         path.chmod(path.stat().st_mode & 0o700)
 
-    status, output, talk = start(checkout=sealed).finish()
+    status, output, talk = start(checkout=sealed).finish(DEMO_LIMIT_S)
 
     assert status == 0, output + talk
     assert "demo passed" in output

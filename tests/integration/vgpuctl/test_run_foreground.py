@@ -236,6 +236,7 @@ with signals_held():
 """
 
 
+@pytest.mark.timing
 def test_side_work_goes_on_at_its_pace() -> None:
     # In a process of its own, since the test runner has threads that do not hold signals back.
     every_s = 0.05

@@ -28,9 +28,11 @@ class SlowStarts:
         self.admission = self.state = self
         self.ready = threading.Event()
         self.waiting = 0
+        self._counting = threading.Lock()
 
     def pre_start(self, family: Family, half: Half, units: list[str]) -> None:
-        self.waiting += 1
+        with self._counting:
+            self.waiting += 1
         self.ready.wait()
 
     def allocate(self, family: Family, half: Half, units: list[str]) -> Answer:

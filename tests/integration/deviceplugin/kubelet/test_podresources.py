@@ -16,6 +16,7 @@ from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
 from deviceplugin.model.allocations import Owner
 from deviceplugin.policy.podresources_listing import Listed
 from libvgpu.errors import VgpuError
+from support.waiting import PATIENCE_S
 
 ANSWER = pb.ListPodResourcesResponse()
 _pod = ANSWER.pod_resources.add(name="pod", namespace="team")
@@ -66,6 +67,25 @@ def server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused is refused by the kubelet, not because this machine is slow."""
+    monkeypatch.setattr(podresources, "_TIMEOUT_S", PATIENCE_S)
+
+
+class TimeOfPauses:
+    """A clock that only pauses move."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
 @pytest.fixture
 def resources(server: Server) -> Iterator[PodResources]:
     resources = PodResources(server.kubelet_dir, "nvidia.com")
@@ -84,13 +104,15 @@ def test_the_kubelets_rate_limit_is_waited_for(server: Server, resources: PodRes
 def test_it_is_not_waited_for_without_end(
     server: Server, resources: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podresources, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(podresources, "time", TimeOfPauses())
+    monkeypatch.setattr(podresources, "_PAUSE_S", PATIENCE_S)
+    monkeypatch.setattr(podresources, "_TIMEOUT_S", 3.5 * PATIENCE_S)
     server.refusals = 10_000
 
     with pytest.raises(VgpuError, match="rate limit"):
         resources.list()
 
-    assert server.asked > 1
+    assert server.asked == 4
 
 
 def test_what_no_waiting_helps_is_not_asked_again(server: Server, resources: PodResources) -> None:

@@ -38,8 +38,11 @@ def serve(kubelet: StandInKubelet) -> Iterator[Serve]:
         if resource in made:
             made[resource].stop()
         made[resource] = FakePlugin(kubelet, resource, units, [], **more)  # type: ignore[arg-type]
+        before = written(kubelet)
         made[resource].register()
         kubelet.wait_for_resources([resource], PATIENCE_S)
+        # With each list it writes its checkpoint, a moment after it has the units.
+        wait_until(lambda: written(kubelet) != before)
         return made[resource]
 
     yield start
@@ -57,6 +60,15 @@ def pod(
         ),
         init_containers=init,
     )
+
+
+def written(kubelet: StandInKubelet) -> tuple[int, int] | None:
+    """Returns what tells one writing of the checkpoint from the next; None before the first."""
+    try:
+        status = kubelet.checkpoint.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def entries(kubelet: StandInKubelet) -> dict[tuple[str, str, str], set[str]]:

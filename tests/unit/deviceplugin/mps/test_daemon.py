@@ -13,6 +13,7 @@ from deviceplugin.mps.control_pipe import TOOL
 from deviceplugin.mps.daemon import Daemon
 from deviceplugin.mps.processes import PidfdProcess
 from libvgpu.errors import MpsError, MpsSilentError
+from support.waiting import wait_until
 
 UUID = "GPU-a"
 #: Longer than any test, so that who waits out a silence is noticed.
@@ -65,9 +66,15 @@ def test_a_daemon_that_ends_is_asked_no_longer(
 ) -> None:
     monkeypatch.setattr(daemon_module, "SILENT_S", ENDLESS_S)
     daemon = asked_of(tmp_path, process, lambda: False)
-    threading.Timer(0.5, process.kill).start()
 
+    def end_it_once_asked() -> None:
+        wait_until((tmp_path / "asked").exists)
+        process.kill()
+
+    ending = threading.Thread(target=end_it_once_asked)
+    ending.start()
     assert not daemon.answers()
+    ending.join()
 
     with pytest.raises(MpsError, match="ended at once"):
         daemon.answers()

@@ -14,6 +14,7 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
 from support.fake_proc import OTHER_UID, pod_path
+from support.waiting import PATIENCE_S
 from support.watch_world import GIB, WatchWorld, messages, notices
 
 KILLED = EventReason.BYPASSING_PROCESS_KILLED
@@ -40,9 +41,9 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def ended(process: subprocess.Popen[bytes]) -> bool:
+def ended(process: subprocess.Popen[bytes], within_s: float = 0.2) -> bool:
     try:
-        return process.wait(0.2) == -signal.SIGKILL
+        return process.wait(within_s) == -signal.SIGKILL
     except subprocess.TimeoutExpired:
         return False
 
@@ -57,7 +58,7 @@ def test_terminate_ends_the_bypassing_process_alone(
     assert not ended(victim)
     world.look(2)
 
-    assert ended(victim)
+    assert ended(victim, PATIENCE_S)
     assert "process killed: it bypassed the shim" in messages(told)
     (killed,) = [n for n in notices(told) if n and n.reason is KILLED]
     assert f"process {victim.pid} " in killed.text and killed.text.endswith(", and was killed")
@@ -102,7 +103,7 @@ def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen
         world.put(victim.pid, GIB, command=f"name-{number}")
         world.look(1)
 
-    assert ended(victim)
+    assert ended(victim, PATIENCE_S)
 
 
 def test_who_only_its_pod_speaks_for_is_not_ended(
