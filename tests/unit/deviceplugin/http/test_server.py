@@ -17,7 +17,7 @@ from deviceplugin.http import server
 from deviceplugin.http.listeners import tcp_listener, unix_listener
 from deviceplugin.http.server import BODY_BYTES, HEAD_BYTES, MOST_CONNECTIONS, HttpServer
 from libvgpu.errors import UsageError, VgpuError
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, wait_until
 
 LARGE = b"x" * (4 << 20)  # more than a socket's buffers take at once
 
@@ -161,7 +161,8 @@ def test_stopping_ends_connections_and_listener(port: int) -> None:
         assert slow.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
         client(mine)
-    assert set(threading.enumerate()) <= before
+    # A thread counts as ended before it is gone.
+    wait_until(lambda: set(threading.enumerate()) <= before)
 
 
 def test_the_file_of_a_socket_is_its_owners_alone_and_replaces_an_old_one(tmp_path: Path) -> None:

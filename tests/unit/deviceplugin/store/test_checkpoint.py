@@ -127,17 +127,19 @@ def test_a_long_journal_is_made_short_while_others_write(
     for n in range(200):
         checkpoint.record([replace(LONE, changed_at=float(n))])
     length = checkpoint.path.stat().st_size
-    stop = threading.Event()
+    began, stop = threading.Event(), threading.Event()
 
     def write() -> None:
         n = 0
         while not stop.is_set():
             n += 1
             checkpoint.record([replace(HELD, allocation_id="busy", changed_at=float(n))])
+            began.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
+        assert began.wait(PATIENCE_S)
         assert checkpoint.compact()
     finally:
         stop.set()
