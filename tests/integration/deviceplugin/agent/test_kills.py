@@ -21,7 +21,7 @@ from support.in_process_node import GIB, wait_until_lost
 from support.waiting import PATIENCE_S
 
 KILLS = 200 if IS_LONG else 6
-STEPS = 1200 if IS_LONG else 100  # about one of three is a chance to kill
+STEPS = 1200 if IS_LONG else 60  # about one of three is a chance to kill
 LONGEST_DELAY_S = 0.04  # an admission lasts 5 to 30 ms
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 
