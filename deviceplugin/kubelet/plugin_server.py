@@ -27,7 +27,7 @@ from .handlers import SERVICE, method_handlers
 from .transport import SERVER_OPTIONS
 
 #: The kubelet listens once and admits one pod at a time; a new one comes before the old has gone.
-#: Containers it starts side by side, and each start may wait for MPS: some threads are not theirs.
+#: Containers it starts side by side. Where a start may wait for MPS, some threads are not theirs.
 _THREADS = 8
 _MOST_STARTS = _THREADS - 3
 _START_TURN_S = 0.5
@@ -71,7 +71,8 @@ class PluginServer:
         self._server: Any = None
         self._pool: futures.ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
-        self._starts = threading.BoundedSemaphore(_MOST_STARTS)
+        most = _MOST_STARTS if family is Family.MPS else _THREADS  # others wait for nothing
+        self._starts = threading.BoundedSemaphore(most)
         self._list = threading.Lock()
         self._listed: tuple[int, bytes] | None = None  # the last list, and its revision
 
