@@ -30,6 +30,18 @@ def attribute(name):
         0, getattr(Attr, f"CU_GRAPH_MEM_ATTR_{name}")))) // MIB
 def trim(): check(cuda.cuDeviceGraphMemTrim(0))
 """
+#: A second stream, and graphs that have their memory until ``release`` is set.
+HELD = """
+import threading
+held, release = threading.Event(), threading.Event()
+def build(mib):
+    graph = new_graph()
+    a, address = add_alloc(graph, mib)
+    b = add_host(graph, lambda _: (held.set(), release.wait()), [a])
+    add_free(graph, address, [b])
+    return instantiate(graph)
+other = check(cuda.cuStreamCreate(1))
+"""
 
 
 def test_memory_is_taken_at_a_launch_and_kept_until_it_is_trimmed(machine: Machine) -> None:
@@ -160,17 +172,9 @@ def test_graphs_under_way_in_two_streams_have_memory_of_their_own(machine: Machi
     values = said(
         machine,
         MEMORY
+        + HELD
         + """
-import threading
-held, release = threading.Event(), threading.Event()
-def build():
-    graph = new_graph()
-    a, address = add_alloc(graph, 64)
-    b = add_host(graph, lambda _: (held.set(), release.wait()), [a])
-    add_free(graph, address, [b])
-    return instantiate(graph)
-other = check(cuda.cuStreamCreate(1))
-launch(build()); check(cuda.cuGraphLaunch(build(), other))
+launch(build(64)); check(cuda.cuGraphLaunch(build(64), other))
 held.wait(); trim()
 during = taken()
 release.set(); wait(); check(cuda.cuStreamSynchronize(other)); trim()
@@ -185,17 +189,9 @@ def test_an_upload_shares_the_memory_of_launches_under_way_in_its_stream(machine
     values = said(
         machine,
         MEMORY
+        + HELD
         + """
-import threading
-held, release = threading.Event(), threading.Event()
-def build(mib):
-    graph = new_graph()
-    a, address = add_alloc(graph, mib)
-    b = add_host(graph, lambda _: (held.set(), release.wait()), [a])
-    add_free(graph, address, [b])
-    return instantiate(graph)
 def upload(executable, stream): check(cuda.cuGraphUpload(executable, stream))
-other = check(cuda.cuStreamCreate(1))
 first = build(64)
 launch(first); held.wait()
 upload(first, stream); same = taken()
