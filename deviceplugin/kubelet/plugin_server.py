@@ -27,10 +27,8 @@ from .handlers import SERVICE, method_handlers
 from .transport import SERVER_OPTIONS
 
 #: The kubelet listens once and admits one pod at a time; a new one comes before the old has gone.
-#: Containers it starts side by side. Where a start may wait for MPS, some threads are not theirs.
+#: Containers it starts side by side: `mps.keeper` lets fewer than these wait for MPS at a time.
 _THREADS = 8
-_MOST_STARTS = _THREADS - 3
-_START_TURN_S = 0.5
 #: A stream is woken when it has to end; should that ever be missed, it checks by itself.
 _LOOK_EVERY_S = 60.0
 _STOP_GRACE_S = 0.5
@@ -71,8 +69,6 @@ class PluginServer:
         self._server: Any = None
         self._pool: futures.ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
-        most = _MOST_STARTS if family is Family.MPS else _THREADS  # others wait for nothing
-        self._starts = threading.BoundedSemaphore(most)
         self._list = threading.Lock()
         self._listed: tuple[int, bytes] | None = None  # the last list, and its revision
 
@@ -167,19 +163,8 @@ class PluginServer:
         return pb.AllocateResponse(container_responses=[_response(a) for a in answers])
 
     def pre_start(self, request: Any) -> pb.PreStartContainerResponse:
-        """Answers PreStartContainer; not while so many others wait that no pod could be admitted.
-
-        The kubelet tries the refused one again, and that counts as no restart.
-        """
-        if not self._starts.acquire(timeout=_START_TURN_S):
-            raise VgpuError(
-                f"{_MOST_STARTS} other containers with {self.resource} wait for their GPU to be "
-                "ready, and no more may at a time; the kubelet tries this one again"
-            )
-        try:
-            self._service.admission.pre_start(self._family, self._half, list(request.devices_ids))
-        finally:
-            self._starts.release()
+        """Answers PreStartContainer."""
+        self._service.admission.pre_start(self._family, self._half, list(request.devices_ids))
         return pb.PreStartContainerResponse()
 
 

@@ -44,6 +44,10 @@ _READY_TIMEOUT_S = 25.0
 #: A daemon is asked for so long even where the time is up.
 _LEAST_ASK_S = 1.0
 _POLL_S = 0.1
+#: So many containers wait at a time: each keeps a thread of its plugin's server
+#: (`kubelet.plugin_server`), and those that are left admit pods meanwhile.
+MOST_WAITING = 5
+_TURN_S = 0.5
 #: A runner that could not do its work is tried again this much later.
 _RETRY_AFTER_S = 15.0
 
@@ -82,6 +86,7 @@ class MpsKeeper:
         self._demand = demand
         self._timeout_s = ready_timeout_s
         self._lock = threading.Lock()
+        self._waiting = threading.BoundedSemaphore(MOST_WAITING)
         self._child: subprocess.Popen[bytes] | None = None
         self._said = self._problem_said = ""
         self._not_before = 0.0
@@ -116,29 +121,25 @@ class MpsKeeper:
     def wait(self, uuids: Sequence[str], under_mps: bool) -> None:
         """Returns once GPUs are as a container needs them.
 
+        The kubelet tries one again that was refused since too many wait, and counts no restart.
+
         Args:
             under_mps: their daemon answers; else they are exclusive, as if there were no MPS.
 
         Raises:
-            MpsError: they are not in time.
+            MpsError: they are not in time, or too many others wait.
         """
-        deadline = time.monotonic() + self._timeout_s
-        for uuid in uuids:
-            while True:
-                problem = self._problem(uuid, under_mps, deadline)
-                if problem is None:
-                    break
-                if time.monotonic() >= deadline:
-                    what = (
-                        f"the MPS daemon of GPU {uuid} is not ready"
-                        if under_mps
-                        else f"GPU {uuid}, which was asked for whole, is not free of MPS"
-                    )
-                    raise MpsError(
-                        f"{what} after {self._timeout_s:.0f} s: {problem}",
-                        hint=f"look into {self._log_path()}",
-                    )
-                time.sleep(_POLL_S)
+        if not self._waiting.acquire(timeout=_TURN_S):
+            raise MpsError(
+                f"{MOST_WAITING} other containers wait for MPS of their GPU, and no more may at a "
+                "time; the kubelet tries this one again"
+            )
+        try:
+            deadline = time.monotonic() + self._timeout_s
+            for uuid in uuids:
+                self._wait_for_one(uuid, under_mps, deadline)
+        finally:
+            self._waiting.release()
 
     def states(self) -> Mapping[str, GpuMps]:
         """Returns how MPS is on each GPU, by UUID."""
@@ -161,6 +162,20 @@ class MpsKeeper:
             if gpus or before is not None or mps_directory(self._run_dir).is_dir():
                 write_wanted(self._run_dir, wanted)
             return wanted
+
+    def _wait_for_one(self, uuid: str, under_mps: bool, deadline: float) -> None:
+        while (problem := self._problem(uuid, under_mps, deadline)) is not None:
+            if time.monotonic() >= deadline:
+                what = (
+                    f"the MPS daemon of GPU {uuid} is not ready"
+                    if under_mps
+                    else f"GPU {uuid}, which was asked for whole, is not free of MPS"
+                )
+                raise MpsError(
+                    f"{what} after {self._timeout_s:.0f} s: {problem}",
+                    hint=f"look into {self._log_path()}",
+                )
+            time.sleep(_POLL_S)
 
     def _problem(self, uuid: str, under_mps: bool, deadline: float) -> str | None:
         """Returns why a GPU is not yet as a container needs it, None where it is.

@@ -2,7 +2,7 @@
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,29 +11,37 @@ from typing import Any
 import grpc
 import pytest
 
-from deviceplugin.kubelet import plugin_server
 from deviceplugin.kubelet.plugin_server import PluginServer
+from deviceplugin.model.allocations import Owner
 from deviceplugin.model.units import Half
+from deviceplugin.mps.keeper import MOST_WAITING, MpsKeeper
 from deviceplugin.store.container_answer import Answer
 from deviceplugin.testing.plugin_client import Plugin
 from libvgpu.limits import Family
-from support.waiting import wait_until
+from support.waiting import PATIENCE_S, wait_until
 
 
 class SlowStarts:
-    """A service whose containers wait at their start until ``ready`` is set."""
+    """A service whose containers wait for a GPU free of MPS until ``ready`` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_dir: Path) -> None:
         self.layout = SimpleNamespace(resource_domain="nvidia.com")
         self.admission = self.state = self
         self.ready = threading.Event()
         self.waiting = 0
         self._counting = threading.Lock()
+        self._keeper = MpsKeeper(run_dir / "config.yaml", run_dir, False, self, PATIENCE_S)
+
+    def mps_gpus(self) -> dict[str, bool]:
+        return {} if self.ready.is_set() else {"GPU-a": True}
+
+    def owners_on(self, uuid: str) -> Sequence[Owner | None]:
+        return []
 
     def pre_start(self, family: Family, half: Half, units: list[str]) -> None:
         with self._counting:
             self.waiting += 1
-        self.ready.wait()
+        self._keeper.wait(["GPU-a"], under_mps=False)
 
     def allocate(self, family: Family, half: Half, units: list[str]) -> Answer:
         return Answer(envs={"GIVEN": units[0]})
@@ -49,8 +57,8 @@ class SlowStarts:
 
 
 @pytest.fixture
-def service() -> SlowStarts:
-    return SlowStarts()
+def service(tmp_path: Path) -> SlowStarts:
+    return SlowStarts(tmp_path)
 
 
 @pytest.fixture
@@ -71,7 +79,7 @@ def plugin(service: SlowStarts) -> Iterator[Plugin]:
 def test_containers_that_wait_at_their_start_leave_room_to_admit_pods(
     service: SlowStarts, plugin: Plugin
 ) -> None:
-    most = plugin_server._MOST_STARTS
+    most = MOST_WAITING
     with ThreadPoolExecutor(most) as kubelet:
         waiting = [kubelet.submit(plugin.pre_start, [f"unit-{n}"]) for n in range(most)]
         wait_until(lambda: service.waiting == most, "as many starts as may wait")
@@ -86,6 +94,6 @@ def test_containers_that_wait_at_their_start_leave_room_to_admit_pods(
 
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert refused.value.details() == (
-        f"{most} other containers with nvidia.com/mps-core wait for their GPU to be ready, and no "
-        "more may at a time; the kubelet tries this one again"
+        f"{most} other containers wait for MPS of their GPU, and no more may at a time; the "
+        "kubelet tries this one again"
     )
