@@ -67,6 +67,7 @@ class PodResources:
 
     def _patiently(self) -> Any:
         deadline = time.monotonic() + _TIMEOUT_S
+        limited: grpc.RpcError | None = None
         while True:
             left = max(0.0, deadline - time.monotonic())
             try:
@@ -75,8 +76,12 @@ class PodResources:
                     pb.ListPodResourcesRequest(), timeout=left, wait_for_ready=True
                 )
             except grpc.RpcError as error:
-                if _RATE_LIMITED not in why(error) or left <= _PAUSE_S:
+                if _RATE_LIMITED in why(error):
+                    limited = error
+                elif limited is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise
+                if left <= _PAUSE_S:  # the last try's own word may be no more than "too late"
+                    raise limited from None
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Listing podresources at a kubelet that serves so many listings a second and refuses the rest."""
 
+import threading
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -31,11 +32,14 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.kubelet_dir = folder
         self.refusals, self.words, self.asked = 0, "rejected by rate limit", 0
+        self.answers = threading.Event()
+        self.answers.set()
 
     def list(self, request: Any, context: Any) -> Any:
         self.asked += 1
         if self.asked <= self.refusals:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.words)
+        self.answers.wait()
         return ANSWER
 
 
@@ -58,6 +62,7 @@ def serving() -> Iterator[Server]:
         try:
             yield served
         finally:
+            served.answers.set()
             server.stop(0).wait()
 
 
@@ -113,6 +118,18 @@ def test_it_is_not_waited_for_without_end(
         resources.list()
 
     assert server.asked == 4
+
+
+def test_a_last_try_that_comes_too_late_does_not_hide_the_limit(
+    server: Server, resources: PodResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podresources, "time", TimeOfPauses())
+    monkeypatch.setattr(podresources, "_PAUSE_S", PATIENCE_S - 0.1)
+    server.refusals = 1
+    server.answers.clear()
+
+    with pytest.raises(VgpuError, match="rate limit"):
+        resources.list()
 
 
 def test_what_no_waiting_helps_is_not_asked_again(server: Server, resources: PodResources) -> None:
