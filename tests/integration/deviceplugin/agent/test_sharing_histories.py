@@ -58,7 +58,7 @@ def test_no_history_with_edits_breaks_a_promise(node: InProcessNode) -> None:
 
     history.run()
 
-    assert history.edits > HISTORIES * STEPS / 30
+    assert history.edits > HISTORIES * STEPS / 60  # half of it would be by chance in 1 run of 100
     assert history.admitted > HISTORIES * STEPS / 10
     assert history.drained, "no GPU was ever met draining"
 
