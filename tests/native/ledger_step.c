@@ -185,6 +185,8 @@ static int run(struct stepped_point point, int resumes, int keeps)
         check_result(bytes_when_stopped, kept);
     }
     stepped_kill(pid);
+    const struct slot living[] = {neighbour, newcomer};
+    slice_fixture_wait_dead(&slice, living, 2);
     if (kept > 0) {
         CHECK(fixture_slot_bytes(&slice.base, newcomer.index) == NEWCOMER_BYTES, "the newcomer's");
         give(newcomer, NEWCOMER_BYTES);
@@ -213,6 +215,7 @@ static void leave_dead(void)
         _exit(0);
     }
     CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the dead");
+    slice_fixture_wait_dead(&slice, &neighbour, 1);
 }
 
 int main(int argc, char **argv)

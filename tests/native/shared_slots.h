@@ -71,6 +71,10 @@ static inline void slots_vanish(struct slot *piece)
     munmap(piece->life_page, 4096);
 }
 
+/* The kernel lets go of the locks of the dead with the last user of their memory map. Whoever reads
+ * a file such as /proc/PID/environ is one meanwhile, so that may be after waitpid has returned. */
+#define SLOTS_PATIENCE_MS 60000
+
 /* Every byte but `held` must be there, and not one more; dead holders are reaped for it. */
 static inline void slots_fill(struct slots *slots, uint64_t limit_bytes, uint64_t held,
                               const char *when)
@@ -78,8 +82,11 @@ static inline void slots_fill(struct slots *slots, uint64_t limit_bytes, uint64_
     struct ledger_refusal refusal;
     struct ledger *ledger = &slots->fixture.ledger;
     uint64_t rest = limit_bytes - held;
-    CHECK(ledger_reserve(ledger, slots->own.index, rest, &refusal) == 0,
-          "%s: the rest is refused: used %llu, held %llu", when,
+    int refused;
+    long tries = SLOTS_PATIENCE_MS;
+    while ((refused = ledger_reserve(ledger, slots->own.index, rest, &refusal)) != 0 && tries-- > 0)
+        usleep(1000);
+    CHECK(refused == 0, "%s: the rest is refused: used %llu, held %llu", when,
           (unsigned long long)refusal.used_bytes, (unsigned long long)held);
     CHECK(ledger_reserve(ledger, slots->own.index, 1, &refusal) != 0,
           "%s: a byte too much is granted beside %llu held", when, (unsigned long long)held);

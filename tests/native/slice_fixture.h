@@ -5,6 +5,7 @@
 #define SLICE_FIXTURE_H
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "ledger_fixture.h"
@@ -57,6 +58,22 @@ static inline struct slot slice_fixture_claim(struct slice_fixture *slice)
 static inline void slice_fixture_drop(struct slot slot)
 {
     munmap(slot.life_page, 4096);
+}
+
+/* Waits until nobody but the `count` living has a slot. The kernel lets go of the locks of the dead
+ * with the last user of their memory map. Whoever reads a file such as /proc/PID/environ is one
+ * meanwhile, so that may be after waitpid has returned. */
+static inline void slice_fixture_wait_dead(struct slice_fixture *slice, const struct slot *living,
+                                           int count)
+{
+    const struct vgpu_usage_header *header = slice->base.usage;
+    for (uint32_t slot = 0; slot < header->hi_slot; slot++) {
+        bool lives = false;
+        for (int i = 0; i < count; i++)
+            lives |= living[i].index == slot;
+        while (!lives && slot_is_held(slice->path, slot))
+            usleep(1000);
+    }
 }
 
 /* Every byte of the total stands in some slot's word, and the last operation is finished. */
