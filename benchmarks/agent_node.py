@@ -17,7 +17,7 @@ from pathlib import Path
 import libvgpu
 from deviceplugin.testing.lean_kubelet import LeanKubelet
 from libvgpu.errors import VgpuError
-from libvgpu.sim import Machine, Profile, find_profile
+from libvgpu.sim import Machine, Profile, ideal_profile
 
 from .api_server import StandInApiServer
 
@@ -53,7 +53,7 @@ _SEED = 12
 
 def profiles() -> list[Profile]:
     """Returns the GPUs of the machine."""
-    return [replace(find_profile(_PROFILE), memory_bytes=UNITS * UNIT_BYTES)] * GPUS
+    return [replace(ideal_profile(_PROFILE), memory_bytes=UNITS * UNIT_BYTES)] * GPUS
 
 
 class AgentNode:

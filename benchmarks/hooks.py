@@ -23,7 +23,7 @@ from pathlib import Path
 from libvgpu import artifacts, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from libvgpu.sim import Machine, find_profile
+from libvgpu.sim import Machine, ideal_profile
 
 from . import clients
 from .figure import Figure, Measurement, Options, spread
@@ -221,7 +221,7 @@ def measure(options: Options) -> list[Measurement]:
                 results += _times(bench, case, way, subjects, options.rounds)
                 if counts:
                     results += _instructions(bench, case, way, subjects)
-        machine = Machine.create([find_profile(_PROFILE)], Path(name, "machine"))
+        machine = Machine.create([ideal_profile(_PROFILE)], Path(name, "machine"))
         simulated = replace(bench, machine=machine)
         for case in CROWDS:
             on = simulated if case.word == "context" else bench

@@ -21,7 +21,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_usage
-from libvgpu.sim import Machine, find_profile
+from libvgpu.sim import Machine, ideal_profile
 
 from .nulldriver import build_client
 
@@ -204,7 +204,7 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
         driver = folder / "libcuda.so.1"
         driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
         client = build_client("race_client", driver, "race_kinds")
-        profile = replace(find_profile(_PROFILE), context_bytes=CONTEXT_BYTES)
+        profile = replace(ideal_profile(_PROFILE), context_bytes=CONTEXT_BYTES)
         machine = Machine.create([profile], folder / "machine")
         limit = DeviceLimit(
             uuid=machine.devices[0].uuid,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.errors import VgpuError
-from libvgpu.sim import Machine, find_profile
+from libvgpu.sim import Machine, ideal_profile
 
 from .figure import Figure, Measurement, Options, spread
 from .nulldriver import build_client
@@ -56,7 +56,7 @@ def measure(options: Options) -> list[Measurement]:
         driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
         client = build_client("sim_client", driver)
         for state in ("fresh machine", "used machine"):
-            machine = Machine.create([find_profile(_PROFILE)], Path(name, state.split()[0]))
+            machine = Machine.create([ideal_profile(_PROFILE)], Path(name, state.split()[0]))
             for _ in range(_FORMER_PROCESSES if state == "used machine" else 0):
                 _run(client, machine, "0")
             for title, size_bytes in _SIZES_BYTES.items():

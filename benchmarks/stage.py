@@ -21,7 +21,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, write_limits
-from libvgpu.sim import Machine, Profile, find_profile
+from libvgpu.sim import Machine, Profile, ideal_profile
 
 from .nulldriver import build_client
 from .tenant_programs import TenantClient, TenantProgram, TenantReading, Window, shares
@@ -268,4 +268,4 @@ def open_stage() -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="vgpu-share-") as name:
         driver = Path(name, "libcuda.so.1")
         driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        yield Stage(Path(name), build_client("share_client", driver), find_profile(_PROFILE))
+        yield Stage(Path(name), build_client("share_client", driver), ideal_profile(_PROFILE))

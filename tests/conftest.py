@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.profiles import CALIBRATION
 from libvgpu.sim.spec import format_driver_version
 from support import IS_LONG, ROOT, Compile, native_programs
 from support.simulated_driver import driver_version
@@ -35,7 +36,12 @@ FOLDERS = ("model", "e2e", "integration", "native", "contract", "unit")
 
 
 def pytest_configure() -> None:
-    """Makes this interpreter the ``python3`` of the programs that tests start."""
+    """Makes this interpreter the ``python3`` of the programs that tests start.
+
+    What must hold on any GPU, to the byte, is tested on one without friction; tests of the
+    calibrated ones ask for them.
+    """
+    os.environ[CALIBRATION] = "ideal"
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 

@@ -27,6 +27,16 @@ def run_dir_option(command: _Command) -> _Command:
     )(command)
 
 
+def fast_option(command: _Command) -> _Command:
+    """Adds ``--fast``: calls of a simulated driver cost nothing, as ``fast: bool``."""
+    return click.option(
+        "--fast",
+        is_flag=True,
+        help="Let calls of the simulated driver take no longer than the simulation needs; without "
+        "it they take what they took on an H100.",
+    )(command)
+
+
 def chosen_run_dir(run_dir: Path | None) -> Path:
     """Returns the directory of ``--run-dir``, or the default one.
 

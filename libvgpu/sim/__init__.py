@@ -7,7 +7,7 @@ the machines that they run on.
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .machine import Machine
 from .named import acquire, machines_root, release, sweep
-from .profiles import PROFILES, Profile, find_profile
+from .profiles import PROFILES, Profile, find_profile, ideal_profile
 from .spec import MachineSpec, parse_spec
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "SimDevice",
     "acquire",
     "find_profile",
+    "ideal_profile",
     "machines_root",
     "parse_spec",
     "release",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._native import ffi
+from .calibration import fill_native, read_native
 from .profiles import NVIDIA_VENDOR_ID, Profile
 
 _FIRST_PCI_BUS = 0x10
@@ -32,6 +33,7 @@ def read_profile(source: Any) -> Profile:
         product=text(source.product),
         compute_capability=(source.compute_major, source.compute_minor),
         pci_device_id=source.pci_device_id >> 16,
+        calibration=read_native(source.calibration),
         **same,
     )
 
@@ -66,6 +68,7 @@ def _fill(identity: Any, index: int, profile: Profile) -> None:
     target.product = profile.product.encode()
     target.compute_major, target.compute_minor = profile.compute_capability
     target.pci_device_id = profile.pci_device_id << 16 | NVIDIA_VENDOR_ID
+    fill_native(target.calibration, profile.calibration)
     for field in _SAME_FIELDS:
         setattr(target, field, getattr(profile, field))
     identity.uuid = f"GPU-{uuid.uuid4()}".encode()

@@ -7,20 +7,24 @@ whole or not at all.
 
 import difflib
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from ..errors import UsageError
 from ..yamltext import Places, parse, read
+from .calibration import DEFAULT, Calibration, find_calibration
 
 MIB = 1 << 20
 KIB = 1 << 10
 NVIDIA_VENDOR_ID = 0x10DE
+#: Environment variable: the calibration of every GPU that is made, whatever its profile names.
+CALIBRATION = "VGPU_SIM_CALIBRATION"
 MODELS = Path(__file__).resolve().parent / "models"
 _GB = 10**9
 _KHZ_PER_MHZ = 1000
@@ -62,6 +66,7 @@ class Profile:
         pcie_bytes_per_second: bandwidth to the host, as copies reach it.
         power_limit_milliwatts: board power.
         pci_device_id: NVIDIA's number of the model.
+        calibration: how it and its driver behave in time and memory.
         instances: what the GPU is cut into in MIG mode (`mig.cut`); none: it is whole.
     """
 
@@ -84,6 +89,7 @@ class Profile:
     pcie_bytes_per_second: int
     power_limit_milliwatts: int
     pci_device_id: int
+    calibration: Calibration
     instances: "tuple[Profile, ...]" = ()
 
 
@@ -120,8 +126,10 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     pcie_bandwidth_gb_per_s: _number(1_000_000)  # type: ignore[valid-type]
     power_limit_watts: _number(100_000)  # type: ignore[valid-type]
     pci_device_id: _number(0xFFFF)  # type: ignore[valid-type]
+    calibration: str = DEFAULT
+    call_costs: Literal["measured", "none"] = "measured"
 
-    def profile(self) -> Profile:
+    def profile(self, calibration: Calibration) -> Profile:
         return Profile(
             name=self.name,
             product=self.product,
@@ -142,6 +150,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             pcie_bytes_per_second=self.pcie_bandwidth_gb_per_s * _GB,
             power_limit_milliwatts=self.power_limit_watts * _MILLIWATTS_PER_WATT,
             pci_device_id=self.pci_device_id,
+            calibration=calibration,
         )
 
 
@@ -203,24 +212,40 @@ def read_profile(path: Path) -> Profile:
                 f"{part} is {getattr(model, part)}, more than {whole}, which is "
                 f"{getattr(model, whole)}",
             )
-    return model.profile()
+    try:
+        calibration = find_calibration(os.environ.get(CALIBRATION) or model.calibration)
+    except UsageError as error:
+        raise places.error("$.calibration", error.message, error.hint) from None
+    if model.call_costs == "none":
+        calibration = calibration.without_call_costs()
+    return model.profile(calibration)
+
+
+def ideal_profile(name: str) -> Profile:
+    """Returns a profile on a GPU without friction: what holds there is due to nothing but us.
+
+    Raises:
+        UsageError: there is no profile of that name.
+    """
+    return replace(find_profile(name), calibration=find_calibration("ideal"))
 
 
 class _Profiles(Mapping[str, Profile]):
-    """The files of ``models`` by name, each read once it is asked for."""
+    """The files of ``models`` by name, each read once it is asked for under a calibration."""
 
     @functools.cached_property
     def _paths(self) -> dict[str, Path]:
         return {path.stem: path for path in sorted(MODELS.glob("*.yaml"))}
 
     @functools.cached_property
-    def _read(self) -> dict[str, Profile]:
+    def _read(self) -> dict[tuple[str, str | None], Profile]:
         return {}
 
     def __getitem__(self, name: str) -> Profile:
-        if name not in self._read:
-            self._read[name] = read_profile(self._paths[name])
-        return self._read[name]
+        key = name, os.environ.get(CALIBRATION)
+        if key not in self._read:
+            self._read[key] = read_profile(self._paths[name])
+        return self._read[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._paths)

@@ -4,7 +4,7 @@ A GPU is ``PROFILE[*N][/mig=KIND[*M]]``: N of that profile, each cut into M MIG 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from .mig import all_devices, cut
@@ -81,8 +81,18 @@ def _gpus(part: str, text: str) -> list[Profile]:
     return [profile] * min(count, MAX_DEVICES + 1)
 
 
-def parse_spec(text: str) -> MachineSpec:
+def _without_call_costs(profile: Profile) -> Profile:
+    instances = tuple(_without_call_costs(part) for part in profile.instances)
+    calibration = profile.calibration.without_call_costs()
+    return replace(profile, calibration=calibration, instances=instances)
+
+
+def parse_spec(text: str, *, fast: bool = False) -> MachineSpec:
     """Returns the machine that ``text`` describes, for example ``a100-80g*2,t4/cuda12.4@lab``.
+
+    Args:
+        text: as users write it.
+        fast: calls of its driver cost the host nothing.
 
     Raises:
         UsageError: naming the part that is wrong and what is allowed.
@@ -96,7 +106,7 @@ def parse_spec(text: str) -> MachineSpec:
     gpus, driver_version = _split_driver(gpus, text)
     profiles: list[Profile] = []
     for part in gpus.split(","):
-        profiles.extend(_gpus(part, text))
+        profiles.extend(_without_call_costs(p) if fast else p for p in _gpus(part, text))
         if len(all_devices(profiles)) > MAX_DEVICES:
             raise UsageError(
                 f"{text!r} asks for more GPUs than a machine can have: at most {MAX_DEVICES}, "

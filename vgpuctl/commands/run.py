@@ -31,7 +31,7 @@ from vgpuctl import core_sum, ownership
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
-from ..options import chosen_run_dir, run_dir_option
+from ..options import chosen_run_dir, fast_option, run_dir_option
 from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests
 
 _COMPUTE_MODES = {
@@ -117,6 +117,7 @@ def _gpus(
     help="Run on a simulated GPU: PROFILE[*N][,PROFILE[*N]…][/cudaX.Y][@NAME], for example "
     "h100 or a100-80g*2/cuda12.4@box.",
 )
+@fast_option
 @run_dir_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -125,6 +126,7 @@ def run(
     cores: tuple[str, ...],
     compute: str,
     simulate: str | None,
+    fast: bool,
     run_dir: Path | None,
     command: tuple[str, ...],
 ) -> int:
@@ -135,7 +137,9 @@ def run(
             f"--core {cores[0]} does nothing with --compute off, which holds no share: "
             "leave one of the two out"
         )
-    spec = parse_spec(simulate) if simulate is not None else None
+    if fast and simulate is None:
+        raise UsageError("--fast is about simulated GPUs: give --simulate SPEC with it")
+    spec = parse_spec(simulate, fast=fast) if simulate is not None else None
     if not command:
         raise UsageError(
             "no command to run: give it behind --, for example "

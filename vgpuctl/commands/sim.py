@@ -3,9 +3,9 @@
 A named machine (``SPEC@NAME``) stays until it is removed; an unnamed one goes with the command it
 was made for. ``sim list -o json`` gives a list of objects with the keys ``name`` (null for an
 unnamed one), ``directory``, ``cuda_version``, ``call_faults`` (``delay_ns, code, code_count``) and
-``gpus``, a list of ``index, uuid, profile, product, memory_total_bytes, memory_used_bytes,
-clients`` (processes), ``faults`` (``lost, broken_code, broken_ns, failing_allocations``),
-``ecc_corrected, ecc_uncorrected``. All figures are simulated.
+``gpus``, a list of ``index, uuid, profile, calibration, product, memory_total_bytes,
+memory_used_bytes, clients`` (processes), ``faults`` (``lost, broken_code, broken_ns,
+failing_allocations``), ``ecc_corrected, ecc_uncorrected``. All figures are simulated.
 """
 
 import os
@@ -21,7 +21,7 @@ from libvgpu.sizes import format_size
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
-from ..options import output_option
+from ..options import fast_option, output_option
 from ..render import Column, Row, print_listing
 from .sim_inject import inject, injected_words
 
@@ -35,15 +35,16 @@ sim.add_command(inject)
 
 
 @sim.command("run", context_settings={"allow_interspersed_args": False})
+@fast_option
 @click.argument("spec_text", metavar="SPEC")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def sim_run(spec_text: str, command: tuple[str, ...]) -> int:
+def sim_run(fast: bool, spec_text: str, command: tuple[str, ...]) -> int:
     """Run COMMAND on the simulated machine SPEC, without any limit.
 
     SPEC is PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME], for example h100 or
     a100-80g*2/cuda12.4@box. A profile of your own is a YAML file: ./my.yaml
     """
-    spec = parse_spec(spec_text)
+    spec = parse_spec(spec_text, fast=fast)
     if command[:1] == ("--",):  # behind SPEC, click leaves it to us
         command = command[1:]
     if not command:
@@ -68,6 +69,7 @@ def _machine_row(machine: Machine) -> Row:
                 "index": device.index,
                 "uuid": device.uuid,
                 "profile": device.profile.name,
+                "calibration": device.profile.calibration.name,
                 "product": device.profile.product,
                 "memory_total_bytes": device.profile.memory_bytes,
                 "memory_used_bytes": books[device.uuid].memory_used_bytes,

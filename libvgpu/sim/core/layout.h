@@ -25,7 +25,7 @@
 #include "machine_api.h"
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
-#define SIM_LAYOUT_VERSION 3
+#define SIM_LAYOUT_VERSION 4
 #define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
@@ -34,9 +34,6 @@
 #define SIM_PAGE 4096
 #define SIM_FILE_NAME "machine"
 
-/* Time slices without MPS, and what changing the process costs while another waits. */
-#define SIM_SLICE_NS 2000000ull
-#define SIM_SWITCH_NS 20000ull
 /* Over this long NVML averages utilisation. */
 #define SIM_WINDOW_NS 166666667ull
 /* Dead processes are looked for this often at most, except when memory is short. */
@@ -45,7 +42,7 @@
 #define SIM_OPERATION_KERNEL 0   /* needs the device */
 #define SIM_OPERATION_MEMORY 1   /* memset, copy on the device: needs it too */
 #define SIM_OPERATION_TRANSFER 2 /* over PCIe: takes time in its queue only */
-#define SIM_OPERATION_EVENT 3    /* no time */
+#define SIM_OPERATION_EVENT 3    /* takes the GPU's turn for its time, but no part of it */
 #define SIM_OPERATION_GATE 4     /* until its process lets it go */
 
 #define SIM_STAMP_TAG_SHIFT 56
@@ -63,8 +60,11 @@ struct sim_operation {
     uint32_t kind;
     uint32_t kernels; /* how many launches this stands for in the books */
     int32_t priority; /* of the stream: the lowest number first */
-    uint32_t reserved[3];
+    uint32_t parts;   /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
+    uint32_t reserved[2];
 };
+
+#define SIM_PARTS 6400 /* divides by 100 and by 64 */
 
 struct sim_queue {
     uint64_t tail; /* operations ever submitted; the next goes to tail % SIM_QUEUE_DEPTH */

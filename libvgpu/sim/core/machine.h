@@ -123,6 +123,7 @@ struct sim_submission {
     void *note;       /* for on_done, or NULL */
     uint64_t after;   /* place of an operation that must be done first, or 0 */
     int32_t priority; /* of the stream: the lowest number first */
+    uint32_t parts;   /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
 };
 /* Makes a lane ready for use; -ENOSPC: the disk is full. */
 int sim_queue_open(struct sim_device *device, uint32_t lane);

@@ -16,6 +16,34 @@
 #define SIM_MAX_DEVICES 16
 #define SIM_PROCESS_SLOTS 256
 
+/* So many calls can have a cost; calls.def names those that do. */
+#define SIM_CALLS 64
+
+/* How a GPU and its driver behave in time and memory, as measured on a real one; the files of
+ * sim/calibrations have the sources. Times in ns of the GPU unless said otherwise. */
+struct sim_calibration {
+    char name[32];
+    uint32_t slice_ns;       /* a process's turn while another has work */
+    uint32_t switch_ns;      /* what taking the GPU from a process between two kernels costs */
+    uint32_t preempt_ns;     /* and that much more where a kernel of it runs */
+    uint32_t idle_switch_ns; /* changing to a process from one that has no work left */
+    uint32_t latency_ns;     /* from a call until an idle GPU begins its work */
+    uint32_t event_ns;       /* what recording an event takes in its stream */
+    uint32_t concurrent;     /* 1: kernels of several streams run side by side as their blocks fit;
+                             * 0: each has the whole GPU */
+    uint32_t
+        managed_as_touched; /* 1: managed memory is taken where it is first touched; 0: whole */
+    uint64_t block_bytes;   /* what the GPU gives memory in */
+    uint64_t small_bytes;   /* pieces of up to this share blocks; 0: nothing does */
+    uint64_t pool_granule_bytes;  /* by which pools grow */
+    uint64_t green_context_bytes; /* what a green context takes; UINT64_MAX: as a context */
+    uint64_t streams_bytes;       /* what each `streams_per_step` streams take, kept afterwards */
+    uint32_t streams_per_step;
+    uint32_t local_memory;       /* 1: the first launch that needs it takes local memory */
+    uint64_t heap_bytes;         /* taken by the first kernel that allocates, beyond its limit */
+    uint32_t call_ns[SIM_CALLS]; /* of the host, by enum sim_call: each call takes at least this */
+};
+
 /* What a model of GPU is like. Sizes in bytes, rates a second. */
 struct sim_profile {
     char name[32];    /* "a100-80g" */
@@ -39,7 +67,11 @@ struct sim_profile {
     uint32_t power_limit_milliwatts;
     uint32_t pci_device_id; /* device in the high half, vendor in the low */
     uint32_t reserved;
+    struct sim_calibration calibration;
 };
+
+/* Returns the name of the call that `call_ns` has at an index, NULL where there is none. */
+const char *sim_call_name(uint32_t call);
 
 /* One GPU of a machine, or one MIG instance: those come behind all GPUs. */
 struct sim_device_identity {

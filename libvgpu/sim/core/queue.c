@@ -163,6 +163,7 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
     operation->released_ns = 0;
     operation->after = submission->after;
     operation->priority = submission->priority;
+    operation->parts = submission->parts;
     __atomic_store_n(&operation->stamp, (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT,
                      __ATOMIC_RELAXED);
     device->notes[lane * SIM_QUEUE_DEPTH + index] = submission->note;

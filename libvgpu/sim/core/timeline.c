@@ -35,10 +35,30 @@ static uint32_t entity_of(const struct sim_worker *worker)
     return worker->client->flags & SIM_CLIENT_MPS ? SIM_MPS_GROUP : worker->slot;
 }
 
+static const struct sim_calibration *calibration_of(const struct sim_timeline *timeline)
+{
+    return &timeline->device->identity.profile.calibration;
+}
+
 static bool needs_device(const struct sim_worker *worker)
 {
     return worker->operation && (worker->operation->kind == SIM_OPERATION_KERNEL ||
                                  worker->operation->kind == SIM_OPERATION_MEMORY);
+}
+
+/* Whether it goes on only while its process has its turn. */
+static bool needs_turn(const struct sim_worker *worker)
+{
+    return needs_device(worker) ||
+           (worker->operation && worker->operation->kind == SIM_OPERATION_EVENT &&
+            worker->client->lanes[worker->lane].remaining_ns);
+}
+
+/* Returns the part of the device that a worker's operation fills, of SIM_PARTS. */
+static uint32_t parts_of(const struct sim_worker *worker)
+{
+    uint32_t parts = worker->operation->parts;
+    return parts && parts < SIM_PARTS ? parts : SIM_PARTS;
 }
 
 static bool transfers(const struct sim_worker *worker)
@@ -93,7 +113,7 @@ static bool is_done(const struct sim_client *client, uint64_t place)
 
 /* Looks at every head: loads those that begin now, and returns when the next one can. What waits
  * for another operation is looked at again after each step, which ends with an operation. */
-static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns)
+static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns, uint64_t latency_ns)
 {
     uint64_t next_ns = UINT64_MAX;
     for (uint32_t i = 0; i < workers->count; i++) {
@@ -104,7 +124,7 @@ static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns)
         if (lane->head >= worker->tail)
             continue;
         const struct sim_operation *head = &worker->queue->operations[lane->head % SIM_QUEUE_DEPTH];
-        uint64_t ready_ns = head->submitted_ns;
+        uint64_t ready_ns = head->submitted_ns + latency_ns;
         if (head->kind == SIM_OPERATION_GATE) {
             uint64_t released_ns = __atomic_load_n(&head->released_ns, __ATOMIC_ACQUIRE);
             if (!released_ns)
@@ -132,7 +152,7 @@ static uint32_t next_entity(const struct sim_workers *workers, uint32_t current)
 {
     uint32_t first = SIM_NOBODY, after = SIM_NOBODY;
     for (uint32_t i = 0; i < workers->count; i++) {
-        if (!needs_device(&workers->all[i]))
+        if (!needs_turn(&workers->all[i]))
             continue;
         uint32_t entity = entity_of(&workers->all[i]);
         if (first == SIM_NOBODY || entity < first)
@@ -144,16 +164,22 @@ static uint32_t next_entity(const struct sim_workers *workers, uint32_t current)
 }
 
 /* Decides who has the device at state->clock_ns; returns when that must be decided again. */
-static uint64_t choose_entity(struct sim_state *state, const struct sim_workers *workers)
+static uint64_t choose_entity(struct sim_state *state, const struct sim_workers *workers,
+                              const struct sim_calibration *calibration)
 {
-    bool current_works = false, other_works = false;
+    bool current_works = false, other_works = false, in_the_midst = false;
     for (uint32_t i = 0; i < workers->count; i++) {
-        if (!needs_device(&workers->all[i]))
+        const struct sim_worker *worker = &workers->all[i];
+        if (!needs_turn(worker))
             continue;
-        if (entity_of(&workers->all[i]) == state->current)
+        if (entity_of(worker) == state->current) {
             current_works = true;
-        else
+            in_the_midst |=
+                needs_device(worker) &&
+                worker->client->lanes[worker->lane].remaining_ns < worker->operation->cost_ns;
+        } else {
             other_works = true;
+        }
     }
     if (!other_works)
         return UINT64_MAX;
@@ -161,40 +187,65 @@ static uint64_t choose_entity(struct sim_state *state, const struct sim_workers 
         /* Alone, a process goes on from slice to slice; a newcomer waits for the end of the one it
          * finds. While two have work every step ends with the slice, so a slice that was passed
          * by was one of those. */
-        if (state->clock_ns > state->slice_started_ns + SIM_SLICE_NS)
+        uint64_t slice_ns = calibration->slice_ns;
+        if (state->clock_ns > state->slice_started_ns + slice_ns)
             state->slice_started_ns +=
-                (state->clock_ns - state->slice_started_ns) / SIM_SLICE_NS * SIM_SLICE_NS;
-        if (state->clock_ns < state->slice_started_ns + SIM_SLICE_NS)
-            return state->slice_started_ns + SIM_SLICE_NS;
+                (state->clock_ns - state->slice_started_ns) / slice_ns * slice_ns;
+        if (state->clock_ns < state->slice_started_ns + slice_ns)
+            return state->slice_started_ns + slice_ns;
     }
+    bool first = state->current == SIM_NOBODY;
     state->current = next_entity(workers, state->current);
-    state->switch_left_ns = current_works ? SIM_SWITCH_NS : 0;
+    state->switch_left_ns = first            ? 0
+                            : !current_works ? calibration->idle_switch_ns
+                            : in_the_midst   ? calibration->switch_ns + calibration->preempt_ns
+                                             : calibration->switch_ns;
     state->slice_started_ns = state->clock_ns + state->switch_left_ns;
-    return state->slice_started_ns + SIM_SLICE_NS;
+    return state->slice_started_ns + calibration->slice_ns;
 }
 
-/* Shares out the part of the device that one process has, `rate` of `whole`, among its lanes
- * [first, end) of the worker list. */
-static void share_among_lanes(struct sim_workers *workers, uint32_t first, uint32_t end,
-                              uint32_t rate, uint32_t whole)
+/* The lanes of one process that run side by side: [first, end) of the worker list, those of the
+ * highest priority. */
+struct side_by_side {
+    uint32_t first, end;
+    int32_t priority;
+    uint32_t parts;   /* the sum over them, which may be above SIM_PARTS */
+    uint32_t granted; /* of it, what the process may have: up to its percentage */
+};
+
+static struct side_by_side find_side_by_side(const struct sim_workers *workers, uint32_t first,
+                                             uint32_t end, uint32_t percentage)
 {
-    int32_t highest = INT32_MAX;
-    uint32_t sharing = 0;
+    struct side_by_side found = {.first = first, .end = end, .priority = INT32_MAX};
     for (uint32_t i = first; i < end; i++) {
         if (!needs_device(&workers->all[i]))
             continue;
         int32_t priority = workers->all[i].operation->priority;
-        if (priority < highest) {
-            highest = priority;
-            sharing = 0;
+        if (priority < found.priority) {
+            found.priority = priority;
+            found.parts = 0;
         }
-        sharing += priority == highest;
+        if (priority == found.priority)
+            found.parts += parts_of(&workers->all[i]);
     }
-    for (uint32_t i = first; i < end; i++) {
+    uint32_t most = percentage * SIM_PARTS / WHOLE_PERCENT;
+    found.granted = found.parts < most ? found.parts : most;
+    return found;
+}
+
+/* Sets the rates of one process, where all that run at the time ask for `asked` of SIM_PARTS. */
+static void run_side_by_side(struct sim_workers *workers, const struct side_by_side *process,
+                             uint32_t asked)
+{
+    for (uint32_t i = process->first; i < process->end; i++) {
         struct sim_worker *worker = &workers->all[i];
-        if (needs_device(worker) && worker->operation->priority == highest) {
-            worker->rate = rate;
-            worker->whole = whole * sharing;
+        if (!needs_device(worker)) {
+            worker->rate = needs_turn(worker);
+        } else if (worker->operation->priority == process->priority) {
+            worker->rate = (uint64_t)process->granted * SIM_PARTS;
+            worker->whole = (uint64_t)process->parts * (asked > SIM_PARTS ? asked : SIM_PARTS);
+            worker->parts = parts_of(worker);
+            worker->share_out = process->parts < SIM_PARTS ? process->parts : SIM_PARTS;
         }
     }
 }
@@ -203,33 +254,30 @@ static void share_among_lanes(struct sim_workers *workers, uint32_t first, uint3
 static bool set_rates(struct sim_state *state, struct sim_workers *workers)
 {
     bool switching = state->switch_left_ns > 0, working = switching;
-    uint32_t percent_sum = 0, transferring = 0, counted = SIM_NOBODY;
-    for (uint32_t i = 0; i < workers->count; i++) {
-        struct sim_worker *worker = &workers->all[i];
-        worker->rate = 0;
-        worker->whole = 1;
-        transferring += transfers(worker);
-        if (!needs_device(worker))
-            continue;
-        working = true;
-        if (entity_of(worker) == SIM_MPS_GROUP && worker->slot != counted) {
-            percent_sum += worker->client->percentage;
-            counted = worker->slot; /* once a process; its lanes follow one another */
-        }
-    }
-    uint32_t whole = percent_sum > WHOLE_PERCENT ? percent_sum : WHOLE_PERCENT;
+    uint32_t transferring = 0, asked = 0, count = 0;
+    struct side_by_side processes[SIM_PROCESS_SLOTS];
     for (uint32_t i = 0, end; i < workers->count; i = end) {
-        struct sim_worker *worker = &workers->all[i];
-        for (end = i + 1; end < workers->count && workers->all[end].slot == worker->slot;)
-            end++;
-        if (switching || entity_of(worker) != state->current)
+        for (end = i; end < workers->count && workers->all[end].slot == workers->all[i].slot;) {
+            struct sim_worker *worker = &workers->all[end++];
+            worker->rate = 0;
+            worker->whole = 1;
+            transferring += transfers(worker);
+            working |= needs_device(worker);
+        }
+        if (switching || entity_of(&workers->all[i]) != state->current)
             continue;
         bool mps = state->current == SIM_MPS_GROUP;
-        share_among_lanes(workers, i, end, mps ? worker->client->percentage : 1, mps ? whole : 1);
+        processes[count] = find_side_by_side(
+            workers, i, end, mps ? workers->all[i].client->percentage : WHOLE_PERCENT);
+        if (!mps) /* its lanes alone ask for the device, for all that they can fill */
+            processes[count].granted = processes[count].parts;
+        asked += processes[count++].granted;
     }
+    for (uint32_t i = 0; i < count; i++)
+        run_side_by_side(workers, &processes[i], asked);
     for (uint32_t i = 0; i < workers->count; i++) {
         struct sim_worker *worker = &workers->all[i];
-        if (!worker->operation || needs_device(worker))
+        if (!worker->operation || needs_turn(worker))
             continue;
         worker->rate = 1;
         worker->whole = transfers(worker) ? transferring : 1;
@@ -237,21 +285,33 @@ static bool set_rates(struct sim_state *state, struct sim_workers *workers)
     return working;
 }
 
+/* Returns value * by / of, rounded up, without overflow. */
+static uint64_t scale_up(uint64_t value, uint64_t by, uint64_t of)
+{
+    return by == of ? value : (uint64_t)(((unsigned __int128)value * by + of - 1) / of);
+}
+
+static uint64_t scale_down(uint64_t value, uint64_t by, uint64_t of)
+{
+    return by == of ? value : (uint64_t)((unsigned __int128)value * by / of);
+}
+
 /* One step: up to the next moment at which anything changes, or `until_ns`. */
 static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
 {
     struct sim_state *state = timeline->state;
     struct sim_workers *workers = timeline->workers;
-    uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns));
-    next_ns = least(next_ns, choose_entity(state, workers));
+    const struct sim_calibration *calibration = calibration_of(timeline);
+    uint64_t next_ns =
+        least(until_ns, load_heads(workers, state->clock_ns, calibration->latency_ns));
+    next_ns = least(next_ns, choose_entity(state, workers, calibration));
     bool working = set_rates(state, workers);
     for (uint32_t i = 0; i < workers->count; i++) {
         const struct sim_worker *worker = &workers->all[i];
         if (worker->rate) {
             uint64_t remaining_ns = worker->client->lanes[worker->lane].remaining_ns;
-            next_ns =
-                least(next_ns, state->clock_ns + (remaining_ns * worker->whole + worker->rate - 1) /
-                                                     worker->rate);
+            next_ns = least(next_ns,
+                            state->clock_ns + scale_up(remaining_ns, worker->whole, worker->rate));
         }
     }
     if (state->switch_left_ns)
@@ -271,11 +331,13 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
             continue;
         struct sim_client *client = worker->client;
         struct sim_lane *lane = &client->lanes[worker->lane];
-        uint64_t done_ns = least(passed_ns * worker->rate / worker->whole, lane->remaining_ns);
+        uint64_t done_ns =
+            least(scale_down(passed_ns, worker->rate, worker->whole), lane->remaining_ns);
         lane->remaining_ns -= done_ns;
         if (needs_device(worker)) {
-            client->busy_ns += done_ns;
-            client->window_busy_ns += done_ns;
+            uint64_t had_ns = scale_down(done_ns, worker->parts, worker->share_out);
+            client->busy_ns += had_ns;
+            client->window_busy_ns += had_ns;
             ran = true;
         }
         if (lane->remaining_ns == 0)

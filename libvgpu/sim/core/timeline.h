@@ -2,13 +2,18 @@
  * The timeline of one device: given its state, its queues and a moment, what has been done by then.
  * Pure apart from reading the queues and stamping what is done; the caller owns `state`.
  *
- * Without MPS the device serves one process at a time, in turns of SIM_SLICE_NS while another has
- * work; taking the device from a process that still has work costs SIM_SWITCH_NS. The clients of
- * an MPS server are one such process to the others and run side by side among themselves, each at
- * its percentage of the device, all in proportion slower where the sum is above 100.
+ * Without MPS the device serves one process at a time, in turns of `slice_ns` while another has
+ * work; changing the process costs `idle_switch_ns` where the one before has no work left,
+ * `switch_ns` where it has, and `preempt_ns` more where a kernel of it is in the midst (all of the
+ * device's calibration, machine_api.h). The clients of an MPS server are one such process to the
+ * others and run side by side among themselves.
  * Within a process each lane is served in order. Of the lanes that have work for the device those
- * of the highest priority share what the process has in equal parts. Transfers share the way to the
- * host, and go on next to everything else.
+ * of the highest priority run side by side: each kernel has the part of the device that its blocks
+ * fill, and all are in proportion slower where the parts come to more than the whole. So are the
+ * clients of an MPS server, of which each has at most its percentage. An event takes its time in
+ * its lane and during the turn of its process, but no part of the device. Transfers share the way
+ * to the host, and go on next to everything else.
+ * What reaches a lane that is idle begins `latency_ns` after the call.
  */
 #ifndef VGPU_SIM_TIMELINE_H
 #define VGPU_SIM_TIMELINE_H
@@ -25,8 +30,10 @@ struct sim_worker {
     uint64_t tail;
     uint32_t slot;
     uint32_t lane;
-    uint32_t rate; /* of the device's time, in parts of `whole` */
-    uint32_t whole;
+    uint64_t rate; /* at which its operation goes on, in parts of `whole` */
+    uint64_t whole;
+    uint32_t parts; /* of `share_out` that it has of the device's time while it runs */
+    uint32_t share_out;
 };
 
 struct sim_workers {

@@ -46,6 +46,7 @@ static CUresult begin(CUstream handle, struct CUgraph_st *graph, const CUgraphNo
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
+    CALL_TAKES(cuStreamBeginCapture);
     return begin(stream, NULL, NULL, NULL, 0, mode);
 }
 
@@ -109,6 +110,7 @@ static CUresult check_end_locked(const struct CUstream_st *stream)
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
+    CALL_TAKES(cuStreamEndCapture);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)

@@ -104,6 +104,7 @@ static void wait_until_ended(const struct CUctx_st *context)
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
+    CALL_TAKES(cuDevicePrimaryCtxRetain);
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!context)
@@ -114,7 +115,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     pthread_mutex_lock(&driver.mutex);
     device->primary.primary = true;
     wait_until_ended(&device->primary);
-    if (!device->primary.alive)
+    if (device->primary.alive)
+        call_takes_instead(0);
+    else
         result = begin_context(&device->primary, device, device->primary.flags);
     if (result == CUDA_SUCCESS) {
         device->primary.retained++;
@@ -198,6 +201,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal)
 {
+    CALL_TAKES(cuCtxCreate);
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     if (!context || flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
@@ -229,6 +233,7 @@ CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
                         unsigned int flags, CUdevice device)
 {
+    CALL_TAKES(cuCtxCreate);
     if (affinity_count < 0 || (affinity_count > 0 && !affinities))
         return CUDA_ERROR_INVALID_VALUE;
     if (affinity_count > 0) /* real only with MPS, and not modelled */
@@ -239,6 +244,7 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags,
                         CUdevice device)
 {
+    CALL_TAKES(cuCtxCreate);
     if (params && params->cigParams)
         return CUDA_ERROR_NOT_SUPPORTED;
     return params ? cuCtxCreate_v3(context, params->execAffinityParams,
@@ -248,6 +254,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
 
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
+    CALL_TAKES(cuCtxDestroy);
     DRIVER_CHECK();
     if (!context_is_one(context) || context->primary)
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -51,11 +51,15 @@ CUresult context_wait(struct CUctx_st *context)
 
 CUresult cuCtxSynchronize_v2(CUcontext given)
 {
+    CALL_TAKES(cuCtxSynchronize);
     struct CUctx_st *context;
     CUresult result = context_given_or_current(given, &context);
     if (result == CUDA_SUCCESS)
         result = capture_check_unsafe();
-    return result == CUDA_SUCCESS ? context_wait(context) : result;
+    if (result == CUDA_SUCCESS)
+        result = context_wait(context);
+    call_has_waited();
+    return result;
 }
 
 CUresult cuCtxSynchronize(void)

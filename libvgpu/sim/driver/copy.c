@@ -239,40 +239,48 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
 
 CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t bytes)
 {
+    CALL_TAKES(cuMemcpyHtoD);
     return copy(target, source, bytes, EITHER, NULL, true);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
 {
+    CALL_TAKES(cuMemcpyHtoDAsync);
     return copy(target, source, bytes, EITHER, stream, false);
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t bytes)
 {
+    CALL_TAKES(cuMemcpyHtoD);
     return copy(target, (uint64_t)source, bytes, TO_DEVICE, NULL, true);
 }
 
 CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t bytes)
 {
+    CALL_TAKES(cuMemcpyDtoH);
     return copy((uint64_t)target, source, bytes, TO_HOST, NULL, true);
 }
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes)
 {
+    CALL_TAKES(cuMemcpyDtoD);
     return copy(target, source, bytes, ON_DEVICE, NULL, true);
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t bytes, CUstream stream)
 {
+    CALL_TAKES(cuMemcpyHtoDAsync);
     return copy(target, (uint64_t)source, bytes, TO_DEVICE, stream, false);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t bytes, CUstream stream)
 {
+    CALL_TAKES(cuMemcpyDtoHAsync);
     return copy((uint64_t)target, source, bytes, TO_HOST, stream, false);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
 {
+    CALL_TAKES(cuMemcpyDtoDAsync);
     return copy(target, source, bytes, ON_DEVICE, stream, false);
 }

@@ -145,6 +145,7 @@ struct driver {
     bool ready;
     bool forked;      /* a child of a process that had called cuInit */
     CUresult failure; /* of the last cuInit */
+    const uint32_t *call_ns; /* what calls take (calls.h), of the first device; NULL: nothing yet */
     struct sim_machine *machine;
     int device_count;
     struct driver_device devices[SIM_MAX_DEVICES];
@@ -258,8 +259,13 @@ struct launch {
 };
 /* Reads a configuration with its attributes; leaves the arguments alone. */
 CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch);
+/* What a launch asks of its device: time, and how much of it (of SIM_PARTS, 0: all). */
+struct launch_need {
+    uint64_t cost_ns;
+    uint32_t parts;
+};
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
-                         const struct launch *launch, uint64_t *cost_ns);
+                         const struct launch *launch, struct launch_need *need);
 /* occupancy.c */
 CUresult cluster_check(const struct CUfunc_st *function, const struct driver_device *device,
                        const struct launch *launch);
@@ -273,6 +279,7 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
             return driver_result_; \
     } while (0)
 
+#include "call_cost.h"
 #include "memory.h"
 #include "work.h"
 

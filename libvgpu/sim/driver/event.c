@@ -29,6 +29,7 @@ static bool is_event(const struct CUevent_st *event)
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
+    CALL_TAKES(cuEventCreate);
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -53,6 +54,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
 
 CUresult cuEventDestroy_v2(CUevent event)
 {
+    CALL_TAKES(cuEventDestroy);
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -74,6 +76,7 @@ CUresult cuEventDestroy(CUevent event)
 
 CUresult cuEventRecord(CUevent event, CUstream handle)
 {
+    CALL_TAKES(cuEventRecord);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -86,7 +89,10 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
         return capture_record_event(event, stream);
     event_set_capture(event, NULL);
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
-    struct sim_submission submission = {.kind = SIM_OPERATION_EVENT, .note = event};
+    struct sim_submission submission = {
+        .kind = SIM_OPERATION_EVENT,
+        .cost_ns = event->context->device->identity->profile.calibration.event_ns,
+        .note = event};
     uint64_t place = stream_submit(stream, &submission);
     __atomic_store_n(&event->place, place, __ATOMIC_RELEASE);
     if (event->shared)
@@ -121,6 +127,7 @@ static bool is_done(const struct CUevent_st *event)
 
 CUresult cuEventQuery(CUevent event)
 {
+    CALL_TAKES(cuEventQuery);
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -134,6 +141,7 @@ CUresult cuEventQuery(CUevent event)
 
 CUresult cuEventSynchronize(CUevent event)
 {
+    CALL_TAKES(cuEventSynchronize);
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -149,6 +157,7 @@ CUresult cuEventSynchronize(CUevent event)
     } else if (place && __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE)) {
         sim_queue_wait(event->context->device->device, place);
     }
+    call_has_waited();
     pool_trim_device(event->context->device, true);
     return CUDA_SUCCESS;
 }
@@ -212,6 +221,7 @@ static CUresult wait_for_other(struct CUstream_st *stream, const struct other_wo
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 {
+    CALL_TAKES(cuStreamWaitEvent);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)

@@ -30,67 +30,79 @@ static CUresult fill_rows(CUdeviceptr target, uint64_t pitch_bytes, unsigned int
 
 CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count)
 {
+    CALL_TAKES(cuMemset);
     return fill_rows(target, 0, value, 1, count, 1, NULL);
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count)
 {
+    CALL_TAKES(cuMemset);
     return fill_rows(target, 0, value, 2, count, 1, NULL);
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned int value, size_t count)
 {
+    CALL_TAKES(cuMemset);
     return fill_rows(target, 0, value, 4, count, 1, NULL);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t count, CUstream stream)
 {
+    CALL_TAKES(cuMemsetAsync);
     return fill_rows(target, 0, value, 1, count, 1, stream);
 }
 
 CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_t count, CUstream stream)
 {
+    CALL_TAKES(cuMemsetAsync);
     return fill_rows(target, 0, value, 2, count, 1, stream);
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr target, unsigned int value, size_t count, CUstream stream)
 {
+    CALL_TAKES(cuMemsetAsync);
     return fill_rows(target, 0, value, 4, count, 1, stream);
 }
 
 CUresult cuMemsetD2D8_v2(CUdeviceptr target, size_t pitch, unsigned char value, size_t width,
                          size_t height)
 {
+    CALL_TAKES(cuMemset);
     return fill_rows(target, pitch, value, 1, width, height, NULL);
 }
 
 CUresult cuMemsetD2D16_v2(CUdeviceptr target, size_t pitch, unsigned short value, size_t width,
                           size_t height)
 {
+    CALL_TAKES(cuMemset);
     return fill_rows(target, pitch, value, 2, width, height, NULL);
 }
 
 CUresult cuMemsetD2D32_v2(CUdeviceptr target, size_t pitch, unsigned int value, size_t width,
                           size_t height)
 {
+    CALL_TAKES(cuMemset);
     return fill_rows(target, pitch, value, 4, width, height, NULL);
 }
 
 CUresult cuMemsetD2D8Async(CUdeviceptr target, size_t pitch, unsigned char value, size_t width,
                            size_t height, CUstream stream)
 {
+    CALL_TAKES(cuMemsetAsync);
     return fill_rows(target, pitch, value, 1, width, height, stream);
 }
 
 CUresult cuMemsetD2D16Async(CUdeviceptr target, size_t pitch, unsigned short value, size_t width,
                             size_t height, CUstream stream)
 {
+    CALL_TAKES(cuMemsetAsync);
     return fill_rows(target, pitch, value, 2, width, height, stream);
 }
 
 CUresult cuMemsetD2D32Async(CUdeviceptr target, size_t pitch, unsigned int value, size_t width,
                             size_t height, CUstream stream)
 {
+    CALL_TAKES(cuMemsetAsync);
     return fill_rows(target, pitch, value, 4, width, height, stream);
 }
 

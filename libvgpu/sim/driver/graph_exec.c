@@ -156,6 +156,7 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
+    CALL_TAKES(cuGraphInstantiate);
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = instantiate(exec, graph, params);
@@ -167,6 +168,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
 /* Uploading needs a stream, which only the form with parameters has. */
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
+    CALL_TAKES(cuGraphInstantiate);
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = flags};
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
         return CUDA_ERROR_INVALID_VALUE;
@@ -265,6 +267,7 @@ static CUresult mark_end(struct CUgraphExec_st *exec, struct CUstream_st *stream
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
+    CALL_TAKES(cuGraphLaunch);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)

@@ -97,7 +97,9 @@ CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct gra
                                 .kind = SIM_OPERATION_KERNEL,
                                 .context = context,
                                 .function = params->func ? params->func : (CUfunction)params->kern};
-    result = launch_describe(work->function, context->device, &launch, &work->cost_ns);
+    struct launch_need need;
+    result = launch_describe(work->function, context->device, &launch, &need);
+    work->cost_ns = need.cost_ns;
     if (result != CUDA_SUCCESS)
         return result;
     if (!graph_keep_arguments(work, &launch))

@@ -6,6 +6,7 @@
 
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
 {
+    CALL_TAKES(cuMemAllocHost);
     struct CUctx_st *context;
     CUdeviceptr mapped;
     CUresult result = context_current(&context);
@@ -31,11 +32,13 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
 
 CUresult cuMemAllocHost_v2(void **address, size_t bytes)
 {
+    CALL_TAKES(cuMemAllocHost);
     return cuMemHostAlloc(address, bytes, 0);
 }
 
 CUresult cuMemFreeHost(void *address)
 {
+    CALL_TAKES(cuMemFreeHost);
     CUresult result = memory_check_free((uint64_t)address);
     return result == CUDA_SUCCESS && address ? memory_free((uint64_t)address, true) : result;
 }

@@ -11,6 +11,8 @@
 #include "driver.h"
 
 #define LAUNCH_NS 2000
+/* Of the host: captures of 1 to 200 launches on an H100 (benchmarks/results). */
+#define CAPTURED_LAUNCH_NS 450
 #define WAVE_NS 5000
 #define MAX_BLOCK_DEPTH 64
 #define MAX_GRID_WIDTH 0x7fffffffu
@@ -53,8 +55,9 @@ static CUresult check_bounds(const struct CUfunc_st *function, const struct laun
 }
 
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
-                         const struct launch *launch, uint64_t *cost_ns)
+                         const struct launch *launch, struct launch_need *need)
 {
+    *need = (struct launch_need){0};
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     const struct sim_profile *profile = &device->identity->profile;
@@ -74,42 +77,47 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
         result = cluster_check(function, device, launch);
     if (result != CUDA_SUCCESS)
         return result;
-    if (launch->cooperative &&
-        blocks >
+    uint64_t resident = 0;
+    if (launch->cooperative || profile->calibration.concurrent)
+        resident =
             (uint64_t)resident_blocks(profile, function, (uint32_t)threads, launch->shared_bytes) *
-                profile->sm_count)
+            profile->sm_count;
+    if (launch->cooperative && blocks > resident)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (profile->calibration.concurrent && blocks < resident)
+        need->parts = (uint32_t)((blocks * SIM_PARTS + resident - 1) / resident);
     if (!function->loaded) /* written once: launches of several threads share the line */
         function->loaded = true;
     if (function->spins)
-        return read_first_argument(function, launch, cost_ns);
+        return read_first_argument(function, launch, &need->cost_ns);
     uint64_t at_once = (uint64_t)profile->sm_count * profile->threads_per_sm;
-    *cost_ns = LAUNCH_NS + (blocks * threads + at_once - 1) / at_once * WAVE_NS;
+    need->cost_ns = LAUNCH_NS + (blocks * threads + at_once - 1) / at_once * WAVE_NS;
     return CUDA_SUCCESS;
 }
 
 static CUresult launch_kernel(CUfunction function, const struct launch *launch, CUstream handle)
 {
     struct CUstream_st *stream;
-    uint64_t cost_ns = 0;
+    struct launch_need need;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    result = launch_describe(function, stream->context->device, launch, &cost_ns);
+    result = launch_describe(function, stream->context->device, launch, &need);
     if (result == CUDA_SUCCESS && function->image->library)
         result = library_module(function->image->library, stream->context, NULL);
     if (result != CUDA_SUCCESS)
         return result;
     if (__builtin_expect(stream_capture(stream) != NULL, 0)) {
+        call_takes_instead(CAPTURED_LAUNCH_NS);
         struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_KERNEL,
-                                  .cost_ns = cost_ns,
+                                  .cost_ns = need.cost_ns,
                                   .kernels = 1,
                                   .function = function,
                                   .launch = launch};
         return capture_add(stream, &node);
     }
     struct sim_submission submission = {
-        .cost_ns = cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1};
+        .cost_ns = need.cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1, .parts = need.parts};
     stream_submit(stream, &submission);
     return CUDA_SUCCESS;
 }
@@ -151,6 +159,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                         void **params, void **extra)
 {
+    CALL_TAKES(cuLaunchKernel);
     struct launch launch = {.grid = {grid_x, grid_y, grid_z},
                             .block = {block_x, block_y, block_z},
                             .shared_bytes = shared_bytes,
@@ -162,6 +171,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra)
 {
+    CALL_TAKES(cuLaunchKernelEx);
     struct launch launch;
     DRIVER_CHECK();
     CUresult result = config ? launch_read_config(config, &launch) : CUDA_ERROR_INVALID_VALUE;
@@ -177,6 +187,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void **params)
 {
+    CALL_TAKES(cuLaunchKernel);
     struct launch launch = {.grid = {grid_x, grid_y, grid_z},
                             .block = {block_x, block_y, block_z},
                             .shared_bytes = shared_bytes,

@@ -90,6 +90,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *
                            void **jit_values, unsigned int jit_count, CUlibraryOption *options,
                            void **option_values, unsigned int option_count)
 {
+    CALL_TAKES(cuModuleLoad);
     DRIVER_CHECK();
     if (!library || !image || (jit_count && !(jit_options && jit_values)) ||
         (option_count && !(options && option_values)))
@@ -102,6 +103,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
                                void **jit_values, unsigned int jit_count, CUlibraryOption *options,
                                void **option_values, unsigned int option_count)
 {
+    CALL_TAKES(cuModuleLoad);
     void *bytes;
     uint64_t length;
     DRIVER_CHECK();
@@ -119,6 +121,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 
 CUresult cuLibraryUnload(CUlibrary library)
 {
+    CALL_TAKES(cuModuleUnload);
     DRIVER_CHECK();
     if (!is_library(library))
         return CUDA_ERROR_INVALID_HANDLE;

@@ -165,12 +165,14 @@ static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_k
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
+    CALL_TAKES(cuMemAlloc);
     return allocate(address, bytes, ALLOCATION_DEVICE);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes, size_t height,
                             unsigned int element_bytes)
 {
+    CALL_TAKES(cuMemAlloc);
     if (!pitch || width_bytes == 0 || height == 0 ||
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
         return CUDA_ERROR_INVALID_VALUE;
@@ -185,6 +187,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_by
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
+    CALL_TAKES(cuMemAllocManaged);
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
         return CUDA_ERROR_INVALID_VALUE;
     return allocate(address, bytes, ALLOCATION_MANAGED);
@@ -192,6 +195,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
+    CALL_TAKES(cuMemFree);
     CUresult result = memory_check_free(address);
     if (result != CUDA_SUCCESS || !address)
         return result;
@@ -201,6 +205,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
+    CALL_TAKES(cuMemGetInfo);
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)

@@ -124,12 +124,14 @@ void jit_options_answer(unsigned int count, const CUjit_option *options, void **
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
+    CALL_TAKES(cuModuleLoad);
     return load(module, image, 0);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
                             CUjit_option *options, void **option_values)
 {
+    CALL_TAKES(cuModuleLoad);
     if (option_count && (!options || !option_values))
         return CUDA_ERROR_INVALID_VALUE;
     jit_options_answer(option_count, options, option_values);
@@ -138,11 +140,13 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int op
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
+    CALL_TAKES(cuModuleLoad);
     return load(module, image, 0);
 }
 
 CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
+    CALL_TAKES(cuModuleLoad);
     void *bytes;
     uint64_t length;
     struct CUctx_st *context;
@@ -161,6 +165,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
 
 CUresult cuModuleUnload(CUmodule module)
 {
+    CALL_TAKES(cuModuleUnload);
     DRIVER_CHECK();
     if (!module || module->magic != MAGIC_MODULE)
         return CUDA_ERROR_INVALID_HANDLE;

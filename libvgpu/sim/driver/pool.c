@@ -160,12 +160,14 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
 
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
+    CALL_TAKES(cuMemAllocAsync);
     return allocate(address, bytes, NULL, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                  CUstream stream)
 {
+    CALL_TAKES(cuMemAllocAsync);
     DRIVER_CHECK();
     if (!pool_valid(pool) || pool->imported) /* only the exporter allocates */
         return CUDA_ERROR_INVALID_VALUE;
@@ -179,6 +181,7 @@ static void free_in_turn(void *address)
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 {
+    CALL_TAKES(cuMemFreeAsync);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)

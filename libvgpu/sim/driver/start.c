@@ -39,6 +39,7 @@ static void forget_in_child(void)
         sim_machine_forget(driver.machine);
     driver.forked = driver.forked || driver.machine; /* a child's child is one too */
     driver.machine = NULL;
+    driver.call_ns = NULL;
     driver.ready = false;
     pthread_mutex_init(&driver.mutex, NULL);
     pthread_cond_init(&driver.ended, NULL);
@@ -85,6 +86,7 @@ CUresult cuInit(unsigned int flags)
             result = CUDA_ERROR_NO_DEVICE;
         if (result == CUDA_SUCCESS)
             result = mps_client_configure();
+        driver.call_ns = driver.devices[0].identity->profile.calibration.call_ns;
         if (result == CUDA_SUCCESS)
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
     }

@@ -171,6 +171,7 @@ static CUresult choose_lane(struct driver_device *device, uint32_t *lane)
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
+    CALL_TAKES(cuStreamCreate);
     struct CUctx_st *context;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
@@ -202,6 +203,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 
 CUresult cuStreamDestroy_v2(CUstream stream)
 {
+    CALL_TAKES(cuStreamDestroy);
     DRIVER_CHECK();
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
         stream->magic != MAGIC_STREAM || stream == &stream->context->legacy ||
@@ -228,6 +230,7 @@ CUresult cuStreamDestroy(CUstream stream)
 
 CUresult cuStreamSynchronize(CUstream handle)
 {
+    CALL_TAKES(cuStreamSynchronize);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -235,12 +238,14 @@ CUresult cuStreamSynchronize(CUstream handle)
     if (stream_capture(stream))
         return capture_refuse(stream);
     result = stream_wait(stream);
+    call_has_waited();
     pool_trim_device(stream->context->device, true);
     return result;
 }
 
 CUresult cuStreamQuery(CUstream handle)
 {
+    CALL_TAKES(cuStreamQuery);
     struct CUstream_st *stream;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)

@@ -125,6 +125,7 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties, unsigned long long flags)
 {
+    CALL_TAKES(cuMemCreate);
     struct driver_device *device;
     DRIVER_CHECK();
     if (!handle || flags || bytes == 0 || bytes % VMM_GRANULARITY_BYTES)
@@ -150,6 +151,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+    CALL_TAKES(cuMemRelease);
     DRIVER_CHECK();
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = physical_find_locked(handle);

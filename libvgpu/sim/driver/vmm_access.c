@@ -72,6 +72,7 @@ static CUresult check_location(const CUmemLocation *location)
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *entries,
                         size_t count)
 {
+    CALL_TAKES(cuMemSetAccess);
     CUresult result = CUDA_SUCCESS;
     DRIVER_CHECK();
     if (!vmm_whole_granules(address, bytes) || !entries || count == 0)

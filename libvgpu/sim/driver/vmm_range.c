@@ -133,6 +133,7 @@ static CUresult map_locked(struct vmm_mapping *mapping)
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+    CALL_TAKES(cuMemMap);
     DRIVER_CHECK();
     if (flags || offset ||
         !vmm_whole_granules(address, bytes)) /* documented: the offset must be zero */
@@ -179,6 +180,7 @@ static void unmap_locked(struct vmm_mapping *mapping)
 /* Several mappings that lie side by side may go in one call, as allocators that grow do it. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
+    CALL_TAKES(cuMemUnmap);
     DRIVER_CHECK();
     if (!vmm_whole_granules(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,0 +1,31 @@
+/*
+ * What a driver call costs the host. An entry point that calls.def names begins with CALL_TAKES: it
+ * then lasts at least as long as the machine's calibration says, whatever the simulation itself
+ * needs of it; short waits spin, as the processor is busy in a real driver, too. A call inside of
+ * another one adds nothing to it.
+ */
+#ifndef VGPU_SIM_CALL_COST_H
+#define VGPU_SIM_CALL_COST_H
+
+#include "calls.h"
+#include "driver.h"
+
+struct call_timer {
+    uint64_t begun_ns; /* 0: this call costs nothing */
+    uint32_t cost_ns;
+};
+
+void call_begin(struct call_timer *timer, uint32_t cost_ns);
+void call_end(struct call_timer *timer);
+/* The call under way has waited for the device: its cost comes after that. */
+void call_has_waited(void);
+/* The call under way takes so long instead; or so much longer. */
+void call_takes_instead(uint32_t cost_ns);
+void call_takes_longer(uint64_t extra_ns);
+
+#define CALL_TAKES(name) \
+    struct call_timer call_timer_ __attribute__((cleanup(call_end))) = {0}; \
+    if (driver.call_ns && driver.call_ns[SIM_CALL_##name]) \
+    call_begin(&call_timer_, driver.call_ns[SIM_CALL_##name])
+
+#endif

@@ -1,0 +1,105 @@
+"""Calibrations: the files of the project, those that users write, and which one a GPU follows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from libvgpu.errors import UsageError
+from libvgpu.sim import find_profile, ideal_profile, parse_spec
+from libvgpu.sim.calibration import CALIBRATIONS, find_calibration, read_calibration
+from libvgpu.sim.profiles import CALIBRATION, MODELS, PROFILES, read_profile
+from libvgpu.yamltext import parse
+
+FILES = sorted(CALIBRATIONS.glob("*.yaml"))
+H100 = CALIBRATIONS / "h100.yaml"
+
+
+@pytest.fixture(autouse=True)
+def no_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CALIBRATION)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_calibration_is_named_as_its_file(path: Path) -> None:
+    assert read_calibration(path).name == path.stem
+    assert find_calibration(path.stem) == read_calibration(path)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_figure_has_its_source(path: Path) -> None:
+    figures, _ = parse(path.read_text(), str(path))
+    assert figures.pop("measured_on")
+    figures.pop("name")
+
+    for name, (_, source) in [*figures.pop("call_ns").items(), *figures.items()]:
+        assert re.match("measured|first run:|derived:|chosen", source) or source.startswith(
+            "first run with"
+        ), name
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_model_that_nobody_measured_follows_the_h100_and_says_so(path: Path) -> None:
+    (line,) = [row for row in path.read_text().splitlines() if row.startswith("calibration:")]
+
+    assert read_profile(path).calibration == find_calibration("h100")
+    assert ("nobody measured" in line) == (path.stem != "h100-80g")
+
+
+def test_a_profile_may_let_calls_cost_nothing(tmp_path: Path) -> None:
+    text = (MODELS / "t4.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text + "call_costs: none\n")
+
+    calibration = read_profile(tmp_path / "mine.yaml").calibration
+
+    assert set(calibration.call_ns) == {0}
+    assert calibration == PROFILES["t4"].calibration.without_call_costs()
+
+
+def test_fast_is_about_calls_alone() -> None:
+    (fast,) = parse_spec("h100", fast=True).profiles
+    (cut,) = parse_spec("h100/mig=3g.40gb*2", fast=True).profiles
+
+    assert fast.calibration == find_calibration("h100").without_call_costs()
+    assert {part.calibration for part in cut.instances} == {fast.calibration}
+
+
+def test_the_environment_chooses_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CALIBRATION, "ideal")
+
+    assert read_profile(MODELS / "t4.yaml").calibration == find_calibration("ideal")
+    assert ideal_profile("t4").calibration == find_calibration("ideal")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("name: h100", "name: h 100", "name"),
+        ("slice_ns: [2091000,", "slice_ns: [0,", "slice_ns"),
+        ("slice_ns: [2091000,", "slice_ns: [fast,", "slice_ns"),
+        ("  cuLaunchKernel:", "  cuLaunch:", "'cuLaunch'; allowed are: cuLaunchKernel, "),
+        ("block_bytes: [2097152,", "block_bytes: [2000000,", "2000000, but must be a power of 2"),
+        ("event_ns: [1840, ", "event_us: [1840, ", "event_us"),
+        ("event_ns: [1840, ", "event_ns: 1840 #", "event_ns"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in H100.read_text()
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(H100.read_text().replace(old, new, 1))
+
+    with pytest.raises(UsageError) as refused:
+        read_calibration(wrong)
+
+    assert f"{wrong} line " in refused.value.message
+    assert said in refused.value.message
+
+
+def test_an_unknown_calibration_is_named_with_those_there_are(tmp_path: Path) -> None:
+    text = (MODELS / "t4.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("calibration: h100", "calibration: b200"))
+
+    with pytest.raises(UsageError, match="line 24: unknown calibration 'b200': there are h100,"):
+        find_profile(str(tmp_path / "mine.yaml"))
