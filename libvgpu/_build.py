@@ -92,6 +92,8 @@ COMPILE_ARGS = [
     "-Wextra",
     "-Wno-unused-parameter",  # stubs and hooks keep the driver's full signatures
 ]
+# The simulated driver tells by its own frames which entry point was called (driver/handle.c).
+KEEP_FRAMES = ["-fno-optimize-sibling-calls"]
 LINK_ARGS = [
     "-Wl,-z,defs",
     "-Wl,-Bsymbolic",
@@ -151,18 +153,15 @@ def _headers() -> list[str]:
     )
 
 
-def _plain(name: str, sources: list[str], soname: str | None = None, *link: str) -> Extension:
-    compile_args, link_args = list(COMPILE_ARGS), [*LINK_ARGS, *link]
-    if soname:
-        link_args.append(f"-Wl,-soname,{soname}")
+def _plain(name: str, sources: list[str], soname: str, *compile_more: str) -> Extension:
     return Extension(
         name,
         sources=sources,
         include_dirs=INCLUDES,
         depends=_headers(),
         libraries=LIBRARIES,
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
+        extra_compile_args=[*COMPILE_ARGS, *compile_more],
+        extra_link_args=[*LINK_ARGS, f"-Wl,-soname,{soname}"],
     )
 
 
@@ -221,6 +220,7 @@ def extensions() -> list[Extension]:
             "libvgpu.sim.libcuda",
             _sources("libvgpu/sim/driver/*.c", "libvgpu/sim/core/*.c"),
             "libcuda.so.1",
+            *KEEP_FRAMES,
         ),
         _plain(
             "libvgpu.sim.libnvidia_ml",

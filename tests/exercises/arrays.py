@@ -60,13 +60,13 @@ def _made(driver: Driver, create: str, destroy: str, form: ctypes.Structure, *mo
 
 @exercise("cuArrayCreate", "cuArrayCreate_v2", "cuArrayDestroy")
 def flat_arrays(driver: Driver) -> None:
-    _made(driver, "cuArrayCreate", "cuArrayDestroy", FlatOld(*FLAT))
+    driver.outdated("cuArrayCreate", byref(c_void_p()), byref(FlatOld(*FLAT)))
     _made(driver, "cuArrayCreate_v2", "cuArrayDestroy", Flat(*FLAT))
 
 
 @exercise("cuArray3DCreate", "cuArray3DCreate_v2", "cuArrayDestroy")
 def deep_arrays(driver: Driver) -> None:
-    _made(driver, "cuArray3DCreate", "cuArrayDestroy", DeepOld(*DEEP))
+    driver.outdated("cuArray3DCreate", byref(c_void_p()), byref(DeepOld(*DEEP)))
     _made(driver, "cuArray3DCreate_v2", "cuArrayDestroy", Deep(*DEEP))
 
 

@@ -81,8 +81,9 @@ def copies_of_arrays(driver: Driver) -> None:
     driver.check("cuMemcpyHtoA_v2", other, 0, b"\0" * BYTES, BYTES)
     for twin in ("cuMemcpyDtoA_v2", "cuMemcpyDtoA_v2_ptds"):
         pieces.share.held(twin, one, 0, pieces.source, BYTES)
-    for part, twin in enumerate(("cuMemcpyAtoA", "cuMemcpyAtoA_v2", "cuMemcpyAtoA_v2_ptds")):
-        start, end = part * BYTES // 3, (part + 1) * BYTES // 3
+    driver.outdated("cuMemcpyAtoA", other, 0, one, 0, BYTES)
+    for part, twin in enumerate(("cuMemcpyAtoA_v2", "cuMemcpyAtoA_v2_ptds")):
+        start, end = part * BYTES // 2, (part + 1) * BYTES // 2
         pieces.share.held(twin, other, start, one, start, end - start)
     for twin in ("cuMemcpyAtoD_v2", "cuMemcpyAtoD_v2_ptds"):
         pieces.copied(twin, pieces.target, other, 0, BYTES)

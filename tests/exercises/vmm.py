@@ -6,6 +6,7 @@ from ctypes import byref, c_byte, c_int, c_size_t, c_uint, c_uint64, c_ulonglong
 from support.exercise import MIB, Driver, exercise
 from support.exercise_pool import ON_DEVICE, PINNED, Location
 
+GPUS = 2  # one alone has no multicast objects
 GRANULE = 2 * MIB
 TILE_POOL = 1
 SPARSE, FLOAT = 0x40, 0x20

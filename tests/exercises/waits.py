@@ -68,18 +68,17 @@ def wait_for_a_context(driver: Driver) -> None:
 
 
 def _rows(*names: str) -> tuple[str, ...]:
-    """Both forms of newer functions, and the twins of the newest."""
+    """The newest form of functions, and its twin."""
     return tuple(
         f"{name}{form}"
         for name in names
-        for form in ("", "_v2", "_v2_ptsz" if name.endswith("Async") else "_v2_ptds")
+        for form in ("_v2", "_v2_ptsz" if name.endswith("Async") else "_v2_ptds")
     )
 
 
-OF_MEMORY = tuple(
-    row for row in _rows("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync") if "_v2" in row
-)
-OF_ARRAYS = _rows("cuMemcpyHtoA", "cuMemcpyHtoAAsync", "cuMemcpyAtoH", "cuMemcpyAtoHAsync")
+OF_MEMORY = _rows("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+OLD_OF_ARRAYS = ("cuMemcpyHtoA", "cuMemcpyHtoAAsync", "cuMemcpyAtoH", "cuMemcpyAtoHAsync")
+OF_ARRAYS = _rows(*OLD_OF_ARRAYS)
 
 
 @exercise(*OF_MEMORY, *OF_ARRAYS)
@@ -107,3 +106,13 @@ def transfers(driver: Driver) -> None:
         assert host.raw == content, symbol
     memory.close()
     spin.close()
+
+
+@exercise(*OLD_OF_ARRAYS)
+def old_transfers(driver: Driver) -> None:
+    memory = Memory(driver)
+    host, array = ctypes.create_string_buffer(64), memory.array(64)
+    for symbol in OLD_OF_ARRAYS:
+        sides = (array, 0, host) if "Hto" in symbol else (host, array, 0)
+        driver.outdated(symbol, *sides, 64, *((None,) if "Async" in symbol else ()))
+    memory.close()

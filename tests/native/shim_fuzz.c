@@ -177,6 +177,18 @@ static void begin(void)
     fuzz.streams[STREAMS - 1] = NULL;
 }
 
+/* One that was destroyed under others of the stack comes up again, and may be given to no call. */
+static bool may_be_current(CUcontext context)
+{
+    for (int i = 0; i < GPUS; i++)
+        if (context == fuzz.primary[i])
+            return true;
+    for (size_t i = 0; i < COUNT(fuzz.made); i++)
+        if (context == fuzz.made[i])
+            return true;
+    return context == NULL;
+}
+
 /* Everything is waited for, what is kept without use goes, and what is charged ahead is ended. */
 static void rest(void)
 {
@@ -203,7 +215,8 @@ static void rest(void)
         fuzz_untouched(result, address);
         looked_at |= (uint32_t)(result == CUDA_ERROR_OUT_OF_MEMORY) << i;
     }
-    SAY(cuCtxSetCurrent(current));
+    if (may_be_current(current))
+        SAY(cuCtxSetCurrent(current));
     compare(looked_at);
 }
 

@@ -25,7 +25,7 @@ struct call {
 };
 
 struct caller {
-    const struct CUctx_st *context; /* contexts are never freed */
+    const struct CUctx_st *context; /* its memory is never given back */
     /* Held while a call is put onto the stream and into the list, so that both have one order: a
      * function would else wait for a gate that is to be opened behind it. Not needed by the thread,
      * since whoever holds it may wait for room on the stream. */

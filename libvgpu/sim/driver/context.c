@@ -49,7 +49,7 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
         sim_client_detach_idle(device->device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    context->magic = MAGIC_CONTEXT;
+    context->magic = MAGIC_CONTEXT; /* a primary one is not made by handle_new */
     context->device = device;
     context->flags = flags;
     context->id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED);
@@ -210,14 +210,14 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
         return CUDA_ERROR_INVALID_DEVICE;
     if (context_stack_is_full())
         return CUDA_ERROR_INVALID_VALUE;
-    struct CUctx_st *created = calloc(1, sizeof *created);
+    struct CUctx_st *created = handle_new(MAGIC_CONTEXT, sizeof *created);
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&driver.mutex);
     CUresult result = begin_context(created, device, flags);
     pthread_mutex_unlock(&driver.mutex);
     if (result != CUDA_SUCCESS) {
-        free(created);
+        handle_bury(created);
         return result;
     }
     context_stack_push(created);
@@ -261,11 +261,13 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     pthread_mutex_lock(&driver.mutex);
     CUresult result = context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result == CUDA_SUCCESS)
-        end_context(context); /* the handle stays, so that its late use is an error, not a crash */
+        end_context(context);
     pthread_mutex_unlock(&driver.mutex);
-    if (result == CUDA_SUCCESS)
-        context_stack_drop(context);
-    return result;
+    if (result != CUDA_SUCCESS) /* another thread is ending it */
+        return result;
+    context_stack_drop(context);
+    handle_bury(context);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuCtxDestroy(CUcontext context)

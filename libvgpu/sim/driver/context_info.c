@@ -18,7 +18,7 @@ CUresult context_given_or_current(CUcontext given, struct CUctx_st **context)
     if (!given)
         return context_current(context);
     DRIVER_CHECK();
-    if (given->magic != MAGIC_CONTEXT)
+    if (!context_is_one(given))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!given->alive)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -188,7 +188,7 @@ static CUresult hold_all(struct CUctx_st *context, CUevent event)
 {
     struct driver_device *device = context->device;
     CUresult result = cuStreamWaitEvent(&context->legacy, event, 0);
-    uint64_t place = event->context->device == device ? event->place : context->legacy.last;
+    uint64_t place = event->device == device ? event->place : context->legacy.last;
     for (uint32_t lane = 0; lane < SIM_LANES && result == CUDA_SUCCESS; lane++) {
         struct CUstream_st any_of_lane = {
             .context = context, .flags = CU_STREAM_NON_BLOCKING, .lane = lane};
@@ -202,10 +202,11 @@ static CUresult hold_all(struct CUctx_st *context, CUevent event)
 
 static CUresult on_all_streams(struct CUctx_st *context, CUevent event, bool record)
 {
-    if (!event || event->magic != MAGIC_EVENT)
+    if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
     /* a green context shares the events of the primary one */
-    if (record && event->context != context && !context_settings_of(context)->green)
+    bool own = event->context == context && event->context_id == context->id;
+    if (record && !own && !context_settings_of(context)->green)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event_capture(event))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -3,12 +3,16 @@
 
 #define STACK_DEPTH 64
 
-static __thread struct CUctx_st *context_stack[STACK_DEPTH];
+/* A context may end while it is here, and its memory become another one. */
+static __thread struct entry {
+    struct CUctx_st *context;
+    unsigned long long id;
+} context_stack[STACK_DEPTH];
 static __thread int context_depth;
 
-CUresult context_check(const struct CUctx_st *context)
+CUresult context_check(const struct CUctx_st *context, unsigned long long id)
 {
-    if (!context->alive)
+    if (!context->alive || (context->id != id && !context->primary))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (__builtin_expect(sim_device_failed(context->device->device), 0) ||
         sim_machine_faulty(driver.machine))
@@ -22,18 +26,18 @@ CUresult context_current(struct CUctx_st **context)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (__builtin_expect(stream_call_is_here(), 0))
         return CUDA_ERROR_NOT_PERMITTED;
-    struct CUctx_st *current = context_depth ? context_stack[context_depth - 1] : NULL;
-    if (!current)
+    if (!context_depth)
         return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = context_check(current);
+    const struct entry *current = &context_stack[context_depth - 1];
+    CUresult result = context_check(current->context, current->id);
     if (result == CUDA_SUCCESS)
-        *context = current;
+        *context = current->context;
     return result;
 }
 
 bool context_is_one(const struct CUctx_st *context)
 {
-    return context && context->magic == MAGIC_CONTEXT;
+    return handle_is(MAGIC_CONTEXT, context);
 }
 
 bool context_stack_is_full(void)
@@ -43,12 +47,12 @@ bool context_stack_is_full(void)
 
 void context_stack_push(struct CUctx_st *context)
 {
-    context_stack[context_depth++] = context;
+    context_stack[context_depth++] = (struct entry){context, context->id};
 }
 
 void context_stack_drop(const struct CUctx_st *context)
 {
-    if (context_depth && context_stack[context_depth - 1] == context)
+    if (context_depth && context_stack[context_depth - 1].context == context)
         context_depth--;
 }
 
@@ -59,14 +63,10 @@ CUresult cuCtxSetCurrent(CUcontext context)
     DRIVER_CHECK();
     if (context && !context_is_one(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context) {
-        if (context_depth)
-            context_depth--;
-    } else if (context_depth) {
-        context_stack[context_depth - 1] = context;
-    } else {
-        context_stack[context_depth++] = context;
-    }
+    if (context_depth)
+        context_depth--;
+    if (context)
+        context_stack_push(context);
     return CUDA_SUCCESS;
 }
 
@@ -75,7 +75,7 @@ CUresult cuCtxGetCurrent(CUcontext *context)
     DRIVER_CHECK();
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
-    *context = context_depth ? context_stack[context_depth - 1] : NULL;
+    *context = context_depth ? context_stack[context_depth - 1].context : NULL;
     return CUDA_SUCCESS;
 }
 
@@ -102,7 +102,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
         return CUDA_ERROR_INVALID_CONTEXT;
     context_depth--;
     if (context)
-        *context = context_stack[context_depth];
+        *context = context_stack[context_depth].context;
     return CUDA_SUCCESS;
 }
 

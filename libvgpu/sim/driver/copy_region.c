@@ -179,8 +179,7 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *box, CUstream stream)
 /* An array knows its context, whatever is given. */
 static bool context_is_good(CUmemorytype type, const struct CUctx_st *context)
 {
-    return type != CU_MEMORYTYPE_DEVICE ||
-           (context && context->magic == MAGIC_CONTEXT && context->alive);
+    return type != CU_MEMORYTYPE_DEVICE || (context_is_one(context) && context->alive);
 }
 
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *box, CUstream stream, bool wait)

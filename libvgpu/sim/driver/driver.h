@@ -5,8 +5,9 @@
  * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), that of
  * captures (capture.h), that of graph memory (graph_memory.h), vmm_mutex (vmm.h), memory_bytes_lock
  * (below), memory_mutex (allocation map, pools), the mutex of shareable.c, then the core's mutex of
- * a device. Notes of the core (event completion) are called under the last one and take none. None
- * of them is held across a wait for work, which functions in streams could keep from ending.
+ * a device, then that of handle.c. Notes of the core (event completion) are called under the last
+ * but one and take none but the last. None of them is held across a wait for work, which functions
+ * in streams could keep from ending.
  */
 #ifndef VGPU_SIM_DRIVER_H
 #define VGPU_SIM_DRIVER_H
@@ -23,6 +24,7 @@
 #pragma GCC visibility pop
 
 #include "backing.h"
+#include "handle.h"
 #include "machine.h"
 
 #define DRIVER_ALLOCATION_ROUND 512
@@ -31,14 +33,7 @@
 #define DRIVER_WARP_THREADS 32
 #define DRIVER_LINEAR_TEXTURE_ELEMENTS (1 << 28)
 
-#define MAGIC_CONTEXT 0x7478746e6f637569ull
-#define MAGIC_STREAM 0x6d61657274737569ull
-#define MAGIC_EVENT 0x00746e6576657569ull
-#define MAGIC_MODULE 0x656c75646f6d7569ull
-#define MAGIC_FUNCTION 0x6e6f6974636e7566ull
 #define MAGIC_POOL 0x00006c6f6f707569ull
-#define MAGIC_GRAPH 0x0068706172677569ull
-#define MAGIC_EXEC 0x0063657868706172ull
 #define MAGIC_ARRAY 0x0079617272617569ull
 #define MAGIC_MIPMAP 0x0070616d70696d75ull
 #define MAGIC_NODE 0x0065646f6e706172ull
@@ -80,6 +75,8 @@ struct context_settings {
 struct CUstream_st {
     uint64_t magic;
     struct CUctx_st *context;
+    unsigned long long context_id;
+    struct driver_device *device; /* also once the context is another one's memory */
     unsigned int flags;
     int priority;
     uint32_t lane;
@@ -177,7 +174,8 @@ bool context_stack_is_full(void);
 void context_stack_push(struct CUctx_st *context);
 void context_stack_drop(const struct CUctx_st *context); /* if it is the top one */
 CUresult context_current(struct CUctx_st **context);
-CUresult context_check(const struct CUctx_st *context); /* that it can be worked in */
+/* That it can be worked in, in the life of it that had this id. A primary context's lives are one. */
+CUresult context_check(const struct CUctx_st *context, unsigned long long id);
 struct driver_device *device_of(CUdevice ordinal);
 /* context.c: as what this process becomes a client of a device. */
 struct sim_client_options device_client_options(struct driver_device *device);
@@ -221,17 +219,23 @@ CUresult context_wait(struct CUctx_st *context);
 struct CUevent_st {
     uint64_t magic;
     struct CUctx_st *context;
+    unsigned long long context_id;
+    struct driver_device *device; /* also once the context is another one's memory */
     unsigned int flags;
     uint64_t place;              /* of the last record, 0: never recorded */
     uint64_t at_ns;              /* when the last record was done */
     unsigned int pending;        /* records under way */
-    bool destroyed;              /* freed when none is pending */
+    bool destroyed;              /* buried when none is pending */
     struct shared_event *shared; /* other processes may record it too (event_ipc.h); NULL: none */
     struct CUctx_st *recorded_in;
     struct capture *capture; /* last recorded in it */
     unsigned long long capture_id;
 };
 void event_done(void *note, uint64_t at_ns);
+static inline bool is_event(const struct CUevent_st *event)
+{
+    return handle_is(MAGIC_EVENT, event);
+}
 /* The capture in which an event was last recorded; any thread may record it again. */
 static inline struct capture *event_capture(const struct CUevent_st *event)
 {

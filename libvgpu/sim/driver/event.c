@@ -5,11 +5,11 @@
 
 #define NS_PER_MS 1000000.0
 
-static void free_event(struct CUevent_st *event)
+static void bury_event(struct CUevent_st *event)
 {
     if (event->shared)
         event_unshare(event->shared);
-    free(event);
+    handle_bury(event);
 }
 
 /* Called by the core under the device's mutex; counts down the records under way. */
@@ -19,12 +19,7 @@ void event_done(void *note, uint64_t at_ns)
     event->at_ns = at_ns;
     if (__atomic_sub_fetch(&event->pending, 1, __ATOMIC_ACQ_REL) == 0 &&
         __atomic_load_n(&event->destroyed, __ATOMIC_ACQUIRE))
-        free_event(event);
-}
-
-static bool is_event(const struct CUevent_st *event)
-{
-    return event && event->magic == MAGIC_EVENT;
+        bury_event(event);
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
@@ -38,14 +33,15 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_VALUE; /* as documented: they have no times */
-    struct CUevent_st *created = calloc(1, sizeof *created);
+    struct CUevent_st *created = handle_new(MAGIC_EVENT, sizeof *created);
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    created->magic = MAGIC_EVENT;
     created->context = context;
+    created->context_id = context->id;
+    created->device = context->device;
     created->flags = flags;
     if (flags & CU_EVENT_INTERPROCESS && !(created->shared = event_share(context))) {
-        free(created);
+        handle_bury(created);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *event = created;
@@ -58,14 +54,14 @@ CUresult cuEventDestroy_v2(CUevent event)
     DRIVER_CHECK();
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    struct sim_device *device = event->context->device->device;
-    event->magic = 0;
+    struct sim_device *device = event->device->device;
+    handle_kill(event);
     pthread_mutex_lock(&device->mutex); /* against event_done */
     bool idle = __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0;
     __atomic_store_n(&event->destroyed, true, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&device->mutex);
     if (idle)
-        free_event(event);
+        bury_event(event);
     return CUDA_SUCCESS;
 }
 
@@ -83,7 +79,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
         return result;
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (event->context->device != stream->context->device)
+    if (event->device != stream->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream_capture(stream))
         return capture_record_event(event, stream);
@@ -91,7 +87,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
     struct sim_submission submission = {
         .kind = SIM_OPERATION_EVENT,
-        .cost_ns = event->context->device->identity->profile.calibration.event_ns,
+        .cost_ns = event->device->identity->profile.calibration.event_ns,
         .note = event};
     uint64_t place = stream_submit(stream, &submission);
     __atomic_store_n(&event->place, place, __ATOMIC_RELEASE);
@@ -115,7 +111,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
 
 static bool is_done(const struct CUevent_st *event)
 {
-    struct sim_device *device = event->context->device->device;
+    struct sim_device *device = event->device->device;
     if (event->shared) {
         struct sim_origin origin = event_origin(event->shared);
         return sim_origin_query(device, &origin);
@@ -153,12 +149,12 @@ CUresult cuEventSynchronize(CUevent event)
     uint64_t place = event_place(event);
     if (event->shared) {
         struct sim_origin origin = event_origin(event->shared);
-        sim_origin_wait(event->context->device->device, &origin);
+        sim_origin_wait(event->device->device, &origin);
     } else if (place && __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE)) {
-        sim_queue_wait(event->context->device->device, place);
+        sim_queue_wait(event->device->device, place);
     }
     call_has_waited();
-    pool_trim_device(event->context->device, true);
+    pool_trim_device(event->device, true);
     return CUDA_SUCCESS;
 }
 
@@ -168,12 +164,11 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_event(start) || !is_event(end) || !event_place(start) || !event_place(end) ||
-        (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
-        start->context->device != end->context->device)
+        (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || start->device != end->device)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event_capture(start) || event_capture(end))
         return CUDA_ERROR_CAPTURED_EVENT;
-    struct sim_device *device = start->context->device->device;
+    struct sim_device *device = start->device->device;
     if ((__atomic_load_n(&start->pending, __ATOMIC_ACQUIRE) &&
          !sim_queue_query(device, event_place(start))) ||
         (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) &&
@@ -236,7 +231,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return capture_wait_event(stream, event);
     if (is_done(event))
         return CUDA_SUCCESS;
-    struct sim_device *there = event->context->device->device;
+    struct sim_device *there = event->device->device;
     struct other_work work = {.device = there,
                               .origin = sim_origin_here(there, event_place(event))};
     if (event->shared)

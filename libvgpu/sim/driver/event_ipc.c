@@ -101,8 +101,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
     DRIVER_CHECK();
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!event || event->magic != MAGIC_EVENT || !event->shared ||
-        !share_file_ours(&event->shared->file))
+    if (!is_event(event) || !event->shared || !share_file_ours(&event->shared->file))
         return CUDA_ERROR_INVALID_HANDLE;
     struct event_handle made = {.magic = HANDLE_MAGIC,
                                 .pid = (uint32_t)getpid(),
@@ -151,13 +150,15 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
     struct shared_event *shared = open_page(&handle, &device);
     if (!shared)
         return CUDA_ERROR_INVALID_HANDLE;
-    struct CUevent_st *opened = device == context->device ? calloc(1, sizeof *opened) : NULL;
+    struct CUevent_st *opened =
+        device == context->device ? handle_new(MAGIC_EVENT, sizeof *opened) : NULL;
     if (!opened) {
         event_unshare(shared);
         return device == context->device ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_CONTEXT;
     }
-    opened->magic = MAGIC_EVENT;
     opened->context = context;
+    opened->context_id = context->id;
+    opened->device = device;
     opened->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
     opened->shared = shared;
     *event = opened;

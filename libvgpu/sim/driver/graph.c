@@ -13,9 +13,8 @@ static unsigned long long next_id(void)
 
 struct CUgraph_st *graph_new(void)
 {
-    struct CUgraph_st *graph = calloc(1, sizeof *graph);
+    struct CUgraph_st *graph = handle_new(MAGIC_GRAPH, sizeof *graph);
     if (graph) {
-        graph->magic = MAGIC_GRAPH;
         graph->id = next_id();
         graph->last = &graph->first;
     }
@@ -42,13 +41,12 @@ void graph_delete(struct CUgraph_st *graph)
     }
     graph_delete_conditions(graph);
     user_references_drop(&graph->objects);
-    graph->magic = 0;
-    free(graph);
+    handle_bury(graph);
 }
 
 bool graph_is_graph(const struct CUgraph_st *graph)
 {
-    return graph && graph->magic == MAGIC_GRAPH;
+    return handle_is(MAGIC_GRAPH, graph);
 }
 
 struct graph_node *graph_node_of(CUgraphNode handle)

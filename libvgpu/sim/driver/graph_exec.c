@@ -10,7 +10,7 @@
 
 bool graph_exec_is_exec(const struct CUgraphExec_st *exec)
 {
-    return exec && exec->magic == MAGIC_EXEC;
+    return handle_is(MAGIC_EXEC, exec);
 }
 
 static struct graph_node *find_in(struct CUgraph_st *graph, unsigned long long original_id)
@@ -108,9 +108,8 @@ static void delete_exec(struct CUgraphExec_st *exec)
         cuEventDestroy_v2(exec->done);
     if (exec->source)
         exec->source->only_exec = NULL;
-    exec->magic = 0;
     graph_delete(exec->graph);
-    free(exec);
+    handle_bury(exec);
 }
 
 static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
@@ -132,12 +131,14 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
             why == CUDA_GRAPH_INSTANTIATE_SUCCESS ? CUDA_GRAPH_INSTANTIATE_ERROR : why;
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct CUgraphExec_st *created = calloc(1, sizeof *created);
-    if (!created || !(created->graph = graph_copy(graph))) {
-        free(created);
+    struct CUgraph_st *copy = graph_copy(graph);
+    struct CUgraphExec_st *created = copy ? handle_new(MAGIC_EXEC, sizeof *created) : NULL;
+    if (!created) {
+        if (copy)
+            graph_delete(copy);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    created->magic = MAGIC_EXEC;
+    created->graph = copy;
     created->flags = params->flags;
     created->program = graph_program_make(created->graph);
     if (!created->program) {
@@ -247,7 +248,7 @@ static CUresult wait_for_last(struct CUgraphExec_st *exec, struct CUstream_st *s
 static CUresult mark_end(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
     CUresult result = CUDA_SUCCESS;
-    if (exec->done && exec->done->context->device != stream->context->device) {
+    if (exec->done && exec->done->device != stream->context->device) {
         cuEventDestroy_v2(exec->done);
         exec->done = NULL;
     }

@@ -13,7 +13,7 @@ CUresult graph_describe_host(const CUDA_HOST_NODE_PARAMS *params, struct graph_n
 CUresult graph_describe_event(CUgraphNodeType type, CUevent event, struct graph_node *work)
 {
     DRIVER_CHECK();
-    if (!event || event->magic != MAGIC_EVENT)
+    if (!is_event(event))
         return CUDA_ERROR_INVALID_VALUE;
     *work = (struct graph_node){.type = type, .params.event = event};
     return CUDA_SUCCESS;

@@ -23,12 +23,12 @@ static bool is_spinning(const char *name)
 
 struct CUfunc_st *image_add_function(struct image *image, const char *name, size_t length)
 {
-    struct CUfunc_st *function = calloc(1, sizeof *function);
+    struct CUfunc_st *function = handle_new(MAGIC_FUNCTION, sizeof *function);
     if (!function || !(function->name = strndup(name, length))) {
-        free(function);
+        if (function)
+            handle_bury(function);
         return NULL;
     }
-    function->magic = MAGIC_FUNCTION;
     function->image = image;
     function->spins = is_spinning(function->name);
     function->parameter_count = PARAMETERS_UNKNOWN;
@@ -84,11 +84,10 @@ bool image_is_complete(const struct image *image)
 
 static void free_function(struct CUfunc_st *function)
 {
-    function->magic = 0;
     legacy_launch_free(function->legacy);
     free(function->parameters);
     free(function->name);
-    free(function);
+    handle_bury(function);
 }
 
 void image_free(struct image *image)

@@ -18,7 +18,7 @@ bool module_lives(const struct CUmod_st *module)
 static CUresult check_module(const struct CUmod_st *module)
 {
     DRIVER_CHECK();
-    if (!module || module->magic != MAGIC_MODULE)
+    if (!handle_is(MAGIC_MODULE, module))
         return CUDA_ERROR_INVALID_HANDLE;
     return module_lives(module) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -30,14 +30,13 @@ void module_free(struct CUmod_st *module)
         if (module->addresses[i])
             memory_forget(module->addresses[i]);
     free(module->addresses);
-    module->magic = 0;
-    free(module);
+    handle_bury(module);
 }
 
 CUresult module_place(struct CUctx_st *context, struct image *image, struct CUmod_st **result)
 {
     CUresult error = CUDA_SUCCESS;
-    struct CUmod_st *module = calloc(1, sizeof *module);
+    struct CUmod_st *module = handle_new(MAGIC_MODULE, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *module = (struct CUmod_st){.magic = MAGIC_MODULE,
@@ -167,7 +166,7 @@ CUresult cuModuleUnload(CUmodule module)
 {
     CALL_TAKES(cuModuleUnload);
     DRIVER_CHECK();
-    if (!module || module->magic != MAGIC_MODULE)
+    if (!handle_is(MAGIC_MODULE, module))
         return CUDA_ERROR_INVALID_HANDLE;
     if (module->image->library)
         return CUDA_ERROR_NOT_PERMITTED; /* goes with its library */
@@ -225,24 +224,6 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule modu
         return result;
     return name && (address || bytes) ? module_global_of(module, name, address, bytes)
                                       : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuModuleGetGlobal(CUdeviceptr_v1 *address, unsigned int *bytes, CUmodule module,
-                           const char *name)
-{
-    CUdeviceptr wide_address = 0;
-    size_t wide_bytes = 0;
-    CUresult result = cuModuleGetGlobal_v2(&wide_address, &wide_bytes, module, name);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (address) {
-        if (wide_address > UINT32_MAX) /* what the old type cannot name */
-            return CUDA_ERROR_INVALID_VALUE;
-        *address = (CUdeviceptr_v1)wide_address;
-    }
-    if (bytes)
-        *bytes = (unsigned int)wide_bytes;
-    return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)

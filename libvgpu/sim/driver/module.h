@@ -119,7 +119,7 @@ CUresult library_module(struct CUlib_st *library, struct CUctx_st *context,
 /* function.c */
 static inline bool is_function(const struct CUfunc_st *function)
 {
-    return function && function->magic == MAGIC_FUNCTION;
+    return handle_is(MAGIC_FUNCTION, function);
 }
 static inline uint32_t dynamic_shared_limit(const struct CUfunc_st *function, int ordinal)
 {

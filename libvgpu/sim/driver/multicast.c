@@ -4,8 +4,8 @@
  * object has neither handle nor mapping left. What is written through an object goes to none of
  * what is bound to it: no kernel computes here, and a copy to it has a place of its own.
  *
- * A real driver waits in a call that needs the whole team for the devices that other threads add;
- * here it is refused.
+ * A GPU that is alone in its machine does none of it, as seen on an H100. A real driver waits in a
+ * call that needs the whole team for the devices that other threads add; here it is refused.
  */
 #include <stdlib.h>
 
@@ -27,7 +27,8 @@ struct multicast {
 
 bool multicast_supported(const struct driver_device *device)
 {
-    return device->identity->profile.compute_major >= MULTICAST_MAJOR;
+    return device->identity->profile.compute_major >= MULTICAST_MAJOR &&
+           sim_machine_device_count(driver.machine) > 1;
 }
 
 bool multicast_complete(const struct multicast *multicast)

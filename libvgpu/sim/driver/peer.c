@@ -21,7 +21,7 @@ static struct access *access_list;
 
 static bool is_alive(const struct CUctx_st *context)
 {
-    return context && context->magic == MAGIC_CONTEXT && context->alive;
+    return context_is_one(context) && context->alive;
 }
 
 static bool can_access(const struct driver_device *device, const struct driver_device *peer)

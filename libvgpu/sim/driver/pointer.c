@@ -37,7 +37,7 @@ CUresult memory_check_free(uint64_t address)
     struct allocation found;
     bool known = memory_find(address, 1, &found);
     if (known && found.context && found.context->alive)
-        return context_check(found.context);
+        return context_check(found.context, found.context->id);
     return sim_machine_faulty(driver.machine) ? fault_answer(NULL) : CUDA_SUCCESS;
 }
 

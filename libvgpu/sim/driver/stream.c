@@ -9,8 +9,6 @@
  * before. The per-thread default stream is a blocking stream like those of the program; there is
  * one for all threads.
  */
-#include <stdlib.h>
-
 #include "driver.h"
 
 #define PRIORITY_GREATEST (-5)
@@ -27,6 +25,8 @@ void stream_initialise(struct CUstream_st *stream, struct CUctx_st *context, uns
     *stream =
         (struct CUstream_st){.magic = MAGIC_STREAM,
                              .context = context,
+                             .context_id = context->id,
+                             .device = context->device,
                              .flags = flags,
                              .lane = stream == &context->per_thread ? LANE_PER_THREAD : LANE_LEGACY,
                              .id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED)};
@@ -45,9 +45,9 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (__builtin_expect(stream_call_is_here(), 0))
         return CUDA_ERROR_NOT_PERMITTED;
-    if (handle->magic != MAGIC_STREAM)
+    if (!handle_is(MAGIC_STREAM, handle))
         return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = context_check(handle->context);
+    CUresult result = context_check(handle->context, handle->context_id);
     if (result == CUDA_SUCCESS)
         *stream = handle;
     return result;
@@ -178,7 +178,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
         return result;
     if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
-    struct CUstream_st *created = malloc(sizeof *created);
+    struct CUstream_st *created = handle_new(MAGIC_STREAM, sizeof *created);
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stream_initialise(created, context, flags);
@@ -189,7 +189,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     result = choose_lane(context->device, &created->lane);
     pthread_mutex_unlock(&driver.mutex);
     if (result != CUDA_SUCCESS) {
-        free(created);
+        handle_bury(created);
         return result;
     }
     *stream = created;
@@ -206,7 +206,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     CALL_TAKES(cuStreamDestroy);
     DRIVER_CHECK();
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-        stream->magic != MAGIC_STREAM || stream == &stream->context->legacy ||
+        !handle_is(MAGIC_STREAM, stream) || stream == &stream->context->legacy ||
         stream == &stream->context->per_thread)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream_capture(stream))
@@ -214,10 +214,9 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     if (stream->caller)
         caller_close(stream->caller);
     pthread_mutex_lock(&driver.mutex);
-    stream->context->device->lane_streams[stream->lane]--;
+    stream->device->lane_streams[stream->lane]--;
     pthread_mutex_unlock(&driver.mutex);
-    stream->magic = 0;
-    free(stream); /* its work goes on: the context knows the last of it */
+    handle_bury(stream); /* its work goes on: the context knows the last of it */
     return CUDA_SUCCESS;
 }
 

@@ -202,32 +202,3 @@ check(cuda.cuCtxSynchronize()); print(flush=True); wait()
     row_ns, box_ns = busy_ns[1] - busy_ns[0], busy_ns[2] - busy_ns[1]
     bandwidth = machine.devices[0].profile.memory_bytes_per_second
     assert row_ns == box_ns == LATENCY_NS + int((16 << 20) * 1e9 / bandwidth)
-
-
-def test_the_oldest_forms_work_with_what_fits_into_them(machine: Machine) -> None:
-    code = """
-libcuda = ctypes.CDLL("libcuda.so.1")
-class Form(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_uint) for n in ("width", "height", "format", "channels")]
-class Box(ctypes.Structure):
-    _fields_ = [(side + name, kind) for side in ("src", "dst") for name, kind in (
-        ("x", ctypes.c_uint), ("y", ctypes.c_uint), ("type", ctypes.c_int),
-        ("host", ctypes.c_void_p), ("device", ctypes.c_uint), ("array", ctypes.c_void_p),
-        ("pitch", ctypes.c_uint))] + [("width", ctypes.c_uint), ("height", ctypes.c_uint)]
-made, form, told = ctypes.c_void_p(), Form(30, 20, 1, 1), Form()
-data, back = ctypes.create_string_buffer(os.urandom(600)), ctypes.create_string_buffer(600)
-into = Box(srctype=1, srchost=ctypes.addressof(data), srcpitch=30, dsttype=3, width=30, height=20)
-out = Box(dsttype=1, dsthost=ctypes.addressof(back), dstpitch=30, srctype=3, width=30, height=20)
-codes = [libcuda.cuArrayCreate(ctypes.byref(made), ctypes.byref(form))]
-into.dstarray = out.srcarray = made.value
-codes += [libcuda.cuMemcpy2D(ctypes.byref(into)), libcuda.cuMemcpy2DUnaligned(ctypes.byref(out)),
-          libcuda.cuArrayGetDescriptor(ctypes.byref(told), made)]
-say(codes=codes, same=back.raw[:600] == data.raw[:600], told=[told.width, told.height],
-    unknown=libcuda.cuMemcpyHtoD(4096, data, 100))
-"""
-    assert json.loads(run(machine, COPIES + code)) == {
-        "codes": [0] * 4,
-        "same": True,
-        "told": [30, 20],
-        "unknown": 1,
-    }

@@ -52,7 +52,7 @@ def said_by(machine: Machine, code: str) -> dict[str, object]:
 
 
 def test_an_object_costs_nothing_and_what_is_bound_lives_until_it_is_unbound(
-    machine: Machine,
+    pair_of_gpus: Machine,
 ) -> None:
     code = """
 group = team()
@@ -60,25 +60,25 @@ memory = create(2)
 steps = [used(), bind(group, memory, 2), release(memory), used(), unbind(group, 2), used()]
 say(steps=steps, again=unbind(group, 2), released=release(group))
 """
-    assert said_by(machine, code) == {
+    assert said_by(pair_of_gpus, code) == {
         "steps": [2, 0, 0, 2, 0, 0],
         "again": 1,
         "released": 0,
     }
 
 
-def test_what_is_bound_by_its_address_outlives_its_mapping(machine: Machine) -> None:
+def test_what_is_bound_by_its_address_outlives_its_mapping(pair_of_gpus: Machine) -> None:
     code = """
 group, memory, place = team(), create(2), reserve(2)
 steps = [map_at(place, memory, 2), bind_address(group, place + GRANULE, 1, at=3)]
 steps += [unmap(place, 2), release(memory), used(), unbind(group, 1, at=3), used()]
 say(steps=steps)
 """
-    assert said_by(machine, code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
+    assert said_by(pair_of_gpus, code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
 
 
 def test_an_object_holds_what_is_bound_until_neither_handle_nor_mapping_is_left(
-    machine: Machine,
+    pair_of_gpus: Machine,
 ) -> None:
     code = """
 group, memory, place = team(2), create(), reserve(2)
@@ -87,7 +87,7 @@ again = check(cuda.cuMemRetainAllocationHandle(place))
 steps += [write(place, b"to all"), release(group), release(again), used(), unmap(place, 2), used()]
 say(steps=steps)
 """
-    assert said_by(machine, code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
+    assert said_by(pair_of_gpus, code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
 
 
 def test_each_gpu_of_a_team_binds_its_own_memory(pair_of_gpus: Machine) -> None:
@@ -133,7 +133,7 @@ say(steps=steps, after=[bind(group, memory), map_at(place, group), used()],
     }
 
 
-def test_what_cannot_be_bound_is_refused_and_not_held(machine: Machine) -> None:
+def test_what_cannot_be_bound_is_refused_and_not_held(pair_of_gpus: Machine) -> None:
     code = """
 group, other, memory, host = team(), team(), create(2), create(host=True)
 place = reserve(2)
@@ -151,7 +151,7 @@ answers = dict(
 release(memory)
 say(**answers, about=code(cuda.cuMemGetAllocationPropertiesFromHandle(group)))
 """  # noqa: E501
-    assert said_by(machine, code) == {
+    assert said_by(pair_of_gpus, code) == {
         "fits": [0, 0],
         "taken": [1, 1, 1],
         "beyond": [1, 1, 1, 1],
@@ -162,7 +162,7 @@ say(**answers, about=code(cuda.cuMemGetAllocationPropertiesFromHandle(group)))
     }
 
 
-def test_objects_are_of_whole_granules_and_of_one_process(machine: Machine) -> None:
+def test_objects_are_of_whole_granules_and_of_one_process(pair_of_gpus: Machine) -> None:
     code = """
 odd = wanted()
 odd.size = GRANULE + 4096
@@ -173,18 +173,22 @@ say(granularity=int(check(cuda.cuMulticastGetGranularity(wanted(), minimum))),
     refused=[code(cuda.cuMulticastCreate(each)) for each in
              (odd, wanted(0), wanted(1, 0), wanted(handle_types=1))])
 """
-    assert said_by(machine, code) == {
+    assert said_by(pair_of_gpus, code) == {
         "granularity": 2 << 20,
         "supported": 1,
         "refused": [1, 1, 1, 801],
     }
 
 
-def test_older_gpus_have_no_multicast(tmp_path: Path) -> None:
-    machine = Machine.create([PROFILES["a100-80g"]], tmp_path / "machine")
+@pytest.mark.parametrize("gpus", [["h100-80g"], ["a100-80g"] * 2], ids=["alone", "older"])
+def test_a_gpu_that_is_alone_or_older_has_no_multicast(tmp_path: Path, gpus: list[str]) -> None:
+    machine = Machine.create([PROFILES[name] for name in gpus], tmp_path / "machine")
     code = """
+minimum = cuda.CUmulticastGranularity_flags.CU_MULTICAST_GRANULARITY_MINIMUM
 supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
 say(supported=check(cuda.cuDeviceGetAttribute(supported, 0)),
-    refused=code(cuda.cuMulticastCreate(wanted())))
+    refused=[code(cuda.cuMulticastCreate(wanted())),
+             code(cuda.cuMulticastGetGranularity(wanted(), minimum)),
+             code(cuda.cuMulticastAddDevice(create(), 0))])
 """
-    assert said_by(machine, code) == {"supported": 0, "refused": 801}
+    assert said_by(machine, code) == {"supported": 0, "refused": [801, 801, 801]}

@@ -15,9 +15,9 @@ def ran(part: Slice, code: str) -> list[int]:
 
 
 def test_memory_bound_to_a_multicast_object_stays_charged(
-    machine: Machine, slice_of: SliceOf
+    two_gpus: Machine, slice_of: SliceOf
 ) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+    part = slice_of(two_gpus, memory_bytes=GIB)
     code = """
 group, one, other, place = team(), create(GRANULE), create(GRANULE), reserve(4 * GRANULE)
 map_at(place, other, GRANULE)
