@@ -54,6 +54,17 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
     return insert(allocation);
 }
 
+bool memory_insert_piece(uint64_t address, uint64_t bytes, enum allocation_kind kind,
+                         struct CUctx_st *context, struct block *block)
+{
+    struct allocation *allocation = malloc(sizeof *allocation);
+    if (!allocation)
+        return false;
+    *allocation = (struct allocation){
+        .address = address, .bytes = bytes, .kind = kind, .context = context, .block = block};
+    return insert(allocation) != NULL;
+}
+
 bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
                           struct backing *of_piece)
 {
@@ -116,12 +127,14 @@ struct allocation *memory_find_locked(uint64_t address, uint64_t bytes)
 }
 
 struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
-                                             const struct driver_device *device, uint64_t share)
+                                             const struct driver_device *device, uint64_t share,
+                                             uint64_t offset)
 {
     struct allocation *allocation = allocation_list;
-    while (allocation && (allocation->kind != ALLOCATION_OPENED || allocation->context != context ||
-                          !allocation->shared || allocation->shared->device != device ||
-                          allocation->shared->identifier != share))
+    while (allocation &&
+           (allocation->kind != ALLOCATION_OPENED || allocation->context != context ||
+            !allocation->shared || allocation->shared->device != device ||
+            allocation->shared->identifier != share || allocation->shared->offset != offset))
         allocation = allocation->next;
     return allocation;
 }

@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "block.h"
 
 #define GRANULE_BYTES 65536u
 #define PAGE_BYTES 4096u
@@ -35,7 +35,23 @@ static struct backing *backing_of(struct allocation *allocation)
     bool counts = allocation->kind == ALLOCATION_DEVICE || allocation_is_managed(allocation) ||
                   allocation->kind == ALLOCATION_ARRAY || allocation->kind == ALLOCATION_OWN ||
                   (allocation->kind == ALLOCATION_POOL && !pool_on_host(allocation->pool));
-    return counts && !allocation->shared && !allocation->external ? &allocation->backing : NULL;
+    if (!counts || allocation->shared || allocation->external)
+        return NULL;
+    if (!allocation->block)
+        return &allocation->backing;
+    return allocation->block->shared ? NULL : &allocation->block->backing;
+}
+
+/* Where what the bits stand for begins, and its bytes: the block that an allocation lies in, or
+ * itself. */
+static uint64_t base_of(const struct allocation *allocation)
+{
+    return allocation->block ? allocation->block->address : allocation->address;
+}
+
+static uint64_t span_of(const struct allocation *allocation)
+{
+    return allocation->block ? allocation->block->bytes : allocation->bytes;
 }
 
 static uint64_t granule_count(const struct backing *backing)
@@ -100,8 +116,8 @@ static bool begin_backing(struct allocation *allocation, struct backing *backing
         if (!backing->many)
             return false;
     }
-    if (allocation->bytes >= HUGE_PAGE_BYTES)
-        madvise((void *)allocation->address, allocation->bytes, MADV_NOHUGEPAGE);
+    if (span_of(allocation) >= HUGE_PAGE_BYTES)
+        madvise((void *)base_of(allocation), span_of(allocation), MADV_NOHUGEPAGE);
     return true;
 }
 
@@ -122,10 +138,10 @@ static CUresult claim_locked(struct allocation *allocation, const struct region 
     if (!backing)
         return CUDA_SUCCESS;
     if (!backing->device) {
-        backing->span_bytes = allocation->bytes;
+        backing->span_bytes = span_of(allocation);
         backing->device = allocation->pool ? allocation->pool->device : allocation->context->device;
     }
-    uint64_t missing_bytes = walk(backing, allocation->address, region, false);
+    uint64_t missing_bytes = walk(backing, base_of(allocation), region, false);
     if (missing_bytes == 0)
         return CUDA_SUCCESS;
     if (backing->bytes == 0 && !begin_backing(allocation, backing))
@@ -135,7 +151,7 @@ static CUresult claim_locked(struct allocation *allocation, const struct region 
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     backing->bytes += missing_bytes; /* first: without any no bit is looked at */
-    walk(backing, allocation->address, region, true);
+    walk(backing, base_of(allocation), region, true);
     return CUDA_SUCCESS;
 }
 
@@ -226,14 +242,15 @@ static bool run_at(uint64_t address, uint64_t end, uint64_t *run_end)
     bool backed = !backing;
     *run_end = allocation ? address + part_in(allocation, address, end - address) : end;
     if (backing) {
-        uint64_t last = (*run_end - 1 - allocation->address) / GRANULE_BYTES;
-        uint64_t granule = (address - allocation->address) / GRANULE_BYTES;
+        uint64_t base = base_of(allocation);
+        uint64_t last = (*run_end - 1 - base) / GRANULE_BYTES;
+        uint64_t granule = (address - base) / GRANULE_BYTES;
         backed = is_backed(backing, granule);
         do
             granule++;
         while (granule <= last && is_backed(backing, granule) == backed);
         if (granule <= last)
-            *run_end = allocation->address + granule * GRANULE_BYTES;
+            *run_end = base + granule * GRANULE_BYTES;
     }
     pthread_mutex_unlock(&memory_mutex);
     return backed;

@@ -1,11 +1,12 @@
-/* Contexts: a primary one a device, and created ones. Each costs the profile's context_bytes from
- * its beginning to its end. The first of a process on a device makes the process its client. */
+/* Contexts: a primary one a device, and created ones. Each costs the profile's context_bytes (part
+ * of a green one what its calibration says) from its beginning to its end. The first of a process on a device makes the process its client. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "array_mapping.h"
+#include "context_memory.h"
 #include "external.h"
 
 static CUresult attach_failure(int error)
@@ -33,7 +34,7 @@ struct sim_client_options device_client_options(struct driver_device *device)
 
 /* Makes the device side of a context. Called under driver.mutex. */
 static CUresult begin_context(struct CUctx_st *context, struct driver_device *device,
-                              unsigned int flags)
+                              unsigned int flags, bool green)
 {
     struct sim_client_options options = device_client_options(device);
     if (device->percentage && mps_client_lost())
@@ -45,7 +46,8 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
         error = sim_queue_open(device->device, 1); /* of the per-thread default stream */
     if (error)
         return attach_failure(error);
-    if (memory_charge(device, device->identity->profile.context_bytes) != 0) {
+    uint64_t own_bytes = context_own_bytes(device, green);
+    if (memory_charge(device, own_bytes) != 0) {
         sim_client_detach_idle(device->device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -54,6 +56,8 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     context->flags = flags;
     context->id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED);
     context->begun_ns = sim_now_ns();
+    context->own_bytes = own_bytes;
+    context->stream_count = 0;
     memset(context->last, 0, sizeof context->last);
     memset(context->blocking, 0, sizeof context->blocking);
     memset(context->joined, 0, sizeof context->joined);
@@ -85,7 +89,7 @@ static void end_context(struct CUctx_st *context)
     memory_free_context(context);
     external_end_context(context);
     context_limits_end(context);
-    sim_client_release(context->device->device, context->device->identity->profile.context_bytes);
+    sim_client_release(context->device->device, context->own_bytes);
     __atomic_store_n(&context->ending, false, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&driver.ended);
 }
@@ -118,7 +122,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     if (device->primary.alive)
         call_takes_instead(0);
     else
-        result = begin_context(&device->primary, device, device->primary.flags);
+        result = begin_context(&device->primary, device, device->primary.flags, false);
     if (result == CUDA_SUCCESS) {
         device->primary.retained++;
         *context = &device->primary;
@@ -199,7 +203,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 
 /* ---- created contexts ------------------------------------------------------------------------ */
 
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal)
+static CUresult create(CUcontext *context, unsigned int flags, CUdevice ordinal, bool green)
 {
     CALL_TAKES(cuCtxCreate);
     DRIVER_CHECK();
@@ -214,7 +218,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&driver.mutex);
-    CUresult result = begin_context(created, device, flags);
+    CUresult result = begin_context(created, device, flags, green);
     pthread_mutex_unlock(&driver.mutex);
     if (result != CUDA_SUCCESS) {
         handle_bury(created);
@@ -223,6 +227,18 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
     context_stack_push(created);
     *context = created;
     return CUDA_SUCCESS;
+}
+
+CUresult context_create_green(CUcontext *context, unsigned int flags, CUdevice ordinal)
+{
+    CALL_TAKES(cuCtxCreate);
+    return create(context, flags, ordinal, true);
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal)
+{
+    CALL_TAKES(cuCtxCreate);
+    return create(context, flags, ordinal, false);
 }
 
 CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)

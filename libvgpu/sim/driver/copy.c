@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "managed.h"
+
 #define TRANSFER_LATENCY_NS 2000
 #define DEVICE_LATENCY_NS 1500
 #define NS_PER_SECOND 1000000000.0
@@ -59,6 +61,7 @@ static CUresult move(const struct graph_node *node)
                             .slices = node->box.slices,
                             .pitch_bytes = node->box.target_pitch_bytes,
                             .slice_pitch_bytes = node->box.target_slice_bytes};
+    managed_touch(target.address, region_span_bytes(&target));
     bool zeroes = node->type == CU_GRAPH_NODE_TYPE_MEMSET && !node->value;
     CUresult result = zeroes ? CUDA_SUCCESS : backing_claim(&target);
     if (result != CUDA_SUCCESS)

@@ -3,11 +3,11 @@
  * streams and graphs, on top of sim/core. Only the cu* symbols of hooks.def are exported.
  *
  * Locks, in the order in which they may nest: driver.mutex (initialisation, contexts), that of
- * captures (capture.h), that of graph memory (graph_memory.h), vmm_mutex (vmm.h), memory_bytes_lock
- * (below), memory_mutex (allocation map, pools), the mutex of shareable.c, then the core's mutex of
- * a device, then that of handle.c. Notes of the core (event completion) are called under the last
- * but one and take none but the last. None of them is held across a wait for work, which functions
- * in streams could keep from ending.
+ * captures (capture.h), that of graph memory (graph_memory.h), vmm_mutex (vmm.h), that of blocks
+ * (block.h), memory_bytes_lock (below), memory_mutex (allocation map, pools), the mutex of
+ * shareable.c, then the core's mutex of a device, then that of handle.c. Notes of the core (event
+ * completion) are called under the last but one and take none but the last. None of them is held
+ * across a wait for work, which functions in streams could keep from ending.
  */
 #ifndef VGPU_SIM_DRIVER_H
 #define VGPU_SIM_DRIVER_H
@@ -60,16 +60,18 @@ enum context_buffer {
     CONTEXT_BUFFER_PRINTF,
     CONTEXT_BUFFER_HEAP,
     CONTEXT_BUFFER_STACKS,
+    CONTEXT_BUFFER_STREAMS,
+    CONTEXT_BUFFER_CODE,
     CONTEXT_BUFFER_COUNT
 };
 
-/* What was set of a context (context_info.c, context_old.c). A primary context begins again under
+/* What was set of a context, and taken (context_info.c, context_old.c). A primary context begins again under
  * another id after a reset: what was kept under another one counts as nothing. */
 struct context_settings {
     unsigned long long context_id;
     unsigned int attached;                       /* by cuCtxAttach */
     bool green;                                  /* part of a green context, which alone ends it */
-    uint64_t buffer_bytes[CONTEXT_BUFFER_COUNT]; /* charged, beyond the default */
+    uint64_t buffer_bytes[CONTEXT_BUFFER_COUNT]; /* charged (context_memory.h) */
 };
 
 struct CUstream_st {
@@ -98,6 +100,8 @@ struct CUctx_st {
     unsigned int retained; /* of a primary context */
     unsigned long long id;
     uint64_t begun_ns;
+    uint64_t own_bytes;           /* what it takes by itself */
+    unsigned int stream_count;    /* that it has of its program */
     uint64_t last[SIM_LANES];     /* places of the last work of all its streams */
     uint64_t blocking[SIM_LANES]; /* of those that the default stream waits for */
     uint64_t joined[SIM_LANES];   /* of those, what the default stream comes after already */
@@ -140,8 +144,8 @@ struct driver {
     pthread_mutex_t mutex;
     pthread_cond_t ended; /* a context has ended */
     bool ready;
-    bool forked;      /* a child of a process that had called cuInit */
-    CUresult failure; /* of the last cuInit */
+    bool forked;             /* a child of a process that had called cuInit */
+    CUresult failure;        /* of the last cuInit */
     const uint32_t *call_ns; /* what calls take (calls.h), of the first device; NULL: nothing yet */
     struct sim_machine *machine;
     int device_count;
@@ -180,7 +184,7 @@ struct driver_device *device_of(CUdevice ordinal);
 /* context.c: as what this process becomes a client of a device. */
 struct sim_client_options device_client_options(struct driver_device *device);
 
-/* context_info.c, context_limits.c */
+/* context_info.c, context_memory.c */
 CUresult context_given_or_current(CUcontext given, struct CUctx_st **context);
 struct context_settings *context_settings_of(struct CUctx_st *context);
 void context_limits_end(struct CUctx_st *context); /* gives back what its buffers took */

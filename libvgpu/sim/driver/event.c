@@ -85,10 +85,10 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
         return capture_record_event(event, stream);
     event_set_capture(event, NULL);
     __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
-    struct sim_submission submission = {
-        .kind = SIM_OPERATION_EVENT,
-        .cost_ns = event->device->identity->profile.calibration.event_ns,
-        .note = event};
+    struct sim_submission submission = {.kind = SIM_OPERATION_EVENT,
+                                        .cost_ns =
+                                            event->device->identity->profile.calibration.event_ns,
+                                        .note = event};
     uint64_t place = stream_submit(stream, &submission);
     __atomic_store_n(&event->place, place, __ATOMIC_RELEASE);
     if (event->shared)

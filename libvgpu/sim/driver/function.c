@@ -1,6 +1,6 @@
 /* What can be asked and set of functions and kernels, which are the same thing here; what is set is
  * kept for each device. */
-#include "driver.h"
+#include "context_memory.h"
 
 #define NO_CARVEOUT (-1)
 
@@ -217,7 +217,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
         return result;
     *function = (CUfunction)kernel;
     (*function)->loaded = true;
-    return CUDA_SUCCESS;
+    return context_load_code(context, *function);
 }
 
 CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)

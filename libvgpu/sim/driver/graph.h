@@ -97,6 +97,8 @@ struct graph_node *graph_sort(struct CUgraph_st *graph, struct graph_node **orde
 /* ---- what nodes do ------------------------------------------------------------------------- */
 
 CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct graph_node *work);
+/* Takes what the kernels of a graph, and of those inside it, need of their contexts. */
+CUresult graph_prepare_kernels(const struct CUgraph_st *graph);
 bool graph_keep_arguments(struct graph_node *work, const struct launch *launch);
 CUDA_KERNEL_NODE_PARAMS graph_newer_kernel_params(const CUDA_KERNEL_NODE_PARAMS_v1 *params);
 CUresult graph_describe_copy(const CUDA_MEMCPY3D *params, CUcontext context,

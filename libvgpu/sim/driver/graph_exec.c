@@ -43,6 +43,17 @@ void graph_exec_changed(struct CUgraphExec_st *exec)
     exec->program = NULL;
 }
 
+/* Makes the program again where something changed, for which its kernels may need more. */
+static CUresult make_program(struct CUgraphExec_st *exec)
+{
+    if (exec->program)
+        return CUDA_SUCCESS;
+    CUresult result = graph_prepare_kernels(exec->graph);
+    if (result == CUDA_SUCCESS)
+        exec->program = graph_program_make(exec->graph);
+    return result == CUDA_SUCCESS && !exec->program ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 /* ---- instantiating --------------------------------------------------------------------------- */
 
 /* A node of a cycle in the graph or one inside it. */
@@ -140,10 +151,10 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
     }
     created->graph = copy;
     created->flags = params->flags;
-    created->program = graph_program_make(created->graph);
-    if (!created->program) {
+    CUresult result = make_program(created);
+    if (result != CUDA_SUCCESS) {
         delete_exec(created);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return result;
     }
     if (unique) {
         created->source = graph;
@@ -213,13 +224,6 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
-
-static CUresult make_program(struct CUgraphExec_st *exec)
-{
-    if (!exec->program)
-        exec->program = graph_program_make(exec->graph);
-    return exec->program ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context_memory.h"
 #include "graph.h"
 
 static bool keep_values(struct graph_node *work, void **params)
@@ -109,6 +110,24 @@ CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct gra
         work->params.kernel.kern = params->kern;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult graph_prepare_kernels(const struct CUgraph_st *graph)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (const struct graph_node *node = graph->first; node && result == CUDA_SUCCESS;
+         node = node->links.next) {
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && !function_is_plain(node->function) &&
+            context_check(node->context, node->context->id) == CUDA_SUCCESS)
+            result = context_prepare_function(node->context, node->function);
+        else if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
+            result = graph_prepare_kernels(node->params.child);
+        else if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            for (unsigned int i = 0; i < node->params.conditional.size && result == CUDA_SUCCESS;
+                 i++)
+                result = graph_prepare_kernels(node->params.conditional.phGraph_out[i]);
+    }
+    return result;
 }
 
 CUDA_KERNEL_NODE_PARAMS graph_newer_kernel_params(const CUDA_KERNEL_NODE_PARAMS_v1 *params)

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "graph_grant.h"
+
 struct graph_allocation {
     unsigned int references; /* by nodes, of executable graphs too */
     struct driver_device *device;
@@ -14,77 +16,17 @@ struct graph_allocation {
     struct graph_allocation *next;
 };
 
-/* The footprint of the launches under way in one stream. */
-struct stream_grant {
-    unsigned long long stream_id;
-    unsigned int launches;
-    uint64_t bytes;
-    struct stream_grant *next;
-};
-
-struct graph_pool {
-    struct CUmemPoolHandle_st pool;
-    struct stream_grant *grants;
-};
-
-static pthread_mutex_t graph_memory_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct graph_allocation *allocations;
-static struct graph_pool pools[SIM_MAX_DEVICES];
-
-static struct graph_pool *pool_of_locked(struct driver_device *device)
-{
-    struct graph_pool *pool = &pools[device - driver.devices];
-    if (!pool->pool.magic) {
-        pool_initialise(&pool->pool, device);
-        pool->pool.threshold_bytes = UINT64_MAX;
-    }
-    return pool;
-}
-
-struct CUmemPoolHandle_st *graph_memory_lock(struct driver_device *device)
-{
-    pthread_mutex_lock(&graph_memory_mutex);
-    return &pool_of_locked(device)->pool;
-}
-
-void graph_memory_unlock(void)
-{
-    pthread_mutex_unlock(&graph_memory_mutex);
-}
 
 static uint64_t charged_bytes(const struct graph_allocation *allocation)
 {
     return memory_round(allocation->bytes);
 }
 
-bool graph_memory_owns(const struct allocation *allocation)
-{
-    return (char *)allocation->pool >= (char *)pools &&
-           (char *)allocation->pool < (char *)(pools + SIM_MAX_DEVICES);
-}
-
-/* Counts bytes as used; false, and nothing is changed, when the device has too few. */
-static bool use_locked(struct graph_pool *each, uint64_t bytes)
-{
-    struct CUmemPoolHandle_st *pool = &each->pool;
-    uint64_t used = pool->used_bytes + bytes;
-    if (used > pool->reserved_bytes) {
-        if (memory_charge(pool->device, used - pool->reserved_bytes) != 0)
-            return false;
-        pool->reserved_bytes = used;
-    }
-    pool->used_bytes = used;
-    if (pool->used_high_bytes < used)
-        pool->used_high_bytes = used;
-    if (pool->reserved_high_bytes < pool->reserved_bytes)
-        pool->reserved_high_bytes = pool->reserved_bytes;
-    return true;
-}
-
 static void free_live_locked(struct graph_allocation *allocation)
 {
     allocation->live = false;
-    pool_of_locked(allocation->device)->pool.used_bytes -= charged_bytes(allocation);
+    graph_pool_leave(graph_pool_of(allocation->device), charged_bytes(allocation));
 }
 
 /* Takes an allocation that nobody needs any more out of everything. */
@@ -114,9 +56,9 @@ CUresult graph_memory_create(struct CUctx_st *context, uint64_t bytes, unsigned 
     struct graph_allocation *allocation = malloc(sizeof *allocation);
     void *mapped = allocation ? memory_map(bytes) : NULL;
     pthread_mutex_lock(&graph_memory_mutex);
-    struct graph_pool *pool = pool_of_locked(context->device);
-    if (!mapped ||
-        !memory_insert((uint64_t)mapped, bytes, 0, ALLOCATION_POOL, context, &pool->pool)) {
+    struct graph_pool *pool = graph_pool_of(context->device);
+    if (!mapped || !memory_insert((uint64_t)mapped, bytes, 0, ALLOCATION_POOL, context,
+                                  graph_pool_handle(pool))) {
         pthread_mutex_unlock(&graph_memory_mutex);
         if (mapped)
             memory_unmap(mapped, bytes, true);
@@ -236,60 +178,21 @@ void graph_memory_plan_clear(struct graph_memory_plan *plan)
     free(plan->given);
 }
 
-static struct stream_grant *grant_of(struct graph_pool *pool, unsigned long long stream_id)
+static void end_lease_locked(const struct graph_memory_lease *lease)
 {
-    struct stream_grant *grant = pool->grants;
-    while (grant && grant->stream_id != stream_id)
-        grant = grant->next;
-    return grant;
-}
-
-static bool lease_locked(struct graph_pool *pool, unsigned long long stream_id, uint64_t bytes)
-{
-    struct stream_grant *grant = grant_of(pool, stream_id);
-    if (!grant) {
-        grant = calloc(1, sizeof *grant);
-        if (!grant)
-            return false;
-        grant->stream_id = stream_id;
-        grant->next = pool->grants;
-        pool->grants = grant;
-    }
-    grant->launches++;
-    uint64_t more_bytes = bytes > grant->bytes ? bytes - grant->bytes : 0;
-    if (!use_locked(pool, more_bytes))
-        return false; /* what ends the launch takes the grant away */
-    grant->bytes += more_bytes;
-    return true;
-}
-
-static void release_locked(struct graph_pool *pool, unsigned long long stream_id)
-{
-    struct stream_grant **link = &pool->grants;
-    while (*link && (*link)->stream_id != stream_id)
-        link = &(*link)->next;
-    struct stream_grant *grant = *link;
-    if (!grant || --grant->launches)
-        return;
-    pool->pool.used_bytes -= grant->bytes;
-    *link = grant->next;
-    free(grant);
-}
-
-static void end_leases_locked(const struct graph_memory_plan *plan, unsigned long long stream_id,
-                              int devices)
-{
-    for (int i = 0; i < devices; i++)
-        if (plan->footprint_bytes[i])
-            release_locked(&pools[i], stream_id);
+    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+        if (lease->grants[i])
+            graph_grant_end(lease->grants[i]);
 }
 
 /* All of a launch's memory, or nothing: allocations first, so that a launch never gets half way. */
-static CUresult take_locked(const struct graph_memory_plan *plan, unsigned long long stream_id)
+static CUresult take_locked(const struct graph_memory_plan *plan, unsigned long long stream_id,
+                            struct graph_memory_lease *lease)
 {
+    *lease = (struct graph_memory_lease){0};
     for (size_t i = 0; i < plan->taken_count; i++) {
         struct graph_allocation *allocation = plan->taken[i];
-        if (use_locked(pool_of_locked(allocation->device), charged_bytes(allocation))) {
+        if (graph_pool_use(graph_pool_of(allocation->device), charged_bytes(allocation))) {
             allocation->live = true;
             continue;
         }
@@ -297,19 +200,25 @@ static CUresult take_locked(const struct graph_memory_plan *plan, unsigned long 
             free_live_locked(plan->taken[i]);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (int i = 0; i < SIM_MAX_DEVICES; i++)
-        if (plan->footprint_bytes[i] && !lease_locked(pool_of_locked(&driver.devices[i]), stream_id,
-                                                      plan->footprint_bytes[i])) {
-            end_leases_locked(plan, stream_id, i + 1);
-            for (size_t j = 0; j < plan->taken_count; j++)
-                free_live_locked(plan->taken[j]);
-            return CUDA_ERROR_OUT_OF_MEMORY;
+    for (int i = 0; i < SIM_MAX_DEVICES; i++) {
+        if (!plan->footprint_bytes[i])
+            continue;
+        struct graph_pool *pool = graph_pool_of(&driver.devices[i]);
+        lease->grants[i] = graph_grant_take(pool, plan->owner, stream_id, plan->footprint_bytes[i]);
+        if (lease->grants[i]) {
+            graph_grant_begin(pool, lease->grants[i], stream_id);
+            continue;
         }
+        end_lease_locked(lease);
+        for (size_t j = 0; j < plan->taken_count; j++)
+            free_live_locked(plan->taken[j]);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return CUDA_SUCCESS;
 }
 
 CUresult graph_memory_begin(const struct graph_memory_plan *plan, unsigned long long stream_id,
-                            bool frees_first)
+                            bool frees_first, struct graph_memory_lease *lease)
 {
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&graph_memory_mutex);
@@ -323,33 +232,33 @@ CUresult graph_memory_begin(const struct graph_memory_plan *plan, unsigned long 
         if (plan->taken[i]->live)
             free_live_locked(plan->taken[i]);
     if (result == CUDA_SUCCESS)
-        result = take_locked(plan, stream_id);
+        result = take_locked(plan, stream_id, lease);
     for (size_t i = 0; i < plan->given_count && result == CUDA_SUCCESS; i++)
         free_live_locked(plan->given[i]);
     pthread_mutex_unlock(&graph_memory_mutex);
     return result;
 }
 
-void graph_memory_end(const struct graph_memory_plan *plan, unsigned long long stream_id)
+void graph_memory_end(const struct graph_memory_lease *lease)
 {
     pthread_mutex_lock(&graph_memory_mutex);
-    end_leases_locked(plan, stream_id, SIM_MAX_DEVICES);
+    end_lease_locked(lease);
     pthread_mutex_unlock(&graph_memory_mutex);
 }
 
 void graph_memory_prepare(const struct graph_memory_plan *plan, unsigned long long stream_id)
 {
     pthread_mutex_lock(&graph_memory_mutex);
-    for (int i = 0; i < SIM_MAX_DEVICES; i++) {
-        const struct stream_grant *grant = grant_of(&pools[i], stream_id);
-        uint64_t bytes = plan->footprint_bytes[i];
-        if (grant) /* the later launch comes after those under way, and has their memory */
-            bytes -= bytes < grant->bytes ? bytes : grant->bytes;
+    for (int i = 0; i < driver.device_count; i++) {
+        struct graph_pool *pool = graph_pool_of(&driver.devices[i]);
+        uint64_t later_bytes = 0;
+        if (plan->footprint_bytes[i])
+            graph_grant_take(pool, plan->owner, stream_id, plan->footprint_bytes[i]);
         for (size_t j = 0; j < plan->taken_count; j++)
             if (plan->taken[j]->device == &driver.devices[i] && !plan->taken[j]->live)
-                bytes += charged_bytes(plan->taken[j]);
-        if (bytes && use_locked(pool_of_locked(&driver.devices[i]), bytes))
-            pools[i].pool.used_bytes -= bytes; /* reserved from now on, and not used yet */
+                later_bytes += charged_bytes(plan->taken[j]);
+        if (later_bytes && graph_pool_use(pool, later_bytes))
+            graph_pool_leave(pool, later_bytes); /* reserved from now on, and not used yet */
     }
     pthread_mutex_unlock(&graph_memory_mutex);
 }

@@ -8,6 +8,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
     struct CUmemPoolHandle_st *pool = graph_memory_lock(device);
+    graph_memory_leave_idle_locked(device);
     if (pool->reserved_bytes > pool->used_bytes)
         sim_client_release(device->device, pool->reserved_bytes - pool->used_bytes);
     pool->reserved_bytes = pool->used_bytes;

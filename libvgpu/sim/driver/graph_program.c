@@ -139,6 +139,7 @@ struct graph_program *graph_program_make(struct CUgraph_st *graph)
     if (!maker.program)
         return NULL;
     maker.program->references = 1;
+    maker.program->memory.owner = graph->id;
     if (add_graph(&maker, graph) && user_references_collect(&maker.program->objects, graph))
         return maker.program;
     graph_program_drop(maker.program);
@@ -174,7 +175,7 @@ void graph_program_prepare(const struct graph_program *program, unsigned long lo
 struct ticket {
     struct graph_program *program;
     const struct step *step;
-    unsigned long long stream_id;
+    struct graph_memory_lease lease; /* at the end */
 };
 
 static void use_ticket(void *argument)
@@ -183,18 +184,20 @@ static void use_ticket(void *argument)
     if (ticket->step)
         ticket->step->work.run(&ticket->step->work);
     else if (ticket->program->memory.any)
-        graph_memory_end(&ticket->program->memory, ticket->stream_id);
+        graph_memory_end(&ticket->lease);
     graph_program_drop(ticket->program);
     free(ticket);
 }
 
 static CUresult call_later(struct graph_program *program, const struct step *step,
-                           struct CUstream_st *stream)
+                           const struct graph_memory_lease *lease, struct CUstream_st *stream)
 {
     struct ticket *ticket = malloc(sizeof *ticket);
     if (!ticket)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *ticket = (struct ticket){program, step, stream->id};
+    *ticket = (struct ticket){.program = program, .step = step};
+    if (lease)
+        ticket->lease = *lease;
     __atomic_add_fetch(&program->references, 1, __ATOMIC_RELAXED);
     CUresult result = stream_call(stream, use_ticket, ticket);
     if (result != CUDA_SUCCESS) {
@@ -213,7 +216,7 @@ static CUresult do_step(struct graph_program *program, const struct step *step,
         return CUDA_SUCCESS;
     case STEP_MOVE:
         if (step->later || stream_calls_pending())
-            return call_later(program, step, stream);
+            return call_later(program, step, NULL, stream);
         step->work.run(&step->work);
         return CUDA_SUCCESS;
     case STEP_CALL:
@@ -229,17 +232,18 @@ static CUresult do_step(struct graph_program *program, const struct step *step,
 CUresult graph_program_launch(struct graph_program *program, struct CUstream_st *stream,
                               bool frees_first)
 {
+    struct graph_memory_lease lease = {0};
     CUresult result = CUDA_SUCCESS;
     if (program->memory.any)
-        result = graph_memory_begin(&program->memory, stream->id, frees_first);
+        result = graph_memory_begin(&program->memory, stream->id, frees_first, &lease);
     if (result != CUDA_SUCCESS)
         return result;
     for (size_t i = 0; i < program->count && result == CUDA_SUCCESS; i++)
         result = do_step(program, &program->steps[i], stream);
     if (!program->memory.any && !program->objects)
         return result;
-    CUresult end = call_later(program, NULL, stream);
+    CUresult end = call_later(program, NULL, &lease, stream);
     if (end != CUDA_SUCCESS && program->memory.any)
-        graph_memory_end(&program->memory, stream->id);
+        graph_memory_end(&lease);
     return result == CUDA_SUCCESS ? end : result;
 }

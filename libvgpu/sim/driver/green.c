@@ -1,7 +1,7 @@
 /*
  * Green contexts: part of a device's SMs under a context of its own. That a green context runs only
  * on its SMs is not modelled: its work takes the device like any other. It retains the primary
- * context, costs context_bytes in addition, and memory that was allocated while it was current ends
+ * context, costs what the calibration says in addition, and memory that was allocated while it was current ends
  * with it, where the driver's would belong to the primary context.
  *
  * SMs come in groups: of 8 from compute capability 9.0, of 2 on older devices (4 at least), or one
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "context_memory.h"
 #include "twins.h"
 
 #define MAGIC_GREEN 0x000000006e656572ull
@@ -200,7 +200,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUde
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = cuDevicePrimaryCtxRetain(&primary, ordinal);
     if (result == CUDA_SUCCESS) {
-        result = cuCtxCreate_v2(&created->context, primary->flags, ordinal);
+        result = context_create_green(&created->context, primary->flags, ordinal);
         if (result != CUDA_SUCCESS)
             cuDevicePrimaryCtxRelease_v2(ordinal);
     }

@@ -142,6 +142,9 @@ CUresult image_merge(struct image *image, struct image *other)
         image->functions = function;
         image->function_count++;
     }
+    image->needs |= other->needs;
+    if (image->lazy_mib < other->lazy_mib)
+        image->lazy_mib = other->lazy_mib;
     if (image->ptx_architecture < other->ptx_architecture)
         image->ptx_architecture = other->ptx_architecture;
     return CUDA_SUCCESS;

@@ -26,7 +26,8 @@ static bool open_again(struct CUctx_st *context, const struct driver_device *dev
                        const struct ipc_handle *handle, CUdeviceptr *address)
 {
     pthread_mutex_lock(&memory_mutex);
-    struct allocation *found = memory_find_opened_locked(context, device, handle->share);
+    struct allocation *found =
+        memory_find_opened_locked(context, device, handle->share, handle->offset);
     if (found) {
         found->shared->opened++;
         *address = found->address;

@@ -15,6 +15,7 @@
 struct shared_bytes {
     struct driver_device *device;
     uint64_t identifier;    /* of the share */
+    uint64_t offset;        /* of what was opened, in the file of a block */
     struct share_file file; /* no descriptor where another process exported it */
     unsigned int opened;    /* how often cuIpcOpenMemHandle gave it out here */
 };
@@ -31,7 +32,7 @@ struct ipc_handle {
     uint32_t filesystem;
     int32_t descriptor;
     uint32_t device; /* index on the machine */
-    uint32_t reserved;
+    uint32_t offset; /* in the file, which holds all of a block (block.h) */
 };
 _Static_assert(sizeof(struct ipc_handle) == CU_IPC_HANDLE_SIZE, "handles have a size of the API");
 
@@ -44,5 +45,7 @@ CUresult ipc_open(const struct ipc_handle *handle, enum allocation_kind kind,
 struct driver_device *ipc_device(const struct ipc_handle *handle);
 /* Unmaps an allocation that was exported or opened, and lets go of its share. */
 void ipc_give_back(struct allocation *allocation);
+/* The same where the bytes are unmapped already. */
+void ipc_end_share(struct shared_bytes *shared);
 
 #endif

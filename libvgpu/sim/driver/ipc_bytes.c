@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "block.h"
 #include "ipc.h"
 
 #define IPC_MAGIC 0x31435049u /* "IPC1" as bytes */
@@ -32,11 +33,10 @@ static void copy_written_pages(char *target, const char *source, uint64_t bytes)
         close(pagemap);
 }
 
-/* Puts a file into the place of an allocation's private pages. */
-static bool replace_pages(struct allocation *allocation, struct share_file *file)
+/* Puts a file into the place of private pages. */
+static bool replace_pages(uint64_t address, uint64_t bytes, struct share_file *file)
 {
-    uint64_t bytes = SIM_ROUND(allocation->bytes);
-    void *place = (void *)allocation->address;
+    void *place = (void *)address;
     if (!share_file_create(file, bytes))
         return false;
     void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor, 0);
@@ -52,24 +52,34 @@ static bool replace_pages(struct allocation *allocation, struct share_file *file
     return mapped;
 }
 
+/* What of an allocation is shared: all of the block that it lies in, or itself. */
+static struct shared_bytes **shared_of(struct allocation *allocation)
+{
+    return allocation->block ? &allocation->block->shared : &allocation->shared;
+}
+
 static CUresult share_locked(struct allocation *allocation)
 {
+    const struct block *block = allocation->block;
+    uint64_t address = block ? block->address : allocation->address;
+    uint64_t bytes = block ? block->bytes : SIM_ROUND(allocation->bytes);
     struct driver_device *device =
         allocation->pool ? allocation->pool->device : allocation->context->device;
     struct shared_bytes *shared = calloc(1, sizeof *shared);
     if (!shared)
         return CUDA_ERROR_OUT_OF_MEMORY;
     shared->device = device;
-    if (!replace_pages(allocation, &shared->file)) {
+    if (!replace_pages(address, bytes, &shared->file)) {
         free(shared);
         return CUDA_ERROR_MAP_FAILED;
     }
-    if (share_export(device, allocation->charged_bytes, &shared->identifier) != 0) {
+    if (share_export(device, block ? block->bytes : allocation->charged_bytes,
+                     &shared->identifier) != 0) {
         share_file_close(&shared->file); /* the pages stay as they are, for nobody else to find */
         free(shared);
         return CUDA_ERROR_OUT_OF_MEMORY; /* more shares than the machine has places for */
     }
-    allocation->shared = shared;
+    *shared_of(allocation) = shared;
     return CUDA_SUCCESS;
 }
 
@@ -83,22 +93,26 @@ CUresult ipc_export(uint64_t address, enum allocation_kind kind, struct ipc_hand
     struct allocation *allocation = memory_find_locked(address, 1);
     if (!allocation || allocation->kind != kind)
         result = CUDA_ERROR_INVALID_VALUE;
-    else if (!allocation->shared)
+    else if (!*shared_of(allocation))
         result = share_locked(allocation);
-    if (result == CUDA_SUCCESS && !share_file_ours(&allocation->shared->file))
+    const struct shared_bytes *shared = result == CUDA_SUCCESS ? *shared_of(allocation) : NULL;
+    if (shared && !share_file_ours(&shared->file))
         result = CUDA_ERROR_MAP_FAILED; /* the program closed it */
     if (result == CUDA_SUCCESS)
         *handle = (struct ipc_handle){
             .magic = IPC_MAGIC,
             .pid = (uint32_t)getpid(),
             .machine = share_machine_digest(),
-            .inode = allocation->shared->file.inode,
-            .share = allocation->shared->identifier,
+            .inode = shared->file.inode,
+            .share = shared->identifier,
             .bytes = allocation->bytes,
             .pool = allocation->pool ? allocation->pool->identifier : 0,
-            .filesystem = (uint32_t)allocation->shared->file.filesystem,
-            .descriptor = allocation->shared->file.descriptor,
-            .device = allocation->shared->device->device->index,
+            .filesystem = (uint32_t)shared->file.filesystem,
+            .descriptor = shared->file.descriptor,
+            .device = shared->device->device->index,
+            .offset = allocation->block
+                          ? (uint32_t)(allocation->address - allocation->block->address)
+                          : 0,
         };
     pthread_mutex_unlock(&memory_mutex);
     pthread_rwlock_unlock(&memory_bytes_lock);
@@ -123,9 +137,10 @@ static int open_file(const struct ipc_handle *handle)
     struct share_file seen;
     snprintf(path, sizeof path, "/proc/%u/fd/%d", handle->pid, handle->descriptor);
     int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor >= 0 && (!share_file_adopt(&seen, descriptor) || seen.inode != handle->inode ||
-                            (uint32_t)seen.filesystem != handle->filesystem ||
-                            lseek(descriptor, 0, SEEK_END) != (off_t)SIM_ROUND(handle->bytes))) {
+    if (descriptor >= 0 &&
+        (!share_file_adopt(&seen, descriptor) || seen.inode != handle->inode ||
+         (uint32_t)seen.filesystem != handle->filesystem ||
+         lseek(descriptor, 0, SEEK_END) < (off_t)(handle->offset + handle->bytes))) {
         close(descriptor);
         return -1;
     }
@@ -139,24 +154,28 @@ static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum a
     struct shared_bytes *shared = calloc(1, sizeof *shared);
     if (!shared)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *shared =
-        (struct shared_bytes){ipc_device(handle), handle->share, {.descriptor = -1}, .opened = 1};
-    void *mapped =
-        mmap(NULL, SIM_ROUND(handle->bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    *shared = (struct shared_bytes){.device = ipc_device(handle),
+                                    .identifier = handle->share,
+                                    .offset = handle->offset,
+                                    .file = {.descriptor = -1},
+                                    .opened = 1};
+    uint64_t inside = handle->offset % SIM_PAGE, bytes = SIM_ROUND(inside + handle->bytes);
+    char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
+                        (off_t)(handle->offset - inside));
     if (mapped == MAP_FAILED) {
         free(shared);
         return CUDA_ERROR_MAP_FAILED;
     }
     struct allocation *allocation =
-        memory_insert((uint64_t)mapped, handle->bytes, pool ? memory_round(handle->bytes) : 0, kind,
-                      context, pool);
+        memory_insert((uint64_t)mapped + inside, handle->bytes,
+                      pool ? memory_round(handle->bytes) : 0, kind, context, pool);
     if (!allocation) {
-        munmap(mapped, SIM_ROUND(handle->bytes));
+        munmap(mapped, bytes);
         free(shared);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     allocation->shared = shared;
-    *address = (CUdeviceptr)mapped;
+    *address = (CUdeviceptr)mapped + inside;
     return CUDA_SUCCESS;
 }
 
@@ -177,9 +196,15 @@ CUresult ipc_open(const struct ipc_handle *handle, enum allocation_kind kind,
     return result;
 }
 
+void ipc_end_share(struct shared_bytes *shared)
+{
+    share_file_close(&shared->file);
+    share_drop(shared->device, shared->identifier);
+}
+
 void ipc_give_back(struct allocation *allocation)
 {
-    munmap((void *)allocation->address, SIM_ROUND(allocation->bytes));
-    share_file_close(&allocation->shared->file);
-    share_drop(allocation->shared->device, allocation->shared->identifier);
+    uint64_t inside = allocation->address % SIM_PAGE;
+    munmap((void *)(allocation->address - inside), SIM_ROUND(inside + allocation->bytes));
+    ipc_end_share(allocation->shared);
 }

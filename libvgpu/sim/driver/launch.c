@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "driver.h"
+#include "context_memory.h"
 
 #define LAUNCH_NS 2000
 /* Of the host: captures of 1 to 200 launches on an H100 (benchmarks/results). */
@@ -115,6 +115,11 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
                                   .function = function,
                                   .launch = launch};
         return capture_add(stream, &node);
+    }
+    if (__builtin_expect(!function_is_plain(function), 0)) {
+        result = context_prepare_function(stream->context, function);
+        if (result != CUDA_SUCCESS)
+            return result;
     }
     struct sim_submission submission = {
         .cost_ns = need.cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1, .parts = need.parts};

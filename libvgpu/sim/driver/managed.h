@@ -26,4 +26,9 @@ CUresult managed_settle_location(CUmemLocation *location);
 CUmemLocation managed_location_of(CUdevice device);
 void managed_forget(struct managed_advice *advice);
 
+/* managed_touch.c: memory that is charged as it is touched. Other memory is passed by. */
+void managed_touch_expect(void); /* some is allocated now */
+void managed_touch(uint64_t address, uint64_t bytes);
+void managed_leave(uint64_t address, uint64_t bytes);
+
 #endif

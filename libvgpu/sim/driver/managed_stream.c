@@ -1,6 +1,6 @@
 /*
- * What streams do with managed memory. All of it counts as on its device from its allocation to its
- * free, so a prefetch takes the time of its transfer and moves nothing.
+ * What streams do with managed memory. A prefetch takes the time of its transfer; it moves nothing
+ * where all of the memory counts as on its device (else see managed_touch.c).
  */
 #include "managed.h"
 #include "twins.h"
@@ -30,6 +30,10 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
         result = managed_change(address, bytes, set_prefetched, &location);
     if (result != CUDA_SUCCESS)
         return result;
+    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        managed_leave(address, bytes);
+    else
+        managed_touch(address, bytes);
     const struct sim_profile *profile = &stream->context->device->identity->profile;
     struct sim_submission submission = {.cost_ns = transfer_cost_ns(profile, bytes),
                                         .kind = SIM_OPERATION_TRANSFER};

@@ -1,14 +1,15 @@
 /*
- * Charging, allocating and freeing device memory. What is charged is what was asked, rounded up to
- * DRIVER_ALLOCATION_ROUND: a real driver takes 2 MiB blocks and shares them among small
- * allocations, which shows neither in cuMemGetInfo of a program that allocates whole MiB nor in a
- * sum of what was asked. Managed memory is charged whole, as if all of it were on the device.
+ * Charging, allocating and freeing device memory. Where the calibration has the GPU give memory in
+ * blocks, all of this is theirs (block.h); else what is charged is what was asked, rounded up to
+ * DRIVER_ALLOCATION_ROUND. Managed memory is charged whole, as if all of it were on the device, or
+ * as it is touched (managed_touch.c).
  * Unlike on many real drivers cuMemFree does not wait for the device.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "block.h"
 #include "driver.h"
 #include "external.h"
 #include "ipc.h"
@@ -37,8 +38,16 @@ int memory_charge(struct driver_device *device, uint64_t bytes)
     int attached = memory_attach(device); /* handles and pools do without a context */
     if (attached != 0)
         return attached;
-    if (sim_machine_faulty(driver.machine) && fault_fails_allocation(device))
-        return -ENOMEM;
+    return memory_fails(device) ? -ENOMEM : memory_reserve(device, bytes);
+}
+
+bool memory_fails(struct driver_device *device)
+{
+    return sim_machine_faulty(driver.machine) && fault_fails_allocation(device);
+}
+
+int memory_reserve(struct driver_device *device, uint64_t bytes)
+{
     int error = sim_client_reserve(device->device, bytes, device->cap_bytes);
     if (error == -ENOMEM) {
         pool_trim_device(device, false);
@@ -53,9 +62,30 @@ static bool on_device(enum allocation_kind kind)
            kind == ALLOCATION_OWN || kind == ALLOCATION_OWN_MANAGED;
 }
 
+static CUresult allocate_in_blocks(struct CUctx_st *context, uint64_t bytes,
+                                   enum allocation_kind kind, CUdeviceptr *address)
+{
+    struct block *block;
+    bool later = (kind == ALLOCATION_MANAGED || kind == ALLOCATION_OWN_MANAGED) &&
+                 context->device->identity->profile.calibration.managed_as_touched;
+    if (memory_attach(context->device) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (later)
+        managed_touch_expect();
+    CUresult result = block_take(context, bytes, !later, &block, address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (memory_insert_piece(*address, bytes, kind, context, block))
+        return CUDA_SUCCESS;
+    block_give(block, *address, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
                          CUdeviceptr *address)
 {
+    if (on_device(kind) && block_wanted(context->device))
+        return allocate_in_blocks(context, bytes, kind, address);
     uint64_t charged_bytes = on_device(kind) ? memory_round(bytes) : 0;
     if (charged_bytes < bytes && on_device(kind)) /* wrapped round */
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -80,7 +110,9 @@ static void give_back(struct allocation *allocation)
                      (allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_POOL);
     backing_give_up(&allocation->backing);
     managed_forget(allocation->advice);
-    if (allocation->shared)
+    if (allocation->block)
+        block_give(allocation->block, allocation->address, allocation->bytes);
+    else if (allocation->shared)
         ipc_give_back(allocation);
     else if (allocation->external)
         external_give_back(allocation);
@@ -93,6 +125,7 @@ static void give_back(struct allocation *allocation)
     } else if (allocation->charged_bytes && !allocation->shared) {
         sim_client_release(allocation->context->device->device, allocation->charged_bytes);
     }
+    free(allocation->touched);
     free(allocation->shared);
     free(allocation);
 }

@@ -25,22 +25,25 @@ enum allocation_kind {
 };
 #define ALLOCATION_SYNC_MEMOPS 0x100u /* in `flags`, besides those of cuMemHostAlloc */
 struct shared_bytes;
+struct block;
 struct managed_advice;
 struct physical;
 struct allocation {
     uint64_t address;
     uint64_t bytes;
-    uint64_t charged_bytes;
+    uint64_t charged_bytes; /* by itself, besides its block */
     enum allocation_kind kind;
     struct CUctx_st *context;
     struct CUmemPoolHandle_st *pool;
     unsigned long long id;
-    struct backing backing;   /* the one in the map, not in a copy of it */
+    struct block *block;      /* what it lies in (block.h); NULL: a mapping of its own */
+    struct backing backing;   /* the one in the map, not in a copy of it; without a block */
     struct backing *of_piece; /* of a MAPPED one on a device: that of its physical memory */
     unsigned int flags;
     struct shared_bytes *shared;   /* other processes have it too (ipc.h); NULL: none */
     struct physical *external;     /* what a buffer or array lies in (external.h); NULL: itself */
     struct managed_advice *advice; /* managed.c */
+    uint64_t *touched;             /* the same: its blocks that are charged */
     struct allocation *next, *previous;
 };
 extern pthread_mutex_t memory_mutex;
@@ -54,6 +57,9 @@ struct allocation *memory_find_locked(uint64_t address, uint64_t bytes);
 struct allocation *memory_find_byte_locked(uint64_t address);
 /* Takes device memory, giving up what pools keep unused if that helps. */
 int memory_charge(struct driver_device *device, uint64_t bytes);
+/* Its two halves: whether it is to fail on request, and the memory. The process is a client. */
+bool memory_fails(struct driver_device *device);
+int memory_reserve(struct driver_device *device, uint64_t bytes);
 CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind,
                          CUdeviceptr *address);
 /* pointer.c: what freeing an address must answer before it is looked at as an allocation */
@@ -71,10 +77,13 @@ struct allocation *memory_take_of_context(const struct CUctx_st *context); /* ou
 struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t charged_bytes,
                                  enum allocation_kind kind, struct CUctx_st *context,
                                  struct CUmemPoolHandle_st *pool);
+bool memory_insert_piece(uint64_t address, uint64_t bytes, enum allocation_kind kind,
+                         struct CUctx_st *context, struct block *block);
 struct allocation *memory_remove_locked(uint64_t address);
 /* What a context opened of another process (ipc.c). */
 struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
-                                             const struct driver_device *device, uint64_t share);
+                                             const struct driver_device *device, uint64_t share,
+                                             uint64_t offset);
 bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
                           struct backing *of_piece);
 bool memory_insert_external(uint64_t address, uint64_t bytes, enum allocation_kind kind,

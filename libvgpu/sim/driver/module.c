@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "context_memory.h"
 
 #define VERSION_LAZY_BY_DEFAULT 12020
 
@@ -29,6 +29,8 @@ void module_free(struct CUmod_st *module)
     for (uint32_t i = 0; module->addresses && lives && i < module->image->global_count; i++)
         if (module->addresses[i])
             memory_forget(module->addresses[i]);
+    if (lives)
+        context_unload_code(module);
     free(module->addresses);
     handle_bury(module);
 }
@@ -187,9 +189,10 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     if (!function || !name)
         return CUDA_ERROR_INVALID_VALUE;
     *function = image_find_function(module->image, name);
-    if (*function)
-        (*function)->loaded = true;
-    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    if (!*function)
+        return CUDA_ERROR_NOT_FOUND;
+    (*function)->loaded = true;
+    return context_load_code(module->context, *function);
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)

@@ -28,6 +28,10 @@ struct function_settings {
 
 struct legacy_launch;
 
+/* What a function needs of its context before it runs. */
+#define NEEDS_PRINTF 1u
+#define NEEDS_HEAP 2u
+
 struct CUfunc_st {
     uint64_t magic;
     struct image *image;
@@ -43,6 +47,7 @@ struct CUfunc_st {
     uint32_t required_cluster[3]; /* 0: none */
     uint32_t shared_bytes;        /* static */
     uint32_t local_bytes;
+    uint32_t needs; /* by itself; image.needs is what functions that it may call do */
     uint32_t register_count;
     struct parameter *parameters;
     struct legacy_launch *legacy; /* cuParamSet*, cuFuncSetBlockShape */
@@ -64,6 +69,8 @@ struct image {
     struct module_global *globals;
     uint32_t function_count, global_count;
     uint32_t constant_bytes;
+    uint32_t needs;
+    uint32_t lazy_mib; /* of code that is loaded by the first launch, or asking for a function */
     uint32_t ptx_architecture, binary_architecture; /* 80 for sm_80; 0: not known */
     struct CUmod_st *module;                        /* whose it is: a module's */
     struct CUlib_st *library;                       /* or a library's */
@@ -75,6 +82,7 @@ struct CUmod_st {
     unsigned long long context_id; /* a primary context has a new one after a reset */
     struct image *image;
     CUdeviceptr *addresses; /* of the globals; they are the context's memory */
+    uint64_t code_bytes;    /* taken by a first launch (context_memory.h) */
     struct CUmod_st *next;  /* of the same library */
 };
 
@@ -120,6 +128,15 @@ CUresult library_module(struct CUlib_st *library, struct CUctx_st *context,
 static inline bool is_function(const struct CUfunc_st *function)
 {
     return handle_is(MAGIC_FUNCTION, function);
+}
+static inline uint32_t function_needs(const struct CUfunc_st *function)
+{
+    return function->needs | function->image->needs;
+}
+/* Whether it takes nothing of its context when it is launched. */
+static inline bool function_is_plain(const struct CUfunc_st *function)
+{
+    return !function->local_bytes && !function->image->lazy_mib && !function_needs(function);
 }
 static inline uint32_t dynamic_shared_limit(const struct CUfunc_st *function, int ordinal)
 {

@@ -1,6 +1,6 @@
 /*
- * Stream-ordered allocation. A pool is a number of bytes charged on the device (reserved), of which
- * some are in use; a free leaves them reserved, for the next allocation. At a synchronisation of
+ * Stream-ordered allocation. A pool is a number of bytes charged on the device (reserved), in steps of
+ * the calibration's `pool_granule_bytes`, of which some are in use; a free leaves them reserved, for the next allocation. At a synchronisation of
  * stream, context or event, what is reserved beyond the release threshold (0 by default) and not in
  * use goes back to the device, and all of it when the device is short of memory.
  * What was exported to another process goes back to the device when nobody holds it any more, and
@@ -49,9 +49,17 @@ static void free_locked(struct CUmemPoolHandle_st *pool)
     free(pool);
 }
 
+static uint64_t round_to_granules(const struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
+    uint64_t step_bytes = pool->device->identity->profile.calibration.pool_granule_bytes;
+    return bytes > UINT64_MAX - step_bytes ? UINT64_MAX
+                                           : (bytes + step_bytes - 1) / step_bytes * step_bytes;
+}
+
 static void trim_locked(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes)
 {
-    uint64_t keep = pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes;
+    uint64_t keep =
+        round_to_granules(pool, pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes);
     if (pool->reserved_bytes <= keep)
         return;
     if (!pool_on_host(pool))
@@ -102,6 +110,12 @@ static bool take_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes)
 {
     uint64_t spare_bytes = pool->reserved_bytes - pool->used_bytes;
     uint64_t more_bytes = bytes > spare_bytes ? bytes - spare_bytes : 0;
+    uint64_t grown_bytes = round_to_granules(pool, pool->reserved_bytes + more_bytes);
+    if (pool->max_bytes && grown_bytes > pool->max_bytes &&
+        pool->reserved_bytes + more_bytes <= pool->max_bytes)
+        grown_bytes = pool->max_bytes;
+    if (more_bytes)
+        more_bytes = grown_bytes - pool->reserved_bytes;
     if (more_bytes && !reserve(pool, more_bytes))
         return false;
     pool->reserved_bytes += more_bytes;

@@ -1,8 +1,10 @@
 /*
  * Reads of a PTX text what a driver without a compiler needs: the kernels with their parameters,
  * launch bounds and memory of their own, and the module's variables. Of bodies only declarations
- * are looked at, and whether they name shared memory that is declared outside; what functions that
- * a kernel calls declare is not counted.
+ * are looked at, and whether they name shared memory that is declared outside, or vprintf or malloc;
+ * what functions that a kernel calls declare is not counted, and what they name counts for all.
+ *
+ * A comment `vgpu_sim_first_launch_mib=N` says what the module's code loads with its first launch.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -10,6 +12,8 @@
 #include <string.h>
 
 #include "driver.h"
+
+#define FIRST_LAUNCH "vgpu_sim_first_launch_mib="
 
 /* Shared memory declared outside of any body: counts for the kernels that name it. */
 struct shared_variable {
@@ -144,7 +148,15 @@ static uint64_t align(uint64_t offset, uint32_t alignment)
     return (offset + alignment - 1) / alignment * alignment;
 }
 
-/* Reads a body, or passes it by when `function` is NULL. */
+/* What a call of the system's functions needs, 0 for all else. */
+static uint32_t needs_of(const struct reader *reader, size_t length)
+{
+    return word_is(reader, length, "vprintf")  ? NEEDS_PRINTF
+           : word_is(reader, length, "malloc") ? NEEDS_HEAP
+                                               : 0;
+}
+
+/* Reads a body; that of no kernel (`function` is NULL) only for what it calls. */
 static void read_body(struct reader *reader, struct CUfunc_st *function)
 {
     struct declaration declaration;
@@ -167,6 +179,7 @@ static void read_body(struct reader *reader, struct CUfunc_st *function)
             *bytes = (uint32_t)(align(*bytes, declaration.alignment) + declaration.bytes);
             continue;
         }
+        *(function ? &function->needs : &reader->image->needs) |= needs_of(reader, length);
         for (struct shared_variable *each = reader->shared; function && each; each = each->next)
             if (!each->named && length == each->name_length &&
                 memcmp(each->name, reader->at, length) == 0) {
@@ -287,6 +300,9 @@ int ptx_parse(struct image *image, const char *text)
     struct reader reader = {.image = image, .at = copy};
     const char *target = strstr(copy, ".target");
     int error = strstr(copy, ".version") && target ? 0 : -EINVAL;
+    const char *lazy = strstr(text, FIRST_LAUNCH);
+    if (lazy)
+        image->lazy_mib = (uint32_t)strtoul(lazy + strlen(FIRST_LAUNCH), NULL, 10);
     const char *number = target ? strstr(target, "sm_") : NULL;
     if (number)
         image->ptx_architecture = (uint32_t)strtoul(number + strlen("sm_"), NULL, 10);

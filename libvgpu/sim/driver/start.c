@@ -41,6 +41,7 @@ static void forget_in_child(void)
     driver.machine = NULL;
     driver.call_ns = NULL;
     driver.ready = false;
+    driver.call_ns = NULL; /* it lay in the machine's file */
     pthread_mutex_init(&driver.mutex, NULL);
     pthread_cond_init(&driver.ended, NULL);
     pthread_mutex_init(&memory_mutex, NULL);

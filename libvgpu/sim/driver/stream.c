@@ -9,6 +9,7 @@
  * before. The per-thread default stream is a blocking stream like those of the program; there is
  * one for all threads.
  */
+#include "context_memory.h"
 #include "driver.h"
 
 #define PRIORITY_GREATEST (-5)
@@ -186,7 +187,12 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
                         : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
                                                        : priority; /* clamped, as documented */
     pthread_mutex_lock(&driver.mutex);
-    result = choose_lane(context->device, &created->lane);
+    result = context_begin_stream(context);
+    if (result == CUDA_SUCCESS) {
+        result = choose_lane(context->device, &created->lane);
+        if (result != CUDA_SUCCESS)
+            context_end_stream(created);
+    }
     pthread_mutex_unlock(&driver.mutex);
     if (result != CUDA_SUCCESS) {
         handle_bury(created);
@@ -215,6 +221,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
         caller_close(stream->caller);
     pthread_mutex_lock(&driver.mutex);
     stream->device->lane_streams[stream->lane]--;
+    context_end_stream(stream);
     pthread_mutex_unlock(&driver.mutex);
     handle_bury(stream); /* its work goes on: the context knows the last of it */
     return CUDA_SUCCESS;

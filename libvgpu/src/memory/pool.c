@@ -28,7 +28,11 @@ bool pool_reclaim(int device)
         uint64_t before_bytes = pool->charged_bytes;
         if (before_bytes > 0) {
             pool_follow_driver(pool);
-            if (pool->charged_bytes > pool_used_bytes(pool) && !capture_is_mine()) {
+            /* of graphs the driver does not tell what is idle */
+            bool may_be_idle = pool->form == POOL_OF_GRAPHS
+                                   ? pool->charged_bytes > 0
+                                   : pool->charged_bytes > pool_used_bytes(pool);
+            if (may_be_idle && !capture_is_mine()) {
                 pool_trim(pool);
                 pool_follow_driver(pool);
             }

@@ -5,8 +5,8 @@
 #include "memory/pool_state.h"
 #include "vgpu/contract.h"
 
-/* Asks the driver for one of the two figures of a pool, less what is charged elsewhere. False where
- * nobody can be asked. */
+/* Asks the driver for one of the two figures of a pool (of graphs only for what is reserved), less
+ * what is charged elsewhere. False where nobody can be asked. */
 static bool ask(const struct pool *pool, bool reserved, uint64_t *result_bytes)
 {
     uint64_t bytes = 0;
@@ -14,9 +14,7 @@ static bool ask(const struct pool *pool, bool reserved, uint64_t *result_bytes)
     struct capture_pause pause = capture_pause();
     if (pool->form == POOL_OF_GRAPHS && real.cuDeviceGetGraphMemAttribute != NULL)
         result = real.cuDeviceGetGraphMemAttribute(pool->ordinal,
-                                                   reserved ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
-                                                            : CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
-                                                   &bytes);
+                                                   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
     else if (pool->form == POOL_OF_STREAMS && real.cuMemPoolGetAttribute != NULL)
         result = real.cuMemPoolGetAttribute(pool->handle,
                                             reserved ? CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
@@ -43,9 +41,11 @@ static uint64_t reserved_bytes(const struct pool *pool)
 uint64_t pool_used_bytes(const struct pool *pool)
 {
     uint64_t bytes;
-    if (ask(pool, false, &bytes))
-        return bytes;
-    return pool->form == POOL_OF_GRAPHS ? pool->charged_bytes : pool->used_bytes;
+    /* what a graph has been given counts as used until it is trimmed or given to another one, also
+     * when no launch is under way (seen on an H100) */
+    if (pool->form == POOL_OF_GRAPHS)
+        return pool->charged_bytes;
+    return ask(pool, false, &bytes) ? bytes : pool->used_bytes;
 }
 
 void pool_shrink_charge(struct pool *pool, uint64_t bytes)

@@ -60,7 +60,7 @@ static inline bool pool_is_live(const struct pool *pool)
 bool pool_ask_reserved(const struct pool *pool, uint64_t *bytes);
 
 /* The bytes of it that are in use. The driver knows of frees that wait for their turn, and of those
- * that a graph did. */
+ * that a graph did. Of graph memory, all: the driver does not tell what of it is idle. */
 uint64_t pool_used_bytes(const struct pool *pool);
 
 /* Gives back what is charged beyond `bytes`. */

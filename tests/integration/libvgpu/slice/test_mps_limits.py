@@ -222,9 +222,9 @@ def test_in_a_managed_container_the_pipe_directory_is_the_slices(
 SPIN = """
 open_context()
 spinner = Spinner(2_000_000)
-for _ in range(40):
+for _ in range(40):  # without a wait: a slow machine asks for all of the GPU, too
     spinner.launch()
-    spinner.wait()
+spinner.wait()
 say(done=True); sys.stdin.readline()
 """
 

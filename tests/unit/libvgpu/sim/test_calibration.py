@@ -1,5 +1,6 @@
 """Calibrations: the files of the project, those that users write, and which one a GPU follows."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from libvgpu.sim import find_profile, ideal_profile, parse_spec
 from libvgpu.sim.calibration import CALIBRATIONS, find_calibration, read_calibration
 from libvgpu.sim.profiles import CALIBRATION, MODELS, PROFILES, read_profile
 from libvgpu.yamltext import parse
+from support import ROOT
 
 FILES = sorted(CALIBRATIONS.glob("*.yaml"))
 H100 = CALIBRATIONS / "h100.yaml"
@@ -36,6 +38,62 @@ def test_every_figure_has_its_source(path: Path) -> None:
         assert re.match("measured|first run:|derived:|chosen", source) or source.startswith(
             "first run with"
         ), name
+
+
+#: A call -> how the results name it, and how many calls were measured together.
+MEASURED = {
+    "cuLaunchKernel": ("cuLaunchKernel nop, 100 behind a busy kernel", 1),
+    "cuLaunchKernelEx": ("cuLaunchKernelEx nop", 1),
+    "cuMemsetAsync": ("cuMemsetD8Async 1 KiB", 1),
+    "cuMemset": ("cuMemsetD8Async 1 KiB", 1),
+    "cuMemcpyDtoDAsync": ("cuMemcpyDtoDAsync 1 KiB", 1),
+    "cuMemcpyHtoDAsync": ("cuMemcpyHtoDAsync pinned 4 KiB", 1),
+    "cuMemcpyDtoHAsync": ("cuMemcpyDtoHAsync pinned 4 KiB", 1),
+    "cuMemcpyDtoD": ("cuMemcpyDtoDAsync 1 KiB", 1),
+    "cuMemcpyHtoD": ("cuMemcpyHtoD pageable 4 KiB", 1),
+    "cuMemcpyDtoH": ("cuMemcpyDtoH pageable 4 KiB", 1),
+    "cuEventCreate": ("cuEventCreate+Destroy", 2),
+    "cuEventDestroy": ("cuEventCreate+Destroy", 2),
+    "cuEventRecord": ("cuEventRecord", 1),
+    "cuEventQuery": ("cuEventQuery done", 1),
+    "cuEventSynchronize": ("cuEventSynchronize done", 1),
+    "cuStreamCreate": ("cuStreamCreate+Destroy", 2),
+    "cuStreamDestroy": ("cuStreamCreate+Destroy", 2),
+    "cuStreamQuery": ("cuStreamQuery idle", 1),
+    "cuStreamSynchronize": ("cuStreamSynchronize idle", 1),
+    "cuStreamWaitEvent": ("cuStreamWaitEvent", 1),
+    "cuCtxCreate": ("cuCtxCreate second", 1),
+    "cuCtxDestroy": ("cuCtxDestroy second", 1),
+    "cuCtxSynchronize": ("cuCtxSynchronize idle", 1),
+    "cuDevicePrimaryCtxRetain": ("cuDevicePrimaryCtxRetain first", 1),
+    "cuMemAllocAsync": ("cuMemAllocAsync+FreeAsync 1 MiB", 2),
+    "cuMemFreeAsync": ("cuMemAllocAsync+FreeAsync 1 MiB", 2),
+    "cuMemAllocManaged": ("cuMemAllocManaged+Free 1 MiB", 2),
+    "cuMemAllocHost": ("cuMemAllocHost+Free 1 MiB", 2),
+    "cuMemFreeHost": ("cuMemAllocHost+Free 1 MiB", 2),
+    "cuMemCreate": ("cuMemCreate+Release 2 MiB", 2),
+    "cuMemRelease": ("cuMemCreate+Release 2 MiB", 2),
+    "cuMemMap": ("cuMemMap+SetAccess+Unmap 2 MiB", 3),
+    "cuMemSetAccess": ("cuMemMap+SetAccess+Unmap 2 MiB", 3),
+    "cuMemUnmap": ("cuMemMap+SetAccess+Unmap 2 MiB", 3),
+    "cuMemGetInfo": ("cuMemGetInfo", 1),
+    "cuModuleLoad": ("cuModuleLoadData+Unload PTX", 2),
+    "cuModuleUnload": ("cuModuleLoadData+Unload PTX", 2),
+    "cuGraphInstantiate": ("cuGraphInstantiate 20", 1),
+    "cuGraphLaunch": ("cuGraphLaunch 1, 20 in a row", 1),
+}
+
+
+def test_what_is_said_to_be_measured_stands_in_the_results() -> None:
+    results = json.loads((ROOT / "benchmarks/results/driver-h100-2026-11-23.json").read_text())
+    figures, _ = parse(H100.read_text(), str(H100))
+
+    measured = {name: ns for name, (ns, source) in figures["call_ns"].items()
+                if source.startswith("measured")}  # fmt: skip
+
+    assert measured.keys() == MEASURED.keys()
+    for name, (key, count) in MEASURED.items():
+        assert measured[name] == pytest.approx(results["calls_ns"][key] / count, abs=1), name
 
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.yaml")), ids=lambda path: path.stem)
