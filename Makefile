@@ -17,7 +17,7 @@ C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test e2e e2e-node model lint fmt check bench wheel protos manifests clean
+.PHONY: help setup build demo test e2e e2e-node model lint fmt check bench bench-gpu wheel protos manifests clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -106,6 +106,10 @@ check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
 
 bench: build  ## measure what docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks run hooks allocate reload
+
+bench-gpu: build  ## measure on this machine's GPU what an H100 showed
+	$(BIN)/python -m benchmarks run silicon --json build/silicon.json --markdown build/silicon.md \
+	    --beside benchmarks/results/silicon-simulated-2026-11-23.json
 
 # A compiler of 100 MB, so only for who builds or checks the wheel.
 $(ZIG): pyproject.toml | $(READY)

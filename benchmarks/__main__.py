@@ -16,6 +16,7 @@ from libvgpu.errors import UsageError, VgpuError
 from vgpuctl.render import Column, Row, print_listing
 
 from .figure import Figure, Measurement, Options, describe_bar, is_missed, judge, to_json
+from .markdown import read_earlier, table
 from .plot import require_plotting
 
 #: name -> module; imported when run or listed.
@@ -26,8 +27,10 @@ FIGURES = {
     "simulator": "benchmarks.simulator",
     "share": "benchmarks.share",
     "share-contended": "benchmarks.share_contended",
+    "traces": "benchmarks.playback",
     "allocate": "benchmarks.allocate",
     "reload": "benchmarks.config_reload",
+    "silicon": "benchmarks.silicon.figure",
 }
 
 
@@ -94,6 +97,17 @@ def list_figures() -> None:
     help="Also write everything measured to this file.",
 )
 @click.option(
+    "--markdown",
+    "markdown_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write everything measured to this file as a table.",
+)
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What --json wrote in an earlier run: a column of that table.",
+)
+@click.option(
     "--shim",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Measure this preload library too, in the same run.",
@@ -118,24 +132,43 @@ def list_figures() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Draw pictures (PNG) into this directory, where a figure has any. Needs matplotlib.",
 )
+@click.option(
+    "--simulate",
+    metavar="PROFILE",
+    help="Take a figure of real GPUs on a simulated one, for example h100.",
+)
+@click.option("--quick", is_flag=True, help="Take shorter windows where a figure has any.")
 def run(
     names: tuple[str, ...],
     json_file: Path | None,
+    markdown_file: Path | None,
+    beside: Path | None,
     shim: Path | None,
     rounds: int | None,
     seconds: float | None,
     count: int | None,
     plot: Path | None,
+    simulate: str | None,
+    quick: bool,
 ) -> int:
     """Measure figures by NAME."""
     figures = [load_figure(name) for name in names]
     if plot is not None:
         require_plotting()
+    if beside is not None and markdown_file is None:
+        raise UsageError(f"--beside {beside} is a column of a table: give --markdown FILE with it")
+    earlier = read_earlier(beside) if beside is not None else None
     results = []
     for figure in figures:
         click.echo(f"{figure.name}: measuring ({figure.label})", err=True)
         options = Options(
-            shim.absolute() if shim else None, rounds or figure.rounds, seconds, count, plot
+            shim.absolute() if shim else None,
+            rounds or figure.rounds,
+            seconds,
+            count,
+            plot,
+            simulate,
+            quick,
         )
         measurements = figure.measure(options)
         results.append((figure, measurements))
@@ -145,6 +178,9 @@ def run(
         print_listing(rows, columns, "table", "nothing measured")
         for sentence in judge(measurements):
             click.echo(sentence)
+    if markdown_file is not None:
+        everything = [each for _, found in results for each in found]
+        markdown_file.write_text(table(everything, earlier))
     if json_file is not None:
         json_file.write_text(to_json(results))
     failed = any(m.value is None and not m.needs_tool for _, found in results for m in found)

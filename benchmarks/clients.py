@@ -1,6 +1,7 @@
 """Runs the client programs of benchmarks: one, or many that begin at one moment."""
 
 import os
+import select
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,3 +73,11 @@ def run_at_once(
     for client, (_, words) in zip(clients, outputs, strict=True):
         _require_success(command, client.returncode, words)
     return [output for output, _ in outputs]
+
+
+def read_line(process: "subprocess.Popen[str]", timeout_seconds: float) -> str:
+    """Returns the next line that a client prints, empty where none comes in time."""
+    assert process.stdout is not None
+    waiting = select.poll()  # not select: it knows no descriptor above 1023
+    waiting.register(process.stdout, select.POLLIN)
+    return process.stdout.readline() if waiting.poll(max(0.0, timeout_seconds) * 1e3) else ""

@@ -26,6 +26,8 @@ class Options:
         seconds: how long a figure that lasts is taken; None: its own length.
         count: how many of what a figure counts; None: its own number.
         plot: the directory for pictures of what a figure can draw; None: none are drawn.
+        simulate: the profile of a simulated GPU, where a figure can be taken on a real one too.
+        quick: shorter windows and fewer rows.
     """
 
     rival: Path | None
@@ -33,6 +35,8 @@ class Options:
     seconds: float | None = None
     count: int | None = None
     plot: Path | None = None
+    simulate: str | None = None
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Measurement:
         needs_tool: a tool that is not there would have measured it, so its lack is no failure.
         least: the bar, where the value must not be smaller.
         most: the bar, where the value must not be larger.
+        silicon: what a real GPU showed, where it is to be reproduced.
+        tolerance: how far from that the value may be.
     """
 
     case: str
@@ -64,6 +70,8 @@ class Measurement:
     needs_tool: bool = False
     least: float | None = None
     most: float | None = None
+    silicon: float | None = None
+    tolerance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,8 @@ class Figure:
 
 def describe_bar(measurement: Measurement) -> str:
     """Returns the bar of a measurement as a sign and a number, empty where it has none."""
+    if measurement.silicon is not None:
+        return f"{measurement.silicon:g} ± {measurement.tolerance:g}"
     if measurement.most is not None:
         return f"≤ {measurement.most:g}"
     return f"≥ {measurement.least:g}" if measurement.least is not None else ""
@@ -96,6 +106,8 @@ def is_missed(measurement: Measurement) -> bool:
     """Returns whether there is a bar that the value is beyond; no value is beyond every bar."""
     if measurement.value is None:
         return bool(describe_bar(measurement))
+    if measurement.silicon is not None:
+        return abs(measurement.value - measurement.silicon) > measurement.tolerance
     too_large = measurement.most is not None and measurement.value > measurement.most
     return too_large or (measurement.least is not None and measurement.value < measurement.least)
 
@@ -108,7 +120,9 @@ def judge(measurements: Sequence[Measurement]) -> list[str]:
             value = "not measured" if each.value is None else f"{each.value:g} {each.unit}"
             where = f"{each.case} with {each.subject}: {each.quantity}"
             why = f" ({each.note})" if each.note else ""
-            sentences.append(f"missed: {where} is {value}, must be {describe_bar(each)}{why}")
+            bar = describe_bar(each)
+            what = f"must be {bar}" if each.silicon is None else f"on silicon it is {bar}"
+            sentences.append(f"missed: {where} is {value}, {what}{why}")
     return sentences
 
 

@@ -7,7 +7,6 @@ With our shim an arbiter serves the slices, as it does on a node.
 """
 
 import os
-import select
 import subprocess
 import tempfile
 import time
@@ -23,10 +22,12 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sim import Machine, Profile, ideal_profile
 
+from .clients import read_line
 from .nulldriver import build_client
-from .tenant_programs import TenantClient, TenantProgram, TenantReading, Window, shares
+from .tenant_programs import Tenant, TenantClient, TenantProgram, TenantReading, Window, shares
 
-_PROFILE = "h100-80g"
+#: The model of GPU that tenants are measured on.
+PROFILE = "h100-80g"
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0
 _SAMPLE_SECONDS = 0.05
@@ -46,7 +47,7 @@ class Running:
     """
 
     machine: Machine
-    tenants: tuple[TenantProgram, ...]
+    tenants: tuple[Tenant, ...]
     directories: tuple[Path, ...]
     log: Path
     processes: list[list["subprocess.Popen[str]"]] = field(default_factory=list)
@@ -106,6 +107,22 @@ class Running:
             looks.append(self.look())
         return Window(shares(looks[0], looks[-1]), self._end(), tuple(looks))
 
+    def answers(self, timeout_seconds: float) -> list[str]:
+        """Returns the next line of each process, tenant by tenant.
+
+        Raises:
+            VgpuError: one has ended without it, or does not say it in time.
+        """
+        give_up_at = time.monotonic() + timeout_seconds
+        lines = []
+        for process in (process for group in self.processes for process in group):
+            lines.append(read_line(process, give_up_at - time.monotonic()))
+            if not lines[-1]:
+                process.kill()
+                process.wait()
+                self.look()  # says why
+        return lines
+
     def _tell(self, index: int, line: str) -> None:
         for process in self.processes[index]:
             assert process.stdin is not None
@@ -124,7 +141,7 @@ class Running:
         give_up_at = time.monotonic() + _END_SECONDS
         delays: list[int | None] = []
         for group in self.processes:
-            lines = [_read_line(p, give_up_at - time.monotonic()).split() for p in group]
+            lines = [read_line(p, give_up_at - time.monotonic()).split() for p in group]
             told = [int(words[3]) for words in lines if len(words) == 4]
             delays.append(max(told) if len(told) == len(group) else None)
         return tuple(delays)
@@ -142,13 +159,6 @@ class Running:
                     continue
 
 
-def _read_line(process: "subprocess.Popen[str]", timeout_seconds: float) -> str:
-    assert process.stdout is not None
-    waiting = select.poll()  # not select: it knows no descriptor above 1023
-    waiting.register(process.stdout, select.POLLIN)
-    return process.stdout.readline() if waiting.poll(max(0.0, timeout_seconds) * 1e3) else ""
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What all windows of a run share: a directory and the client's program."""
@@ -158,7 +168,7 @@ class Stage:
     profile: Profile
 
     @contextmanager
-    def open(self, tenants: Sequence[TenantProgram], preload: Path | None) -> Iterator[Running]:
+    def open(self, tenants: Sequence[Tenant], preload: Path | None) -> Iterator[Running]:
         """Starts the processes of some tenants, which then wait to be told to go.
 
         Args:
@@ -183,7 +193,10 @@ class Stage:
             with running.log.open("ab") as log:
                 for index, tenant in enumerate(tenants):
                     environment = self._environment(running, index, preload)
-                    command = [str(self.program), *tenant.client.arguments(self.profile)]
+                    command = [
+                        str(self.program),
+                        *tenant.client.arguments(self.profile.memory_bytes_per_second),
+                    ]
                     running.processes.append([])
                     for _ in range(tenant.processes):
                         process = subprocess.Popen(
@@ -196,7 +209,7 @@ class Stage:
                         )
                         running.processes[-1].append(process)
             for process in (process for group in running.processes for process in group):
-                if _read_line(process, _START_SECONDS) != "ready\n":
+                if read_line(process, _START_SECONDS) != "ready\n":
                     process.kill()
                     process.wait()
                     running.look()  # says why
@@ -204,7 +217,7 @@ class Stage:
 
     def measure(
         self,
-        tenants: Sequence[TenantProgram],
+        tenants: Sequence[Tenant],
         preload: Path | None,
         warm_up_seconds: float,
         seconds: float,
@@ -223,9 +236,7 @@ class Stage:
         """Returns the percentage of the device that one process takes alone, without any shim."""
         return self.measure([TenantProgram(client)], None, warm_up_seconds, seconds).shares[0]
 
-    def _make_slice(
-        self, directory: Path, machine: Machine, tenant: TenantProgram, count: int
-    ) -> Path:
+    def _make_slice(self, directory: Path, machine: Machine, tenant: Tenant, count: int) -> Path:
         device = machine.devices[0]
         limit = DeviceLimit(
             device.uuid,
@@ -259,13 +270,21 @@ def _serve(stack: ExitStack, running: Running) -> None:
 
 
 @contextmanager
-def open_stage() -> Iterator[Stage]:
-    """Builds the client's program.
+def open_stage(
+    name: str = "share_client", *further: str, profile: Profile | None = None
+) -> Iterator[Stage]:
+    """Builds the tenants' program: ``native/<name>.c`` with ``further`` ones.
+
+    Args:
+        name: of the program.
+        further: sources of it.
+        profile: of the GPU; None: one without friction, where what is off is due to the shim.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-share-") as name:
-        driver = Path(name, "libcuda.so.1")
+    with tempfile.TemporaryDirectory(prefix="vgpu-share-") as directory:
+        driver = Path(directory, "libcuda.so.1")
         driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        yield Stage(Path(name), build_client("share_client", driver), ideal_profile(_PROFILE))
+        program = build_client(name, driver, *further)
+        yield Stage(Path(directory), program, profile or ideal_profile(PROFILE))

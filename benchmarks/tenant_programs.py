@@ -1,13 +1,14 @@
 """What tenants of one GPU are, and what they had of it.
 
 A tenant is a slice with one or more processes of ``native/share_client.c``, which launch without
-end. stage.py starts them and looks at the device's books.
+end, or of another program that begins when it is told. stage.py starts them and looks at the
+device's books.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from libvgpu.limits import ComputeMode
-from libvgpu.sim import Profile
 
 _NS_PER_SECOND = 10**9
 _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
@@ -19,6 +20,27 @@ def format_ns(duration_ns: int) -> str:
     return f"{duration_ns // size} {unit}"
 
 
+class Client(Protocol):
+    """What the processes of a tenant do."""
+
+    def arguments(self, memory_bytes_per_second: int) -> list[str]:
+        """Returns the program's arguments on a GPU of that bandwidth."""
+        ...
+
+
+class Tenant(Protocol):
+    """What is started for a slice; `TenantProgram` says what the attributes are."""
+
+    @property
+    def client(self) -> Client: ...
+    @property
+    def core_percent(self) -> int: ...
+    @property
+    def mode(self) -> ComputeMode: ...
+    @property
+    def processes(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class TenantClient:
     """What one process of a tenant does without end.
@@ -28,6 +50,7 @@ class TenantClient:
         form: ``kernel``, ``cooperative``, ``graph`` or ``memset``.
         sync: it waits after every so many launches; 0 only where the driver's queue is full.
         blocks: of each launch.
+        threads: of each block.
         streams: used in turn.
         nodes: of the graph.
     """
@@ -36,6 +59,7 @@ class TenantClient:
     form: str = "kernel"
     sync: int = 0
     blocks: int = 132
+    threads: int = 1
     streams: int = 1
     nodes: int = 20
 
@@ -57,13 +81,14 @@ class TenantClient:
         words.append(waits.get(self.sync, f"sync after {self.sync}"))
         return ", ".join(words)
 
-    def arguments(self, profile: Profile) -> list[str]:
-        """Returns the program's arguments on a GPU of this model."""
-        bytes_ = self.kernel_ns * profile.memory_bytes_per_second // _NS_PER_SECOND
+    def arguments(self, memory_bytes_per_second: int) -> list[str]:
+        """Returns the program's arguments on a GPU of that bandwidth."""
+        bytes_ = self.kernel_ns * memory_bytes_per_second // _NS_PER_SECOND
         values = {
             "form": self.form,
             "kernel_ns": self.kernel_ns,
             "blocks": self.blocks,
+            "threads": self.threads,
             "sync": self.sync,
             "streams": self.streams,
             "nodes": self.nodes,

@@ -3,12 +3,14 @@
  * deep into the driver's queue as the driver lets it.
  *
  * Arguments are word=value: form (kernel, cooperative, graph, memset), kernel_ns (of one kernel, or
- * of one node of a graph), blocks (of a launch), sync (wait after every so many launches, 0:
- * never), streams (used in turn; a wait is for all of them), nodes (of a graph), bytes (of a
- * memset), seconds (its longest life, should nobody end it).
+ * of one node of a graph), blocks (of a launch), threads (of a block), sync (wait after every so
+ * many launches, 0: never), streams (used in turn; a wait is for all of them), nodes (of a graph),
+ * bytes (of a memset), count_every (launches between those that are counted as they are done, 0:
+ * none is), seconds (its longest life, should nobody end it).
  *
  * It says "ready" once it could launch, and does what stdin says: "go" begins, "mark" forgets the
- * delays so far, the end of stdin ends it. Then it prints "launched COUNT p99_ns NS", NS being what
+ * delays so far, "tell" prints "progress COUNT NS", so many launches done at that time of the GPU
+ * since it began, and the end of stdin ends it. Then it prints "launched COUNT p99_ns NS", NS being what
  * one launch in a hundred took the caller at least, waits for what it launched, and prints
  * "completed COUNT". Without a "go" it ends at once.
  *
@@ -61,10 +63,10 @@ static const char *const form_words[] = {"kernel", "cooperative", "graph", "mems
 static struct {
     enum form form;
     unsigned long long kernel_ns;
-    unsigned blocks, sync, streams, nodes;
+    unsigned blocks, threads, sync, streams, nodes;
     size_t bytes;
-    unsigned seconds;
-} options = {FORM_KERNEL, 1000000, 132, 0, 1, 20, 0, 600};
+    unsigned count_every, seconds;
+} options = {FORM_KERNEL, 1000000, 132, 1, 0, 1, 20, 0, 0, 600};
 
 static CUfunction spin;
 static CUgraphExec graph;
@@ -72,7 +74,16 @@ static CUdeviceptr memory;
 static CUstream streams[MAX_STREAMS];
 static void *params[] = {&options.kernel_ns};
 static uint64_t delays[BUCKETS], delay_count;
-static atomic_bool stopping, marking;
+static atomic_bool stopping, marking, telling;
+
+/* Launches that are counted as they are done; more of them under way than this are passed over. */
+#define COUNTED 2048 /* the driver's queue holds 1024 launches */
+static struct counted {
+    CUevent event;
+    uint64_t launched;
+} counted[COUNTED];
+static CUevent beginning;
+static uint64_t counted_first, counted_next, done, done_ns;
 
 static uint64_t now_ns(void)
 {
@@ -85,7 +96,8 @@ static void refuse(const char *argument)
 {
     fprintf(stderr,
             "argument '%s' is not form=kernel|cooperative|graph|memset, or one of kernel_ns, "
-            "blocks, sync, streams (1 to %d), nodes, bytes and seconds with a number\n",
+            "blocks, threads, sync, streams (1 to %d), nodes, bytes, count_every and seconds with "
+            "a number\n",
             argument, MAX_STREAMS);
     exit(2);
 }
@@ -114,6 +126,8 @@ static void read_option(const char *argument)
         options.kernel_ns = number;
     else if (IS("blocks"))
         options.blocks = (unsigned)number;
+    else if (IS("threads"))
+        options.threads = (unsigned)number;
     else if (IS("sync"))
         options.sync = (unsigned)number;
     else if (IS("streams") && number >= 1 && number <= MAX_STREAMS)
@@ -122,6 +136,8 @@ static void read_option(const char *argument)
         options.nodes = (unsigned)number;
     else if (IS("bytes"))
         options.bytes = number;
+    else if (IS("count_every"))
+        options.count_every = (unsigned)number;
     else if (IS("seconds"))
         options.seconds = (unsigned)number;
     else
@@ -133,10 +149,12 @@ static void launch(CUstream stream)
 {
     switch (options.form) {
     case FORM_KERNEL:
-        MUST(cuLaunchKernel(spin, options.blocks, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+        MUST(cuLaunchKernel(spin, options.blocks, 1, 1, options.threads, 1, 1, 0, stream, params,
+                            NULL));
         break;
     case FORM_COOPERATIVE:
-        MUST(cuLaunchCooperativeKernel(spin, options.blocks, 1, 1, 1, 1, 1, 0, stream, params));
+        MUST(cuLaunchCooperativeKernel(spin, options.blocks, 1, 1, options.threads, 1, 1, 0, stream,
+                                       params));
         break;
     case FORM_GRAPH:
         MUST(cuGraphLaunch(graph, stream));
@@ -158,13 +176,19 @@ static void prepare(void)
     MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
     for (unsigned i = 0; i < options.streams; i++)
         MUST(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    if (options.count_every != 0) {
+        MUST(cuEventCreate(&beginning, CU_EVENT_DEFAULT));
+        for (unsigned i = 0; i < COUNTED; i++)
+            MUST(cuEventCreate(&counted[i].event, CU_EVENT_DEFAULT));
+    }
     if (options.form == FORM_MEMSET)
         MUST(cuMemAlloc_v2(&memory, options.bytes));
     if (options.form == FORM_GRAPH) {
         CUgraph recorded;
         MUST(cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         for (unsigned i = 0; i < options.nodes; i++)
-            MUST(cuLaunchKernel(spin, options.blocks, 1, 1, 1, 1, 1, 0, streams[0], params, NULL));
+            MUST(cuLaunchKernel(spin, options.blocks, 1, 1, options.threads, 1, 1, 0, streams[0],
+                                params, NULL));
         MUST(cuStreamEndCapture(streams[0], &recorded));
         MUST(cuGraphInstantiateWithFlags(&graph, recorded, 0));
         MUST(cuGraphDestroy(recorded));
@@ -178,6 +202,8 @@ static void *read_orders(void *unused)
     while (fgets(line, sizeof line, stdin) != NULL)
         if (strcmp(line, "mark\n") == 0)
             atomic_store(&marking, true);
+        else if (strcmp(line, "tell\n") == 0)
+            atomic_store(&telling, true);
     atomic_store(&stopping, true);
     return NULL;
 }
@@ -207,6 +233,32 @@ static uint64_t slowest_hundredth_ns(void)
     return 0;
 }
 
+/* Counts what is done, and this launch once it is. */
+static void count_launch(CUstream stream, uint64_t launched)
+{
+    float since_ms;
+    while (counted_first < counted_next) {
+        struct counted *oldest = &counted[counted_first % COUNTED];
+        if (cuEventQuery(oldest->event) != CUDA_SUCCESS)
+            break;
+        MUST(cuEventElapsedTime(&since_ms, beginning, oldest->event));
+        done = oldest->launched;
+        done_ns = (uint64_t)((double)since_ms * 1e6);
+        counted_first++;
+    }
+    if (counted_next - counted_first < COUNTED) {
+        struct counted *next = &counted[counted_next++ % COUNTED];
+        next->launched = launched;
+        MUST(cuEventRecord(next->event, stream));
+    }
+}
+
+static void tell(void)
+{
+    printf("progress %llu %llu\n", (unsigned long long)done, (unsigned long long)done_ns);
+    fflush(stdout);
+}
+
 int main(int count, char **arguments)
 {
     for (int i = 1; i < count; i++)
@@ -224,12 +276,23 @@ int main(int count, char **arguments)
         fprintf(stderr, "no thread can be started\n");
         return 1;
     }
+    if (options.count_every != 0)
+        MUST(cuEventRecord(beginning, streams[0]));
     uint64_t launched = 0, before = now_ns(), end = before + options.seconds * SECOND_NS;
     while (!atomic_load_explicit(&stopping, memory_order_relaxed) && before < end) {
-        launch(streams[launched % options.streams]);
+        CUstream stream = streams[launched % options.streams];
+        launch(stream);
         uint64_t after = now_ns();
         count_delay(after - before);
         launched++;
+        if (options.count_every != 0 && launched % options.count_every == 0) {
+            count_launch(stream, launched);
+            after = now_ns();
+        }
+        if (atomic_load_explicit(&telling, memory_order_relaxed)) {
+            atomic_store(&telling, false);
+            tell();
+        }
         if (options.sync != 0 && launched % options.sync == 0) {
             if (options.streams == 1)
                 MUST(cuStreamSynchronize(streams[0]));

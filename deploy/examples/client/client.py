@@ -32,6 +32,7 @@ from cuda.bindings import driver as cuda
 
 PIECE_BYTES = 64 << 20
 KERNEL_NS = 2_000_000
+BLOCK_THREADS = 1024
 QUEUED_KERNELS = 4
 WARM_UP_S = 0.3
 WATCH_INTERVAL_S = 0.05
@@ -81,6 +82,16 @@ class Client:
         checked(cuda.cuCtxSetCurrent(context))
         module = checked(cuda.cuModuleLoadData(SPIN_PTX))
         self.kernel = checked(cuda.cuModuleGetFunction(module, b"spin_ns"))
+        attributes = cuda.CUdevice_attribute
+        sms, threads = (
+            checked(cuda.cuDeviceGetAttribute(attribute, self.device))
+            for attribute in (
+                attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                attributes.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+            )
+        )
+        # Kernels that fill the GPU: MPS holds back none that fits into its client's part.
+        self.blocks = sms * (threads // BLOCK_THREADS)
         self.stream = checked(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
         self.events = [checked(cuda.cuEventCreate(0)) for _ in range(QUEUED_KERNELS)]
         self.pieces = []
@@ -179,7 +190,8 @@ class Client:
     def launch(self):
         """Queues one kernel."""
         arguments = ((KERNEL_NS,), (ctypes.c_uint64,))
-        checked(cuda.cuLaunchKernel(self.kernel, 1, 1, 1, 1, 1, 1, 0, self.stream, arguments, 0))
+        grid, block = (self.blocks, 1, 1), (BLOCK_THREADS, 1, 1)
+        checked(cuda.cuLaunchKernel(self.kernel, *grid, *block, 0, self.stream, arguments, 0))
 
     def show(self, seconds):
         """Runs the three phases; returns the total seen."""

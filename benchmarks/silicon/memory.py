@@ -1,0 +1,135 @@
+"""What memory a program really takes of the GPU under a slice of 4 GiB, and what it is refused.
+
+The GPU is looked at by its own word, never the shim's: once when the program has its context, and
+once when it holds what it could get.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from libvgpu.artifacts import shim_path
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create
+
+from ..clients import read_line
+from ..figure import Measurement
+from ..gpu import Gpu
+from ..nulldriver import build_client
+
+_GIB, _MIB = 1 << 30, 1 << 20
+_SLICE_BYTES = 4 * _GIB
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One program, and what was seen of it on silicon.
+
+    Attributes:
+        name: as it is shown.
+        arguments: of ``native/memory_client.c``.
+        quantity: ``taken``: GiB of the GPU in all; ``grown``: MiB since it had its context;
+            ``done``: 1 where it got what it wanted, 0 where it was refused or died.
+        silicon: its value.
+        tolerance: how far off it may be.
+        is_held: under a slice of 4 GiB and half of the GPU's time, or bare.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    quantity: str
+    silicon: float
+    tolerance: float
+    is_held: bool = True
+
+
+def _pieces(bytes_: int, silicon_gib: float) -> Row:
+    name = f"4 GiB slice, pieces of {bytes_} bytes"
+    return Row(name, ("pieces", str(bytes_)), "taken", silicon_gib, 0.05)
+
+
+ROWS = (
+    _pieces(1_048_577, 7.5),
+    _pieces(2_097_153, 7.5),
+    _pieces(3_000_001, 5.4),
+    _pieces(600_000, 4.6),
+    Row("4 GiB slice, pieces of 64 MiB", ("pieces", str(64 * _MIB)), "taken", 3.94, 0.01),
+    Row("one launch, 128 KiB of local memory a thread", ("local",), "grown", 33_529, 1),
+    Row("graph of 100 x 64 MiB and its end, bare", ("graph",), "grown", 64, 2, is_held=False),
+    Row("graph of 100 x 64 MiB and its end, 4 GiB slice", ("graph",), "done", 0, 0),
+    Row("a stream destroyed busy, bare", ("destroyed",), "done", 1, 0, is_held=False),
+    Row("a stream destroyed busy, under a cap", ("destroyed",), "done", 0, 0),
+)
+_UNITS = {"taken": "GiB", "grown": "MiB", "done": "1 or 0"}
+
+
+def measure(gpu: Gpu, context_bytes: int) -> list[Measurement]:
+    """Measures every row.
+
+    Args:
+        gpu: where, with nobody else on it.
+        context_bytes: what a context takes, for the limits; 0: the shim measures it.
+
+    Raises:
+        VgpuError: there is no compiler, or it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
+        driver = Path(name, "libcuda.so.1")
+        driver.symlink_to(gpu.driver)
+        program = build_client("memory_client", driver)
+        return [_measure(row, gpu, context_bytes, program) for row in ROWS]
+
+
+def _measure(row: Row, gpu: Gpu, context_bytes: int, program: Path) -> Measurement:
+    with tempfile.TemporaryDirectory(dir=program.parent) as name:
+        environment = gpu.environment({"PATH": "/usr/bin:/bin"})
+        if row.is_held:
+            limit = DeviceLimit(
+                gpu.uuid, _SLICE_BYTES, context_bytes=context_bytes, core_percent=50, weight=50
+            )
+            create(Path(name, "slice"), ContainerLimits("bench", Family.VGPU, (limit,)))
+            environment |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(Path(name, "slice"))}
+        found = _hold([str(program), *row.arguments], environment, gpu)
+    case, unit = row.name, _UNITS[row.quantity]
+    if found is None and row.quantity != "done":
+        return Measurement(case, gpu.title, row.quantity, unit, None, note="it ended by itself")
+    value = float(found is not None and found.is_done)
+    if found is not None and row.quantity != "done":
+        taken = row.quantity == "taken"
+        value = found.taken_bytes / _GIB if taken else found.grown_bytes / _MIB
+    return Measurement(case, gpu.title, row.quantity, unit, round(value, 2),
+                       silicon=row.silicon, tolerance=row.tolerance)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    taken_bytes: int
+    grown_bytes: int
+    is_done: bool
+
+
+def _hold(command: Sequence[str], environment: dict[str, str], gpu: Gpu) -> _Held | None:
+    """Returns what the program holds once it has what it could get; None: it died."""
+    before_bytes = gpu.used_bytes()
+    process = subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert process.stdin is not None
+        if read_line(process, _SECONDS) != "context\n":
+            return None
+        begun_bytes = gpu.used_bytes()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        words = read_line(process, _SECONDS).split()
+        if len(words) != 2:
+            return None
+        held_bytes = gpu.used_bytes()
+        return _Held(held_bytes - before_bytes, held_bytes - begun_bytes, words[0] == "did")
+    finally:
+        process.kill()
+        process.communicate()

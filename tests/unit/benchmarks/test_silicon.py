@@ -1,0 +1,68 @@
+"""The figure `silicon`: its rows, how they are judged, and what it says where there is no GPU."""
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.figure import Measurement, describe_bar, judge
+from benchmarks.silicon import memory
+from benchmarks.silicon.bench import Hold
+from benchmarks.silicon.figure import judged
+from benchmarks.silicon.rows import ROWS
+
+
+def test_at_least_25_results_of_silicon_are_measured_again() -> None:
+    assert len(ROWS) + len(memory.ROWS) >= 25
+    names = [row.name for row in (*ROWS, *memory.ROWS)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_has_a_value_for_each_tenant(row: Any) -> None:
+    assert len(row.silicon) == len(row.loads)
+    held = sum(load.core_percent for load in row.loads)
+    assert row.hold is Hold.BARE or held <= 100
+    # Threads of MPS hold who runs without us.
+    assert not any(load.mps_percent for load in row.loads) or row.mps
+
+
+def test_a_value_is_held_against_silicon_in_both_directions() -> None:
+    (row,) = [each for each in ROWS if each.silicon == (45.0, 45.0)]
+
+    first, second, total = judged(row, [45.9, 42.0], "a GPU")
+
+    assert describe_bar(first) == "45 ± 1"
+    assert (total.value, total.silicon) == (87.9, 90.0)
+    (told, of_both) = judge([first, second, total])
+    assert told.startswith(f"missed: {row.name}, tenant 2 with a GPU: share of bare is 42 %, on ")
+    assert told.endswith("silicon it is 45 ± 1")
+    assert "total is 87.9 %, on silicon it is 90 ± 2" in of_both
+
+
+def test_what_could_not_be_measured_is_no_match() -> None:
+    lost = Measurement("c", "s", "taken", "GiB", None, note="it died", silicon=4.0, tolerance=9.0)
+
+    assert judge([lost]) == [
+        "missed: c with s: taken is not measured, on silicon it is 4 ± 9 (it died)"
+    ]
+
+
+def test_without_a_gpu_it_says_so_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+
+    assert command.main(["run", "silicon"]) == 1
+    said = capsys.readouterr().err
+    assert "benchmarks: there is no libcuda.so.1: " in said
+    assert "hint: --simulate h100 needs no GPU" in said
+
+
+def test_an_unknown_profile_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["run", "silicon", "--simulate", "h900"]) == 2
+    assert "unknown GPU profile 'h900'" in capsys.readouterr().err

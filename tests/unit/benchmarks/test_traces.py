@@ -1,0 +1,324 @@
+"""Traces of real programs: what is read, how gaps are scaled, and what a damaged file says."""
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import playback
+from benchmarks.playback import PAIR, PROGRAMS, Kept, Played
+from benchmarks.repeats import OURS
+from benchmarks.trace import DIRECTORY, Row, Trace, read_trace
+from benchmarks.trace_calls import CALLS, COPIES, REACH_NS, call_ns
+from benchmarks.trace_plan import compose, make_plan, script
+from libvgpu.errors import VgpuError
+
+MS_NS = 10**6
+LAUNCH_NS = call_ns("cuLaunchKernel")
+SYNC_NS = call_ns("cuStreamSynchronize")
+RESULTS = DIRECTORY.parent / "results" / "driver-h100-2026-11-23.json"
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def _launch(gpu_ns: int = 1000, gap_ns: int = 0, stream: int = 0) -> Row:
+    return Row("cudaLaunchKernel", 9000, gap_ns, "cuLaunchKernel", stream, 0, 1, 32, gpu_ns)
+
+
+def _sync(stream: int = 0) -> Row:
+    return Row("cudaStreamSynchronize", 9000, 0, "cuStreamSynchronize", stream)
+
+
+def _asks_nothing(host_ns: int, gap_ns: int = 0) -> Row:
+    return Row("cudaGetErrorString", host_ns, gap_ns, None)
+
+
+def _trace(*rows: Row, plain_step_ms: float, nodes: tuple[Row, ...] = ()) -> Trace:
+    return Trace("made up", plain_step_ms, 1, (rows,), nodes)
+
+
+def _form() -> dict[str, Any]:
+    row = {"call": "cudaLaunchKernel", "host_ns": 1, "gap_ns": 2, "stream": 0, "kind": 0}
+    launch = row | {"blocks": 3, "threads": 4, "gpu_ns": 5}
+    copy = {"call": "cudaMemcpyAsync", "host_ns": 1, "gap_ns": 2, "stream": 0, "bytes": 8}
+    copy |= {"copy": "device to pinned", "gpu_ns": 5}
+    steps = [[launch, copy], [dict(launch), dict(copy)]]
+    return {"form": 1, "program": "p", "plain_step_ms": 1.5, "kinds": 1, "steps": steps}
+
+
+def _write(path: Path, form: object) -> Path:
+    path.write_bytes(gzip.compress(json.dumps(form).encode()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "kinds"),
+    [
+        ("gpt", 569, 70),
+        ("conv", 112, 64),
+        ("decode", 135, 8),
+        ("generate", 2281, 69),
+        ("gptgraph", 1, 70),
+    ],
+)
+def test_the_traces_have_what_the_programs_launched(name: str, launches: int, kinds: int) -> None:
+    trace = read_trace(DIRECTORY / f"{name}.json.gz")
+
+    assert (trace.program, trace.launches_per_step, trace.kinds) == (name, launches, kinds)
+    assert len(trace.steps) == 3
+    assert len(trace.nodes) == (569 if name == "gptgraph" else 0)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_calls_gaps_and_waits_make_up_a_plain_step(name: str) -> None:
+    trace = read_trace(DIRECTORY / f"{name}.json.gz")
+
+    plan = make_plan(trace)
+
+    plain_ns = trace.plain_step_ms * MS_NS
+    assert [step.total_ns for step in plan.steps] == pytest.approx([plain_ns] * 3, rel=1e-3)
+    played_ns = [sum(row.gap_ns for row in step) for step in plan.trace.steps]
+    assert played_ns == pytest.approx([step.gaps_ns for step in plan.steps], rel=1e-3)
+    # GPU durations are true, but for the pauses in a graph.
+    of_kernels = [sum(row.gpu_ns for row in step if row.blocks) for step in trace.steps]
+    fills_ns = sum(row.gpu_ns for row in trace.nodes if not row.blocks)
+    expected_ns = plain_ns - fills_ns if name == "gptgraph" else sum(of_kernels) / 3
+    assert plan.gpu_ns == pytest.approx(expected_ns, rel=1e-3)
+    assert plan.sync_steps == (10 if name == "gptgraph" else 0)
+
+
+def test_one_factor_scales_every_gap_of_a_step() -> None:
+    # GIVEN a step with 3 ms of gaps, 1 of them in a call that asks nothing of the driver
+    rows = (_launch(gap_ns=MS_NS), _asks_nothing(MS_NS, 0), _launch(gap_ns=MS_NS))
+
+    # WHEN it takes 1.5 ms and the two launches without a profiler
+    plan = make_plan(_trace(*rows, plain_step_ms=1.5 + 2 * LAUNCH_NS / MS_NS))
+
+    assert plan.factors == pytest.approx([0.5])
+    (step,) = plan.trace.steps
+    assert [row.gap_ns for row in step] == pytest.approx([MS_NS, MS_NS / 2], abs=2)
+    assert [row.driver_call for row in step] == ["cuLaunchKernel"] * 2
+
+
+def test_a_step_may_begin_with_what_asks_nothing_of_the_driver() -> None:
+    (step,) = make_plan(_trace(_asks_nothing(10, 20), _launch(), plain_step_ms=1)).trace.steps
+
+    assert [row.driver_call for row in step] == [None, "cuLaunchKernel"]
+
+
+def test_a_synchronisation_waits_for_the_work_of_its_stream_alone() -> None:
+    rows = [_launch(50_000, stream=1), _launch(10_000), _sync()]
+
+    composed = compose(rows, 1.0, 0)
+
+    # The second launch is called once the first one has returned.
+    waits_ns = LAUNCH_NS + REACH_NS + 10_000 - 2 * LAUNCH_NS
+    assert composed.calls_ns == 2 * LAUNCH_NS + SYNC_NS
+    behind_ns = 60_000 - (composed.calls_ns + waits_ns)
+    assert composed.waits_ns == waits_ns + behind_ns
+
+
+def test_a_copy_from_pageable_memory_waits_until_it_is_done() -> None:
+    def waits_ns(copy: str) -> float:
+        row = Row("cudaMemcpyAsync", 0, 100_000, COPIES[copy], gpu_ns=800, bytes=8, copy=copy)
+        return compose([_launch(20_000), row], 1.0, 0).waits_ns
+
+    assert waits_ns("pinned to device") == 0
+    assert waits_ns("pageable to device") == REACH_NS + 20_000 + 800 - LAUNCH_NS
+
+
+def test_a_wait_for_an_event_is_for_what_was_launched_before_it() -> None:
+    record = Row("cudaEventRecord", 0, 0, "cuEventRecord", event=3)
+    wait = Row("cudaEventSynchronize", 0, 500_000, "cuEventSynchronize", event=3)
+
+    composed = compose([_launch(20_000), record, _launch(300_000), wait], 1.0, 0)
+
+    before_ns = 2 * LAUNCH_NS + call_ns("cuEventRecord")
+    assert composed.waits_ns == REACH_NS + 20_000 - before_ns
+
+
+def test_where_the_gpu_holds_the_program_up_its_gaps_stay() -> None:
+    graph = Row("cudaGraphLaunch", 0, 50_000, "cuGraphLaunch")
+    fill = Row("cudaMemsetAsync", 0, 0, "cuMemsetD8Async", gpu_ns=100_000, bytes=4)
+    nodes = (_launch(300_000), fill, _launch(400_000))
+
+    plan = make_plan(_trace(graph, plain_step_ms=1, nodes=nodes))
+
+    assert plan.factors == (1.0,)
+    # 0.1 ms passes at each kernel, to make up the plain step
+    assert [row.gpu_ns for row in plan.trace.nodes] == [400_000, 100_000, 500_000]
+    assert (plan.gpu_ns, plan.sync_steps) == (900_000, 10)
+
+
+def test_every_driver_call_of_a_program_has_its_cost() -> None:
+    driver_calls = {call for call, _ in CALLS.values() if call} | set(COPIES.values())
+
+    assert all(call_ns(call) > 0 for call in driver_calls)
+    assert call_ns("cuMemsetD8Async") == 961
+    assert call_ns("cuLaunchCooperativeKernel") == LAUNCH_NS
+
+
+def test_the_script_has_a_line_for_each_driver_call() -> None:
+    wait = Row("cudaStreamWaitEvent", 0, 0, "cuStreamWaitEvent", 2, event=4)
+    copy = Row("cudaMemcpyAsync", 0, 7, "cuMemcpyHtoDAsync", bytes=9, copy="pageable to device")
+
+    lines = script(make_plan(_trace(_launch(), wait, copy, plain_step_ms=1))).splitlines()
+
+    assert lines[:7] == [
+        "trace 1", "kinds 1", "streams 3", "events 5", "bytes 9", "sync_steps 0", "step 3",
+    ]  # fmt: skip
+    assert lines[7] == "cuLaunchKernel 0 0 1 32 0 1000 0"
+    assert lines[8] == "cuStreamWaitEvent 2 4 0 0 0 0 0"
+    assert re.fullmatch(r"cuMemcpyHtoDAsync-pageable 0 0 0 0 9 0 \d+", lines[9])
+
+
+def _first_row(form: dict[str, Any]) -> dict[str, Any]:
+    row = form["steps"][0][0]
+    assert isinstance(row, dict)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "why"),
+    [
+        (lambda f: f.update(form=2), "", "key 'form' is 2, and this player knows only form 1"),
+        (lambda f: f.pop("form"), "", "key 'form' is missing"),
+        (lambda f: f.pop("steps"), "", "key 'steps' is missing"),
+        (lambda f: f.update(steps=[[]]), "", "key 'steps' must be a list"),
+        (lambda f: f.update(steps=[7]), "step 1: ", "is a int, must be a list of rows"),
+        (lambda f: f.update(plain_step_ms=0), "", "key 'plain_step_ms' is 0"),
+        (lambda f: f.update(plain_step_ms=float("nan")), "", "key 'plain_step_ms' is nan"),
+        (lambda f: f.update(plain_step_ms=10**400), "", "key 'plain_step_ms' is 1000"),
+        (lambda f: f.update(program=3), "", "key 'program' is 3"),
+        (lambda f: f.update(kinds=-1), "", "key 'kinds' is -1, must be an integer from 0"),
+        (lambda f: f.update(kinds=0), "step 1, row 1: ", "key 'kind' is 0, there is none"),
+        (lambda f: _first_row(f).pop("gpu_ns"), "step 1, row 1: ", "key 'gpu_ns' is missing"),
+        (lambda f: _first_row(f).update(call="cudaNew"), "step 1, row 1: ", "'call' is 'cudaNew'"),
+        (lambda f: _first_row(f).update(call=[]), "step 1, row 1: ", "key 'call' is []"),
+        (lambda f: _first_row(f).update(gap_ns=1.5), "step 1, row 1: ", "key 'gap_ns' is 1.5"),
+        (lambda f: _first_row(f).update(host_ns=-1), "step 1, row 1: ", "key 'host_ns' is -1"),
+        (lambda f: _first_row(f).update(threads=1025), "step 1, row 1: ", "from 1 to 1024"),
+        (lambda f: _first_row(f).update(blocks=True), "step 1, row 1: ", "key 'blocks' is True"),
+        (lambda f: f["steps"][1].append(3), "step 2, row 3: ", "is a int, must be an object"),
+        (lambda f: f["steps"][1][1].update(copy="up"), "step 2, row 2: ", "key 'copy' is 'up'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_told_with_file_and_place(
+    change: Change, place: str, why: str, tmp_path: Path
+) -> None:
+    form = _form()
+    change(form)
+    path = _write(tmp_path / "p.json.gz", form)
+
+    with pytest.raises(VgpuError) as caught:
+        read_trace(path)
+
+    assert caught.value.message.startswith(f"{path}: {place}")
+    assert why in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_form_of_the_test_is_read(tmp_path: Path) -> None:
+    trace = read_trace(_write(tmp_path / "p.json.gz", _form()))
+
+    assert trace.steps[1][1] == Row(
+        "cudaMemcpyAsync", 1, 2, "cuMemcpyDtoHAsync", gpu_ns=5, bytes=8, copy="device to pinned"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"{}", "cannot be read: Not a gzipped file"),
+        (gzip.compress(b"{}" * 1000)[:-9], "the gzip file is damaged"),
+        (gzip.compress(b"{}", mtime=0)[:10] + b"\xff\xff", "the gzip file is damaged"),
+        (gzip.compress(b"{}")[:-8] + b"12345678", "cannot be read: CRC check failed"),
+        (gzip.compress(b"{"), "does not hold JSON"),
+        (gzip.compress(b"\xff"), "does not hold JSON"),
+        (gzip.compress(b"[" * 100_000), "does not hold JSON"),
+        (gzip.compress(b"[]"), "holds a list, must be a JSON object"),
+    ],
+)
+def test_a_damaged_file_is_told(content: bytes | None, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.json.gz"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(VgpuError, match=f"^{re.escape(str(path))}: {re.escape(why)}"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda f: None, ""),
+        (lambda f: f.pop("nodes_of"), "key 'nodes_of' is missing"),
+        (lambda f: f.update(nodes_of="../p"), "key 'nodes_of' is '../p', must name another"),
+        (lambda f: f.update(nodes_of="g"), "so no other trace's graph can be of it"),
+        (lambda f: f.update(nodes_of="q"), "cannot be read: No such file"),
+        (lambda f: f.update(kinds=2), "key 'kinds' is 2, must be 0"),
+    ],
+)
+def test_the_nodes_of_a_graph_come_from_the_trace_that_it_names(
+    change: Change, why: str, tmp_path: Path
+) -> None:
+    _write(tmp_path / "p.json.gz", _form())
+    launch = {"call": "cudaGraphLaunch", "host_ns": 1, "gap_ns": 1, "stream": 0}
+    form = _form() | {"kinds": 0, "nodes_of": "p", "steps": [[launch]]}
+    change(form)
+    path = _write(tmp_path / "g.json.gz", form)
+
+    if why:
+        with pytest.raises(VgpuError, match=re.escape(why)):
+            read_trace(path)
+        return
+    trace = read_trace(path)
+    assert (trace.kinds, [row.gpu_ns for row in trace.nodes]) == (1, [5, 5])
+
+
+def test_a_count_takes_the_first_programs_and_the_pair_once_both_are_there() -> None:
+    assert playback.cases_of(None) == [*((name,) for name in PROGRAMS), PAIR]
+    assert playback.cases_of(1) == [("decode",)]
+    assert playback.cases_of(2) == [("decode",), ("gpt",), PAIR]
+
+
+def test_what_the_shim_leaves_is_told_as_a_part_of_the_same_round() -> None:
+    bare = [[Played(60.0, 20.0, 0.0)], [Played(50.0, 20.0, 0.5)]]
+    held = [[Played(54.0, 30.0, 40.0)], [Played(45.0, 30.0, 0.0)]]
+
+    found = playback.summarise(["gpt"], Kept(bare, {OURS: held}), {"gpt": 63.2}, [OURS])
+
+    values = {(m.subject, m.quantity, m.unit): m.value for m in found}
+    h100 = "H100, 2026-11-22"
+    assert values == {
+        ("none", "steps", "steps/s"): 55.0,
+        (h100, "steps", "steps/s"): 63.2,
+        ("none", "steps", "of the H100"): 0.87,
+        ("none", "p99 of a step", "ms"): 20.0,
+        (h100, "steps at 90 %", "of bare"): 0.88,
+        (OURS, "steps at 90 %", "of bare"): 0.9,
+        (OURS, "p99 of a step at 90 %", "ms"): 30.0,
+    }
+    told = [m for m in found if m.quantity.startswith("steps") and m.subject != h100]
+    assert all(m.note.startswith("simulated") for m in told)
+    busy = "simulated; other programs had the processor for up to 40 % of the time"
+    assert [m.subject for m in found if m.note == busy] == [OURS]
+
+
+def test_a_failure_under_the_shim_is_told_and_nothing_else_of_it() -> None:
+    kept = Kept([[Played(60.0, 20.0, 0.0)]], {OURS: []}, {OURS: "it crashed"})
+
+    found = playback.summarise(["gpt"], kept, {"gpt": 63.2}, [OURS])
+
+    assert [(m.value, m.note) for m in found if m.subject == OURS] == [(None, "it crashed")]
+
+
+@pytest.mark.parametrize("line", ["", "ready\n", "[]\n", '{"steps": 3}\n'])
+def test_a_line_that_is_no_players_is_refused(line: str) -> None:
+    with pytest.raises(VgpuError, match="must be its line of JSON"):
+        playback.read_answer(line)
