@@ -70,7 +70,7 @@ test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no roo
 	test -z "$$failed"
 
 # A step of its own, since these tests compare the whole machine before and after: nothing of ours may
-# run beside them. What they need is installed for root; where it is missing they say so and skip.
+# run next to them. What they need is installed for root; where it is missing they say so and skip.
 e2e-node: export VGPU_LONG = 1
 e2e-node: build  ## run the example pods on a real kubelet, containerd and runc (root, Go)
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh node
@@ -109,7 +109,7 @@ bench: build  ## measure what docs/benchmarks.md shows
 
 bench-gpu: build  ## measure on this machine's GPU what an H100 showed
 	$(BIN)/python -m benchmarks run silicon --json build/silicon.json --markdown build/silicon.md \
-	    --beside benchmarks/results/silicon-simulated-2026-11-23.json
+	    --earlier benchmarks/results/silicon-simulated-2026-11-23.json
 
 # A compiler of 100 MB, so only for who builds or checks the wheel.
 $(ZIG): pyproject.toml | $(READY)

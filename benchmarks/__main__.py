@@ -103,7 +103,8 @@ def list_figures() -> None:
     help="Also write everything measured to this file as a table.",
 )
 @click.option(
-    "--beside",
+    "--earlier",
+    "earlier_file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="What --json wrote in an earlier run: a column of that table.",
 )
@@ -142,7 +143,7 @@ def run(
     names: tuple[str, ...],
     json_file: Path | None,
     markdown_file: Path | None,
-    beside: Path | None,
+    earlier_file: Path | None,
     shim: Path | None,
     rounds: int | None,
     seconds: float | None,
@@ -155,9 +156,11 @@ def run(
     figures = [load_figure(name) for name in names]
     if plot is not None:
         require_plotting()
-    if beside is not None and markdown_file is None:
-        raise UsageError(f"--beside {beside} is a column of a table: give --markdown FILE with it")
-    earlier = read_earlier(beside) if beside is not None else None
+    if earlier_file is not None and markdown_file is None:
+        raise UsageError(
+            f"--earlier {earlier_file} is a column of a table: give --markdown FILE with it"
+        )
+    earlier = read_earlier(earlier_file) if earlier_file is not None else None
     results = []
     for figure in figures:
         click.echo(f"{figure.name}: measuring ({figure.label})", err=True)

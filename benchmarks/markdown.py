@@ -1,6 +1,6 @@
 """What was measured as a table in Markdown, next to what an earlier run measured.
 
-So the results of a real GPU stand beside those of the simulated one, and what differs is told.
+So the results of a real GPU stand next to those of the simulated one, and what differs is told.
 """
 
 import json
@@ -34,21 +34,21 @@ def read_earlier(path: Path) -> tuple[str, Earlier]:
         ) from None
 
 
-def table(measurements: Sequence[Measurement], beside: tuple[str, Earlier] | None) -> str:
+def table(measurements: Sequence[Measurement], before: tuple[str, Earlier] | None) -> str:
     """Returns the rows as a table; bars and values of silicon have a column of their own."""
     subjects = " and ".join(dict.fromkeys(each.subject for each in measurements))
-    earlier = [beside[0]] if beside else []
+    earlier = [before[0]] if before else []
     head = ["Case", "Quantity", "Unit", subjects, *earlier, "silicon or bar", ""]
     lines = [_line(head), _line(["---"] * len(head))]
     for each in measurements:
         value = f"{each.value:g}" if each.value is not None else f"not measured: {each.note}"
-        before = []
-        if beside:
-            found = beside[1].get((each.case, each.quantity))
-            before = ["-" if found is None else f"{found:g}"]
+        then = []
+        if before:
+            found = before[1].get((each.case, each.quantity))
+            then = ["-" if found is None else f"{found:g}"]
         word = "differs" if is_missed(each) else ""
         lines.append(
-            _line([each.case, each.quantity, each.unit, value, *before, describe_bar(each), word])
+            _line([each.case, each.quantity, each.unit, value, *then, describe_bar(each), word])
         )
     return "\n".join(lines) + "\n"
 

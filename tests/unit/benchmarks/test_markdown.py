@@ -41,7 +41,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_column_needs_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["run", "silicon", "--beside", "before.json"]) == 2
+    assert command.main(["run", "silicon", "--earlier", "before.json"]) == 2
     assert "give --markdown FILE with it" in capsys.readouterr().err
 
 
@@ -49,7 +49,7 @@ def test_an_earlier_run_that_is_not_there_is_said_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = tmp_path / "no.json"
-    command_line = ["run", "silicon", "--markdown", str(tmp_path / "t.md"), "--beside", str(where)]
+    command_line = ["run", "silicon", "--markdown", str(tmp_path / "t.md"), "--earlier", str(where)]
 
     assert command.main(command_line) == 2
     assert f"{where} cannot be read: No such file" in capsys.readouterr().err
