@@ -32,7 +32,7 @@ LONG_SECONDS = 600
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that
 # begins a long file last keeps all waiting. What measures time runs after all others.
-FOLDERS = ("model", "e2e", "integration", "native", "contract", "unit")
+FOLDERS = ("model", "e2e", "integration", "native", "contract", "unit", "gpu")
 
 
 def pytest_configure() -> None:
@@ -45,8 +45,10 @@ def pytest_configure() -> None:
     os.environ.setdefault(CALIBRATION, "ideal")
 
 
-def pytest_report_header() -> str:
-    """Says on which driver the results are."""
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Says on which driver the results are; tests of a real one say it themselves (gpu/)."""
+    if config.option.markexpr.startswith("gpu"):
+        return None
     return f"simulated driver: CUDA {format_driver_version(driver_version())}"
 
 

@@ -48,7 +48,8 @@ def _made(driver: Driver, create: str, destroy: str, form: ctypes.Structure, *mo
     taken, charged = driver.device_bytes(), driver.used("array")
     driver.check(create, byref(array), byref(form), *more)
     bytes = driver.used("array") - charged
-    assert bytes == driver.device_bytes() - taken >= WIDTH * HEIGHT * 4 * CHANNELS
+    assert bytes >= WIDTH * HEIGHT * 4 * CHANNELS
+    assert driver.device_bytes() - taken == driver.sizes.of_blocks(bytes)
     with driver.full(left_bytes=bytes - 1):
         driver.refuse(create, byref(c_void_p()), byref(form), *more)
     with driver.charged(-bytes, "array"):

@@ -13,10 +13,17 @@ NO_EDGES = (None, None, 0)
 GLOBAL_MODE = 0
 
 
+def _launches(driver: Driver, spin: Spin) -> int:
+    """How many there were: a wait gives back those that are counted before they are made."""
+    spin.wait()
+    return driver.own().launches
+
+
 def _captured(driver: Driver, begin: str, end: str, *arguments: Any, graph: c_void_p) -> None:
     spin, nodes = Spin(driver, KERNEL_NS), c_size_t()
     spin.launch()  # known already: a measurement may be open when the capture begins
-    before = driver.own().launches
+    before = _launches(driver, spin)
+    spin.launch()
     driver.check(begin, spin.stream, *arguments)
     for blocks in range(1, LAUNCHES + 1):  # kinds that nobody has measured
         spin.blocks = blocks
@@ -24,10 +31,9 @@ def _captured(driver: Driver, begin: str, end: str, *arguments: Any, graph: c_vo
     driver.check(end, spin.stream, byref(graph))
     driver.check("cuGraphGetNodes", graph, None, byref(nodes))
     assert nodes.value == LAUNCHES
-    assert driver.own().launches == before
+    assert _launches(driver, spin) == before + 1
     spin.launch()
-    assert driver.own().launches == before + 1  # they are counted again
-    spin.wait()
+    assert _launches(driver, spin) == before + 2  # they are counted again
     driver.check("cuGraphDestroy", graph)
     spin.close()
 

@@ -4,27 +4,12 @@ import ctypes
 import os
 from ctypes import byref, c_int, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from exercises.vmm import Form, Properties
+from exercises.vmm import Form
 from support.exercise import MIB, Driver, exercise
+from support.exercise_handles import Properties, foreign_memory
 from support.exercise_pool import FILE_DESCRIPTOR, ON_DEVICE, PINNED, Location
 
-GRANULE = 2 * MIB
-OPAQUE_FD = 1
 UNSIGNED_INT8 = 1
-
-
-class Import(ctypes.Structure):
-    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
-
-    _fields_ = (
-        ("type", c_int),
-        ("gap", c_int),
-        ("descriptor", c_int),
-        ("rest_of_handle", c_int * 3),
-        ("size", c_ulonglong),
-        ("flags", c_uint),
-        ("reserved", c_uint * 16),
-    )
 
 
 class Buffer(ctypes.Structure):
@@ -49,18 +34,13 @@ class Mipmap(ctypes.Structure):
     )
 
 
-def _foreign(size: int) -> Import:
-    descriptor = os.memfd_create("foreign")
-    os.ftruncate(descriptor, size)
-    return Import(type=OPAQUE_FD, descriptor=descriptor, size=size)
-
-
 @exercise("cuMemExportToShareableHandle", "cuMemImportFromShareableHandle")
 def handles_by_descriptor(driver: Driver) -> None:
     handle, again, descriptor = c_uint64(), c_uint64(), c_int()
     wanted = Properties(type=PINNED, handle_types=FILE_DESCRIPTOR, location=Location(ON_DEVICE, 0))
-    with driver.charged(GRANULE):
-        driver.check("cuMemCreate", byref(handle), GRANULE, byref(wanted), 0)
+    granule = driver.sizes.granule_bytes
+    with driver.charged(granule):
+        driver.check("cuMemCreate", byref(handle), granule, byref(wanted), 0)
     with driver.charged(0):
         driver.check("cuMemExportToShareableHandle", byref(descriptor), handle, FILE_DESCRIPTOR, 0)
         driver.check(
@@ -71,11 +51,11 @@ def handles_by_descriptor(driver: Driver) -> None:
         )
         driver.check("cuMemRelease", handle)
         driver.check("cuMemRelease", again)  # the descriptor could still be imported
-    with driver.charged(-GRANULE):
+    with driver.charged(-granule):
         os.close(descriptor.value)
         address = c_uint64()
         with driver.full():
-            driver.check("cuMemAlloc_v2", byref(address), GRANULE)  # looked for before a refusal
+            driver.check("cuMemAlloc_v2", byref(address), granule)  # looked for before a refusal
             driver.check("cuMemFree_v2", address)
 
 
@@ -88,8 +68,11 @@ def handles_by_descriptor(driver: Driver) -> None:
 def other_interfaces(driver: Driver) -> None:
     memory, address, mipmap = c_void_p(), c_uint64(), c_void_p()
     form = Form(width=64, height=64, format=UNSIGNED_INT8, channels=1)
+    driver.needs_call(
+        "cuImportExternalMemory", "what can be imported comes from Vulkan, which no exercise has"
+    )
     with driver.charged(MIB):
-        driver.check("cuImportExternalMemory", byref(memory), byref(_foreign(MIB)))
+        driver.check("cuImportExternalMemory", byref(memory), byref(foreign_memory(MIB)))
     with driver.charged(0):
         driver.check(
             "cuExternalMemoryGetMappedBuffer", byref(address), memory, byref(Buffer(size=MIB))
@@ -105,4 +88,4 @@ def other_interfaces(driver: Driver) -> None:
     with driver.charged(-MIB):
         driver.check("cuMipmappedArrayDestroy", mipmap)
     with driver.full():
-        driver.refuse("cuImportExternalMemory", byref(memory), byref(_foreign(MIB)))
+        driver.refuse("cuImportExternalMemory", byref(memory), byref(foreign_memory(MIB)))

@@ -30,7 +30,7 @@ class InstantiateParams(ctypes.Structure):
 def _graph(driver: Driver) -> Iterator[c_void_p]:
     """A graph that allocates and frees; what the driver keeps for it is returned behind."""
     graph, node, free = c_void_p(), c_void_p(), c_void_p()
-    wanted = AllocationNode(properties(), None, 0, PIECE)
+    wanted = AllocationNode(properties(), None, 0, driver.sizes.of_pool(PIECE))
     driver.check("cuGraphCreate", byref(graph), 0)
     driver.check("cuGraphAddMemAllocNode", byref(node), graph, None, 0, byref(wanted))
     address = c_uint64(wanted.address)
@@ -50,7 +50,7 @@ def _taken_later(driver: Driver, take: str, instantiate: str, *arguments: Any) -
             driver.check(instantiate, byref(executable), graph, *arguments)
         with driver.full():
             driver.refuse(take, executable, None)
-        with driver.charged(PIECE, "async"):
+        with driver.charged(driver.sizes.of_pool(PIECE), "async", given=True):
             driver.check(take, executable, None)
         driver.check("cuGraphExecDestroy", executable)
 
@@ -60,7 +60,7 @@ def _taken_at_once(driver: Driver, instantiate: str, *arguments: Any) -> None:
     with _graph(driver) as graph:
         with driver.full():
             driver.refuse(instantiate, byref(executable), graph, *arguments)
-        with driver.charged(PIECE, "async"):
+        with driver.charged(driver.sizes.of_pool(PIECE), "async", given=True):
             driver.check(instantiate, byref(executable), graph, *arguments)
         driver.check("cuGraphExecDestroy", executable)
 
@@ -105,7 +105,10 @@ def the_next_graph_with_the_same_handle_needs_nothing(driver: Driver) -> None:
             if second.value in handles:
                 break
             driver.check("cuGraphExecDestroy", second)
-        assert second.value in handles
+        driver.needs(
+            second.value in handles,
+            f"no graph of {MOST_HANDLES} had the handle of one that was gone",
+        )
         with driver.full():
             driver.check("cuGraphLaunch", second, None)
         driver.check("cuGraphExecDestroy", second)

@@ -14,7 +14,11 @@ DEFAULT_STREAM = None
 
 
 def _held(driver: Driver, symbol: str, *arguments: Any) -> None:
-    """Launches of 1 ms at a share of 20 % take 5 ms each, once the first credit is used up."""
+    """Launches of 1 ms at a share of 20 % take 5 ms each, once the first credit is used up.
+
+    A wait gives back the launches that were counted before they are made.
+    """
+    driver.check("cuCtxSynchronize")
     before = driver.own()
     for _ in range(LAUNCHES):
         driver.check(symbol, *arguments)

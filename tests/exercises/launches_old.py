@@ -8,6 +8,7 @@ from support.exercise_share import KERNEL_NS, Share
 from support.exercise_share import SLICE as SLICE
 
 MEASURES = True
+ON_SEVERAL_DEVICES = 96  # CUdevice_attribute
 
 
 class Part(ctypes.Structure):
@@ -36,6 +37,10 @@ def old_launches(driver: Driver) -> None:
 
 @exercise("cuLaunchCooperativeKernelMultiDevice")
 def launch_on_several_devices(driver: Driver) -> None:
+    driver.needs(
+        driver.attribute(ON_SEVERAL_DEVICES) == 1,
+        "this GPU takes part in no cooperative launch on several devices",
+    )
     share = Share(driver)
     spin = share.spin
     part = Part(

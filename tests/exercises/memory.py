@@ -5,16 +5,17 @@ from ctypes import byref, c_size_t, c_uint64, c_void_p
 from support.exercise import MIB, Driver, exercise
 
 ATTACH_GLOBAL = 1
+PIECE = 5 * MIB
 
 
 @exercise("cuMemAlloc_v2", "cuMemFree_v2")
 def plain_memory(driver: Driver) -> None:
-    address = c_uint64()
-    with driver.charged(MIB, "plain"):
-        driver.check("cuMemAlloc_v2", byref(address), MIB)
+    address, bytes = c_uint64(), driver.sizes.of_blocks(PIECE)
+    with driver.charged(bytes, "plain", given=True):
+        driver.check("cuMemAlloc_v2", byref(address), bytes)
     with driver.full():
         driver.refuse("cuMemAlloc_v2", byref(c_uint64()), 1)
-    with driver.charged(-MIB, "plain"):
+    with driver.charged(-bytes, "plain", given=True):
         driver.check("cuMemFree_v2", address)
 
 
@@ -53,10 +54,11 @@ def _stream_ordered(driver: Driver, suffix: str) -> None:
     ways = (("cuMemAllocAsync", stream), ("cuMemAllocFromPoolAsync", pool, stream))
     for name, *arguments in ways:
         symbol = f"{name}{suffix}"
-        with driver.charged(MIB, "async"):
+        kept_bytes = driver.sizes.of_pool(MIB)
+        with driver.charged(kept_bytes, "async", given=True):
             driver.check(symbol, byref(address), MIB, *arguments)
         with driver.full():
-            driver.refuse(symbol, byref(c_uint64()), 64 * MIB, *arguments)
+            driver.refuse(symbol, byref(c_uint64()), kept_bytes, *arguments)
         driver.check(f"cuMemFreeAsync{suffix}", address, stream)
         driver.check("cuStreamSynchronize", stream)
         driver.check("cuMemPoolTrimTo", pool, 0)

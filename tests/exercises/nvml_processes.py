@@ -11,14 +11,18 @@ from support.exercise_nvml import (
     ProcessDetails,
     ProcessV2,
     handle_of,
+    needs_another_gpu,
     some_memory,
     versioned,
 )
 
 GPUS = 2
+SIMULATED = {"VGPU_SIM_ACCOUNTING": "1"}
 ROOM = 4
 NOT_SUPPORTED, INSUFFICIENT_SIZE = 3, 7
+ENABLED = 1
 COMPUTE, GRAPHICS, MPS, ALL = range(4)
+DETAIL_LIST = "nvmlDeviceGetRunningProcessDetailList"
 
 
 def _listed(driver: Driver, symbol: str, index: int) -> list[tuple[int, int]]:
@@ -38,7 +42,6 @@ def _compute_list(driver: Driver, version: str) -> None:
     with some_memory(driver):
         assert _listed(driver, symbol, 0) == [(os.getpid(), driver.used())]
         assert driver.elsewhere(held_elsewhere, symbol) == [[os.getpid(), driver.used()]]
-    assert _listed(driver, symbol, 1) == []
 
 
 def held_elsewhere(driver: Driver, symbol: str) -> Any:
@@ -67,6 +70,17 @@ def compute_list_v3(driver: Driver) -> None:
 
 
 @exercise(
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+)
+def compute_lists_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
+    needs_another_gpu(driver)
+    for version in ("", "_v2", "_v3"):
+        assert _listed(driver, f"nvmlDeviceGetComputeRunningProcesses{version}", 1) == []
+
+
+@exercise(
     "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetGraphicsRunningProcesses_v2",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -86,15 +100,26 @@ def mps_lists(driver: Driver) -> None:
         _empty_list(driver, f"nvmlDeviceGetMPSComputeRunningProcesses{version}")
 
 
-@exercise("nvmlDeviceGetRunningProcessDetailList")
-def detailed_list(driver: Driver) -> None:
+def _detailed(driver: Driver, counts: dict[int, int]) -> None:
     entries = (ProcessDetail * ROOM)()
     with some_memory(driver), handle_of(driver, 0) as handle:
-        for mode, count in ((COMPUTE, 1), (GRAPHICS, 0), (MPS, 0), (ALL, 1)):
+        for mode, count in counts.items():
             details = ProcessDetails(versioned(ProcessDetails), mode, ROOM, entries)
-            driver.check("nvmlDeviceGetRunningProcessDetailList", handle, byref(details))
+            driver.check(DETAIL_LIST, handle, byref(details))
             assert details.count == count, mode
         assert (entries[0].pid, entries[0].used) == (os.getpid(), driver.used())
+
+
+@exercise(DETAIL_LIST)
+def detailed_list(driver: Driver) -> None:
+    driver.needs_call(DETAIL_LIST, "NVML tells no details of the processes of this GPU")
+    _detailed(driver, {COMPUTE: 1, GRAPHICS: 0, MPS: 0})
+
+
+@exercise(DETAIL_LIST)
+def detailed_list_of_all(driver: Driver) -> None:
+    driver.needs_call(f"{DETAIL_LIST} of all", "this NVML knows no list of all processes")
+    _detailed(driver, {ALL: 1})
 
 
 @exercise(
@@ -104,14 +129,17 @@ def detailed_list(driver: Driver) -> None:
 )
 def no_accounting(driver: Driver) -> None:
     """The GPU remembers processes, all tenants' alike."""
-    os.environ["VGPU_SIM_ACCOUNTING"] = "1"
     pids, count, mode = (c_uint * ROOM)(), c_uint(ROOM), c_uint()
     stats = (c_uint * 64)(os.getpid())
     with some_memory(driver), handle_of(driver, 0) as handle:
         driver.check("nvmlDeviceGetAccountingMode", handle, byref(mode))
+        driver.needs(
+            mode.value == ENABLED,
+            "accounting is off on this GPU, and to turn it on is to change a setting of it",
+        )
         codes = (
             driver.call("nvmlDeviceGetAccountingPids", handle, byref(count), pids),
             driver.call("nvmlDeviceGetAccountingStats", handle, os.getpid(), stats),
             driver.call("nvmlDeviceGetAccountingStats_v2", handle, stats),
         )
-    assert (mode.value, codes, pids[0]) == (1, (NOT_SUPPORTED,) * 3, 0)
+    assert (codes, pids[0]) == ((NOT_SUPPORTED,) * 3, 0)

@@ -15,6 +15,7 @@ from support.exercise_nvml import (
     Sample,
     SampleV2,
     handle_of,
+    needs_another_gpu,
     some_memory,
     versioned,
 )
@@ -81,6 +82,7 @@ def own_utilisation(driver: Driver) -> None:
     "nvmlDeviceGetDynamicPstatesInfo",
 )
 def nothing_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
+    needs_another_gpu(driver)
     rates, count = Rates(7, 7), c_uint(ROOM)
     with some_memory(driver), handle_of(driver, 1) as handle:
         driver.check("nvmlDeviceGetUtilizationRates", handle, byref(rates))

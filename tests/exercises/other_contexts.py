@@ -4,7 +4,6 @@ import ctypes
 from ctypes import byref, c_uint64, c_void_p
 
 from support.exercise import MIB, Driver, exercise
-from support.exercise_runner import CONTEXT_BYTES
 
 RESOURCE_SM = 1
 RESOURCE_BYTES = 256  # more than CUdevResource has
@@ -17,13 +16,14 @@ def green_contexts(driver: Driver) -> None:
     driver.check("cuInit", 0)
     driver.check("cuDeviceGetDevResource", 0, byref(resource), RESOURCE_SM)
     driver.check("cuDevResourceGenerateDesc", byref(described), byref(resource), 1)
+    context_bytes = driver.sizes.context_bytes
     with driver.charged(0):
-        with driver.charged(2 * CONTEXT_BYTES, "context"):  # the primary one too
+        with driver.charged(2 * context_bytes, "context"):  # the primary one too
             driver.check("cuGreenCtxCreate", byref(green), described, 0, 1)
         driver.check("cuCtxFromGreenCtx", byref(inner), green)
         driver.check("cuCtxPushCurrent_v2", inner)
         driver.check("cuMemAlloc_v2", byref(address), MIB)
-        with driver.full(left_bytes=CONTEXT_BYTES - 1):
+        with driver.full(left_bytes=context_bytes - 1):
             driver.refuse("cuGreenCtxCreate", byref(c_void_p()), described, 0, 1)
         driver.check("cuCtxPopCurrent_v2", byref(inner))
         driver.check("cuGreenCtxDestroy", green)

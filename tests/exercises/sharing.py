@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-import select
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +15,7 @@ from support.exercise_pool import FILE_DESCRIPTOR, properties
 PIECE = 8 * MIB
 HANDLE_BYTES = 64
 ANSWER_SECONDS = 60
+END = b"!"
 LAZY_PEER_ACCESS = 1
 
 
@@ -25,34 +26,44 @@ class Handle(ctypes.Structure):
 
 
 @contextmanager
-def _exporter(driver: Driver, function: Callable[..., Any]) -> Iterator[tuple[bytes, Any]]:
-    """A second process that exports ``PIECE``; gives what it sent, and what makes it end."""
-    (heard, say), (listen, tell) = os.pipe(), os.pipe()
-    with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(driver.elsewhere, function, say, listen, fds=(say, listen))
+def _exporter(
+    driver: Driver, function: Callable[..., Any]
+) -> Iterator[tuple[Handle, list[int], Any]]:
+    """A second process that exports memory.
+
+    Gives the handle and the descriptors that it sent, and what makes it end.
+    """
+    ours, theirs = socket.socketpair()
+    ours.settimeout(ANSWER_SECONDS)
+    with ours, theirs, ThreadPoolExecutor(1) as thread:
+        done = thread.submit(driver.elsewhere, function, theirs.fileno(), fds=(theirs.fileno(),))
 
         def end() -> None:
-            os.write(tell, b"!")
+            ours.send(END)
             done.result()
             driver.settle()
 
         try:
-            assert select.select([heard], [], [], ANSWER_SECONDS)[0], "nothing was exported"
-            yield os.read(heard, 4096), end
+            sent, descriptors, _, _ = socket.recv_fds(ours, HANDLE_BYTES, 1)
+            yield Handle.from_buffer_copy(sent), descriptors, end
         finally:
-            os.write(tell, b"!")
-    for descriptor in (heard, say, listen, tell):
-        os.close(descriptor)
+            ours.send(END)
 
 
-def _export_plain(driver: Driver, say: int, listen: int) -> None:
+def _send(place: int, handle: Handle, descriptors: list[int]) -> None:
+    """What the second process sends; it returns once that one is told to end."""
+    with socket.socket(fileno=place) as theirs:
+        socket.send_fds(theirs, [bytes(handle)], descriptors)
+        theirs.recv(len(END))
+
+
+def _export_plain(driver: Driver, place: int) -> None:
     address, handle = c_uint64(), Handle()
     driver.open_context()
     driver.check("cuMemAlloc_v2", byref(address), PIECE)
     with driver.charged(0):
         driver.check("cuIpcGetMemHandle", byref(handle), address)
-    os.write(say, bytes(handle))
-    os.read(listen, 1)
+    _send(place, handle, [])
 
 
 @exercise("cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle")
@@ -60,8 +71,7 @@ def plain_memory(driver: Driver) -> None:
     address = c_uint64()
     for symbol in ("cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"):
         before = driver.used()
-        with _exporter(driver, _export_plain) as (sent, end):
-            handle = Handle.from_buffer_copy(sent)
+        with _exporter(driver, _export_plain) as (handle, _, end):
             with driver.charged(0):  # its exporter is charged
                 driver.check(symbol, byref(address), handle, LAZY_PEER_ACCESS)
             end()
@@ -70,33 +80,31 @@ def plain_memory(driver: Driver) -> None:
         assert driver.used() == before
 
 
-def _export_from_pool(driver: Driver, say: int, listen: int) -> None:
+def _export_from_pool(driver: Driver, place: int) -> None:
     pool, address, data, descriptor = c_void_p(), c_uint64(), Handle(), c_int()
     driver.open_context()
     driver.check("cuMemPoolCreate", byref(pool), byref(properties(FILE_DESCRIPTOR)))
-    driver.check("cuMemAllocFromPoolAsync", byref(address), PIECE, pool, None)
+    bytes = driver.sizes.of_pool(PIECE)
+    driver.check("cuMemAllocFromPoolAsync", byref(address), bytes, pool, None)
     driver.check("cuStreamSynchronize", None)
     driver.check("cuMemPoolExportToShareableHandle", byref(descriptor), pool, FILE_DESCRIPTOR, 0)
     with driver.charged(0):
         driver.check("cuMemPoolExportPointer", byref(data), address)
-    os.write(say, bytes(data) + f"/proc/{os.getpid()}/fd/{descriptor.value}".encode())
-    os.read(listen, 1)
+    _send(place, data, [descriptor.value])
 
 
 @exercise("cuMemPoolExportPointer", "cuMemPoolImportPointer")
 def memory_of_a_pool(driver: Driver) -> None:
     pool, address = c_void_p(), c_uint64()
     before = driver.used()
-    with _exporter(driver, _export_from_pool) as (sent, end):
-        data = Handle.from_buffer_copy(sent)
-        descriptor = os.open(sent[HANDLE_BYTES:], os.O_RDWR)
+    with _exporter(driver, _export_from_pool) as (data, (descriptor,), end):
         driver.check(
             "cuMemPoolImportFromShareableHandle", byref(pool), descriptor, FILE_DESCRIPTOR, 0
         )
         with driver.charged(0):
             driver.check("cuMemPoolImportPointer", byref(address), pool, byref(data))
         end()
-        assert driver.used() - before == PIECE
+        assert driver.used() - before == driver.sizes.of_pool(PIECE)
         driver.check("cuMemFree_v2", address)
         os.close(descriptor)
     assert driver.used() == before

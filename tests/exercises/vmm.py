@@ -1,32 +1,18 @@
 """Exercises of memory that is taken by handle, and mapped or bound apart from that."""
 
 import ctypes
-from ctypes import byref, c_byte, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from support.exercise import MIB, Driver, exercise
+from support.exercise import Driver, exercise
+from support.exercise_handles import Properties, TeamProperties
 from support.exercise_pool import ON_DEVICE, PINNED, Location
 
 GPUS = 2  # one alone has no multicast objects
-GRANULE = 2 * MIB
 TILE_POOL = 1
+SPARSE_ARRAYS = 112  # CUdevice_attribute
 SPARSE, FLOAT = 0x40, 0x20
 ARRAY, MAP, UNMAP = 0, 1, 2
 TILE = 128  # of floats, in width and height
-
-
-class Properties(ctypes.Structure):
-    """CUmemAllocationProp."""
-
-    _fields_ = (
-        ("type", c_int),
-        ("handle_types", c_int),
-        ("location", Location),
-        ("metadata", c_void_p),
-        ("compression", c_byte),
-        ("rdma", c_byte),
-        ("usage", ctypes.c_ushort),
-        ("reserved", c_byte * 4),
-    )
 
 
 class Form(ctypes.Structure):
@@ -61,63 +47,55 @@ class MapInfo(ctypes.Structure):
     )
 
 
-class TeamProperties(ctypes.Structure):
-    """CUmulticastObjectProp."""
-
-    _fields_ = (
-        ("devices", c_uint),
-        ("bytes", c_size_t),
-        ("handle_types", c_ulonglong),
-        ("flags", c_ulonglong),
-    )
-
-
 def _create(driver: Driver, usage: int = 0) -> c_uint64:
     handle = c_uint64()
     wanted = Properties(PINNED, 0, Location(ON_DEVICE, 0), usage=usage)
-    with driver.charged(GRANULE, "vmm"):
-        driver.check("cuMemCreate", byref(handle), GRANULE, byref(wanted), 0)
+    bytes = driver.sizes.granule_bytes
+    with driver.charged(bytes, "vmm", given=True):
+        driver.check("cuMemCreate", byref(handle), bytes, byref(wanted), 0)
     return handle
 
 
 def _reserve(driver: Driver) -> c_uint64:
     address = c_uint64()
-    driver.check("cuMemAddressReserve", byref(address), GRANULE, 0, 0, 0)
+    driver.check("cuMemAddressReserve", byref(address), driver.sizes.granule_bytes, 0, 0, 0)
     return address
 
 
 @exercise("cuMemCreate", "cuMemRelease")
 def a_handle(driver: Driver) -> None:
-    handle = _create(driver)
-    with driver.full(left_bytes=GRANULE - 1):
+    handle, granule = _create(driver), driver.sizes.granule_bytes
+    with driver.full(left_bytes=granule - 1):
         wanted = Properties(PINNED, 0, Location(ON_DEVICE, 0))
-        driver.refuse("cuMemCreate", byref(c_uint64()), GRANULE, byref(wanted), 0)
-    with driver.charged(-GRANULE, "vmm"):
+        driver.refuse("cuMemCreate", byref(c_uint64()), granule, byref(wanted), 0)
+    with driver.charged(-granule, "vmm", given=True):
         driver.check("cuMemRelease", handle)
 
 
 @exercise("cuMemMap", "cuMemUnmap", "cuMemRelease")
 def a_mapping(driver: Driver) -> None:
     handle, address = _create(driver), _reserve(driver)
+    granule = driver.sizes.granule_bytes
     with driver.charged(0):
-        driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
+        driver.check("cuMemMap", address, granule, 0, handle, 0)
         driver.check("cuMemRelease", handle)
-    with driver.charged(-GRANULE, "vmm"):
-        driver.check("cuMemUnmap", address, GRANULE)
-    driver.check("cuMemAddressFree", address, GRANULE)
+    with driver.charged(-granule, "vmm", given=True):
+        driver.check("cuMemUnmap", address, granule)
+    driver.check("cuMemAddressFree", address, granule)
 
 
 @exercise("cuMemRetainAllocationHandle")
 def a_handle_by_address(driver: Driver) -> None:
     handle, address, again = _create(driver), _reserve(driver), c_uint64()
+    granule = driver.sizes.granule_bytes
     with driver.charged(0):
-        driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
+        driver.check("cuMemMap", address, granule, 0, handle, 0)
         driver.check("cuMemRetainAllocationHandle", byref(again), address)
         driver.check("cuMemRelease", handle)
-        driver.check("cuMemUnmap", address, GRANULE)
-    with driver.charged(-GRANULE, "vmm"):
+        driver.check("cuMemUnmap", address, granule)
+    with driver.charged(-granule, "vmm", given=True):
         driver.check("cuMemRelease", again)
-    driver.check("cuMemAddressFree", address, GRANULE)
+    driver.check("cuMemAddressFree", address, granule)
 
 
 @exercise("cuMulticastCreate", "cuMulticastBindMem", "cuMulticastBindAddr", "cuMulticastUnbind")
@@ -131,23 +109,26 @@ def multicast_by_device(driver: Driver) -> None:
 
 
 def _multicast(driver: Driver, form: str, device: tuple[int, ...]) -> None:
+    driver.needs_call("cuMulticastCreate", "multicast joins the GPUs of one machine, two at least")
     team, handle, address = c_uint64(), _create(driver), _reserve(driver)
+    granule = driver.sizes.granule_bytes
     with driver.charged(0):
-        driver.check("cuMulticastCreate", byref(team), byref(TeamProperties(1, 2 * GRANULE)))
+        driver.check("cuMulticastCreate", byref(team), byref(TeamProperties(1, 2 * granule)))
         driver.check("cuMulticastAddDevice", team, 0)
-        driver.check(f"cuMulticastBindMem{form}", team, *device, 0, handle, 0, GRANULE, 0)
-        driver.check("cuMemMap", address, GRANULE, 0, handle, 0)
-        driver.check(f"cuMulticastBindAddr{form}", team, *device, GRANULE, address, GRANULE, 0)
-        driver.check("cuMemUnmap", address, GRANULE)
+        driver.check(f"cuMulticastBindMem{form}", team, *device, 0, handle, 0, granule, 0)
+        driver.check("cuMemMap", address, granule, 0, handle, 0)
+        driver.check(f"cuMulticastBindAddr{form}", team, *device, granule, address, granule, 0)
+        driver.check("cuMemUnmap", address, granule)
         driver.check("cuMemRelease", handle)
-        driver.check("cuMulticastUnbind", team, 0, 0, GRANULE)
-    with driver.charged(-GRANULE, "vmm"):
-        driver.check("cuMulticastUnbind", team, 0, GRANULE, GRANULE)
+        driver.check("cuMulticastUnbind", team, 0, 0, granule)
+    with driver.charged(-granule, "vmm", given=True):
+        driver.check("cuMulticastUnbind", team, 0, granule, granule)
     driver.check("cuMemRelease", team)
-    driver.check("cuMemAddressFree", address, GRANULE)
+    driver.check("cuMemAddressFree", address, granule)
 
 
 def _tile(driver: Driver, symbol: str) -> None:
+    driver.needs(driver.attribute(SPARSE_ARRAYS) == 1, "this GPU has no sparse arrays")
     array, handle = c_void_p(), _create(driver, TILE_POOL)
     form = Form(2 * TILE, TILE, 0, FLOAT, 1, SPARSE)
     driver.check("cuArray3DCreate_v2", byref(array), byref(form))
@@ -157,7 +138,7 @@ def _tile(driver: Driver, symbol: str) -> None:
         driver.check(symbol, byref(entry), 1, None)
         driver.check("cuMemRelease", handle)
     entry.operation, entry.handle = UNMAP, 0
-    with driver.charged(-GRANULE, "vmm"):
+    with driver.charged(-driver.sizes.granule_bytes, "vmm"):
         driver.check(symbol, byref(entry), 1, None)
     driver.check("cuArrayDestroy", array)
 

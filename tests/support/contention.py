@@ -33,6 +33,8 @@ class LaunchingTenant:
         asks_again_ns: how soon it stores its demand again after it yielded what did not fit.
         withdraws: whether it clears its demand when its own cap stops it.
         is_stopped: it does nothing any more, as after SIGSTOP.
+        host_ns: what the host takes for a launch; longer than its kernel, and it is launch-bound.
+        counts: whether its shim says what was charged and for how long it was held up.
     """
 
     weight: int
@@ -44,12 +46,15 @@ class LaunchingTenant:
     is_stopped: bool = False
     asks_again_ns: int = 5000
     withdraws: bool = True
+    host_ns: int = 1000
+    counts: bool = False
     index: int = -1
     busy_until_ns: int = 0
     work_ns: int = 0
     cap_time_ns: int = 0
     launched_window: int = -1
     next_act_ns: int = 0
+    stalled_since_ns: int = 0
     rings: bool = False
     launch_times: list[int] = field(default_factory=list)
     usage: Any = field(default_factory=lambda: ffi.new("struct vgpu_usage_device *"))
@@ -69,6 +74,16 @@ class Contention:
         for tenant in tenants:
             tenant.index = lib.policy_join(self.policy, tenant.weight, 0)
             tenant.next_act_ns = self.now_ns
+
+    def modes(self, duration_ns: int, step_ns: int = MS) -> list[tuple[int, int]]:
+        """Runs, and returns each mode of the first tenant and when it began, from now on."""
+        begin_ns, found = self.now_ns, [(0, int(self.grant(self.tenants[0]).mode))]
+        while self.now_ns < begin_ns + duration_ns:
+            self.run(step_ns)
+            mode = int(self.grant(self.tenants[0]).mode)
+            if mode != found[-1][1]:
+                found.append((self.now_ns - begin_ns, mode))
+        return found
 
     def grant(self, tenant: LaunchingTenant) -> Any:
         return self.policy.tenants[tenant.index]
@@ -131,6 +146,8 @@ class Contention:
         if tenant.is_stopped:
             tenant.next_act_ns = NEVER
             return
+        if tenant.stalled_since_ns:
+            self._count_stall(tenant)
         since_start = now_ns - START_NS
         later = [begin for begin, _ in tenant.wants if begin > since_start]
         if not any(begin <= since_start < end for begin, end in tenant.wants):
@@ -139,10 +156,12 @@ class Contention:
         most_ns = 0 if tenant.syncs else IN_FLIGHT_NS
         if tenant.busy_until_ns > now_ns + most_ns:
             tenant.next_act_ns = tenant.busy_until_ns - most_ns
+            tenant.stalled_since_ns = now_ns
             return
         grant = self.grant(tenant)
         if tenant.cap_time_ns > now_ns:
             tenant.next_act_ns = tenant.cap_time_ns
+            tenant.stalled_since_ns = now_ns
             if grant.window != tenant.usage.yielded_window:
                 if tenant.withdraws:
                     tenant.usage.demand_ns = 0
@@ -166,11 +185,13 @@ class Contention:
                 tenant.usage.yielded_window = grant.window
                 self._ring(tenant)
                 tenant.next_act_ns = now_ns + tenant.asks_again_ns
+                tenant.stalled_since_ns = now_ns
         else:
             self._wait(tenant)
 
     def _wait(self, tenant: LaunchingTenant) -> None:
         self._ring(tenant)
+        tenant.stalled_since_ns = self.now_ns
         start_ns = self.grant(tenant).start_ns
         refresh_ns = self.now_ns + REFRESH_NS
         tenant.next_act_ns = min(refresh_ns, start_ns) if start_ns > self.now_ns else refresh_ns
@@ -185,5 +206,15 @@ class Contention:
         if tenant.cap_percent < 100:
             cost_ns = tenant.kernel_ns * 100 // tenant.cap_percent
             tenant.cap_time_ns = max(tenant.cap_time_ns, self.now_ns - 50 * MS) + cost_ns
+        if tenant.counts:
+            tenant.usage.charged_ns += tenant.kernel_ns
         most_ns = 0 if tenant.syncs else IN_FLIGHT_NS
-        tenant.next_act_ns = max(self.now_ns + 1000, tenant.busy_until_ns - most_ns)
+        ready_ns = self.now_ns + tenant.host_ns
+        tenant.next_act_ns = max(ready_ns, tenant.busy_until_ns - most_ns)
+        if tenant.next_act_ns > ready_ns:
+            tenant.stalled_since_ns = ready_ns
+
+    def _count_stall(self, tenant: LaunchingTenant) -> None:
+        if tenant.counts:
+            tenant.usage.stalled_ns += max(0, self.now_ns - tenant.stalled_since_ns)
+        tenant.stalled_since_ns = 0

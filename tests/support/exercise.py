@@ -11,22 +11,21 @@ version of the driver, and asserts the effect that the row in `hooks.def` promis
         with driver.charged(-MIB, "plain"):
             driver.check("cuMemFree_v2", address)
 
-It runs under the shim, in a slice of a simulated machine, next to the other exercises of its file.
+It runs under the shim, in a slice of a simulated or a real GPU, next to the other exercises of its
+file. So it knows no size of the driver's: those it expects are `Driver.sizes`, which the driver was
+asked for. What a driver or GPU cannot do ends it by `Driver.needs`.
 """
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from libvgpu.hook_table import read_hook_table
-from libvgpu.region import DeviceUsage, read_limits, read_usage
-from libvgpu.sim import Machine
+from support.exercise_books import Books
 
-OUT_OF_MEMORY, INVALID_CONTEXT = 2, 201
+OUT_OF_MEMORY = 2
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -70,23 +69,23 @@ class UnexpectedCodeError(AssertionError):
     """A call that should have succeeded gave another code."""
 
 
-class Driver:
+class CannotRunError(Exception):
+    """The GPU or its driver cannot do what the exercise is about; says why in a sentence."""
+
+
+class Driver(Books):
     """The CUDA driver and NVML of this process, function by function; all calls are noted.
 
     Attributes:
         called: the symbols that were called.
-        limit_bytes: memory of the slice on device 0.
-        directory: of the slice.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
         self._libc = ctypes.CDLL(None)
-        self._machine: Machine | None = None
         self.called: set[str] = set()
-        self.directory = Path(os.environ["VGPU_DIR"])
-        self.limit_bytes = read_limits(self.directory).limits.devices[0].memory_limit_bytes
 
     def call(self, symbol: str, *arguments: Any) -> int:
         """Calls a function and returns its code.
@@ -121,7 +120,28 @@ class Driver:
         """
         with self.charged(0):
             code = self.call(symbol, *arguments)
-        assert code == INVALID_CONTEXT, f"{symbol} gave {code}, not the driver's answer"
+        answer = self.sizes.outdated_code
+        assert code == answer != 0, f"{symbol} gave {code}, not the driver's answer, {answer}"
+
+    def needs(self, condition: bool, reason: str) -> None:
+        """Ends the exercise, which then counts as skipped, unless the GPU has what it is about.
+
+        Raises:
+            CannotRunError: it has not, for this reason, which is a sentence.
+        """
+        if not condition:
+            raise CannotRunError(reason)
+
+    def needs_call(self, symbol: str, reason: str) -> None:
+        """The same, unless the driver does this call for a program without the shim."""
+        code = self.sizes.codes[symbol]
+        self.needs(code == 0, f"{symbol} gives {code} here without the shim, too: {reason}")
+
+    def attribute(self, number: int) -> int:
+        """Returns an attribute of device 0 (CUdevice_attribute)."""
+        value = ctypes.c_int()
+        assert self._cuda.cuDeviceGetAttribute(ctypes.byref(value), number, 0) == 0
+        return value.value
 
     def function(self, symbol: str) -> Any:
         """Returns a function without calling it; it is the shim's own if it is hooked."""
@@ -151,49 +171,6 @@ class Driver:
         name = information[0]
         return name is not None and ctypes.string_at(name).decode() == os.environ["LD_PRELOAD"]
 
-    def own(self) -> DeviceUsage:
-        """Returns what `usage` says of this process on device 0, once it has used any."""
-        return self._own()[0]
-
-    def _own(self) -> list[DeviceUsage]:
-        processes = read_usage(self.directory).processes
-        return [process.devices[0] for process in processes if process.pid == os.getpid()]
-
-    def used(self, kind: str | None = None) -> int:
-        """Returns the bytes that the ledger has for device 0: all, or this process's of a kind."""
-        if kind is None:
-            return read_usage(self.directory).devices[0].used_bytes
-        return sum(own.kind_bytes[kind] for own in self._own())
-
-    def device_bytes(self) -> int:
-        """Returns what is really taken of device 0, as the simulated machine counts it."""
-        if self._machine is None:
-            self._machine = Machine.open(Path(os.environ["VGPU_SIM_MACHINE"]))
-        return self._machine.books()[0].memory_used_bytes
-
-    @contextmanager
-    def charged(self, change_bytes: int, kind: str | None = None) -> Iterator[None]:
-        """Asserts by how much the ledger's bytes change inside."""
-        before = self.used(), self.used(kind) if kind else 0
-        yield
-        after = self.used(), self.used(kind) if kind else 0
-        assert after[0] - before[0] == change_bytes, (after[0] - before[0], change_bytes)
-        assert not kind or after[1] - before[1] == change_bytes, (kind, before, after)
-
-    @contextmanager
-    def full(self, left_bytes: int = 0) -> Iterator[None]:
-        """Fills the slice with plain memory up to ``left_bytes``; what must be refused goes inside.
-
-        The calls for it are not counted as an exercise of plain memory.
-        """
-        address = ctypes.c_uint64()
-        rest = ctypes.c_size_t(self.limit_bytes - self.used() - left_bytes)
-        assert self._cuda.cuMemAlloc_v2(ctypes.byref(address), rest) == 0
-        try:
-            yield
-        finally:
-            assert self._cuda.cuMemFree_v2(address) == 0
-
     def elsewhere(
         self, function: Callable[..., Any], *arguments: Any, fds: tuple[int, ...] = ()
     ) -> Any:
@@ -201,7 +178,7 @@ class Driver:
 
         Arguments and result go as JSON; ``fds`` keep their numbers there. What it calls is noted.
         """
-        from support.exercise_runner import run_elsewhere
+        from support.exercise_process import run_elsewhere
 
         value, called = run_elsewhere(function, arguments, fds)
         self.called |= called

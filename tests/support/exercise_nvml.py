@@ -96,6 +96,11 @@ def versioned(structure: type[ctypes.Structure]) -> int:
     return ctypes.sizeof(structure) | 1 << 24
 
 
+def needs_another_gpu(driver: Driver) -> None:
+    """Ends an exercise of what a slice sees of a GPU that it is not of, where there is none."""
+    driver.needs(driver.sizes.gpus > 1, "this machine has no second GPU")
+
+
 @contextmanager
 def handle_of(driver: Driver, index: int) -> Iterator[c_void_p]:
     """Starts NVML for the time inside and gives a GPU's handle."""
@@ -104,10 +109,12 @@ def handle_of(driver: Driver, index: int) -> Iterator[c_void_p]:
     driver.check("nvmlInit_v2")
     driver.check("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
     driver.called = noted
-    yield handle
-    noted = set(driver.called)
-    driver.check("nvmlShutdown")
-    driver.called = noted
+    try:
+        yield handle
+    finally:
+        noted = set(driver.called)
+        driver.check("nvmlShutdown")
+        driver.called = noted
 
 
 @contextmanager
@@ -117,7 +124,9 @@ def some_memory(driver: Driver) -> Iterator[None]:
     noted = set(driver.called)
     driver.check("cuMemAlloc_v2", byref(address), MIB)
     driver.called = noted
-    yield
-    noted = set(driver.called)
-    driver.check("cuMemFree_v2", address)
-    driver.called = noted
+    try:
+        yield
+    finally:
+        noted = set(driver.called)
+        driver.check("cuMemFree_v2", address)
+        driver.called = noted

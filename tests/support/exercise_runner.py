@@ -1,40 +1,41 @@
-"""Runs the exercises of one file under the shim, and starts the process that does.
+"""Runs the exercises of one file under the shim, in a slice of a simulated or a real GPU.
 
-``python -m support.exercise_runner FAMILY`` runs them in order of definition and prints a report as
-JSON; one that fails does not keep the others from running, and one that names a symbol newer than
-the driver, by its row in `hooks.def`, does not run. ``… FAMILY FUNCTION ARGUMENTS`` calls one
-function for `Driver.elsewhere`.
+`support.exercise_process` is what runs in it.
 """
 
+import functools
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from benchmarks.gpu import Gpu, SimulatedGpu
 from libvgpu.hook_table import read_hook_table
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import NEWEST_DRIVER
-from support import ROOT
-from support.exercise import EXERCISES, Driver, Exercise
+from support import CLIENT_PATH, ROOT, driver_sizes
+from support.driver_sizes import Sizes
+from support.exercise import EXERCISES
+from support.exercise_books import SIZES
+from support.exercise_process import Result
 from support.simulated_driver import driver_version
-from support.slices import make_slice
+from support.slices import under_shim
 from support.waiting import PATIENCE_S
 
 FOLDER = ROOT / "tests/exercises"
-CONTEXT_BYTES = 96 << 20
-SLICE_BYTES = 1 << 30
+CONTEXT_BYTES = 96 << 20  # of the simulated GPU
+CONTEXTS = 3  # of a slice, at most
+SLICE_BYTES = 1 << 30  # without them
 FILES_AT_ONCE = 2
-
-#: What one exercise came to: the symbols it named, those it called, why it failed or "", and
-#: those that came after the driver, for which it did not run.
-Result = dict[str, Any]
 
 _done: dict[tuple[str, int], dict[str, Result]] = {}
 
@@ -44,20 +45,27 @@ def families() -> tuple[str, ...]:
     return tuple(sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "__init__"))
 
 
+def exercises_of(family: str) -> tuple[str, ...]:
+    """Returns the names of a file's exercises, in their order."""
+    importlib.import_module(f"exercises.{family}")
+    return tuple(name for place, name in EXERCISES if place == family)
+
+
 def measures(family: str) -> bool:
     """Whether a file's exercises measure time."""
     return getattr(importlib.import_module(f"exercises.{family}"), "MEASURES", False)
 
 
 def run_family(family: str, version: int | None = None) -> dict[str, Result]:
-    """Runs a file's exercises in a process of their own, once in a test run; results by name.
+    """Runs a file's exercises on a simulated GPU, once in a test run; results by name.
 
     Args:
         family: the file's name.
         version: of the simulated driver, as ``VGPU_CUDA`` has it by default.
 
-    A file may set ``SLICE`` (what `make_slice` takes), ``GPUS`` (of the machine) and ``MEASURES``
-    (time: nothing of ours runs next to it, and after a failure it runs again).
+    A file may set ``SLICE`` (fields of `DeviceLimit`), ``GPUS`` and ``SIMULATED`` (how many the
+    simulated machine has, and variables for its driver) and ``MEASURES`` (time: nothing of ours
+    runs next to it, and after a failure it runs again).
     """
     place = family, version or driver_version()
     if place not in _done or any(result["failure"] for result in _done[place].values()):
@@ -67,16 +75,60 @@ def run_family(family: str, version: int | None = None) -> dict[str, Result]:
 
 def _run_family(family: str, version: int) -> dict[str, Result]:
     module = importlib.import_module(f"exercises.{family}")
+    gpus = getattr(module, "GPUS", 1)
+    with _simulated(gpus, version) as gpu:
+        return run_on(gpu, _sizes(gpus, version), family, getattr(module, "SIMULATED", {}))
+
+
+@contextmanager
+def _simulated(gpus: int, version: int) -> Iterator[SimulatedGpu]:
+    """The first GPU of a machine of so many."""
     profile = replace(PROFILES["h100-80g"], context_bytes=CONTEXT_BYTES)
-    options = {"memory_bytes": SLICE_BYTES} | getattr(module, "SLICE", {})
     with tempfile.TemporaryDirectory(prefix="vgpu-exercise-") as scratch:
-        machine = Machine.create(
-            [profile] * getattr(module, "GPUS", 1), Path(scratch, "machine"), version
-        )
-        part = make_slice(machine, Path(scratch, "slice"), **options)
+        machine = Machine.create([profile] * gpus, Path(scratch, "machine"), version)
+        yield SimulatedGpu(machine, f"simulated {profile.product}")
+
+
+@functools.cache
+def _sizes(gpus: int, version: int) -> Sizes:
+    """What the driver of such machines gives, asked of one."""
+    with _simulated(gpus, version) as gpu:
+        return sizes_of(gpu)
+
+
+def sizes_of(gpu: Gpu) -> Sizes:
+    """Returns what the driver of a GPU gives, on which nothing runs."""
+    return driver_sizes.ask(gpu.uuid, gpu.environment(_base()))
+
+
+def run_on(
+    gpu: Gpu, sizes: Sizes, family: str, more: Mapping[str, str] | None = None
+) -> dict[str, Result]:
+    """Runs a file's exercises in a process of their own, in a slice of a GPU; results by name.
+
+    Args:
+        gpu: a simulated or a real one.
+        sizes: what its driver gives; of another GPU of the same kind, too.
+        family: the file's name.
+        more: variables for that process.
+    """
+    module = importlib.import_module(f"exercises.{family}")
+    sizes = replace(sizes, uuid=gpu.uuid)
+    limit = DeviceLimit(
+        uuid=gpu.uuid,
+        memory_limit_bytes=SLICE_BYTES + CONTEXTS * sizes.context_bytes,
+        context_bytes=sizes.context_bytes,
+        **getattr(module, "SLICE", {}),
+    )
+    with tempfile.TemporaryDirectory(prefix="vgpu-exercise-") as scratch:
+        directory = Path(scratch, "slice")
+        create(directory, ContainerLimits("test", Family.VGPU, (limit,)))
         done = subprocess.run(
-            [sys.executable, "-m", "support.exercise_runner", family],
-            env=part.environment(),
+            [sys.executable, "-m", "support.exercise_process", family],
+            env=gpu.environment(_base())
+            | under_shim(directory)
+            | {SIZES: sizes.to_json()}
+            | dict(more or {}),
             text=True,
             capture_output=True,
             timeout=PATIENCE_S,
@@ -88,6 +140,11 @@ def _run_family(family: str, version: int) -> dict[str, Result]:
         if result["failure"]:
             result["failure"] += f"\nThe process said:\n{done.stderr}"
     return results
+
+
+def _base() -> dict[str, str]:
+    """The environment of a client, before it has a GPU."""
+    return {**os.environ, "PYTHONPATH": CLIENT_PATH}
 
 
 def run_all(version: int, *, measuring: bool) -> dict[str, Result]:
@@ -121,73 +178,3 @@ def named(version: int) -> set[str]:
         for symbol in each.symbols
         if version >= NEWEST_DRIVER or all(since[other] <= version for other in each.symbols)
     }
-
-
-def run_elsewhere(
-    function: Callable[..., Any], arguments: tuple[Any, ...], fds: tuple[int, ...]
-) -> tuple[Any, set[str]]:
-    """Returns what the function gave in a second process, and the symbols that it called."""
-    done = subprocess.run(
-        [sys.executable, "-m", "support.exercise_runner",
-         Path(function.__code__.co_filename).stem, function.__name__, json.dumps(arguments)],
-        pass_fds=fds, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    value, called = json.loads(done.stdout.splitlines()[-1])
-    return value, set(called)
-
-
-def attempt(driver: Driver, each: Exercise) -> Result:
-    """Runs one exercise: it must call what it names, in the shim, and leave no byte charged."""
-    driver.called = set()
-    failure = ""
-    newer = driver.newer(each.symbols)
-    try:
-        if newer:
-            assert not any(map(driver.has, newer)), f"{newer} are there, against their rows"
-            return _result(driver, each, newer=newer)
-        if each.with_context:
-            driver.open_context()
-        before = driver.used()
-        each.run(driver)
-        assert driver.used() == before, f"{driver.used() - before} bytes are left behind"
-        for symbol in each.symbols:
-            assert symbol in driver.called, f"{symbol} was not called"
-            assert driver.is_hooked(driver.function(symbol)), f"{symbol} is not the shim's"
-    except Exception:
-        failure = traceback.format_exc()
-    return _result(driver, each, failure)
-
-
-def _result(
-    driver: Driver, each: Exercise, failure: str = "", newer: tuple[str, ...] = ()
-) -> Result:
-    return {
-        "named": each.symbols,
-        "called": sorted(driver.called),
-        "failure": failure,
-        "newer": newer,
-    }
-
-
-def main(family: str, name: str = "", arguments: str = "") -> None:
-    """What the process does that was started for a family."""
-    module = importlib.import_module(f"exercises.{family}")
-    driver = Driver()
-    if name:
-        value = getattr(module, name)(driver, *json.loads(arguments))
-        print(json.dumps([value, sorted(driver.called)]))
-        return
-    print(
-        json.dumps(
-            {
-                place[1]: attempt(driver, each)
-                for place, each in EXERCISES.items()
-                if place[0] == family
-            }
-        )
-    )
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

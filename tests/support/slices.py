@@ -14,6 +14,11 @@ from support import CLIENT_PATH
 from support.waiting import PATIENCE_S
 
 
+def under_shim(directory: Path) -> dict[str, str]:
+    """Returns the variables that put a program under the shim, in the slice there."""
+    return {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(directory)}
+
+
 @dataclass
 class Slice:
     """One slice: its directory, and the machine it is of."""
@@ -25,9 +30,7 @@ class Slice:
     def environment(self, *, shim: bool = True) -> dict[str, str]:
         base = dict(os.environ, PYTHONPATH=CLIENT_PATH)
         environment = self.machine.environment(base)
-        if shim:
-            environment |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(self.directory)}
-        return environment
+        return environment | under_shim(self.directory) if shim else environment
 
     def start(self, code: str, *arguments: str, shim: bool = True) -> subprocess.Popen[str]:
         """Starts a Python program (its text) under the slice; stdin and stdout are pipes."""

@@ -19,5 +19,7 @@ def test_the_hooked_functions_of_a_family_do_what_their_rows_promise(family: str
         f"{name}:\n{result['failure']}" for name, result in results.items() if result["failure"]
     ]
     assert not failures, "\n".join(failures)
+    skipped = [f"{name}: {result['skipped']}" for name, result in results.items()]
+    assert not [words for words in skipped if not words.endswith(": ")], skipped
     if driver_version() == NEWEST_DRIVER:
         assert [name for name, result in results.items() if result["newer"]] == []

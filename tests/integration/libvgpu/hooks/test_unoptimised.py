@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu._build import COMPILE_ARGS, INCLUDES, LIBRARIES, LINK_ARGS, PORTABLE_COMPILER
+from libvgpu._build import PORTABLE_COMPILER
+from libvgpu._sources import COMPILE_ARGS, INCLUDES, LIBRARIES, LINK_ARGS
 from support import IS_LONG, ROOT
 from support.on_build import TESTS_SECONDS, assert_tests_pass_on
 
