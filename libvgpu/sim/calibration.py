@@ -44,11 +44,15 @@ class Calibration:
     preempt_ns: int
     idle_switch_ns: int
     latency_ns: int
+    event_latency_ns: int
+    submit_percent: int
     event_ns: int
     concurrent: bool
     managed_as_touched: bool
     block_bytes: int
     small_bytes: int
+    block_ns: int
+    further_block_ns: int
     pool_granule_bytes: int
     green_context_bytes: int | None
     streams_bytes: int
@@ -81,11 +85,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     preempt_ns: tuple[_Ns, _Source]
     idle_switch_ns: tuple[_Ns, _Source]
     latency_ns: tuple[_Ns, _Source]
+    event_latency_ns: tuple[_Ns, _Source]
+    submit_percent: tuple[Annotated[int, msgspec.Meta(ge=0, le=100)], _Source]
     event_ns: tuple[_Ns, _Source]
     concurrent: tuple[bool, _Source]
     managed_as_touched: tuple[bool, _Source]
     block_bytes: tuple[Annotated[int, msgspec.Meta(ge=512, le=1 << 30)], _Source]
     small_bytes: tuple[_Bytes, _Source]
+    block_ns: tuple[_Ns, _Source]
+    further_block_ns: tuple[_Ns, _Source]
     pool_granule_bytes: tuple[Annotated[int, msgspec.Meta(ge=512, le=1 << 40)], _Source]
     green_context_bytes: tuple[_Bytes | None, _Source]
     streams_bytes: tuple[_Bytes, _Source]

@@ -3,7 +3,7 @@
  * done by a moment. No clock and no other process, so every figure is exact.
  *
  * Reads a scenario from stdin, a word and its numbers a line:
- *   calibrate slice switch preempt idle_switch latency event
+ *   calibrate slice switch preempt idle_switch latency event_latency event
  *   client slot percentage             (0: not of MPS)
  *   operation slot lane kind at_ns cost_ns parts count     (kernel, event)
  *   until ns
@@ -24,8 +24,8 @@ static struct sim_workers workers;
 static void calibrate(void)
 {
     struct sim_calibration *to = &device->identity.profile.calibration;
-    if (scanf("%u %u %u %u %u %u", &to->slice_ns, &to->switch_ns, &to->preempt_ns,
-              &to->idle_switch_ns, &to->latency_ns, &to->event_ns) != 6)
+    if (scanf("%u %u %u %u %u %u %u", &to->slice_ns, &to->switch_ns, &to->preempt_ns,
+              &to->idle_switch_ns, &to->latency_ns, &to->event_latency_ns, &to->event_ns) != 7)
         exit(2);
 }
 

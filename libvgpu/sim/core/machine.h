@@ -131,6 +131,9 @@ int sim_queue_open(struct sim_device *device, uint32_t lane);
  * server has ended under this process. */
 uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
                           const struct sim_submission *submission);
+/* What this thread appends from now on goes to the device at that time, or at once if that has
+ * passed. */
+void sim_queue_not_before(uint64_t at_ns);
 /* Lets a GATE go. */
 void sim_queue_release(struct sim_device *device, uint64_t place);
 /* Whether the operation is done by now. */
@@ -143,6 +146,9 @@ static inline bool sim_queue_known_done(const struct sim_device *device, uint64_
 }
 /* Returns once the operation is done, sleeping most of the time. */
 void sim_queue_wait(struct sim_device *device, uint64_t place);
+/* When this thread last had to wait for an operation's end, and it was there; 0: never. */
+uint64_t sim_queue_waited_until(void);
+void sim_queue_has_waited(void);
 
 /* An operation of any process on the device. One of a process that is gone counts as done. */
 struct sim_origin {

@@ -25,16 +25,20 @@ struct sim_calibration {
     char name[32];
     uint32_t slice_ns;       /* a process's turn while another has work */
     uint32_t switch_ns;      /* what taking the GPU from a process between two kernels costs */
-    uint32_t preempt_ns;     /* and that much more where a kernel of it runs */
+    uint32_t preempt_ns;     /* and more where kernels of it fill the GPU, in proportion to that */
     uint32_t idle_switch_ns; /* changing to a process from one that has no work left */
-    uint32_t latency_ns;     /* from a call until an idle GPU begins its work */
-    uint32_t event_ns;       /* what recording an event takes in its stream */
-    uint32_t concurrent;     /* 1: kernels of several streams run side by side as their blocks fit;
+    uint32_t latency_ns;     /* from a call's submission until an idle GPU begins its work */
+    uint32_t submit_percent; /* of what a call takes the host have passed by its submission */
+    uint32_t event_latency_ns; /* and that of an event, which no code is fetched for */
+    uint32_t event_ns;         /* what recording an event takes in its stream */
+    uint32_t concurrent; /* 1: kernels of several streams run side by side as their blocks fit;
                              * 0: each has the whole GPU */
     uint32_t
         managed_as_touched; /* 1: managed memory is taken where it is first touched; 0: whole */
     uint64_t block_bytes;   /* what the GPU gives memory in */
     uint64_t small_bytes;   /* pieces of up to this share blocks; 0: nothing does */
+    uint32_t block_ns; /* of the host: what a block more or less adds to cuMemAlloc, cuMemFree */
+    uint32_t further_block_ns;    /* and each that comes or goes with it */
     uint64_t pool_granule_bytes;  /* by which pools grow */
     uint64_t green_context_bytes; /* what a green context takes; UINT64_MAX: as a context */
     uint64_t streams_bytes;       /* what each `streams_per_step` streams take, kept afterwards */

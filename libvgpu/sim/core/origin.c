@@ -59,5 +59,6 @@ void sim_origin_wait(struct sim_device *device, const struct sim_origin *origin)
                   : left_ns > LONGEST_SLEEP_NS ? LONGEST_SLEEP_NS
                                                : left_ns;
         nanosleep(&(struct timespec){.tv_nsec = (long)left_ns}, NULL);
+        sim_queue_has_waited();
     }
 }

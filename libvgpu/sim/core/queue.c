@@ -91,6 +91,18 @@ static uint64_t look(struct sim_device *device, uint64_t place)
     return end_ns;
 }
 
+static __thread uint64_t waited_until_ns;
+
+uint64_t sim_queue_waited_until(void)
+{
+    return waited_until_ns;
+}
+
+void sim_queue_has_waited(void)
+{
+    waited_until_ns = sim_now_ns();
+}
+
 void sim_queue_wait(struct sim_device *device, uint64_t place)
 {
     for (;;) {
@@ -99,6 +111,7 @@ void sim_queue_wait(struct sim_device *device, uint64_t place)
         if (end_ns == 0)
             return;
         pause_until(device, releases, end_ns);
+        sim_queue_has_waited();
     }
 }
 
@@ -135,6 +148,13 @@ int sim_queue_open(struct sim_device *device, uint32_t lane)
     return error;
 }
 
+static __thread uint64_t not_before_ns;
+
+void sim_queue_not_before(uint64_t at_ns)
+{
+    not_before_ns = at_ns;
+}
+
 uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
                           const struct sim_submission *submission)
 {
@@ -155,7 +175,8 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
     uint64_t sequence = queue->tail;
     uint32_t index = sequence % SIM_QUEUE_DEPTH;
     struct sim_operation *operation = &queue->operations[index];
-    operation->submitted_ns = sim_now_ns();
+    uint64_t now_ns = sim_now_ns();
+    operation->submitted_ns = now_ns > not_before_ns ? now_ns : not_before_ns;
     operation->cost_ns =
         submission->cost_ns < LONGEST_OPERATION_NS ? submission->cost_ns : LONGEST_OPERATION_NS;
     operation->kind = submission->kind;

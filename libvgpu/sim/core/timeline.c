@@ -113,7 +113,8 @@ static bool is_done(const struct sim_client *client, uint64_t place)
 
 /* Looks at every head: loads those that begin now, and returns when the next one can. What waits
  * for another operation is looked at again after each step, which ends with an operation. */
-static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns, uint64_t latency_ns)
+static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns,
+                           const struct sim_calibration *calibration)
 {
     uint64_t next_ns = UINT64_MAX;
     for (uint32_t i = 0; i < workers->count; i++) {
@@ -124,7 +125,9 @@ static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns, uint64_
         if (lane->head >= worker->tail)
             continue;
         const struct sim_operation *head = &worker->queue->operations[lane->head % SIM_QUEUE_DEPTH];
-        uint64_t ready_ns = head->submitted_ns + latency_ns;
+        uint64_t ready_ns =
+            head->submitted_ns + (head->kind == SIM_OPERATION_EVENT ? calibration->event_latency_ns
+                                                                    : calibration->latency_ns);
         if (head->kind == SIM_OPERATION_GATE) {
             uint64_t released_ns = __atomic_load_n(&head->released_ns, __ATOMIC_ACQUIRE);
             if (!released_ns)
@@ -167,16 +170,17 @@ static uint32_t next_entity(const struct sim_workers *workers, uint32_t current)
 static uint64_t choose_entity(struct sim_state *state, const struct sim_workers *workers,
                               const struct sim_calibration *calibration)
 {
-    bool current_works = false, other_works = false, in_the_midst = false;
+    bool current_works = false, other_works = false;
+    uint64_t midst_parts = 0; /* of the GPU, with kernels whose state must be saved */
     for (uint32_t i = 0; i < workers->count; i++) {
         const struct sim_worker *worker = &workers->all[i];
         if (!needs_turn(worker))
             continue;
         if (entity_of(worker) == state->current) {
             current_works = true;
-            in_the_midst |=
-                needs_device(worker) &&
-                worker->client->lanes[worker->lane].remaining_ns < worker->operation->cost_ns;
+            if (needs_device(worker) &&
+                worker->client->lanes[worker->lane].remaining_ns < worker->operation->cost_ns)
+                midst_parts = least(midst_parts + parts_of(worker), SIM_PARTS);
         } else {
             other_works = true;
         }
@@ -198,8 +202,8 @@ static uint64_t choose_entity(struct sim_state *state, const struct sim_workers 
     state->current = next_entity(workers, state->current);
     state->switch_left_ns = first            ? 0
                             : !current_works ? calibration->idle_switch_ns
-                            : in_the_midst   ? calibration->switch_ns + calibration->preempt_ns
-                                             : calibration->switch_ns;
+                                             : calibration->switch_ns + calibration->preempt_ns *
+                                                                            midst_parts / SIM_PARTS;
     state->slice_started_ns = state->clock_ns + state->switch_left_ns;
     return state->slice_started_ns + calibration->slice_ns;
 }
@@ -302,8 +306,7 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
     struct sim_state *state = timeline->state;
     struct sim_workers *workers = timeline->workers;
     const struct sim_calibration *calibration = calibration_of(timeline);
-    uint64_t next_ns =
-        least(until_ns, load_heads(workers, state->clock_ns, calibration->latency_ns));
+    uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns, calibration));
     next_ns = least(next_ns, choose_entity(state, workers, calibration));
     bool working = set_rates(state, workers);
     for (uint32_t i = 0; i < workers->count; i++) {

@@ -216,7 +216,7 @@ static struct block *make_locked(struct CUctx_st *context, uint64_t bytes, bool 
 }
 
 CUresult block_take(struct CUctx_st *context, uint64_t bytes, bool charged, struct block **block,
-                    CUdeviceptr *address)
+                    CUdeviceptr *address, uint64_t *moved)
 {
     const struct sim_calibration *calibration = calibration_of(context->device);
     uint64_t units = round_up(bytes, UNIT_BYTES) / UNIT_BYTES, first = 0;
@@ -227,6 +227,7 @@ CUresult block_take(struct CUctx_st *context, uint64_t bytes, bool charged, stru
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&block_mutex);
     struct block *found = small ? find_slab_locked(context, units, &first) : NULL;
+    *moved = found ? 0 : whole_bytes;
     if (!found) {
         found = make_locked(context, whole_bytes, charged, small);
         if (found && small) { /* all others are known to have no room */
@@ -245,7 +246,7 @@ CUresult block_take(struct CUctx_st *context, uint64_t bytes, bool charged, stru
     return CUDA_SUCCESS;
 }
 
-void block_give(struct block *block, uint64_t address, uint64_t bytes)
+uint64_t block_give(struct block *block, uint64_t address, uint64_t bytes)
 {
     pthread_mutex_lock(&block_mutex);
     if (block->units) {
@@ -259,7 +260,8 @@ void block_give(struct block *block, uint64_t address, uint64_t bytes)
         unlink_locked(block);
     pthread_mutex_unlock(&block_mutex);
     if (!last)
-        return;
+        return 0;
+    uint64_t whole_bytes = block->bytes;
     backing_give_up(&block->backing);
     munmap((void *)block->address, block->bytes);
     if (block->shared)
@@ -269,4 +271,5 @@ void block_give(struct block *block, uint64_t address, uint64_t bytes)
     free(block->shared);
     free(block->units);
     free(block);
+    return whole_bytes;
 }

@@ -36,10 +36,12 @@ struct block {
 /* Whether a device gives memory so, and not as it was asked for. */
 bool block_wanted(const struct driver_device *device);
 uint64_t block_round(const struct driver_device *device, uint64_t bytes);
-/* `charged`: taken of the device at once, and small pieces share; else the caller charges. */
+/* `charged`: taken of the device at once, and small pieces share; else the caller charges. `moved`:
+ * the bytes that the device gave for it, 0 where there was room. */
 CUresult block_take(struct CUctx_st *context, uint64_t bytes, bool charged, struct block **block,
-                    CUdeviceptr *address);
-/* Gives back what was taken there. */
-void block_give(struct block *block, uint64_t address, uint64_t bytes);
+                    CUdeviceptr *address, uint64_t *moved);
+/* Gives back what was taken there; returns the bytes that the device has again, 0 where others are
+ * left in the block. */
+uint64_t block_give(struct block *block, uint64_t address, uint64_t bytes);
 
 #endif

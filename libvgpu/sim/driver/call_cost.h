@@ -1,8 +1,9 @@
 /*
  * What a driver call costs the host. An entry point that calls.def names begins with CALL_TAKES: it
- * then lasts at least as long as the machine's calibration says, whatever the simulation itself
- * needs of it; short waits spin, as the processor is busy in a real driver, too. A call inside of
- * another one adds nothing to it.
+ * then lasts at least as long as the machine's calibration says, what the simulation itself needs
+ * being part of it, and its work goes to the device when a part of that time has passed. Short waits
+ * spin, as the processor is busy in a real driver, too. A call inside of another one adds nothing
+ * to it.
  */
 #ifndef VGPU_SIM_CALL_COST_H
 #define VGPU_SIM_CALL_COST_H
@@ -17,7 +18,10 @@ struct call_timer {
 
 void call_begin(struct call_timer *timer, uint32_t cost_ns);
 void call_end(struct call_timer *timer);
-/* The call under way has waited for the device: its cost comes after that. */
+/* Finds out what a call's beginning and end take by themselves, which is part of its cost. Once,
+ * before any call that costs something. */
+void call_measure(void);
+/* The call under way may have waited for the device: its cost comes after that. */
 void call_has_waited(void);
 /* The call under way takes so long instead; or so much longer. */
 void call_takes_instead(uint32_t cost_ns);

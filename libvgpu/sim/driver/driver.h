@@ -146,6 +146,7 @@ struct driver {
     bool ready;
     bool forked;             /* a child of a process that had called cuInit */
     CUresult failure;        /* of the last cuInit */
+    uint32_t submit_percent; /* of what a call takes have passed when its work is submitted */
     const uint32_t *call_ns; /* what calls take (calls.h), of the first device; NULL: nothing yet */
     struct sim_machine *machine;
     int device_count;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "block.h"
+#include "call_cost.h"
 #include "driver.h"
 #include "external.h"
 #include "ipc.h"
@@ -62,19 +63,31 @@ static bool on_device(enum allocation_kind kind)
            kind == ALLOCATION_OWN || kind == ALLOCATION_OWN_MANAGED;
 }
 
+/* The host's time for blocks that the device gave or has again. */
+static void blocks_take_time(const struct CUctx_st *context, uint64_t moved_bytes)
+{
+    const struct sim_calibration *calibration = &context->device->identity->profile.calibration;
+    if (moved_bytes)
+        call_takes_longer(calibration->block_ns + (moved_bytes / calibration->block_bytes - 1) *
+                                                      calibration->further_block_ns);
+}
+
 static CUresult allocate_in_blocks(struct CUctx_st *context, uint64_t bytes,
                                    enum allocation_kind kind, CUdeviceptr *address)
 {
     struct block *block;
+    uint64_t moved_bytes;
     bool later = (kind == ALLOCATION_MANAGED || kind == ALLOCATION_OWN_MANAGED) &&
                  context->device->identity->profile.calibration.managed_as_touched;
     if (memory_attach(context->device) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (later)
         managed_touch_expect();
-    CUresult result = block_take(context, bytes, !later, &block, address);
+    CUresult result = block_take(context, bytes, !later, &block, address, &moved_bytes);
     if (result != CUDA_SUCCESS)
         return result;
+    if (kind == ALLOCATION_DEVICE)
+        blocks_take_time(context, moved_bytes);
     if (memory_insert_piece(*address, bytes, kind, context, block))
         return CUDA_SUCCESS;
     block_give(block, *address, bytes);
@@ -103,15 +116,17 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
     return CUDA_SUCCESS;
 }
 
-static void give_back(struct allocation *allocation)
+/* Returns the bytes of blocks that the device has again. */
+static uint64_t give_back(struct allocation *allocation)
 {
+    uint64_t moved_bytes = 0;
     /* the host itself may have written to managed and to host memory */
     bool untouched = allocation->backing.bytes == 0 &&
                      (allocation->kind == ALLOCATION_DEVICE || allocation->kind == ALLOCATION_POOL);
     backing_give_up(&allocation->backing);
     managed_forget(allocation->advice);
     if (allocation->block)
-        block_give(allocation->block, allocation->address, allocation->bytes);
+        moved_bytes = block_give(allocation->block, allocation->address, allocation->bytes);
     else if (allocation->shared)
         ipc_give_back(allocation);
     else if (allocation->external)
@@ -128,6 +143,7 @@ static void give_back(struct allocation *allocation)
     free(allocation->touched);
     free(allocation->shared);
     free(allocation);
+    return moved_bytes;
 }
 
 void memory_forget(uint64_t address)
@@ -165,7 +181,11 @@ CUresult memory_free_now(uint64_t address, bool host)
     pthread_mutex_unlock(&memory_mutex);
     if (!allocation)
         return CUDA_ERROR_INVALID_VALUE;
-    give_back(allocation);
+    bool plain = allocation->kind == ALLOCATION_DEVICE;
+    const struct CUctx_st *context = allocation->context;
+    uint64_t moved_bytes = give_back(allocation);
+    if (plain)
+        blocks_take_time(context, moved_bytes);
     return CUDA_SUCCESS;
 }
 

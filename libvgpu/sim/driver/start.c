@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call_cost.h"
 #include "driver.h"
 
 #define NEWEST_VERSION 13000 /* what a driver without a machine says */
@@ -87,9 +88,14 @@ CUresult cuInit(unsigned int flags)
             result = CUDA_ERROR_NO_DEVICE;
         if (result == CUDA_SUCCESS)
             result = mps_client_configure();
-        driver.call_ns = driver.devices[0].identity->profile.calibration.call_ns;
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
+            const struct sim_calibration *calibration =
+                &driver.devices[0].identity->profile.calibration;
+            driver.submit_percent = calibration->submit_percent;
+            driver.call_ns = calibration->call_ns;
+            call_measure();
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
+        }
     }
     pthread_mutex_unlock(&driver.mutex);
     pthread_setcancelstate(cancelling, NULL);

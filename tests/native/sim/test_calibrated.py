@@ -84,6 +84,52 @@ def test_calls_take_what_they_take_on_an_h100(tmp_path: Path) -> None:
     assert costly["cuLaunchKernel"] - fast["cuLaunchKernel"] > COST_NS["cuLaunchKernel"] / 3
 
 
+BLOCKS = """
+open_context()
+driver = ctypes.CDLL("libcuda.so.1")
+address = ctypes.c_uint64()
+def took(call, *arguments):
+    begun = time.perf_counter_ns()
+    assert call(*arguments) == 0
+    return time.perf_counter_ns() - begun
+def least(take, size, *more):
+    taken, given = [], []
+    for _ in range(50):
+        taken.append(took(take, ctypes.byref(address), ctypes.c_size_t(size), *more))
+        given.append(took(driver.cuMemFree_v2, address))
+    return min(taken), min(given)
+new = least(driver.cuMemAlloc_v2, 4096)
+large = least(driver.cuMemAlloc_v2, 64 << 20)
+managed = least(driver.cuMemAllocManaged, 4096, 1)
+check(cuda.cuMemAlloc(4096))
+room = least(driver.cuMemAlloc_v2, 4096)
+kept = [check(cuda.cuMemAlloc(1 << 21)) for _ in range(2000)]
+ending = took(driver.cuDevicePrimaryCtxReset_v2, 0)
+say(new=new, large=large, managed=managed, room=room, ending=ending)
+"""
+
+
+@pytest.mark.timing
+def test_plain_pieces_take_longer_where_the_gpu_gives_or_gets_blocks(tmp_path: Path) -> None:
+    said = json.loads(run(calibrated(tmp_path / "machine"), BLOCKS))
+
+    for new, large, room, name in zip(
+        said["new"], said["large"], said["room"], ("cuMemAlloc", "cuMemFree"), strict=True
+    ):
+        assert COST_NS[name] <= room < COST_NS[name] + OWN_NS
+        assert new - room == pytest.approx(H100.block_ns, abs=OWN_NS)
+        assert large - new == pytest.approx(31 * H100.further_block_ns, abs=OWN_NS)
+    assert said["managed"][0] < COST_NS["cuMemAllocManaged"] + 2 * OWN_NS  # measured with its own
+    assert said["ending"] < 2000 * H100.block_ns  # and a context gives back what is left at once
+
+
+@pytest.mark.timing
+def test_no_block_takes_time_where_calls_take_none(tmp_path: Path) -> None:
+    said = json.loads(run(calibrated(tmp_path / "machine", fast=True), BLOCKS))
+
+    assert max(*said["new"], *said["large"]) < H100.block_ns
+
+
 @pytest.mark.timing
 def test_an_event_between_kernels_takes_time_of_the_gpu(tmp_path: Path) -> None:
     machine = calibrated(tmp_path / "machine", fast=True)

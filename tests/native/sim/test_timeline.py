@@ -66,7 +66,7 @@ def free(compile_program: Compile) -> Scenario:
         str(ROOT / "libvgpu/sim/core/timeline.c"),
         flags=(f"-I{ROOT}/libvgpu/sim/core",),
     )
-    return Scenario(program, [f"calibrate {H100.slice_ns} 0 0 0 0 0"])
+    return Scenario(program, [f"calibrate {H100.slice_ns} 0 0 0 0 0 0"])
 
 
 @pytest.fixture
@@ -78,6 +78,7 @@ def scenario(free: Scenario) -> Scenario:
         H100.preempt_ns,
         H100.idle_switch_ns,
         H100.latency_ns,
+        H100.event_latency_ns,
         H100.event_ns,
     )
     return Scenario(free.program, [f"calibrate {' '.join(map(str, figures))}"])
@@ -91,6 +92,24 @@ def test_two_queues_get_what_an_h100_leaves_of_turns(scenario: Scenario) -> None
     busy = scenario.until(1000 * MS).busy_ns
 
     assert [busy[slot] / (10 * MS) for slot in (0, 1)] == pytest.approx([45.0, 45.0], abs=0.2)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+@pytest.mark.parametrize("parts", [0, 1600, 3200])  # of 6400; 0: all of them
+def test_a_turn_that_ends_within_kernels_costs_by_what_they_fill(
+    scenario: Scenario, parts: int, lanes: int
+) -> None:
+    for slot in (0, 1):
+        scenario.client(slot)
+        for lane in range(lanes):
+            scenario.work(slot, 20 * MS, 50, lane=lane, parts=parts)
+
+    busy = scenario.until(1000 * MS).busy_ns
+
+    filled = min(1.0, lanes * (parts or 6400) / 6400)
+    turn_ns = H100.slice_ns + H100.switch_ns + H100.preempt_ns * filled
+    expected = 100 * H100.slice_ns / turn_ns
+    assert sum(busy.values()) / (10 * MS) == pytest.approx(expected, abs=0.2)
 
 
 def test_a_turn_that_ends_between_kernels_costs_less(scenario: Scenario) -> None:
@@ -123,6 +142,17 @@ def test_nobody_pays_for_a_change_alone(scenario: Scenario) -> None:
     scenario.work(0, 3 * MS, 4)
 
     assert scenario.until(100 * MS).done_ns[0, 0][-1] == 1 + H100.latency_ns + 12 * MS
+
+
+def test_an_event_reaches_an_idle_device_before_a_kernel_would(scenario: Scenario) -> None:
+    scenario.client(0)
+    scenario.work(0, H100.event_ns, at_ns=100 * US, kind="event")
+    scenario.work(0, 10 * US, at_ns=101 * US)
+
+    recorded_ns = 100 * US + H100.event_latency_ns + H100.event_ns
+    launched_ns = 101 * US + H100.latency_ns
+    assert recorded_ns < launched_ns
+    assert scenario.until(MS).done_ns[0, 0] == [recorded_ns, launched_ns + 10 * US]
 
 
 def test_an_idle_device_begins_later_and_a_busy_one_at_once(scenario: Scenario) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import find_profile, ideal_profile, parse_spec
-from libvgpu.sim.calibration import CALIBRATIONS, find_calibration, read_calibration
+from libvgpu.sim.calibration import CALIBRATIONS, call_names, find_calibration, read_calibration
 from libvgpu.sim.profiles import CALIBRATION, MODELS, PROFILES, read_profile
 from libvgpu.yamltext import parse
 from support import ROOT
@@ -94,6 +94,19 @@ def test_what_is_said_to_be_measured_stands_in_the_results() -> None:
     assert measured.keys() == MEASURED.keys()
     for name, (key, count) in MEASURED.items():
         assert measured[name] == pytest.approx(results["calls_ns"][key] / count, abs=1), name
+
+
+def test_what_blocks_take_is_what_pieces_took_that_had_none() -> None:
+    results = json.loads((ROOT / "benchmarks/results/driver-h100-2026-11-23.json").read_text())
+    shown = results["calls_ns"]
+    calibration = find_calibration("h100")
+    costs = dict(zip(call_names(), calibration.call_ns, strict=True))
+    in_a_block_ns = costs["cuMemAlloc"] + costs["cuMemFree"]
+
+    one_ns = shown["cuMemAlloc+Free 2 MiB"]
+    assert 2 * calibration.block_ns + in_a_block_ns == pytest.approx(one_ns, abs=2)
+    more_ns = 2 * 31 * calibration.further_block_ns
+    assert one_ns + more_ns == pytest.approx(shown["cuMemAlloc+Free 64 MiB"], abs=31)
 
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.yaml")), ids=lambda path: path.stem)
