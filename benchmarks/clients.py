@@ -3,7 +3,8 @@
 import os
 import select
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from libvgpu.errors import VgpuError
@@ -73,6 +74,41 @@ def run_at_once(
     for client, (_, words) in zip(clients, outputs, strict=True):
         _require_success(command, client.returncode, words)
     return [output for output, _ in outputs]
+
+
+@contextmanager
+def started(
+    command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float
+) -> Iterator["subprocess.Popen[str]"]:
+    """Yields a client once it has said "ready", and ends it.
+
+    Raises:
+        VgpuError: it does not say so in time.
+    """
+    process = subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        if read_line(process, timeout_seconds) != "ready\n":
+            raise VgpuError(f"{' '.join(command)} does not start")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def tell(process: "subprocess.Popen[str]", order: str) -> None:
+    """Gives a client one line.
+
+    Raises:
+        VgpuError: it has ended.
+    """
+    assert process.stdin is not None
+    try:
+        process.stdin.write(order + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        raise VgpuError(f"a program ended with status {process.wait()}") from None
 
 
 def read_line(process: "subprocess.Popen[str]", timeout_seconds: float) -> str:

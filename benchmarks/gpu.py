@@ -12,13 +12,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import pynvml
+from typing import TYPE_CHECKING, Protocol
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.errors import VgpuError
-from libvgpu.sim import Machine, Profile
+
+from .nvml import NvmlDevice, open_nvml
+
+if TYPE_CHECKING:  # a machine with a real GPU may lack the packages that the simulated one needs
+    from libvgpu.sim import Machine, Profile
+
+#: What would change how a program runs on the GPU, or what holds it.
+_KEPT_OUT = ("CUDA_", "LD_PRELOAD", "LD_AUDIT", "VGPU_DIR", "VGPU_LOG")
 
 
 class Gpu(Protocol):
@@ -46,12 +51,16 @@ class Gpu(Protocol):
         """Returns what all processes have of its memory, by the device's own word."""
         ...
 
+    def process_bytes(self, pid: int) -> int | None:
+        """Returns what one process has of it by the device's own word; None: it does not tell."""
+        ...
+
 
 @dataclass
 class SimulatedGpu:
     """A GPU of a machine of its own."""
 
-    machine: Machine
+    machine: "Machine"
     title: str
     driver: Path = SIM_LIBRARY_DIR / "libcuda.so.1"
 
@@ -69,6 +78,11 @@ class SimulatedGpu:
         """Returns what all processes have of its memory."""
         return self.machine.books()[0].memory_used_bytes
 
+    def process_bytes(self, pid: int) -> int | None:
+        """Returns what one process has of it."""
+        clients = self.machine.books()[0].clients
+        return next((each.memory_bytes for each in clients if each.pid == pid), None)
+
 
 @dataclass
 class RealGpu:
@@ -79,20 +93,36 @@ class RealGpu:
     memory_bytes: int
     memory_bytes_per_second: int
     driver: Path
+    device: NvmlDevice
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Returns the environment in which a program finds it, and no other GPU."""
-        return {**base, "CUDA_VISIBLE_DEVICES": self.uuid}
+        """Returns the environment in which a program finds it, and no other GPU.
+
+        Ours comes along, since a machine may have its driver where only that says.
+        """
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
+        return {**ours, **base, "CUDA_VISIBLE_DEVICES": self.uuid}
 
     def used_bytes(self) -> int:
         """Returns what all processes have of its memory, and what the driver keeps."""
-        handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        return self.device.memory_bytes()[1]
+
+    def process_bytes(self, pid: int) -> int | None:
+        """Returns what one process has of it.
+
+        In a PID namespace NVML knows it by another number; the only one there is must be it.
+        """
+        found = self.device.processes()
+        if len(found) == 1:
+            return found[0].used_bytes
+        return next((each.used_bytes for each in found if each.pid == pid), None)
 
 
 @contextmanager
-def simulated_gpu(profile: Profile) -> Iterator[SimulatedGpu]:
+def simulated_gpu(profile: "Profile") -> Iterator[SimulatedGpu]:
     """Gives a fresh simulated GPU, and removes its machine."""
+    from libvgpu.sim import Machine
+
     with tempfile.TemporaryDirectory(prefix="vgpu-gpu-") as name:
         machine = Machine.create([profile], Path(name, "machine"))
         yield SimulatedGpu(machine, f"simulated {profile.product}")
@@ -125,30 +155,27 @@ def real_gpu() -> Iterator[RealGpu]:
         VgpuError: there is no driver, no NVML or no GPU, or somebody uses it.
     """
     driver = _loaded_path("libcuda.so.1")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise VgpuError(
-            f"NVML cannot be used: {error}", hint="--simulate h100 needs no GPU"
-        ) from None
-    try:
-        if pynvml.nvmlDeviceGetCount() == 0:
+    with open_nvml() as nvml:
+        if nvml.device_count() == 0:
             raise VgpuError("this machine has no GPU", hint="--simulate h100 needs none")
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        others = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
+        device = nvml.device(0)
+        name, others = device.name(), device.processes()
         if others:
             raise VgpuError(
-                f"GPU 0 ({name}) is in use by {len(others)} processes, the first is "
+                f"GPU 0 ({name}) is in use by {len(others)} "
+                f"process{'es' if len(others) > 1 else ''}, the first is "
                 f"{others[0].pid}: what is measured next to them means nothing"
             )
-        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        width = pynvml.nvmlDeviceGetMemoryBusWidth(handle) // 8
-        clock_hz = 1_000_000 * pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)
-        bandwidth = 2 * width * clock_hz  # two transfers a clock
-        yield RealGpu(str(name), str(uuid), memory_bytes, bandwidth, driver)
-    finally:
-        pynvml.nvmlShutdown()
+        # Who put the simulated libraries in the place of the real ones reads so in every row.
+        simulated = "simulated " if SIM_LIBRARY_DIR in driver.resolve().parents else ""
+        yield RealGpu(
+            title=f"{simulated}{name}, driver {nvml.driver_version()}",
+            uuid=device.uuid(),
+            memory_bytes=device.memory_bytes()[0],
+            memory_bytes_per_second=device.memory_bytes_per_second(),
+            driver=driver,
+            device=device,
+        )
 
 
 @contextmanager

@@ -7,12 +7,12 @@ what ``native/null_driver.c`` does not define becomes a function of its own that
 """
 
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import libvgpu
+from libvgpu._build_shim import find_compiler
 from libvgpu.errors import VgpuError
 from libvgpu.hook_table import read_hook_table
 
@@ -86,11 +86,8 @@ def rest_source(points: tuple[EntryPoint, ...]) -> str:
 
 
 def _compile(arguments: list[str]) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise VgpuError("no C compiler (cc or gcc) on PATH", hint="apt install gcc")
     result = subprocess.run(
-        [compiler, *_FLAGS, f"-I{_INCLUDE}", *arguments],
+        [*find_compiler(), *_FLAGS, f"-I{_INCLUDE}", *arguments],
         capture_output=True,
         text=True,
         timeout=_COMPILE_TIMEOUT_SECONDS,
@@ -99,8 +96,12 @@ def _compile(arguments: list[str]) -> None:
         raise VgpuError(f"a benchmark's C part does not compile: {result.stderr.strip()}")
 
 
-def build_driver(directory: Path) -> Path:
+def build_driver(directory: Path, source: Path = _NATIVE / "null_driver.c") -> Path:
     """Builds ``libcuda.so.1`` in ``directory`` and returns its path.
+
+    Args:
+        directory: for what is built.
+        source: of what does more than return success.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
@@ -109,7 +110,7 @@ def build_driver(directory: Path) -> Path:
     rest.write_text(rest_source(entry_points()))
     library = directory / "libcuda.so.1"
     _compile(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic",
-              str(_NATIVE / "null_driver.c"), str(rest), "-o", str(library)])  # fmt: skip
+              str(source), str(rest), "-o", str(library)])  # fmt: skip
     return library
 
 

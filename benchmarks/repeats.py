@@ -5,14 +5,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libvgpu.artifacts import shim_path
 from libvgpu.errors import VgpuError
 
 from .figure import Measurement, Options
 from .plot import Curve
-from .stage import Stage
 from .tenant_programs import TenantClient, TenantProgram, Window, shares
+
+if TYPE_CHECKING:  # what needs no simulated GPU is used without its packages, too
+    from .stage import Stage
 
 LABEL = "simulated GPU"
 OURS = "libvgpu"
@@ -70,7 +73,7 @@ def subjects_of(options: Options) -> dict[str, Path]:
 
 
 def take(
-    stage: Stage,
+    stage: "Stage",
     results: Results,
     tenants: Sequence[TenantProgram],
     preload: Path,
@@ -91,7 +94,7 @@ def take(
 
 
 def measure_alone(
-    stage: Stage, clients: Sequence[TenantClient], long: Lengths
+    stage: "Stage", clients: Sequence[TenantClient], long: Lengths
 ) -> dict[TenantClient, float]:
     """Returns what each client takes of the device alone, without any shim.
 

@@ -100,12 +100,21 @@ class Running:
         time.sleep(warm_up_seconds)
         for index in range(len(self.tenants)):
             self._tell(index, "mark\n")
+        looks = self.looks(seconds, sampled=sampled)
+        return Window(shares(looks[0], looks[-1]), self._end(), looks)
+
+    def looks(self, seconds: float, *, sampled: bool = False) -> tuple[TenantReading, ...]:
+        """Looks at the books now and after some time, and every 50 ms meanwhile if `sampled`.
+
+        Raises:
+            VgpuError: a process has ended by itself.
+        """
         looks = [self.look()]
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _SAMPLE_SECONDS) if sampled else left)
             looks.append(self.look())
-        return Window(shares(looks[0], looks[-1]), self._end(), tuple(looks))
+        return tuple(looks)
 
     def answers(self, timeout_seconds: float) -> list[str]:
         """Returns the next line of each process, tenant by tenant.

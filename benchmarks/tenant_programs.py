@@ -51,6 +51,8 @@ class TenantClient:
         sync: it waits after every so many launches; 0 only where the driver's queue is full.
         blocks: of each launch.
         threads: of each block.
+        waves: how many of the blocks come after each other where no more fit on the GPU at once;
+            each has its part of the kernel.
         streams: used in turn.
         nodes: of the graph.
     """
@@ -62,6 +64,7 @@ class TenantClient:
     threads: int = 1
     streams: int = 1
     nodes: int = 20
+    waves: int = 1
 
     @property
     def title(self) -> str:
@@ -89,6 +92,7 @@ class TenantClient:
             "kernel_ns": self.kernel_ns,
             "blocks": self.blocks,
             "threads": self.threads,
+            "waves": self.waves,
             "sync": self.sync,
             "streams": self.streams,
             "nodes": self.nodes,

@@ -43,24 +43,26 @@ from setuptools.command.build_ext import build_ext as _build_ext
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))  # setuptools loads this file by its path, before it is a package's
+    # setuptools loads this file by its path, before it is a package's. First, since an editable
+    # install of another checkout may be on the path: what is built here is made of this one.
+    sys.path.insert(0, str(ROOT))
 
+from libvgpu._sources import (  # noqa: E402
+    ARBITER_SOURCES,
+    COMPILE_ARGS,
+    INCLUDES,
+    LIBRARIES,
+    LINK_ARGS,
+    MACHINE,
+    PURE_SHIM_SOURCES,
+    SHIM_SOURCES,
+    SIM_CORE_SOURCES,
+    headers,
+    sources,
+)
 from libvgpu.hook_table import TABLE, HookRow, read_hook_table  # noqa: E402
 
 PACKAGE = Path("libvgpu")
-INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core", "libvgpu/arbiter"]
-
-# Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
-PURE_SHIM_SOURCES = [
-    "slice/checksum.c",
-    "slice/limits_file.c",
-    "slice/usage_file.c",
-    "slice/ledger.c",
-    "compute/virtual_time.c",
-    "compute/utilisation.c",
-    "compute/wait_histogram.c",
-    "compute/arrival.c",
-]
 
 # What cffi reads, in this order. Each file holds only what cffi's parser takes once the
 # preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
@@ -80,28 +82,8 @@ CFFI_HEADERS = [
     "libvgpu/sim/core/machine_api.h",
 ]
 
-COMPILE_ARGS = [
-    "-std=gnu11",
-    "-D_GNU_SOURCE",
-    "-O2",
-    "-g1",
-    "-fvisibility=hidden",
-    "-fno-strict-aliasing",  # the contract is read through several views of the same bytes
-    "-ffile-prefix-map=" + str(ROOT) + "=.",
-    "-Wall",
-    "-Wextra",
-    "-Wno-unused-parameter",  # stubs and hooks keep the driver's full signatures
-]
 # The simulated driver tells by its own frames which entry point was called (driver/handle.c).
 KEEP_FRAMES = ["-fno-optimize-sibling-calls"]
-LINK_ARGS = [
-    "-Wl,-z,defs",
-    "-Wl,-Bsymbolic",
-    "-Wl,-z,relro",
-    "-Wl,--build-id=sha1",
-    "-Wl,-z,nodelete",
-]  # fork handlers must outlive a dlclose
-LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
 
 # The shim is loaded into whatever image a container has; glibc 2.17 is CentOS 7's, and what pip
 # calls manylinux2014. Only the linker's list of symbols is older: it runs on every newer glibc.
@@ -138,27 +120,12 @@ def version_script(rows: Iterable[HookRow], driver_version: int) -> str:
     return "{\n  global:\n" + there + "  local:\n    *;\n};\n"
 
 
-def _sources(*patterns: str) -> list[str]:
-    return sorted(str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern))
-
-
-def _headers() -> list[str]:
-    return _sources(
-        "libvgpu/include/vgpu/*.h",
-        "libvgpu/src/*/*.h",
-        "libvgpu/src/*/*.def",
-        "libvgpu/arbiter/*.h",
-        "libvgpu/sim/*/*.h",
-        "libvgpu/sim/*/*.def",
-    )
-
-
-def _plain(name: str, sources: list[str], soname: str, *compile_more: str) -> Extension:
+def _plain(name: str, files: list[str], soname: str, *compile_more: str) -> Extension:
     return Extension(
         name,
-        sources=sources,
+        sources=files,
         include_dirs=INCLUDES,
-        depends=_headers(),
+        depends=headers(),
         libraries=LIBRARIES,
         extra_compile_args=[*COMPILE_ARGS, *compile_more],
         extra_link_args=[*LINK_ARGS, f"-Wl,-soname,{soname}"],
@@ -184,12 +151,12 @@ def cffi_declarations(path: Path) -> str:
 def ffi_builder() -> FFI:
     """Returns the cffi builder of ``libvgpu._native``, whose pure C it compiles in."""
     ffi = FFI()
-    headers = [h for h in CFFI_HEADERS if (ROOT / h).exists()]
-    for header in headers:
+    found = [h for h in CFFI_HEADERS if (ROOT / h).exists()]
+    for header in found:
         ffi.cdef(cffi_declarations(ROOT / header))
     includes = "\n".join(
         f'#include "{h.removeprefix("libvgpu/src/") if "/src/" in h else Path(h).name}"'
-        for h in headers
+        for h in found
         if "/vgpu/" not in h
     )
     ffi.set_source(
@@ -197,14 +164,11 @@ def ffi_builder() -> FFI:
         f'#include "vgpu/contract.h"\n{includes}\n',
         sources=[
             s
-            for s in [
-                *(f"libvgpu/src/{name}" for name in PURE_SHIM_SOURCES),
-                *_sources("libvgpu/arbiter/*.c", "libvgpu/sim/core/*.c"),
-            ]
+            for s in [*PURE_SHIM_SOURCES, *sources(*ARBITER_SOURCES, *SIM_CORE_SOURCES)]
             if (ROOT / s).exists()
         ],
         include_dirs=INCLUDES,
-        depends=_headers(),
+        depends=headers(),
         extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-strict-aliasing"],
         libraries=LIBRARIES,
         py_limited_api=True,
@@ -215,16 +179,16 @@ def ffi_builder() -> FFI:
 def extensions() -> list[Extension]:
     """Returns the targets whose sources exist, in build order."""
     return [
-        _plain("libvgpu.shim", _sources("libvgpu/src/*/*.c"), "libvgpu.so"),
+        _plain("libvgpu.shim", sources(*SHIM_SOURCES), "libvgpu.so"),
         _plain(
             "libvgpu.sim.libcuda",
-            _sources("libvgpu/sim/driver/*.c", "libvgpu/sim/core/*.c"),
+            sources("libvgpu/sim/driver/*.c", *SIM_CORE_SOURCES),
             "libcuda.so.1",
             *KEEP_FRAMES,
         ),
         _plain(
             "libvgpu.sim.libnvidia_ml",
-            _sources("libvgpu/sim/nvml/*.c", "libvgpu/sim/core/*.c"),
+            sources("libvgpu/sim/nvml/*.c", *SIM_CORE_SOURCES),
             "libnvidia-ml.so.1",
         ),
     ]
@@ -254,9 +218,9 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
     only: tuple[str, ...] = ()
 
     def finalize_options(self) -> None:
-        if platform.machine() != "x86_64":
+        if platform.machine() != MACHINE:
             raise SystemExit(
-                f"vgpu cannot be built for {platform.machine()!r}: only x86_64 is supported yet"
+                f"vgpu cannot be built for {platform.machine()!r}: only {MACHINE} is supported yet"
             )
         os.chdir(ROOT)
         super().finalize_options()
@@ -373,7 +337,7 @@ def check_warnings() -> None:
     """
     compiler = os.environ.get("CC", "cc").split()
     with tempfile.TemporaryDirectory() as scratch:
-        for source in _sources("libvgpu/src/*/*.c", "libvgpu/arbiter/*.c", "libvgpu/sim/*/*.c"):
+        for source in sources(*SHIM_SOURCES, *ARBITER_SOURCES, "libvgpu/sim/*/*.c"):
             subprocess.run(
                 [*compiler, *COMPILE_ARGS, "-fPIC", "-Werror", *(f"-I{i}" for i in INCLUDES),
                  "-c", source, "-o", os.path.join(scratch, "object.o")],

@@ -17,7 +17,7 @@ from typing import Any, Self
 from ._native import ffi, lib
 from .allocation_dirs import private_directory
 from .errors import RegionError
-from .region import open_limits, ring_path, write_lock
+from .region_files import open_for_arbiter, write_lock
 
 _UUID = re.compile(r"[A-Za-z0-9._-]*[A-Za-z0-9][A-Za-z0-9._-]*")
 _WHY = {
@@ -110,21 +110,15 @@ class Arbiter:
         if directory in self._indices:
             raise RegionError(f"{directory} is a tenant of this arbiter already")
         _check("device index", device_index, lib.VGPU_MAX_DEVICES - 1)
-        owned: list[int] = []
-        try:
-            limits = open_limits(directory / "limits")
-            owned.append(limits)
-            for path in (directory / "usage", ring_path(directory, device_index)):
-                owned.append(_open_for_reading(path))
-            index = lib.arbiter_add(arbiter, *owned, device_index)
-            if index < 0:
-                why = _WHY.get(-index, os.strerror(-index))
-                raise RegionError(f"device {device_index} of {directory} gets no arbiter: {why}")
-            owned = [limits]
-            self._indices[directory] = index
-        finally:
-            for descriptor in owned:
-                os.close(descriptor)
+        limits, usage, ring = open_for_arbiter(directory, device_index)
+        index = lib.arbiter_add(arbiter, limits, usage, ring, device_index)
+        os.close(limits)
+        if index < 0:
+            os.close(usage)
+            os.close(ring)
+            why = _WHY.get(-index, os.strerror(-index))
+            raise RegionError(f"device {device_index} of {directory} gets no arbiter: {why}")
+        self._indices[directory] = index
 
     def remove(self, directory: Path) -> None:
         """Lets a tenant go, who keeps to its own cap from now on; unknown ones are ignored."""
@@ -225,11 +219,3 @@ def hold_gpu(run_directory: Path, uuid: str) -> GpuHold | None:
 def _check(what: str, value: int, most: int) -> None:
     if not 0 <= value <= most:
         raise RegionError(f"{value} cannot be a {what}: 0 to {most} are possible")
-
-
-def _open_for_reading(path: Path) -> int:
-    try:
-        # Without O_NONBLOCK a FIFO would wait for its first writer.
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error

@@ -9,11 +9,8 @@ devices beyond the first have `ring.1`, `ring.2` …, since each GPU has its own
 made before there were rings has none; its processes keep to their own cap.
 """
 
-import fcntl
 import mmap
 import os
-import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,19 +20,28 @@ from typing import Any
 from ._native import ffi, lib
 from .errors import DevicesDifferError, RegionError
 from .limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from .region_files import (
+    DIRECTORY_MODE,
+    LIMITS_MODE,
+    RING_MODE,
+    USAGE_MODE,
+    has_ring,
+    locked,
+    make_files,
+    make_ring,
+    open_limits,
+    open_ours,
+    ring_path,
+    write_lock,
+)
 from .usage import ContainerUsage, DeviceUsage, ProcessUsage, Refusal, read_usage
 
 __all__ = [
+    "DIRECTORY_MODE", "LIMITS_MODE", "RING_MODE", "USAGE_MODE",
     "ContainerUsage", "DeviceUsage", "LimitsView", "ProcessUsage", "Refusal",
-    "create", "has_ring", "make_ring", "read_limits", "read_usage", "renew", "ring_path",
-    "slice_bytes", "write_limits",
+    "create", "has_ring", "make_ring", "open_limits", "read_limits", "read_usage", "renew",
+    "ring_path", "slice_bytes", "write_limits", "write_lock",
 ]  # fmt: skip
-
-LIMITS_MODE = 0o444  # the container reads it, only the host writes
-USAGE_MODE = 0o666  # any user of the container writes
-RING_MODE = 0o666  # any user of the container rings
-DIRECTORY_MODE = 0o700
-_FLOCK = struct.Struct("hhxxxxqqixxxx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +71,7 @@ def create(directory: Path, limits: ContainerLimits, *, device_capacity: int | N
             f"1 to {lib.VGPU_MAX_DEVICES} are possible"
         )
     image, usage_head = _new_contents(limits, capacity)
-    try:
-        directory.mkdir(mode=DIRECTORY_MODE)
-    except OSError as error:
-        raise RegionError(f"{directory} cannot be made: {error.strerror}") from error
-    try:
-        _write_new(directory / "lock", b"", 0, 0o600)
-        _write_new(directory / "usage", usage_head, lib.usage_file_bytes(capacity), USAGE_MODE)
-        for index in range(capacity):
-            make_ring(directory, index)
-        _write_new(directory / "limits", image, len(image), LIMITS_MODE)
-    except OSError as error:
-        for path in directory.iterdir():
-            path.unlink()
-        directory.rmdir()
-        raise RegionError(f"{directory} cannot be filled: {error.strerror}") from error
+    make_files(directory, image, usage_head, lib.usage_file_bytes(capacity), capacity)
 
 
 def renew(directory: Path, limits: ContainerLimits) -> None:
@@ -99,7 +91,7 @@ def renew(directory: Path, limits: ContainerLimits) -> None:
         (f"{directory}/usage", usage_head, lib.usage_file_bytes(capacity), USAGE_MODE),
         (f"{directory}/limits", image, len(image), LIMITS_MODE),
     ):
-        descriptor = _open_ours(path, mode)
+        descriptor = open_ours(path, mode)
         try:
             if os.fstat(descriptor).st_size != size:
                 raise RegionError(f"{path} has no room for {size} bytes")
@@ -125,37 +117,6 @@ def _new_contents(limits: ContainerLimits, capacity: int) -> tuple[bytes, bytes]
 def slice_bytes(device_capacity: int = 1) -> int:
     """Returns what the files of one slice take."""
     return int(lib.limits_file_bytes(device_capacity) + lib.usage_file_bytes(device_capacity))
-
-
-def ring_path(directory: Path, device_index: int = 0) -> Path:
-    """Returns where the FIFO of a device is; that of the first where a slice has one for all."""
-    if device_index == 0:
-        return directory / "ring"
-    own = directory / f"ring.{device_index}"
-    return own if own.exists() else directory / "ring"
-
-
-def make_ring(directory: Path, device_index: int = 0) -> None:
-    """Makes the FIFO of a device where it is missing; one that is there keeps its inode.
-
-    Raises:
-        OSError: it cannot be made, or something that is no FIFO has its name.
-    """
-    path = f"{directory}/ring" if device_index == 0 else f"{directory}/ring.{device_index}"
-    try:
-        os.mkfifo(path, 0o600)
-    except FileExistsError:
-        if not stat.S_ISFIFO(os.lstat(path).st_mode):
-            raise
-    os.chmod(path, RING_MODE)  # not mkfifo's mode: the umask must not narrow it
-
-
-def has_ring(directory: Path) -> bool:
-    """Returns whether the slice has a FIFO `ring`."""
-    try:
-        return stat.S_ISFIFO(os.lstat(directory / "ring").st_mode)
-    except OSError:
-        return False
 
 
 def read_limits(directory: Path) -> LimitsView:
@@ -194,7 +155,7 @@ def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
     """
     path = f"{directory}/limits"
     head, devices = _encode(limits)
-    with _locked(directory), _writable(path) as view:
+    with locked(directory), _writable(path) as view:
         before = _decode(path, view, len(view))
         if before.limits == limits:
             return before
@@ -206,52 +167,6 @@ def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
         if lib.limits_publish(view, head, devices) != 0:
             raise DevicesDifferError(f"{path} has no room for {len(new)} devices")
         return before
-
-
-def write_lock() -> bytes:
-    """Returns a write lock on a whole file, as fcntl takes it."""
-    return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-
-
-def open_limits(path: Path | str) -> int:
-    """Opens `limits` for reading and writing, and keeps it read-only for everybody else.
-
-    Raises:
-        RegionError: it is missing, or not ours.
-    """
-    return _open_ours(str(path), LIMITS_MODE)
-
-
-def _open_ours(path: str, mode: int) -> int:
-    """Opens a file of a slice for reading and writing; its mode stays.
-
-    Raises:
-        RegionError: it is missing, or not ours.
-    """
-    try:
-        try:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except PermissionError:  # an ordinary user's own file has mode 0444 for him too
-            os.chmod(path, mode | 0o200)
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            os.fchmod(descriptor, mode)
-            return descriptor
-    except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    path = f"{directory}/lock"
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, write_lock())
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -267,18 +182,6 @@ def _writable(path: str) -> Iterator[Any]:
                 ffi.release(view)
     except ValueError as error:
         raise RegionError(f"{path} is empty") from error
-    finally:
-        os.close(descriptor)
-
-
-def _write_new(path: Path, head: bytes, size: int, mode: int) -> None:
-    """Makes a file of ``size`` bytes: ``head``, then zeros."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        if size:
-            os.posix_fallocate(descriptor, 0, size)  # a full tmpfs fails now, not later
-            os.pwrite(descriptor, head, 0)
-        os.fchmod(descriptor, mode)  # not open's mode: the umask must not narrow it
     finally:
         os.close(descriptor)
 

@@ -9,53 +9,28 @@
  * or "refused CODE", and waits for the end of stdin, so that somebody can look at the GPU at both
  * moments. What a kind needs, its context and module, is there at the first.
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "vgpu/cuda_api.h"
+#include "client.h"
 #include "vgpu/cuda_calls.h"
 #include "vgpu/cuda_graph.h"
 
 #define MIB ((size_t)1 << 20)
 #define ROUNDS 100
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
 
 /* What it writes depends on an argument, so that no compiler does without the local memory. */
-static const char ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
-                          ".visible .entry spill(.param .u64 at)\n"
-                          "{\n"
-                          "    .local .align 16 .b8 space[131072];\n"
-                          "    .reg .u64 %at, %base;\n"
-                          "    .reg .u32 %value;\n"
-                          "    ld.param.u64 %at, [at];\n"
-                          "    mov.u64 %base, space;\n"
-                          "    add.u64 %base, %base, %at;\n"
-                          "    st.local.u32 [%base], 1;\n"
-                          "    ld.local.u32 %value, [%base];\n"
-                          "    ret;\n"
-                          "}\n"
-                          ".visible .entry spin_ns(.param .u64 duration_ns)\n"
-                          "{\n"
-                          "    .reg .pred %p;\n"
-                          "    .reg .u64 %begin, %now, %wanted;\n"
-                          "    ld.param.u64 %wanted, [duration_ns];\n"
-                          "    mov.u64 %begin, %globaltimer;\n"
-                          "again:\n"
-                          "    mov.u64 %now, %globaltimer;\n"
-                          "    sub.u64 %now, %now, %begin;\n"
-                          "    setp.lt.u64 %p, %now, %wanted;\n"
-                          "    @%p bra again;\n"
-                          "    ret;\n"
-                          "}\n";
+static const char ptx[] = CLIENT_PTX_BEGIN ".visible .entry spill(.param .u64 at)\n"
+                                           "{\n"
+                                           "    .local .align 16 .b8 space[131072];\n"
+                                           "    .reg .u64 %at, %base;\n"
+                                           "    .reg .u32 %value;\n"
+                                           "    ld.param.u64 %at, [at];\n"
+                                           "    mov.u64 %base, space;\n"
+                                           "    add.u64 %base, %base, %at;\n"
+                                           "    st.local.u32 [%base], 1;\n"
+                                           "    ld.local.u32 %value, [%base];\n"
+                                           "    ret;\n"
+                                           "}\n" CLIENT_PTX_SPIN;
 static CUfunction spill, spin;
 
 static void finish(int result, unsigned long count)
@@ -111,8 +86,8 @@ static void take_in_a_graph(void)
 
 static void destroy_busy(void)
 {
-    uint64_t duration_ns = 20000;
-    void *params[] = {&duration_ns};
+    struct client_spin work = client_spin(20000, 0, 1, 1); /* how long does not matter */
+    void *params[] = CLIENT_SPIN_PARAMS(work);
     CUstream stream;
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     /* kernels that are alike, so that their time is known and several are measured together */
@@ -133,14 +108,9 @@ static void destroy_busy(void)
 
 int main(int count, char **arguments)
 {
-    CUcontext context;
-    CUmodule module;
     char line[16];
     const char *kind = count > 1 ? arguments[1] : "";
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, ptx));
+    CUmodule module = client_load(ptx);
     MUST(cuModuleGetFunction(&spill, module, "spill"));
     MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
     printf("context\n");

@@ -3,10 +3,11 @@
  * deep into the driver's queue as the driver lets it.
  *
  * Arguments are word=value: form (kernel, cooperative, graph, memset), kernel_ns (of one kernel, or
- * of one node of a graph), blocks (of a launch), threads (of a block), sync (wait after every so
- * many launches, 0: never), streams (used in turn; a wait is for all of them), nodes (of a graph),
- * bytes (of a memset), count_every (launches between those that are counted as they are done, 0:
- * none is), seconds (its longest life, should nobody end it).
+ * of one node of a graph), blocks (of a launch), threads (of a block), waves (how many blocks come
+ * after each other where no more fit on the GPU at once), rounds_per_ms (of the GPU, as client.h
+ * tells), sync (wait after every so many launches, 0: never), streams (used in turn; a wait is for
+ * all of them), nodes (of a graph), bytes (of a memset), count_every (launches between those that
+ * are counted as they are done, 0: none is), seconds (its longest life, should nobody end it).
  *
  * It says "ready" once it could launch, and does what stdin says: "go" begins, "mark" forgets the
  * delays so far, "tell" prints "progress COUNT NS", so many launches done at that time of the GPU
@@ -20,59 +21,34 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "vgpu/cuda_api.h"
+#include "client.h"
 
 #define MAX_STREAMS 64
-#define SECOND_NS 1000000000ull
 /* Delays are counted in eighths of powers of two: 12 % apart at most. */
 #define EIGHTHS 8
 #define BUCKETS (64 * EIGHTHS)
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
 
-static const char ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
-                          ".visible .entry spin_ns(.param .u64 duration_ns)\n"
-                          "{\n"
-                          "    .reg .pred %p;\n"
-                          "    .reg .u64 %begin, %now, %wanted;\n"
-                          "    ld.param.u64 %wanted, [duration_ns];\n"
-                          "    mov.u64 %begin, %globaltimer;\n"
-                          "again:\n"
-                          "    mov.u64 %now, %globaltimer;\n"
-                          "    sub.u64 %now, %now, %begin;\n"
-                          "    setp.lt.u64 %p, %now, %wanted;\n"
-                          "    @%p bra again;\n"
-                          "    ret;\n"
-                          "}\n";
+static const char ptx[] = CLIENT_PTX_BEGIN CLIENT_PTX_SPIN;
 
 enum form { FORM_KERNEL, FORM_COOPERATIVE, FORM_GRAPH, FORM_MEMSET };
 static const char *const form_words[] = {"kernel", "cooperative", "graph", "memset"};
 
 static struct {
     enum form form;
-    unsigned long long kernel_ns;
-    unsigned blocks, threads, sync, streams, nodes;
+    unsigned long long kernel_ns, rounds_per_ms;
+    unsigned blocks, threads, waves, sync, streams, nodes;
     size_t bytes;
     unsigned count_every, seconds;
-} options = {FORM_KERNEL, 1000000, 132, 1, 0, 1, 20, 0, 0, 600};
+} options = {FORM_KERNEL, 1000000, 0, 132, 1, 1, 0, 1, 20, 0, 0, 600};
 
 static CUfunction spin;
 static CUgraphExec graph;
 static CUdeviceptr memory;
 static CUstream streams[MAX_STREAMS];
-static void *params[] = {&options.kernel_ns};
+static struct client_spin work;
+static void *params[] = CLIENT_SPIN_PARAMS(work);
 static uint64_t delays[BUCKETS], delay_count;
 static atomic_bool stopping, marking, telling;
 
@@ -85,19 +61,12 @@ static struct counted {
 static CUevent beginning;
 static uint64_t counted_first, counted_next, done, done_ns;
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
-}
-
 static void refuse(const char *argument)
 {
     fprintf(stderr,
             "argument '%s' is not form=kernel|cooperative|graph|memset, or one of kernel_ns, "
-            "blocks, threads, sync, streams (1 to %d), nodes, bytes, count_every and seconds with "
-            "a number\n",
+            "rounds_per_ms, blocks, threads, waves (from 1 on), sync, streams (1 to %d), nodes, "
+            "bytes, count_every and seconds with a number\n",
             argument, MAX_STREAMS);
     exit(2);
 }
@@ -124,6 +93,10 @@ static void read_option(const char *argument)
         refuse(argument);
     if (IS("kernel_ns"))
         options.kernel_ns = number;
+    else if (IS("rounds_per_ms"))
+        options.rounds_per_ms = number;
+    else if (IS("waves") && number >= 1)
+        options.waves = (unsigned)number;
     else if (IS("blocks"))
         options.blocks = (unsigned)number;
     else if (IS("threads"))
@@ -167,13 +140,8 @@ static void launch(CUstream stream)
 
 static void prepare(void)
 {
-    CUcontext context;
-    CUmodule module;
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, ptx));
-    MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
+    work = client_spin(options.kernel_ns, options.rounds_per_ms, options.blocks, options.waves);
+    MUST(cuModuleGetFunction(&spin, client_load(ptx), "spin_ns"));
     for (unsigned i = 0; i < options.streams; i++)
         MUST(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     if (options.count_every != 0) {

@@ -4,33 +4,21 @@
  * the host between calls. A pause is counted from the end of the call before, so a program that is
  * held up does not catch up.
  *
- * Arguments are word=value: script (a file; trace_script.h has its form), warm_up and seconds (of
- * the measured time). It says "ready" once it could begin, begins when stdin says "go", plays for
+ * Arguments are word=value: script (a file; trace_script.h has its form), rounds_per_ms (of the
+ * GPU, as client.h tells), warm_up and seconds (of the measured time). It says "ready" once it could begin, begins when stdin says "go", plays for
  * the warm-up, waits for the GPU, measures, waits for the GPU again and prints one line of JSON:
  * steps a second, how long a step took the host (50 and 99 of 100 at most), launches (with memsets,
  * copies and graphs) a second, GPU time of kernels that a step asks for, and the part of the time
  * that the host's other programs kept it from a processor. Without a "go" it ends at once.
  *
  * Entry points come from cuGetProcAddress, as cudart's do. On a real GPU the first block of a
- * kernel watches the clock, the others end at once; a simulated one goes by the kernel's name. One
- * thread does everything.
+ * kernel works, the others end at once; a simulated one goes by the kernel's name. One thread does
+ * everything.
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "client.h"
 #include "trace_driver.h"
-
-#define SECOND_NS 1000000000ull
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
-}
 
 static struct trace_script script;
 static uint64_t launches;
@@ -131,6 +119,17 @@ static void tell(struct played played)
     fflush(stdout);
 }
 
+static uint64_t read_rate(const char *value, const char *argument)
+{
+    char *end;
+    uint64_t rate = strtoull(value, &end, 10);
+    if (rate == 0 || *end != '\0') {
+        fprintf(stderr, "argument '%s': must be a number from 1 on\n", argument);
+        exit(2);
+    }
+    return rate;
+}
+
 static double read_seconds(const char *value, const char *argument)
 {
     char *end;
@@ -146,6 +145,7 @@ int main(int count, char **arguments)
 {
     const char *path = NULL;
     double warm_up = 1, seconds = 10;
+    uint64_t rounds_per_ms = 0;
     for (int i = 1; i < count; i++) {
         const char *argument = arguments[i];
         if (strncmp(argument, "script=", 7) == 0) {
@@ -154,8 +154,12 @@ int main(int count, char **arguments)
             warm_up = read_seconds(argument + 8, argument);
         } else if (strncmp(argument, "seconds=", 8) == 0) {
             seconds = read_seconds(argument + 8, argument);
+        } else if (strncmp(argument, "rounds_per_ms=", 14) == 0) {
+            rounds_per_ms = read_rate(argument + 14, argument);
         } else {
-            fprintf(stderr, "argument '%s' is none of script=, warm_up= and seconds=\n", argument);
+            fprintf(stderr,
+                    "argument '%s' is none of script=, rounds_per_ms=, warm_up= and seconds=\n",
+                    argument);
             return 2;
         }
     }
@@ -164,7 +168,7 @@ int main(int count, char **arguments)
         return 2;
     }
     script = trace_script_read(path);
-    trace_driver_prepare(&script);
+    trace_driver_prepare(&script, rounds_per_ms);
     printf("ready\n");
     fflush(stdout);
     char line[16];

@@ -1,46 +1,21 @@
 /*
  * The driver as trace_client.c uses it: entry points from cuGetProcAddress, as cudart's are, a
- * kernel for each kind, and one call at a time. On a real GPU the first block of a kernel watches
- * the clock and the others end at once; a simulated one goes by the kernel's name. For one thread.
+ * kernel for each kind, and one call at a time. On a real GPU the first block of a kernel works and
+ * the others end at once; a simulated one goes by the kernel's name. For one thread.
  */
 #include "trace_driver.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#include "vgpu/cuda_api.h"
+#include "client.h"
 
 #define API_VERSION 12000 /* the first one where cuGetProcAddress_v2 exists */
-#define KERNEL_TEXT_BYTES 1024
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
+/* What is put into ptx_entry for the number and the body. */
+#define KERNEL_TEXT_BYTES (sizeof ptx_entry + 10 + sizeof ptx_body)
 
-static const char ptx_begin[] = ".version 7.0\n.target sm_50\n.address_size 64\n";
-static const char ptx_kernel[] = ".visible .entry k%u_spin_ns(.param .u64 duration_ns)\n"
-                                 "{\n"
-                                 "    .reg .pred %%p;\n"
-                                 "    .reg .u32 %%block;\n"
-                                 "    .reg .u64 %%begin, %%now, %%wanted;\n"
-                                 "    mov.u32 %%block, %%ctaid.x;\n"
-                                 "    setp.ne.u32 %%p, %%block, 0;\n"
-                                 "    @%%p bra done;\n"
-                                 "    ld.param.u64 %%wanted, [duration_ns];\n"
-                                 "    mov.u64 %%begin, %%globaltimer;\n"
-                                 "again:\n"
-                                 "    mov.u64 %%now, %%globaltimer;\n"
-                                 "    sub.u64 %%now, %%now, %%begin;\n"
-                                 "    setp.lt.u64 %%p, %%now, %%wanted;\n"
-                                 "    @%%p bra again;\n"
-                                 "done:\n"
-                                 "    ret;\n"
-                                 "}\n";
+static const char ptx_begin[] = CLIENT_PTX_BEGIN;
+static const char ptx_entry[] = ".visible .entry k%u_spin_ns%s";
+static const char ptx_body[] = CLIENT_PTX_SPIN_BODY;
 
 /* What is asked of the driver: our name of it, public name, symbol in our declarations. */
 #define DRIVER_CALLS(X) \
@@ -90,6 +65,7 @@ static CUevent events[TRACE_MOST_HANDLES];
 static CUgraphExec graph;
 static CUdeviceptr source, target;
 static void *pinned, *pageable;
+static uint64_t rounds_per_ms;
 
 static void *need(void *memory)
 {
@@ -122,7 +98,8 @@ static void do_call(struct trace_row *row, CUstream stream)
     int is_of_event = trace_call_is_of_event(row->call);
     CUfunction kernel = is_of_event ? NULL : kernels[row->number];
     CUevent event = is_of_event ? events[row->number] : NULL;
-    void *params[] = {&row->gpu_ns};
+    struct client_spin work = client_spin(row->gpu_ns, rounds_per_ms, 1, 1);
+    void *params[] = CLIENT_SPIN_PARAMS(work);
     int value;
     switch (row->call) {
     case TRACE_LAUNCH:
@@ -208,7 +185,7 @@ static void load_kernels(unsigned kinds)
     kernels = need(calloc(count, sizeof *kernels));
     used = (size_t)snprintf(text, size, "%s", ptx_begin);
     for (unsigned kind = 0; kind < count; kind++)
-        used += (size_t)snprintf(text + used, size - used, ptx_kernel, kind);
+        used += (size_t)snprintf(text + used, size - used, ptx_entry, kind, ptx_body);
     MUST(driver.load(&module, text));
     for (unsigned kind = 0; kind < count; kind++) {
         snprintf(name, sizeof name, "k%u_spin_ns", kind);
@@ -217,8 +194,9 @@ static void load_kernels(unsigned kinds)
     free(text);
 }
 
-void trace_driver_prepare(struct trace_script *script)
+void trace_driver_prepare(struct trace_script *script, uint64_t rounds_per_ms_)
 {
+    rounds_per_ms = rounds_per_ms_;
     CUcontext context;
     size_t bytes = script->bytes > 0 ? script->bytes : 1;
     resolve();

@@ -4,8 +4,9 @@
 
 #include "trace_script.h"
 
-/* Makes kernels, streams, events, buffers and the graph that a script needs. Called once. */
-void trace_driver_prepare(struct trace_script *script);
+/* Makes kernels, streams, events, buffers and the graph that a script needs. Called once.
+ * `rounds_per_ms`: of the GPU, as client.h tells; 0: kernels watch the clock. */
+void trace_driver_prepare(struct trace_script *script, uint64_t rounds_per_ms);
 
 /* Does what a row says, without its gap. */
 void trace_driver_call(struct trace_row *row);

@@ -4,39 +4,26 @@ What is compared with silicon is completed work against the same program alone a
 so a simulated and a real GPU are measured by one program in one way.
 """
 
-import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
-from libvgpu.arbitration import Arbiter
-from libvgpu.artifacts import shim_path
 from libvgpu.errors import VgpuError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from libvgpu.region import create
 
-from ..clients import read_line
+from ..clients import read_line, started, tell
 from ..gpu import Gpu, mps_server
 from ..nulldriver import build_client
 from ..tenant_programs import TenantClient
+from .holding import Hold, held
 
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 30.0
 #: A completed launch is counted this often; what a window misses of it is under a thousandth.
 _COUNT_EVERY_NS = 4_000_000
-
-
-class Hold(Enum):
-    """How tenants are held."""
-
-    BARE = "bare"  # by nothing
-    CAPS = "caps"  # each by its own cap
-    WINDOWS = "windows"  # by turns of the arbiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +52,10 @@ class Window:
 class Bench:
     """A GPU and a client's program; made by `open_bench`."""
 
-    def __init__(self, gpu: Gpu, directory: Path, program: Path, context_bytes: int) -> None:
-        self.gpu = gpu
+    def __init__(
+        self, gpu: Gpu, directory: Path, program: Path, context_bytes: int, rounds_per_ms: int
+    ) -> None:
+        self.gpu, self.rounds_per_ms = gpu, rounds_per_ms
         self._directory, self._program, self._context_bytes = directory, program, context_bytes
         self._alone: dict[tuple[TenantClient, bool], float] = {}
 
@@ -98,70 +87,33 @@ class Bench:
             VgpuError: a program ends by itself.
         """
         with ExitStack() as stack:
-            name = stack.enter_context(tempfile.TemporaryDirectory(dir=self._directory))
-            variables = stack.enter_context(mps_server(self.gpu, Path(name, "mps"))) if mps else {}
-            slices = self._slices(Path(name), loads) if hold is not Hold.BARE else []
-            if hold is Hold.WINDOWS:
-                arbiter = stack.enter_context(Arbiter())
-                for directory in slices:
-                    arbiter.add(directory, 0)
-            programs = []
-            for index, load in enumerate(loads):
-                environment = self._environment(variables, load)
-                if slices:
-                    environment["LD_PRELOAD"] = str(shim_path())
-                    environment["VGPU_DIR"] = str(slices[index])
-                programs.append(stack.enter_context(self._started(load, environment)))
-            return _measure(programs, window)
-
-    def _slices(self, folder: Path, loads: Sequence[Load]) -> list[Path]:
-        made = []
-        for index, load in enumerate(loads):
-            directory = folder / f"slice{index}"
-            limit = DeviceLimit(
-                self.gpu.uuid,
-                self.gpu.memory_bytes // len(loads),
-                context_bytes=self._context_bytes,
-                core_percent=load.core_percent,
-                weight=load.core_percent,
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self._directory)))
+            variables = stack.enter_context(mps_server(self.gpu, folder / "mps")) if mps else {}
+            percents = [load.core_percent for load in loads]
+            environments = stack.enter_context(
+                held(self.gpu, folder, percents, hold, self._context_bytes, variables)
             )
-            create(directory, ContainerLimits("bench", Family.VGPU, (limit,)))
-            made.append(directory)
-        return made
+            for load, environment in zip(loads, environments, strict=True):
+                if load.mps_percent:
+                    environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(load.mps_percent)
+            return _measure(
+                [
+                    stack.enter_context(
+                        started(self._command(load.client), environment, _START_SECONDS)
+                    )
+                    for load, environment in zip(loads, environments, strict=True)
+                ],
+                window,
+            )
 
-    def _environment(self, variables: Mapping[str, str], load: Load) -> dict[str, str]:
-        environment = self.gpu.environment({"PATH": os.defpath}) | dict(variables)
-        if load.mps_percent:
-            environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(load.mps_percent)
-        return environment
-
-    @contextmanager
-    def _started(
-        self, load: Load, environment: Mapping[str, str]
-    ) -> Iterator["subprocess.Popen[str]"]:
-        client = load.client
+    def _command(self, client: TenantClient) -> list[str]:
         work_ns = client.kernel_ns * (client.nodes if client.form == "graph" else 1)
-        command = [
+        return [
             str(self._program),
             *client.arguments(self.gpu.memory_bytes_per_second),
+            f"rounds_per_ms={self.rounds_per_ms}",
             f"count_every={max(1, _COUNT_EVERY_NS // work_ns)}",
         ]
-        process = subprocess.Popen(
-            command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        try:
-            if read_line(process, _START_SECONDS) != "ready\n":
-                raise VgpuError(f"{' '.join(command)} does not start")
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
-
-
-def _tell(process: "subprocess.Popen[str]", order: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(order + "\n")
-    process.stdin.flush()
 
 
 def _progress(programs: Sequence["subprocess.Popen[str]"]) -> list[tuple[int, int]]:
@@ -174,7 +126,7 @@ def _progress(programs: Sequence["subprocess.Popen[str]"]) -> list[tuple[int, in
     for process in programs:
         if process.poll() is not None:
             raise VgpuError(f"a program ended with status {process.returncode}")
-        _tell(process, "tell")
+        tell(process, "tell")
     for process in programs:
         words = read_line(process, _ANSWER_SECONDS).split()
         if len(words) != 3 or words[0] != "progress":
@@ -185,7 +137,7 @@ def _progress(programs: Sequence["subprocess.Popen[str]"]) -> list[tuple[int, in
 
 def _measure(programs: Sequence["subprocess.Popen[str]"], window: Window) -> list[float]:
     for process in programs:
-        _tell(process, "go")
+        tell(process, "go")
     time.sleep(window.warm_up)
     before = _progress(programs)
     time.sleep(window.length)
@@ -197,12 +149,13 @@ def _measure(programs: Sequence["subprocess.Popen[str]"], window: Window) -> lis
 
 
 @contextmanager
-def open_bench(gpu: Gpu, context_bytes: int) -> Iterator[Bench]:
+def open_bench(gpu: Gpu, context_bytes: int, rounds_per_ms: int) -> Iterator[Bench]:
     """Builds the client's program against the GPU's driver.
 
     Args:
         gpu: where it runs.
         context_bytes: what a context takes, for the limits; 0: the shim measures it.
+        rounds_per_ms: of the GPU's kernels, as `spin_rate` measures.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
@@ -210,4 +163,5 @@ def open_bench(gpu: Gpu, context_bytes: int) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
         driver = Path(name, "libcuda.so.1")
         driver.symlink_to(gpu.driver)
-        yield Bench(gpu, Path(name), build_client("share_client", driver), context_bytes)
+        program = build_client("share_client", driver)
+        yield Bench(gpu, Path(name), program, context_bytes, rounds_per_ms)

@@ -3,17 +3,23 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from libvgpu._build_shim import build_shim
 from libvgpu.errors import VgpuError
-from libvgpu.sim import find_profile
 
 from ..figure import Figure, Measurement, Options
 from ..gpu import Gpu, real_gpu, simulated_gpu
 from ..repeats import say
-from . import memory
+from . import frameworks, memory
 from .bench import Bench, Window, open_bench
-from .rows import ROWS, TOTAL_POINTS, Row
+from .calls import measure_calls
+from .played import measure_played, open_players
+from .played_rows import PLAYED_ROWS, QUICK_PLAYED
+from .rows import QUICK_ROWS, ROWS, TOTAL_POINTS, Row
+from .spin_rate import measure_spin_rate
+from .turns import TURN_ROWS, measure_turns
 
-_WARM_UP_SECONDS, _WINDOW_SECONDS, _QUICK_SECONDS = 1.0, 3.0, 1.0
+_WARM_UP_SECONDS, _WINDOW_SECONDS = 1.0, 3.0
+_QUICK_WARM_UP_SECONDS, _QUICK_SECONDS = 0.5, 1.0
 
 
 @contextmanager
@@ -23,6 +29,8 @@ def _gpu(simulate: str | None) -> Iterator[tuple[Gpu, int]]:
         with real_gpu() as real:
             yield real, 0
     else:
+        from libvgpu.sim import find_profile  # which needs packages that a real GPU does not
+
         profile = find_profile(simulate)
         with simulated_gpu(profile) as simulated:
             yield simulated, profile.context_bytes
@@ -70,12 +78,24 @@ def measure(options: Options) -> list[Measurement]:
         VgpuError: there is no GPU to take it on, somebody uses it, or there is no compiler.
     """
     seconds = options.seconds or (_QUICK_SECONDS if options.quick else _WINDOW_SECONDS)
-    window = Window(min(_WARM_UP_SECONDS, seconds), seconds)
+    warm_up = _QUICK_WARM_UP_SECONDS if options.quick else _WARM_UP_SECONDS
+    window = Window(min(warm_up, seconds), seconds)
     with _gpu(options.simulate) as (gpu, context_bytes):
+        build_shim()
+        rounds_per_ms = measure_spin_rate(gpu)
+        say("calls")
+        found = measure_calls(gpu, rounds_per_ms)
+        found += measure_turns(gpu, rounds_per_ms, window, TURN_ROWS[: options.count])
         say("memory")
-        found = memory.measure(gpu, context_bytes)
-        with open_bench(gpu, context_bytes) as bench:
-            return found + measure_rows(bench, ROWS[: options.count], window)
+        found += memory.measure(gpu, context_bytes)
+        if options.simulate is None:  # no framework runs on a simulated GPU
+            found += frameworks.measure(gpu, context_bytes, quick=options.quick)
+        played = QUICK_PLAYED if options.quick else PLAYED_ROWS
+        with open_players(gpu, context_bytes, rounds_per_ms) as players:
+            found += measure_played(players, played[: options.count], window, options.rounds)
+        rows = QUICK_ROWS if options.quick else ROWS
+        with open_bench(gpu, context_bytes, rounds_per_ms) as bench:
+            return found + measure_rows(bench, rows[: options.count], window)
 
 
 FIGURE = Figure(

@@ -15,6 +15,7 @@ IDLE_SECONDS = 1.0
 CHANGES = 2
 #: For milliseconds and processor time: a core may be shared with somebody's test.
 SLACK = 5.0
+NOISE_MIB = 1  # between two processes that do the same
 #: A few containers do not fill what a thousand do.
 MOST_GROWTH_KIB = 4096.0
 
@@ -46,7 +47,8 @@ def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
     held = f"{churn.LIVE} slices held"
     assert 20 < value[held, "resident memory"] <= at_rest.MOST_RESIDENT_MIB
     with_api = value[at_rest.WITH_API, "resident memory"]
-    assert value[held, "resident memory"] < with_api <= at_rest.MOST_RESIDENT_WITH_API_MIB
+    assert value[held, "resident memory"] < with_api + NOISE_MIB
+    assert with_api <= at_rest.MOST_RESIDENT_WITH_API_MIB
     assert 0 < value[held, "processor, idle"] <= 0.5 * SLACK
     assert value["kubelet restarted", "the same, worst of 1"] <= 2.0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.playback import PlayedProgram, PlayedTenant
-from benchmarks.repeats import Lengths
+from benchmarks.played_tenants import PlayedTenant
+from benchmarks.player import PLAYER, PlayedProgram
 from benchmarks.stage import Stage, open_stage
 from benchmarks.trace import DIRECTORY, Row, Trace, read_trace
 from benchmarks.trace_calls import CALLS, COPIES
@@ -31,7 +31,7 @@ if not artifacts.SHIM_PATH.exists() or shutil.which("cc") is None:
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with open_stage("trace_client", "trace_driver", "trace_script") as opened:
+    with open_stage(*PLAYER) as opened:
         yield opened
 
 
@@ -39,7 +39,7 @@ def _play(stage: Stage, trace: Trace, seconds: float) -> tuple[dict[str, float],
     """Returns what the player said and what the machine's books say of it."""
     path = stage.directory / "played"
     path.write_text(script(make_plan(trace)))
-    program = PlayedProgram(trace.program, path, Lengths(seconds, 0.0))
+    program = PlayedProgram(trace.program, path, 0.0, seconds)
     with stage.open([PlayedTenant(program, 100)], None) as running:
         running.go(0)
         (line,) = running.answers(PATIENCE_S)
@@ -82,7 +82,7 @@ def test_a_graph_has_the_kernels_of_the_trace_that_it_names(stage: Stage) -> Non
 def test_players_that_share_a_processor_say_how_long_they_waited_for_it(stage: Stage) -> None:
     path = stage.directory / "shared"
     path.write_text(script(make_plan(read_trace(DIRECTORY / "decode.json.gz"))))
-    tenant = PlayedTenant(PlayedProgram("decode", path, Lengths(SECONDS, 0.0)), 100)
+    tenant = PlayedTenant(PlayedProgram("decode", path, 0.0, SECONDS), 100)
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})  # of this thread, and of what it starts
     try:

@@ -8,15 +8,24 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks.figure import Measurement, describe_bar, judge
 from benchmarks.silicon import memory
-from benchmarks.silicon.bench import Hold
+from benchmarks.silicon.calls import CALL_ROWS
 from benchmarks.silicon.figure import judged
-from benchmarks.silicon.rows import ROWS
+from benchmarks.silicon.holding import Hold
+from benchmarks.silicon.played_rows import PLAYED_ROWS, QUICK_PLAYED
+from benchmarks.silicon.rows import QUICK_ROWS, ROWS
+from benchmarks.silicon.turns import TURN_ROWS
 
 
-def test_at_least_25_results_of_silicon_are_measured_again() -> None:
-    assert len(ROWS) + len(memory.ROWS) >= 25
-    names = [row.name for row in (*ROWS, *memory.ROWS)]
+def test_no_two_results_of_silicon_have_one_name() -> None:
+    names = [row.name for row in (*ROWS, *memory.ROWS, *PLAYED_ROWS, *CALL_ROWS, *TURN_ROWS)]
+
+    assert len(names) >= 80
     assert len(set(names)) == len(names)
+
+
+def test_a_quick_run_takes_some_of_the_rows() -> None:
+    assert set(QUICK_ROWS) < set(ROWS)
+    assert set(QUICK_PLAYED) < set(PLAYED_ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

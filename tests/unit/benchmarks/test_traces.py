@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from benchmarks import playback
-from benchmarks.playback import PAIR, PROGRAMS, Kept, Played
+from benchmarks.playback import PAIR, PROGRAMS
+from benchmarks.played_tenants import Kept, PlayedWindow
+from benchmarks.player import Played, read_answer
 from benchmarks.repeats import OURS
+from benchmarks.tenant_programs import Window
 from benchmarks.trace import DIRECTORY, Row, Trace, read_trace
 from benchmarks.trace_calls import CALLS, COPIES, REACH_NS, call_ns
 from benchmarks.trace_plan import compose, make_plan, script
 from libvgpu.errors import VgpuError
+from libvgpu.sim.calibration import call_names, find_calibration
 
 MS_NS = 10**6
 LAUNCH_NS = call_ns("cuLaunchKernel")
@@ -235,13 +239,13 @@ def test_a_form_of_the_test_is_read(tmp_path: Path) -> None:
     [
         (None, "cannot be read: No such file"),
         (b"{}", "cannot be read: Not a gzipped file"),
-        (gzip.compress(b"{}" * 1000)[:-9], "the gzip file is damaged"),
+        (gzip.compress(b"{}" * 1000, mtime=0)[:-9], "the gzip file is damaged"),
         (gzip.compress(b"{}", mtime=0)[:10] + b"\xff\xff", "the gzip file is damaged"),
-        (gzip.compress(b"{}")[:-8] + b"12345678", "cannot be read: CRC check failed"),
-        (gzip.compress(b"{"), "does not hold JSON"),
-        (gzip.compress(b"\xff"), "does not hold JSON"),
-        (gzip.compress(b"[" * 100_000), "does not hold JSON"),
-        (gzip.compress(b"[]"), "holds a list, must be a JSON object"),
+        (gzip.compress(b"{}", mtime=0)[:-8] + b"12345678", "cannot be read: CRC check failed"),
+        (gzip.compress(b"{", mtime=0), "does not hold JSON"),
+        (gzip.compress(b"\xff", mtime=0), "does not hold JSON"),
+        (gzip.compress(b"[" * 100_000, mtime=0), "does not hold JSON"),
+        (gzip.compress(b"[]", mtime=0), "holds a list, must be a JSON object"),
     ],
 )
 def test_a_damaged_file_is_told(content: bytes | None, why: str, tmp_path: Path) -> None:
@@ -281,6 +285,10 @@ def test_the_nodes_of_a_graph_come_from_the_trace_that_it_names(
     assert (trace.kinds, [row.gpu_ns for row in trace.nodes]) == (1, [5, 5])
 
 
+def _window(*said: float) -> PlayedWindow:
+    return PlayedWindow((Played(*said),), Window((50.0,), (None,), ()))
+
+
 def test_a_count_takes_the_first_programs_and_the_pair_once_both_are_there() -> None:
     assert playback.cases_of(None) == [*((name,) for name in PROGRAMS), PAIR]
     assert playback.cases_of(1) == [("decode",)]
@@ -288,8 +296,8 @@ def test_a_count_takes_the_first_programs_and_the_pair_once_both_are_there() -> 
 
 
 def test_what_the_shim_leaves_is_told_as_a_part_of_the_same_round() -> None:
-    bare = [[Played(60.0, 20.0, 0.0)], [Played(50.0, 20.0, 0.5)]]
-    held = [[Played(54.0, 30.0, 40.0)], [Played(45.0, 30.0, 0.0)]]
+    bare = [_window(60.0, 20.0, 0.0), _window(50.0, 20.0, 0.5)]
+    held = [_window(54.0, 30.0, 40.0), _window(45.0, 30.0, 0.0)]
 
     found = playback.summarise(["gpt"], Kept(bare, {OURS: held}), {"gpt": 63.2}, [OURS])
 
@@ -311,7 +319,7 @@ def test_what_the_shim_leaves_is_told_as_a_part_of_the_same_round() -> None:
 
 
 def test_a_failure_under_the_shim_is_told_and_nothing_else_of_it() -> None:
-    kept = Kept([[Played(60.0, 20.0, 0.0)]], {OURS: []}, {OURS: "it crashed"})
+    kept = Kept([_window(60.0, 20.0, 0.0)], {}, {OURS: "it crashed"})
 
     found = playback.summarise(["gpt"], kept, {"gpt": 63.2}, [OURS])
 
@@ -321,4 +329,20 @@ def test_a_failure_under_the_shim_is_told_and_nothing_else_of_it() -> None:
 @pytest.mark.parametrize("line", ["", "ready\n", "[]\n", '{"steps": 3}\n'])
 def test_a_line_that_is_no_players_is_refused(line: str) -> None:
     with pytest.raises(VgpuError, match="must be its line of JSON"):
-        playback.read_answer(line)
+        read_answer(line)
+
+
+def test_the_costs_of_calls_are_those_of_the_calibration() -> None:
+    """They are read without what reads YAML, since a machine with a GPU may have no such thing."""
+    silicon = find_calibration("h100")
+    costs = dict(zip(call_names(), silicon.call_ns, strict=True))
+    made = {call for call, _ in CALLS.values() if call} | set(COPIES.values())
+    kept = {"cuMemsetD8Async": "cuMemsetAsync", "cuLaunchCooperativeKernel": "cuLaunchKernel"}
+    from_calibration = {call for call in made if kept.get(call, call) in costs}
+
+    assert silicon.latency_ns == REACH_NS
+    assert len(from_calibration) > 10
+    assert {call: call_ns(call) for call in from_calibration} == {
+        call: costs[kept.get(call, call)] for call in from_calibration
+    }
+    assert all(call_ns(call) > 0 for call in made)

@@ -1,0 +1,50 @@
+"""What benchmarks ask NVML by ctypes is what the machine's own books say."""
+
+import json
+import os
+import subprocess
+import sys
+
+from libvgpu.sim import Machine
+from support import CLIENT_PATH
+from support.waiting import PATIENCE_S
+
+CODE = """
+import json, os
+from benchmarks.nvml import open_nvml
+from libvgpu.errors import VgpuError
+from support.cuda_client import *
+open_context()
+check(driver.cuMemAlloc(5 << 20))
+with open_nvml() as nvml:
+    device = nvml.device(0)
+    try:
+        nvml.device(7)
+    except VgpuError as error:
+        why = error.message
+    print(json.dumps({
+        "count": nvml.device_count(), "name": device.name(), "uuid": device.uuid(),
+        "memory": device.memory_bytes(), "bandwidth": device.memory_bytes_per_second(),
+        "processes": [(each.pid == os.getpid(), each.used_bytes) for each in device.processes()],
+        "why": why,
+    }))
+"""
+
+
+def test_a_gpu_and_its_processes_are_told_as_they_are(costly_machine: Machine) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=PATIENCE_S,
+        env=costly_machine.environment({**os.environ, "PYTHONPATH": CLIENT_PATH}), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told, (device,) = json.loads(done.stdout), costly_machine.devices
+
+    profile = device.profile
+    held = profile.context_bytes + (5 << 20)
+    assert (told["count"], told["name"], told["uuid"]) == (1, profile.product, device.uuid)
+    assert told["memory"][0] == profile.memory_bytes
+    assert told["processes"] == [[True, held]]
+    assert abs(told["bandwidth"] / profile.memory_bytes_per_second - 1) < 0.01
+    assert told["why"] == (
+        "NVML cannot be used: nvmlDeviceGetHandleByIndex_v2 answers 2 (Invalid Argument)"
+    )
