@@ -75,10 +75,12 @@ CFFI_HEADERS = [
     "libvgpu/src/compute/virtual_time.h",
     "libvgpu/src/compute/utilisation.h",
     "libvgpu/arbiter/window_times.h",
+    "libvgpu/arbiter/demand.h",
     "libvgpu/arbiter/policy.h",
     "libvgpu/arbiter/arbiter.h",
     "libvgpu/src/compute/wait_histogram.h",
     "libvgpu/src/compute/arrival.h",
+    "libvgpu/src/compute/ration.h",
     "libvgpu/sim/core/machine_api.h",
 ]
 

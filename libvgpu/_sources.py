@@ -20,6 +20,7 @@ PURE_SHIM_SOURCES = [
     "libvgpu/src/compute/utilisation.c",
     "libvgpu/src/compute/wait_histogram.c",
     "libvgpu/src/compute/arrival.c",
+    "libvgpu/src/compute/ration.c",
 ]
 SHIM_SOURCES = ["libvgpu/src/*/*.c"]
 ARBITER_SOURCES = ["libvgpu/arbiter/*.c"]

@@ -128,7 +128,7 @@ static void publish(struct arbiter *arbiter, int64_t now_ns)
             };
             tenant_files_publish(&arbiter->files[i], &grant);
             tenant->is_changed = false;
-        } else if (arbiter->policy.mode == VGPU_GRANT_WINDOWS) {
+        } else if (arbiter->policy.mode >= VGPU_GRANT_WINDOWS) {
             tenant_files_beat(&arbiter->files[i], (uint64_t)now_ns);
         }
     }

@@ -4,6 +4,10 @@
 
 #include "windows.h"
 
+/* Parts of the GPU that are as good as all of it: to begin turns, and to go on with them. */
+#define SCARCE 0.95
+#define SCARCE_STILL 0.88
+#define MOST_OF_IT 0.75
 #define FUTURE_NS 1000000 /* a clock read by another CPU may be a little ahead of ours */
 
 void policy_init(struct policy *policy)
@@ -62,6 +66,7 @@ void policy_observe(struct policy *policy, int32_t index, int64_t now_ns,
     tenant->busy_until_ns = busy > now && busy - now > POLICY_MOST_BUSY_NS ? 0 : (int64_t)busy;
     tenant->yielded_window = usage->yielded_window;
     tenant->is_off = is_off;
+    demand_note(&tenant->demand, usage->charged_ns, usage->stalled_ns, now_ns);
     if (rang)
         tenant->must_ring = false;
     if (tenant->yielded_window == tenant->window && !tenant->has_yielded) {
@@ -105,7 +110,8 @@ static int32_t note_demands(struct policy *policy, int64_t now_ns)
     for (int32_t i = 0; i < policy->count; i++) {
         struct policy_tenant *tenant = &policy->tenants[i];
         bool is_active = tenant->is_present && !tenant->is_off &&
-                         (policy_is_fresh(tenant, now_ns) || tenant->busy_until_ns > now_ns);
+                         (policy_is_fresh(tenant, now_ns) || tenant->busy_until_ns > now_ns ||
+                          (policy->mode != VGPU_GRANT_WINDOWS && demand_is_alive(&tenant->demand)));
         bool wanted = policy_demands(tenant, now_ns);
         if ((is_active && !tenant->is_active) || (wanted && !tenant->wanted)) {
             double least_tag = policy->tag_now - kept_lag(tenant, now_ns);
@@ -122,6 +128,57 @@ static int32_t note_demands(struct policy *policy, int64_t now_ns)
         active_count += is_active;
     }
     return active_count;
+}
+
+/* Says whether active tenants together want `most` of the GPU, and two of them most of it. Who
+ * wants less cannot fill windows: it would lose them, and what it wants of others is little. */
+static bool is_scarce(const struct policy *policy, double most)
+{
+    double wanted = 0;
+    int32_t claimants = 0;
+    for (int32_t i = 0; i < policy->count; i++) {
+        const struct policy_tenant *tenant = &policy->tenants[i];
+        if (!tenant->is_active)
+            continue;
+        double part = demand_wanted(&tenant->demand);
+        wanted += part;
+        claimants += part >= most * MOST_OF_IT;
+    }
+    return wanted >= most && claimants >= 2;
+}
+
+/* True while the shim of an active tenant tells nothing of its demand. One that is older than
+ * VGPU_GRANT_SHARED takes that for a closed window, so there are turns as long as it is active. */
+static bool is_any_silent(const struct policy *policy)
+{
+    for (int32_t i = 0; i < policy->count; i++)
+        if (policy->tenants[i].is_active && policy->tenants[i].demand.charged_ns == 0)
+            return true;
+    return false;
+}
+
+/* Chooses between turns and none while several are active. */
+static uint64_t contended_mode(struct policy *policy, int64_t now_ns)
+{
+    if (is_any_silent(policy)) {
+        policy->unlike_since_ns = 0;
+        return VGPU_GRANT_WINDOWS;
+    }
+    if (policy->mode == VGPU_GRANT_FREE || policy->mode == VGPU_GRANT_NONE) {
+        policy->unlike_since_ns = 0;
+        return policy->is_enough ? VGPU_GRANT_SHARED : VGPU_GRANT_WINDOWS;
+    }
+    bool has_turns = policy->mode == VGPU_GRANT_WINDOWS;
+    if (is_scarce(policy, has_turns ? SCARCE_STILL : SCARCE) == has_turns)
+        policy->unlike_since_ns = 0;
+    else if (policy->unlike_since_ns == 0)
+        policy->unlike_since_ns = now_ns;
+    int64_t patience_ns = has_turns ? POLICY_ENOUGH_NS : POLICY_SCARCE_NS;
+    if (policy->unlike_since_ns == 0 || now_ns - policy->unlike_since_ns < patience_ns)
+        return policy->mode;
+    policy->unlike_since_ns = 0;
+    policy->is_enough = has_turns;
+    return has_turns ? VGPU_GRANT_SHARED : VGPU_GRANT_WINDOWS;
 }
 
 static void set_modes(struct policy *policy)
@@ -151,11 +208,13 @@ int64_t policy_step(struct policy *policy, int64_t now_ns)
     else if (policy->alone_since_ns == 0)
         policy->alone_since_ns = now_ns;
     if (active_count >= 2)
-        policy->mode = VGPU_GRANT_WINDOWS;
-    else if (policy->mode != VGPU_GRANT_WINDOWS ||
+        policy->mode = contended_mode(policy, now_ns);
+    else if (policy->mode == VGPU_GRANT_NONE || policy->mode == VGPU_GRANT_FREE ||
              now_ns - policy->alone_since_ns >= POLICY_ALONE_NS)
         policy->mode = VGPU_GRANT_FREE;
     set_modes(policy);
+    if (policy->mode == VGPU_GRANT_SHARED)
+        return now_ns + POLICY_SHARED_LOOK_NS;
     if (policy->mode == VGPU_GRANT_WINDOWS) {
         int64_t at_ns = windows_step(policy, now_ns);
         return at_ns < now_ns + POLICY_BEAT_NS ? at_ns : now_ns + POLICY_BEAT_NS;

@@ -13,6 +13,11 @@
  * extended. A holder that yields, or uses nothing for IDLE_NS, is done before its end; time after
  * that is charged to nobody until somebody wants the GPU again.
  *
+ * Turns are taken only where the GPU is not enough: where tenants together want all of it (demand.h)
+ * and two of them most of it each. Else all run at once, each under its own cap, and the
+ * device's own time slices do the rest. Turns begin after POLICY_SCARCE_NS of want and end after
+ * POLICY_ENOUGH_NS without, and what was found stays for the next time that two tenants meet.
+ *
  * Pure: time comes as an argument (CLOCK_MONOTONIC, nanoseconds), what tenants say comes through
  * policy_observe, which bounds it, and grants are left in the tenants for the caller to publish.
  * The caller serialises all calls. */
@@ -22,6 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #ifndef VGPU_CFFI
+#include "demand.h"
 #include "vgpu/contract.h"
 #include "window_times.h"
 #endif
@@ -36,6 +42,7 @@ struct policy_tenant {
     bool is_present;
     bool is_off; /* not arbitrated: always free */
     uint32_t weight;
+    struct demand demand;
     /* The grant as it should stand in `limits`; the caller publishes it and clears is_changed. */
     bool is_changed;
     uint64_t mode; /* VGPU_GRANT_* */
@@ -58,17 +65,19 @@ struct policy_tenant {
 
 struct policy {
     struct policy_tenant tenants[POLICY_MAX_TENANTS];
-    int32_t count;          /* indices below it were used */
-    int32_t holder;         /* -1: nobody */
-    int32_t next;           /* whose window is published and has not begun; -1: not decided */
-    uint64_t mode;          /* of all that are not off */
-    double tag_now;         /* the virtual time: the tag of whom the GPU is occupied by */
-    int64_t charged_ns;     /* the holder is charged up to here */
-    int64_t began_ns;       /* the holder is expected to use the GPU from here on */
-    int64_t holder_end_ns;  /* of its window, before a yield cut it */
-    int64_t done_ns;        /* when the holder was found to need no more; 0: it is not done */
-    int64_t floor_ns;       /* the next window cannot begin earlier */
-    int64_t alone_since_ns; /* 0: two or more are active */
+    int32_t count;           /* indices below it were used */
+    int32_t holder;          /* -1: nobody */
+    int32_t next;            /* whose window is published and has not begun; -1: not decided */
+    uint64_t mode;           /* of all that are not off */
+    double tag_now;          /* the virtual time: the tag of whom the GPU is occupied by */
+    int64_t charged_ns;      /* the holder is charged up to here */
+    int64_t began_ns;        /* the holder is expected to use the GPU from here on */
+    int64_t holder_end_ns;   /* of its window, before a yield cut it */
+    int64_t done_ns;         /* when the holder was found to need no more; 0: it is not done */
+    int64_t floor_ns;        /* the next window cannot begin earlier */
+    int64_t alone_since_ns;  /* 0: two or more are active */
+    int64_t unlike_since_ns; /* since when the mode is not what demands call for; 0: it is */
+    bool is_enough;          /* at the end of the last contention the GPU was enough for all */
     int64_t stepped_ns;
     uint64_t windows;
     uint64_t overruns;

@@ -14,6 +14,11 @@
 /* After so long with one active tenant at most, the GPU is free again. */
 #define POLICY_ALONE_NS 20000000
 #define POLICY_LOOK_NS 100000000
+/* While several share a GPU that is enough for them: how often their demands are read. */
+#define POLICY_SHARED_LOOK_NS 10000000
+/* The GPU has been wanted for all of the time, or not, for so long: turns begin, or end. */
+#define POLICY_SCARCE_NS 30000000
+#define POLICY_ENOUGH_NS 100000000
 /* While windows are given: tenants take a beat older than 50 ms for a dead arbiter. */
 #define POLICY_BEAT_NS 5000000
 /* While a window is about to begin: how often the holder's prediction is read, and what is too

@@ -85,7 +85,7 @@ struct batch *timing_open_batch(struct timing *timing)
     return timing->is_open ? &timing->ring[timing->count - 1] : NULL;
 }
 
-void timing_count(struct batch *batch, uint64_t key, int64_t launches)
+void timing_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)
 {
     batch->kinds[0].key = key;
 }

@@ -118,6 +118,7 @@ struct vgpu_grant {
 #define VGPU_GRANT_NONE 0    /* there is no arbiter: the tenant keeps to its own cap */
 #define VGPU_GRANT_FREE 1    /* nobody else wants the device now */
 #define VGPU_GRANT_WINDOWS 2 /* contended: only within the window */
+#define VGPU_GRANT_SHARED 3  /* others use the device, too, and it is enough for all */
 
 /* ---- usage ----------------------------------------------------------------------------------- */
 
@@ -156,7 +157,10 @@ struct vgpu_usage_device {
     uint64_t sampling_ns;     /* utilisation.h, CLOCK_MONOTONIC: who samples next, and not before */
     uint64_t sample_count;    /* sample n is kept at n & 1 */
     uint64_t sampled_at_ns[2]; /* CLOCK_MONOTONIC */
-    uint8_t reserved2[80];
+    uint64_t charged_ns;       /* demand.h: GPU time charged so far, with all corrections */
+    uint64_t
+        stalled_ns; /* demand.h: time in which launches or calls waited for the GPU or a turn */
+    uint8_t reserved2[64];
     uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
     uint64_t context_measured_ns; /* CLOCK_MONOTONIC; 0: not measured yet */
 };
@@ -232,6 +236,7 @@ VGPU_AT(vgpu_usage_header, hi_slot, 128);
 VGPU_SIZE(vgpu_usage_device, 256);
 VGPU_AT(vgpu_usage_device, virtual_time_ns, 64);
 VGPU_AT(vgpu_usage_device, sampling_ns, 128);
+VGPU_AT(vgpu_usage_device, charged_ns, 160);
 VGPU_AT(vgpu_usage_device, context_bytes, 240);
 VGPU_SIZE(vgpu_usage_slot, 128);
 VGPU_AT(vgpu_usage_slot, pid, 64);

@@ -27,5 +27,6 @@ uint32_t cap_percent(uint32_t device)
 bool cap_is_kept(uint32_t device, const struct window *window)
 {
     return limit_of(device)->compute_mode != VGPU_COMPUTE_ELASTIC ||
-           (window->state != WINDOW_FREE && window->state != WINDOW_OPEN);
+           (window->state != WINDOW_FREE && window->state != WINDOW_SHARED &&
+            window->state != WINDOW_OPEN);
 }

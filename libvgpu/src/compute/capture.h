@@ -21,6 +21,9 @@ bool capture_is_active(CUstream stream);
  * answer other than CUDA_SUCCESS is the driver's, and for the caller: nothing is known then. */
 CUresult capture_ask(CUstream stream, bool *is_captured);
 
+/* A stream has been destroyed: a capture that began on it is over. */
+void capture_forget_stream(CUstream stream);
+
 /* Around our own driver calls: other threads' captures are neither ended nor spoilt by them. */
 struct capture_pause {
     CUstreamCaptureMode mode;

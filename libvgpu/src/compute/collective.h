@@ -23,11 +23,4 @@ bool collective_is_function(CUfunction function);
 /* Code was unloaded: other functions may get the same handles. */
 void collective_forget(void);
 
-/* The same behind the driver's call that unloads it, whose answer is returned. */
-static inline CUresult collective_after_unload(CUresult result)
-{
-    collective_forget();
-    return result;
-}
-
 #endif

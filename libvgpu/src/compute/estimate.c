@@ -2,33 +2,25 @@
 
 #include <stddef.h>
 
-#define PROBES 8
 #define AVERAGE_OVER 4
-#define KEPT_BITS 4
-#define LEAST_PRICE_NS 100
+#define LEAST_PRICE_NS 1
 
-/* Keeps the leading bits of a count. */
-static uint64_t bucket_of(uint64_t blocks)
+struct estimate *estimate_look(struct estimates *estimates, uint64_t key)
 {
-    int width = 64 - __builtin_clzll(blocks | 1);
-    int dropped = width > KEPT_BITS ? width - KEPT_BITS : 0;
-    return blocks >> dropped << dropped;
-}
-
-uint64_t estimate_key(const void *function, uint64_t blocks)
-{
-    uint64_t mixed = (uint64_t)(uintptr_t)function ^ bucket_of(blocks) * 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ mixed >> 32) * 0xff51afd7ed558ccdu;
-    mixed ^= mixed >> 29;
-    return mixed != 0 ? mixed : 1;
+    for (uint64_t i = 0; i < ESTIMATE_PROBES; i++) {
+        struct estimate *at = &estimates->table[(estimate_home(key) + i) % ESTIMATE_KEYS];
+        if (__atomic_load_n(&at->key, __ATOMIC_RELAXED) == key)
+            return at;
+    }
+    return NULL;
 }
 
 struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
 {
-    struct estimate *home = &estimates->table[key % ESTIMATE_KEYS];
+    uint64_t home = estimate_home(key);
     struct estimate *place = NULL;
-    for (uint64_t i = 0; i < PROBES; i++) {
-        struct estimate *at = &estimates->table[(key + i) % ESTIMATE_KEYS];
+    for (uint64_t i = 0; i < ESTIMATE_PROBES; i++) {
+        struct estimate *at = &estimates->table[(home + i) % ESTIMATE_KEYS];
         if (at->key == key)
             return at;
         if (at->key == 0) {
@@ -37,8 +29,11 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
         }
     }
     if (place == NULL)
-        place = home;
-    *place = (struct estimate){.key = key, .gpu_ns = ESTIMATE_GUESS_NS};
+        place = &estimates->table[home];
+    /* First: others read it without a lock. */
+    __atomic_store_n(&place->prepaid_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELEASE);
+    *place = (struct estimate){
+        .key = key, .gpu_ns = ESTIMATE_GUESS_NS, .prepaid_ns = ESTIMATE_NO_PRICE_NS};
     return place;
 }
 
@@ -52,6 +47,36 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
     estimate->is_rough = is_rough;
     if (estimate->samples < ESTIMATE_FIRST_BATCHES)
         estimate->samples++;
+    estimate->unsampled_ns = 0;
+    if (estimate->samples >= ESTIMATE_KNOWN)
+        __atomic_store_n(&estimate->prepaid_ns, estimate_price(estimate), __ATOMIC_RELAXED);
+}
+
+void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns)
+{
+    if (estimate->shared_samples == 0 || gpu_ns < estimate->shared_least_ns)
+        estimate->shared_least_ns = gpu_ns;
+    estimate->shared_samples++;
+    if (estimate->samples >= ESTIMATE_KNOWN && estimate->shared_samples < ESTIMATE_SHARED_SAMPLES)
+        return; /* a new kind needs some price first */
+    if (estimate->samples < ESTIMATE_KNOWN) {
+        estimate_learn(estimate, estimate->shared_least_ns, 1, true);
+        return;
+    }
+    estimate->shared_samples = 0;
+    estimate_learn(estimate, estimate->shared_least_ns, 1, true);
+}
+
+void estimate_doubt_all(struct estimates *estimates)
+{
+    for (uint32_t i = 0; i < ESTIMATE_KEYS; i++) {
+        struct estimate *estimate = &estimates->table[i];
+        if (estimate->samples < ESTIMATE_KNOWN)
+            continue;
+        __atomic_store_n(&estimate->prepaid_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELAXED);
+        estimate->samples = ESTIMATE_KNOWN - 1;
+        estimate->is_rough = true;
+    }
 }
 
 int64_t estimate_price(const struct estimate *estimate)

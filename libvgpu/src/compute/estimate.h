@@ -8,33 +8,74 @@
 #define VGPU_ESTIMATE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define ESTIMATE_KEYS 1024
 #define ESTIMATE_GUESS_NS 20000 /* of a kernel nobody has measured */
 #define ESTIMATE_FIRST_BATCHES 10
+#define ESTIMATE_KNOWN 3 /* samples after which launches are charged without being measured */
+#define ESTIMATE_SHARED_SAMPLES 4
+#define ESTIMATE_PROBES 8
+#define ESTIMATE_NO_PRICE_NS (1ll << 30) /* more than anybody ever prepays */
 
 struct estimate {
     uint64_t key; /* 0: free */
     int64_t gpu_ns;
+    int64_t prepaid_ns; /* atomic: the price, once it is known; 0: not to be prepaid */
+    int64_t
+        unsampled_ns; /* charged since the kind was last measured; threads may lose some of it */
     uint32_t samples;
-    bool is_rough;     /* measured while others may have run: the next good sample replaces it */
+    bool is_rough; /* measured while others may have run: the next good sample replaces it */
+    int64_t shared_least_ns; /* of the samples next to others since the last that counted */
+    uint32_t shared_samples;
     uint32_t given_up; /* measurements in a row that the launch itself spoilt */
-};
+} __attribute__((aligned(64)));
 
 struct estimates {
     struct estimate table[ESTIMATE_KEYS];
 };
 
+/* Of a single-precision number, the exponent and three further bits: what is above them. */
+#define ESTIMATE_COUNT_BITS 20
+#define ESTIMATE_COUNT_SHIFT 53 /* where no address has bits */
+#define ESTIMATE_HOME_SHIFT 54  /* leaves as many bits as there are keys */
+
 /* Returns a key for a function and a number of blocks; the exact grid of a large launch matters
- * little, so counts that differ by less than an eighth may share one. Never 0. */
-uint64_t estimate_key(const void *function, uint64_t blocks);
+ * little, so counts that differ by less than an eighth may share one. Never 0: 1 block and more has
+ * an exponent. */
+static inline uint64_t estimate_key(const void *function, uint64_t blocks)
+{
+    union {
+        float number; /* the cheapest way to the leading bits of a count */
+        uint32_t bits;
+    } count = {.number = (float)(int64_t)blocks};
+    return (uint64_t)(uintptr_t)function ^ (uint64_t)(count.bits >> ESTIMATE_COUNT_BITS)
+                                               << ESTIMATE_COUNT_SHIFT;
+}
+
+static inline uint64_t estimate_home(uint64_t key)
+{
+    return key * 0x9e3779b97f4a7c15u >> ESTIMATE_HOME_SHIFT;
+}
+
+/* Returns the entry of a key, or NULL if it is new. Also without the caller's lock, and
+ * then it may be replaced meanwhile. */
+struct estimate *estimate_look(struct estimates *estimates, uint64_t key);
 
 /* Returns the entry of a key, new or known. */
 struct estimate *estimate_find(struct estimates *estimates, uint64_t key);
 
 /* Notes that `launches` launches took `gpu_ns` together, or no longer than that if `is_rough`. */
 void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough);
+
+/* Notes that a launch took so long while others used the GPU, too. Of ESTIMATE_SHARED_SAMPLES the
+ * least counts: their time can only have come on top. */
+void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns);
+
+/* Handles may mean other functions from now on: each kind needs a sample more, which replaces its
+ * price. */
+void estimate_doubt_all(struct estimates *estimates);
 
 /* Returns what a launch of this kind is charged. */
 int64_t estimate_price(const struct estimate *estimate);

@@ -1,11 +1,7 @@
 #include "compute/flight.h"
 
-#include <string.h>
-
-#include "compute/arrival.h"
+#include "compute/budget.h"
 #include "compute/cap.h"
-#include "compute/capture.h"
-#include "compute/prepaid.h"
 #include "compute/sample_quality.h"
 #include "compute/utilisation.h"
 #include "compute/virtual_time.h"
@@ -14,15 +10,15 @@
 
 #define MOST_GIVEN_UP 2
 #define SLOW_LAUNCH_NS 200000 /* on an idle GPU, where what it took can be told */
-
-struct prepaid prepaid;
+/* A sample is one launch of many: one that the host was slow with is not worth keeping. */
+#define SLOW_SAMPLE_NS 50000
+#define NEAR_LIMIT_NS 2000000 /* of room in the virtual time: less is near */
+#define CHANGES_ALWAYS 1024   /* an average over the last 16 launches or so */
+#define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
+#define WRONG_PRICE_FACTOR 2
+#define MOST_CORRECTION_NS 20000000
 
 static __thread char own; /* its address is this thread's name in a batch */
-
-void flight_reset_prepaid(void)
-{
-    memset(&prepaid, 0, sizeof prepaid);
-}
 
 /* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
  * ran until now if `is_settled`. */
@@ -47,6 +43,20 @@ static bool is_drained(uint32_t device)
     return true;
 }
 
+/* What a sample says of the launches that were charged its kind's price since the last one. */
+static int64_t error_of_others(struct flight *flight, const struct batch *batch, int64_t gpu_ns)
+{
+    int64_t unsampled_ns =
+        estimate_find(&flight->estimates, batch->kinds[0].key)->unsampled_ns - batch->charged_ns;
+    if (unsampled_ns <= 0 || batch->charged_ns <= 0)
+        return 0;
+    double error_ns =
+        (double)(gpu_ns - batch->charged_ns) / (double)batch->charged_ns * (double)unsampled_ns;
+    return (int64_t)(error_ns > MOST_CORRECTION_NS ? MOST_CORRECTION_NS
+                     : error_ns < -unsampled_ns    ? -(double)unsampled_ns
+                                                   : error_ns);
+}
+
 /* Takes a batch out of what is in flight, with what is now known of it. */
 static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
                    bool is_measured, int64_t gpu_ns, int64_t now_ns)
@@ -59,11 +69,18 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     }
     /* With others it only tells that it took no longer: there the idle time must not be taken
      * off, which is itself no more than a bound. */
-    if (sample_quality_is_clean(&flight->window, batch))
+    bool is_clean = sample_quality_is_clean(&flight->window, batch);
+    if (is_clean || batch->is_sample)
         gpu_ns -= batch->idle_ns;
-    is_measured =
-        is_measured && sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
+    if (is_measured && batch->is_sample && gpu_ns > WRONG_PRICE_FACTOR * batch->charged_ns)
+        ration_hurry(&flight->ration);
+    if (is_measured && !is_clean && flight->window.state == WINDOW_SHARED)
+        sample_quality_learn_shared(&flight->estimates, batch, gpu_ns);
+    is_measured = is_measured && (is_clean || !batch->is_sample) &&
+                  sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
+    if (is_measured && batch->is_sample)
+        truth_ns += error_of_others(flight, batch, gpu_ns);
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
     show_in_flight(flight, device, true, now_ns);
     utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
@@ -87,19 +104,21 @@ void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
         settle(flight, device, &batch, outcome > 0, gpu_ns, now_ns);
 }
 
-/* Puts `launches` of a kind into the open batch, or takes them out again (negative). */
-static void charge(struct flight *flight, uint32_t device, uint64_t key, int64_t price_ns,
-                   int64_t launches, int64_t now_ns)
+void flight_count(struct flight *flight, uint32_t device, const struct estimate *kind,
+                  int64_t gpu_ns, int64_t launches, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    int64_t gpu_ns = launches * price_ns;
-    virtual_time_charge(region_shared(device), now_ns, gpu_ns, cap_percent(device));
     region_add(&region_counters(device)->launches, launches);
     if (open == NULL) {
         region_add(&region_counters(device)->gpu_time_ns, gpu_ns); /* not timed: as estimated */
+        utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
+        ration_charge(&flight->ration, gpu_ns, now_ns);
         return;
     }
-    timing_count(open, key, launches);
+    if (kind != NULL)
+        timing_count(open, kind->key, estimate_price(kind), launches);
+    else
+        open->launches += (uint32_t)launches;
     open->charged_ns += gpu_ns;
     flight->in_flight_ns += gpu_ns;
     show_in_flight(flight, device, false, now_ns);
@@ -120,55 +139,10 @@ void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_n
     virtual_time_advance(region_shared(device), late_ns, cap_percent(device));
 }
 
-void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns)
+bool flight_has_no_turns(const struct flight *flight)
 {
-    if (prepaid.granted == 0 || prepaid.device != device)
-        return;
-    int64_t left = __atomic_exchange_n(&prepaid.left, 0, __ATOMIC_ACQ_REL);
-    prepaid.granted = 0;
-    struct batch *open = timing_open_batch(&flight->timing);
-    if (left > 0 && open != NULL)
-        charge(flight, device, flight->prepaid_key, flight->prepaid_price_ns, -left, now_ns);
-}
-
-/* What is prepaid would be launched whether the window is still open or not. */
-static bool has_no_turns(const struct window *window)
-{
-    return window->state == WINDOW_NONE || window->state == WINDOW_FREE;
-}
-
-static int64_t lesser(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-void flight_grant(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                  const void *object, uint64_t blocks, int64_t now_ns)
-{
-    struct batch *open = timing_open_batch(&flight->timing);
-    if (estimate->samples < ESTIMATE_FIRST_BATCHES || turns_is_busy(&flight->turns) ||
-        arrival_is_behind(region_usage(), device, region_slot(), now_ns, now_ns) ||
-        open->thread != 0 || capture_is_any() || !has_no_turns(&flight->window))
-        return; /* a per-thread stream is another one in each thread, and what is prepaid fits them all */
-    int64_t price = estimate_price(estimate);
-    int64_t room =
-        lesser(FLIGHT_BATCH_NS - open->charged_ns, FLIGHT_MOST_NS - flight->in_flight_ns);
-    int64_t slack_ns = virtual_time_room_ns(region_shared(device), now_ns);
-    int64_t launches = room / price;
-    if (cap_is_kept(device, &flight->window))
-        launches =
-            lesser(launches, slack_ns / (virtual_time_cost_ns(price, cap_percent(device)) + 1));
-    if (launches <= 0 || (prepaid.granted != 0 && prepaid.device != device))
-        return;
-    charge(flight, device, estimate->key, price, launches, now_ns);
-    flight->prepaid_key = estimate->key;
-    flight->prepaid_price_ns = price;
-    prepaid.object = object;
-    prepaid.blocks = blocks;
-    prepaid.stream = open->stream;
-    prepaid.device = device;
-    prepaid.granted = launches;
-    __atomic_store_n(&prepaid.left, launches, __ATOMIC_RELEASE);
+    return flight->window.state == WINDOW_NONE || flight->window.state == WINDOW_FREE ||
+           flight->window.state == WINDOW_SHARED;
 }
 
 /* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is
@@ -202,7 +176,7 @@ static void close_measured(struct flight *flight, uint32_t device, int64_t now_n
 
 void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
 {
-    flight_revoke(flight, device, now_ns);
+    budget_collect(flight, device, now_ns);
     struct batch *open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return;
@@ -220,36 +194,89 @@ void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
         give_up_open(flight, device, now_ns);
 }
 
+bool flight_overlaps(const struct flight *flight)
+{
+    return flight->changes > CHANGES_ALWAYS / 4;
+}
+
+/* True while a batch of several launches is on the GPU: it has had no pause. */
+static bool is_kept_busy(struct flight *flight, int64_t now_ns)
+{
+    const struct batch *last = timing_last_closed(&flight->timing);
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    if (last == NULL)
+        return false;
+    return (!last->is_sample && last->predicted_end_ns > now_ns) ||
+           now_ns > oldest->predicted_end_ns + BACKLOG_NS;
+}
+
+/* True when a launch of that kind is to be measured, false when its price is good enough. */
+static bool is_worth_timing(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                            int64_t now_ns)
+{
+    if (estimate->samples < ESTIMATE_KNOWN || !flight_has_no_turns(flight))
+        return true;
+    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? FLIGHT_OVERLAPPING_NS : 0);
+    if (flight->window.state != WINDOW_SHARED && cap_is_kept(device, &flight->window) &&
+        virtual_time_room_ns(region_shared(device), now_ns) < near_ns)
+        return true; /* where others run a measurement has their time in it */
+    return is_kept_busy(flight, now_ns) || ration_is_due(&flight->ration, now_ns) ||
+           ration_backlog_ns(&flight->ration, now_ns) > BACKLOG_NS;
+}
+
+/* Begins a batch with the launch that comes. True when its start lies on an idle GPU. */
+static bool open_batch(struct flight *flight, CUstream stream, const struct estimate *estimate,
+                       int64_t now_ns)
+{
+    bool is_sample = estimate->samples >= ESTIMATE_KNOWN &&
+                     ration_is_due(&flight->ration, now_ns) &&
+                     ration_backlog_ns(&flight->ration, now_ns) == 0;
+    if (!timing_open(&flight->timing, stream, now_ns))
+        return false;
+    struct batch *open = timing_open_batch(&flight->timing);
+    ration_begin(&flight->ration, now_ns);
+    open->is_sample = is_sample;
+    open->window = flight->window.state == WINDOW_OPEN ? flight->window.id : 0;
+    open->grant = flight->window.number;
+    open->window_end_ns = flight->window.end_ns;
+    open->is_clean =
+        flight->window.state != WINDOW_SHARED && (flight_has_no_turns(flight) || open->window != 0);
+    open->opener = &own;
+    return open->recorded_ns != 0;
+}
+
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
     bool is_first = false;
-    if (open != NULL && (open->stream != stream || open->thread != timing_thread_of(stream) ||
-                         estimate->samples == 0)) /* a new kind is measured by itself */
+    flight->changes -= flight->changes / 16;
+    flight->changes += stream != flight->last_stream ? CHANGES_ALWAYS / 16 : 0;
+    flight->last_stream = stream;
+    bool is_apart =
+        open != NULL && (estimate->samples == 0 /* a new kind is measured by itself */
+                         || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));
+    if (is_apart)
         flight_close(flight, device, now_ns);
     open = timing_open_batch(&flight->timing);
     if (open != NULL)
         open->recorded_ns = 0; /* this launch may come before the first one */
-    if (open == NULL && timing_open(&flight->timing, stream, now_ns)) {
-        open = timing_open_batch(&flight->timing);
-        open->window = flight->window.state == WINDOW_OPEN ? flight->window.id : 0;
-        open->grant = flight->window.number;
-        open->window_end_ns = flight->window.end_ns;
-        open->is_clean = has_no_turns(&flight->window) || open->window != 0;
-        open->opener = &own;
-        is_first = open->recorded_ns != 0;
-    }
+    if (open == NULL && is_worth_timing(flight, device, estimate, now_ns))
+        is_first = open_batch(flight, stream, estimate, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
         flight->used_window = flight->window.id;
         region_add(&region_counters(device)->windows, 1);
         window_use(device, &flight->window);
     }
-    charge(flight, device, estimate->key, estimate_price(estimate), 1, now_ns);
+    int64_t price_ns = estimate_price(estimate);
+    virtual_time_charge(region_shared(device), now_ns, price_ns, cap_percent(device));
+    flight_count(flight, device, estimate, price_ns, 1, now_ns);
+    estimate->unsampled_ns += price_ns;
     open = timing_open_batch(&flight->timing);
     if (open == NULL)
-        return false; /* the driver cannot time it: its estimate stands */
-    open->ends_behind = flight->measure_next || open->charged_ns >= FLIGHT_BATCH_NS ||
+        return false; /* its price stands */
+    open->ends_behind = flight->measure_next || open->is_sample ||
+                        open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
     open->ender = &own;
     flight->measure_next = false;
@@ -262,8 +289,9 @@ bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
     if (open == NULL)
         return false;
     bool is_first = open->recorded_ns != 0 && open->opener == &own;
-    int64_t slow_ns =
-        is_first ? open->recorded_ns + SLOW_LAUNCH_NS : open->opened_ns + STALE_AFTER_NS;
+    int64_t slow_ns = open->is_sample ? open->opened_ns + SLOW_SAMPLE_NS
+                      : is_first      ? open->recorded_ns + SLOW_LAUNCH_NS
+                                      : open->opened_ns + STALE_AFTER_NS;
     if (is_first)
         timing_began(&flight->timing, now_ns);
     if (!open->ends_behind || open->ender != &own)
@@ -279,7 +307,7 @@ bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
         }
         estimate->given_up = 0;
     }
-    flight_revoke(flight, device, now_ns);
+    budget_collect(flight, device, now_ns);
     close_measured(flight, device, now_ns);
     return false;
 }
@@ -287,7 +315,7 @@ bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
 void flight_forget(struct flight *flight, uint32_t device, CUcontext context, int64_t now_ns)
 {
     struct batch batch;
-    flight_revoke(flight, device, now_ns);
+    budget_collect(flight, device, now_ns);
     while (timing_take_of_context(&flight->timing, context, &batch))
         settle(flight, device, &batch, false, 0, now_ns);
     timing_forget_context(&flight->timing, context);

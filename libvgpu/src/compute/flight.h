@@ -1,6 +1,12 @@
-/* What one device has in flight for this process: charged launches, the batches that measure them,
- * and the launches that are prepaid. Every charge moves the container's virtual time and is taken
- * out again, with what is then known of it, when its batch is measured or given up.
+/* What one device has in flight for this process: charged launches, and the batches that measure
+ * them. Every charge moves the container's virtual time and is taken out again, with what is then
+ * known of it, when its batch is measured or given up.
+ *
+ * Launches are measured one and all while prices are unknown, while the virtual time is near its
+ * limit, while turns are taken, and while the GPU has more to do than is good to guess: there the
+ * batches follow each other without a gap. Else, with the GPU idle between launches, a launch is
+ * charged by its kind's price, and a rationed sample (ration.h) says what became of that price; what
+ * the kind was charged since its last sample is then corrected by as much.
  *
  * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing
  * here sleeps. All zero is ready to use. */
@@ -12,28 +18,31 @@
 #include <stdint.h>
 
 #include "compute/estimate.h"
+#include "compute/ration.h"
 #include "compute/timing.h"
 #include "compute/waiting.h"
 #include "compute/window.h"
 
-#define FLIGHT_BATCH_NS 2000000 /* of estimated work are measured together */
-#define FLIGHT_MOST_NS 6000000  /* of it are in flight */
-#define STALE_AFTER_NS 50000    /* a batch that took this much longer to launch than to run idled */
+#define FLIGHT_BATCH_NS 2000000        /* of estimated work are measured together */
+#define FLIGHT_OVERLAPPING_NS 10000000 /* of virtual time in a burst where streams overlap */
+#define FLIGHT_MOST_NS 6000000         /* of it are in flight */
+#define STALE_AFTER_NS 50000 /* a batch that took this much longer to launch than to run idled */
 
 struct flight {
     pthread_mutex_t lock;
     struct turns turns;
     struct timing timing;
     struct estimates estimates;
+    struct ration ration;
     struct window window; /* as last looked at */
     uint64_t used_window; /* the last one that something was launched in */
     int64_t in_flight_ns; /* charged and not measured yet */
     int64_t patience_ns; /* the next unmeasured launch waits so long for the one before; 0: least */
     int64_t settled_ns;  /* when something came back from the GPU last */
-    uint64_t prepaid_key;
-    int64_t prepaid_price_ns; /* of one of the launches */
-    bool measure_next;        /* the last batch was lost: measure one launch alone */
-    bool is_blind;            /* no measurement has come back for long: do not wait for one */
+    CUstream last_stream; /* of the last launch */
+    uint32_t changes;     /* how often that was another one lately, of CHANGES_ALWAYS */
+    bool measure_next;    /* the last batch was lost: measure one launch alone */
+    bool is_blind;        /* no measurement has come back for long: do not wait for one */
 };
 
 /* Charges one launch and puts it into a batch on `stream`. True when flight_launched is to be
@@ -41,12 +50,15 @@ struct flight {
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns);
 
-/* Prepays further launches of the kind that has just been enlisted, as far as there is room. */
-void flight_grant(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                  const void *object, uint64_t blocks, int64_t now_ns);
+/* Puts launches of a kind, charged already, into the open batch, if there is one. */
+void flight_count(struct flight *flight, uint32_t device, const struct estimate *kind,
+                  int64_t gpu_ns, int64_t launches, int64_t now_ns);
 
-/* Takes back what is left of this device's prepaid launches. */
-void flight_revoke(struct flight *flight, uint32_t device, int64_t now_ns);
+/* True while launches go to several streams in turn: what they launch may overlap. */
+bool flight_overlaps(const struct flight *flight);
+
+/* True where nobody takes turns. */
+bool flight_has_no_turns(const struct flight *flight);
 
 /* Ends the open batch, or gives it up if the GPU has idled in it. */
 void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
@@ -66,8 +78,5 @@ void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_n
 
 /* Settles every batch that the GPU is through with. */
 void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns);
-
-/* For the child of a fork: nothing is prepaid. */
-void flight_reset_prepaid(void);
 
 #endif

@@ -7,6 +7,8 @@
 
 #define MOST_WAITING_NS \
     20000000 /* then the limit is read again: a raised one must not be slept over */
+/* While others use the GPU, too: what waits there in a row is what they wait for. */
+#define SHARED_SLACK_NS 300000
 #define POLL_FIRST_NS 20000
 #define POLL_MOST_NS 500000
 #define ORDER_POLL_NS 100000
@@ -53,12 +55,21 @@ static bool is_after_a_peer(const struct flight *flight, uint32_t device,
            virtual_time_busy_ns(region_shared(device), now_ns - pause_ns) > 0;
 }
 
+/* By how much the virtual time may be ahead of the clock for a launch to start. One that has waited
+ * starts a burst: where streams overlap a long one, since at both its ends they overlap less. */
+static int64_t slack_of(const struct flight *flight, const struct launch_wait_state *wait)
+{
+    if (wait != NULL)
+        return flight_overlaps(flight) ? -FLIGHT_OVERLAPPING_NS : 0;
+    return flight->window.state == WINDOW_SHARED ? SHARED_SLACK_NS : VIRTUAL_TIME_SLACK_NS;
+}
+
 static enum launch_wait held_by(const struct flight *flight, uint32_t device,
                                 const struct estimate *estimate,
                                 const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
-    int64_t slack_ns = wait == NULL ? VIRTUAL_TIME_SLACK_NS : 0;
+    int64_t slack_ns = slack_of(flight, wait);
     if (window->state == WINDOW_CLOSED)
         return LAUNCH_WAIT_TURN;
     if (cap_is_kept(device, window) &&
@@ -101,6 +112,11 @@ enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
     return why == LAUNCH_WAIT_GPU && wait->is_over ? LAUNCH_WAIT_NOTHING : why;
 }
 
+static int64_t at_most(int64_t value, int64_t most)
+{
+    return value < most ? value : most;
+}
+
 /* When to look again at what the GPU is through with. */
 static int64_t next_poll(struct flight *flight, uint32_t device, const struct estimate *estimate,
                          struct launch_wait_state *wait, int64_t now_ns)
@@ -109,11 +125,16 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
     int64_t most_ns =
         MOST_GPU_WAIT_NS > flight->patience_ns ? MOST_GPU_WAIT_NS : flight->patience_ns;
     wait->gpu_ns = wait->gpu_ns == 0 ? now_ns : wait->gpu_ns;
+    if (wait->gpu_ns < flight->settled_ns)
+        wait->gpu_ns = flight->settled_ns;
+    /* What is there may have been charged before anybody knew how long it takes. */
+    if (oldest != NULL && estimate->samples > 0)
+        most_ns += estimate->gpu_ns;
     if (oldest == NULL || now_ns - wait->gpu_ns > most_ns + oldest->charged_ns) {
         flight->is_blind |= estimate->samples > 0;
         if (flight->patience_ns == 0) /* once: it may wait for us, and then it uses nothing */
             flight_charge_overdue(flight, device, now_ns);
-        flight->patience_ns = 2 * most_ns < MOST_PATIENCE_NS ? 2 * most_ns : MOST_PATIENCE_NS;
+        flight->patience_ns = at_most(2 * most_ns, MOST_PATIENCE_NS);
         wait->is_over = true;
         return now_ns;
     }
@@ -124,15 +145,11 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
     return now_ns + wait->poll_ns;
 }
 
-static int64_t at_most(int64_t value, int64_t most)
-{
-    return value < most ? value : most;
-}
-
 int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
                           struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns)
 {
-    int64_t until_ns = now_ns + virtual_time_wait_ns(region_shared(device), now_ns, 0);
+    int64_t until_ns =
+        now_ns + virtual_time_wait_ns(region_shared(device), now_ns, slack_of(flight, wait));
     if (why == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, device, estimate, wait, now_ns);
     if (why == LAUNCH_WAIT_ORDER) {

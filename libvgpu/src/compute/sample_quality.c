@@ -26,6 +26,14 @@ bool sample_quality_teaches(struct estimates *estimates, const struct window *wi
     return false;
 }
 
+void sample_quality_learn_shared(struct estimates *estimates, const struct batch *batch,
+                                 int64_t gpu_ns)
+{
+    struct estimate *estimate = estimate_find(estimates, batch->kinds[0].key);
+    if (batch->launches == 1 && (batch->is_sample || estimate->samples < ESTIMATE_KNOWN))
+        estimate_learn_shared(estimate, gpu_ns);
+}
+
 void sample_quality_learn(struct estimates *estimates, const struct window *window,
                           const struct batch *batch, int64_t gpu_ns)
 {
@@ -36,9 +44,7 @@ void sample_quality_learn(struct estimates *estimates, const struct window *wind
         if (launches == 0)
             continue;
         struct estimate *estimate = estimate_find(estimates, batch->kinds[i].key);
-        double own_ns = batch->kind_count == 1
-                            ? (double)gpu_ns
-                            : (double)estimate_price(estimate) * (double)launches * ratio;
-        estimate_learn(estimate, (int64_t)own_ns, launches, is_rough);
+        double own_ns = (double)batch->kinds[i].price_ns * (double)launches * ratio;
+        estimate_learn(estimate, (int64_t)(own_ns + 0.5), launches, is_rough);
     }
 }

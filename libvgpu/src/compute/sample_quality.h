@@ -26,4 +26,8 @@ bool sample_quality_teaches(struct estimates *estimates, const struct window *wi
 void sample_quality_learn(struct estimates *estimates, const struct window *window,
                           const struct batch *batch, int64_t gpu_ns);
 
+/* Learns from a sample that was taken while others used the GPU, too: it corrects nothing. */
+void sample_quality_learn_shared(struct estimates *estimates, const struct batch *batch,
+                                 int64_t gpu_ns);
+
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "compute/arrival.h"
+#include "compute/budget.h"
 #include "compute/cap.h"
 #include "compute/estimate.h"
 #include "compute/flight.h"
@@ -21,16 +22,13 @@
 
 static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
 
-/* What this thread is about to launch, for throttle_after. */
-static __thread struct {
-    const void *object;
-    uint64_t blocks;
-} launching;
+static __thread uint64_t
+    launching_key; /* what this thread is about to launch, for throttle_after */
 
 void throttle_after_fork(void)
 {
     memset(flights, 0, sizeof flights);
-    flight_reset_prepaid();
+    budget_reset();
 }
 
 /* Looks at the grant, says what is wanted, and keeps an elastic container out of debt. */
@@ -42,6 +40,12 @@ static void look(struct flight *flight, uint32_t device, int64_t now_ns)
         virtual_time_forgive(region_shared(device), now_ns);
 }
 
+/* Time in which the program could not go on counts towards what it wants of the GPU. */
+static void count_stall(uint32_t device, int64_t stalled_ns)
+{
+    __atomic_fetch_add(&region_shared(device)->stalled_ns, (uint64_t)stalled_ns, __ATOMIC_RELAXED);
+}
+
 /* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken. */
 static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
@@ -49,9 +53,10 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
     struct launch_wait_state wait = launch_wait_begin(now_ns);
     lock_give_back(&flight->lock);
     turns_enter(&flight->turns);
-    for (;;) {
+    for (int64_t counted_ns = now_ns;; counted_ns = now_ns) {
         lock_take(&flight->lock, LOCK_THROTTLE);
         now_ns = waiting_now_ns();
+        count_stall(device, now_ns - counted_ns);
         flight_harvest(flight, device, now_ns);
         look(flight, device, now_ns);
         struct estimate *estimate = estimate_find(&flight->estimates, key);
@@ -97,7 +102,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     virtual_time_enter(region_shared(device), now_ns);
     lock_take(&flight->lock, LOCK_THROTTLE);
     look(flight, device, now_ns);
-    flight_revoke(flight, device, now_ns);
+    budget_collect(flight, device, now_ns);
     flight_drop_stale(flight, device, now_ns);
     struct batch *oldest = timing_oldest(&flight->timing);
     if (oldest != NULL && now_ns >= oldest->predicted_end_ns)
@@ -114,10 +119,9 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     bool tells = flight_enlist(flight, device, estimate, stream, now_ns);
     if (waits) /* once it is charged: the next one must find the virtual time moved */
         arrival_serve(region_usage(), device, region_slot(), now_ns);
-    launching.object = object;
-    launching.blocks = blocks;
-    if (!tells && timing_open_batch(&flight->timing) != NULL)
-        flight_grant(flight, device, estimate, object, blocks, now_ns);
+    launching_key = key;
+    if (!tells)
+        budget_grant(flight, device, estimate, now_ns);
     lock_give_back(&flight->lock);
     return tells;
 }
@@ -130,25 +134,62 @@ void throttle_after(uint32_t device)
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
     lock_take(&flight->lock, LOCK_THROTTLE);
     if (flight_launched(flight, device, now_ns))
-        flight_grant(
-            flight, device,
-            estimate_find(&flight->estimates, estimate_key(launching.object, launching.blocks)),
-            launching.object, launching.blocks, now_ns);
+        budget_grant(flight, device, estimate_find(&flight->estimates, launching_key), now_ns);
     lock_give_back(&flight->lock);
 }
 
-void throttle_before_wait(void)
+int64_t throttle_before_wait(void)
+{
+    bool is_arbitrated = false;
+    if (region_open() != REGION_MAPPED)
+        return 0;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = &flights[device];
+        is_arbitrated |= flight->window.state != WINDOW_NONE;
+        if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED) &&
+            !budget_is_granted(device))
+            continue;
+        lock_take(&flight->lock, LOCK_THROTTLE);
+        const struct batch *open = timing_open_batch(&flight->timing);
+        if (open == NULL || !open->ends_behind) /* else its own launch is about to close it */
+            flight_close(flight, device, waiting_now_ns());
+        lock_give_back(&flight->lock);
+    }
+    return is_arbitrated ? waiting_now_ns() : 0;
+}
+
+void throttle_after_wait(int64_t began_ns)
+{
+    if (began_ns == 0 || region_open() != REGION_MAPPED)
+        return;
+    int64_t stalled_ns = waiting_now_ns() - began_ns;
+    for (uint32_t device = 0; device < region_device_count(); device++)
+        if (flights[device].window.state != WINDOW_NONE)
+            count_stall(device, stalled_ns);
+}
+
+void throttle_forget_stream(CUstream stream)
 {
     if (region_open() != REGION_MAPPED)
         return;
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = &flights[device];
-        if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED))
-            continue;
         lock_take(&flight->lock, LOCK_THROTTLE);
         const struct batch *open = timing_open_batch(&flight->timing);
-        if (open != NULL && !open->ends_behind) /* else its own launch is about to close it */
+        if (open != NULL && timing_is_on(open, stream))
             flight_close(flight, device, waiting_now_ns());
+        lock_give_back(&flight->lock);
+    }
+}
+
+void throttle_forget_functions(void)
+{
+    if (region_open() != REGION_MAPPED)
+        return;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = &flights[device];
+        lock_take(&flight->lock, LOCK_THROTTLE);
+        estimate_doubt_all(&flight->estimates);
         lock_give_back(&flight->lock);
     }
 }

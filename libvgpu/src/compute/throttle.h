@@ -34,8 +34,16 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
 void throttle_after(uint32_t device);
 
 /* Before the program waits for the GPU, or begins a capture: the pause that follows must not be
- * measured, and nothing prepaid may go into the capture. */
-void throttle_before_wait(void);
+ * measured, and nothing prepaid may go into the capture. Returns what throttle_after_wait is to be
+ * told, once it has waited. */
+int64_t throttle_before_wait(void);
+void throttle_after_wait(int64_t began_ns);
+
+/* A stream is about to be destroyed: what is measured on it ends here, while the driver knows it. */
+void throttle_forget_stream(CUstream stream);
+
+/* Code has been unloaded: what a function was known to take may be another one's from now on. */
+void throttle_forget_functions(void);
 
 /* A context is about to end, and our events in it: waits for what they measure. Without any lock
  * held. */

@@ -10,8 +10,9 @@
 #include "hooks/real.h"
 #include "slice/devices.h"
 
-#define NS_PER_MS 1000000.0f
 #define MOST_IDLE_PART 2 /* of what a batch took; else the host was slow for other reasons */
+#define PAIR_TRIES 8
+#define MOST_PAIR_PART 2 /* of what a batch took, by which it is cut for its own events */
 
 static struct batch *at(struct timing *timing, uint32_t index)
 {
@@ -28,63 +29,18 @@ struct batch *timing_oldest(struct timing *timing)
     return timing->count > (timing->is_open ? 1u : 0u) ? at(timing, 0) : NULL;
 }
 
-/* Around our own driver calls: in the batch's context, whatever the calling thread's is, and
- * leaving captures alone. */
-struct visit {
-    struct capture_pause pause;
-    bool is_pushed;
-};
-
-static struct visit visit_begin(CUcontext context)
+struct batch *timing_last_closed(struct timing *timing)
 {
-    struct visit visit = {capture_pause(), false};
-    CUcontext current = NULL;
-    real.cuCtxGetCurrent(&current);
-    if (context != NULL && context != current)
-        visit.is_pushed = real.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
-    return visit;
+    uint32_t closed = timing->count - (timing->is_open ? 1u : 0u);
+    return closed > 0 ? at(timing, closed - 1) : NULL;
 }
 
-static void visit_end(struct visit visit)
+/* The end that covers what was measured so far may be one of this batch, from the last round. */
+static void lose_cover(struct timing *timing, const struct batch *batch)
 {
-    CUcontext left;
-    if (visit.is_pushed)
-        real.cuCtxPopCurrent_v2(&left);
-    capture_resume(visit.pause);
-}
-
-/* Gives the batch events of `context`, the current one. They are kept for its place in the ring. */
-static bool prepare_events(struct timing *timing, struct batch *batch, CUcontext context)
-{
-    if (context == NULL)
-        return false;
-    if (batch->context == context)
-        return true;
-    if (batch->context != NULL) { /* another context's: they can only be destroyed */
-        if (timing->cover == batch->end)
+    for (uint32_t i = 0; i < BATCH_STREAMS; i++)
+        if (timing->cover == batch->ends[i])
             timing->cover = NULL;
-        real.cuEventDestroy_v2(batch->start);
-        real.cuEventDestroy_v2(batch->end);
-        batch->context = NULL;
-    }
-    if (real.cuEventCreate(&batch->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        return false;
-    if (real.cuEventCreate(&batch->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-        real.cuEventDestroy_v2(batch->start);
-        return false;
-    }
-    batch->context = context;
-    return true;
-}
-
-/* Asked of the driver for every event, whatever the hooks of capture have counted: one recorded in
- * a capture would become part of the program's graph. */
-static bool is_captured(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return real.cuStreamIsCapturing != NULL &&
-           (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-            status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 int timing_thread_of(CUstream stream)
@@ -103,16 +59,17 @@ bool timing_holds(const struct timing *timing, uint64_t key)
     return false;
 }
 
-void timing_count(struct batch *batch, uint64_t key, int64_t launches)
+void timing_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)
 {
     batch->launches += (uint32_t)launches;
     for (uint32_t i = 0; i < batch->kind_count; i++)
         if (batch->kinds[i].key == key) {
             batch->kinds[i].launches += (uint32_t)launches;
+            batch->kinds[i].price_ns = price_ns;
             return;
         }
     if (batch->kind_count < BATCH_KINDS)
-        batch->kinds[batch->kind_count++] = (struct batch_kind){key, (uint32_t)launches};
+        batch->kinds[batch->kind_count++] = (struct batch_kind){key, price_ns, (uint32_t)launches};
 }
 
 /* A launch then returns when its work is done: the time it took is not what it took to begin. */
@@ -134,27 +91,30 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
         return false;
     struct batch *batch = at(timing, timing->count);
     CUcontext context = devices_context_of(stream);
-    struct visit visit = visit_begin(context);
-    bool done = prepare_events(timing, batch, context);
-    /* The end that covers what was measured so far may be this place's own from the last round. */
-    if (done && timing->cover == batch->end)
-        timing->cover = NULL;
-    done = done && !is_captured(stream);
+    struct batch_visit visit = batch_visit(context);
+    lose_cover(timing, batch);
+    bool done = batch_prepare(batch, context);
+    done = done && !batch_is_captured(stream);
     /* Idle also of what nobody measures, such as a transfer: the start would come behind it. */
     bool is_idle = done && timing->count == 0 && !launches_block() &&
                    real.cuStreamQuery(stream) == CUDA_SUCCESS;
+    if (is_idle && timing->pair_ns == 0 && timing->pair_tries < PAIR_TRIES) {
+        timing->pair_tries++;
+        timing->pair_ns = batch_pair_ns(batch, stream);
+    }
     if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
         batch->context = NULL; /* of a context that ended, or a stream of another one */
         done = false;
     }
     int64_t recorded_ns = is_idle && done ? waiting_now_ns() : 0;
-    visit_end(visit);
+    batch_leave(visit);
     if (!done)
         return false;
-    batch->stream = stream;
+    batch->streams[0] = stream;
+    batch->stream_count = 1;
     batch->charged_ns = batch->overdue_ns = 0;
     batch->thread = timing_thread_of(stream);
-    batch->ends_behind = false;
+    batch->is_sample = batch->ends_behind = false;
     batch->launches = 0;
     batch->kind_count = 0;
     batch->opened_ns = now_ns;
@@ -163,6 +123,28 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     timing->count++;
     timing->is_open = true;
     return true;
+}
+
+bool timing_is_on(const struct batch *batch, CUstream stream)
+{
+    for (uint32_t i = 0; i < batch->stream_count; i++)
+        if (batch->streams[i] == stream)
+            return batch->thread == timing_thread_of(stream);
+    return false;
+}
+
+bool timing_join(struct timing *timing, CUstream stream)
+{
+    struct batch *batch = timing_open_batch(timing);
+    if (batch == NULL || batch->stream_count == BATCH_STREAMS || batch->thread != 0 ||
+        timing_thread_of(stream) != 0 || devices_context_of(stream) != batch->context)
+        return false;
+    struct batch_visit visit = batch_visit(batch->context);
+    bool done = !batch_is_captured(stream) && batch_prepare_end(batch, batch->stream_count);
+    batch_leave(visit);
+    if (done)
+        batch->streams[batch->stream_count++] = stream;
+    return done;
 }
 
 void timing_began(struct timing *timing, int64_t now_ns)
@@ -186,11 +168,10 @@ bool timing_close(struct timing *timing, int64_t now_ns)
     struct batch *batch = timing_open_batch(timing);
     if (batch == NULL)
         return false;
-    struct visit visit = visit_begin(batch->context);
+    struct batch_visit visit = batch_visit(batch->context);
     /* Another thread's default stream cannot be named from here. */
-    bool done = batch->thread == timing_thread_of(batch->stream) && !is_captured(batch->stream) &&
-                real.cuEventRecord(batch->end, batch->stream) == CUDA_SUCCESS;
-    visit_end(visit);
+    bool done = batch->thread == timing_thread_of(batch->streams[0]) && batch_record_ends(batch);
+    batch_leave(visit);
     if (!done) {
         timing_drop_open(timing);
         return false;
@@ -203,25 +184,34 @@ bool timing_close(struct timing *timing, int64_t now_ns)
     return true;
 }
 
-/* Time from the later of the batch's start and the cover to its end. */
+/* Time from the later of the batch's start and the cover to its last end. */
 static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 {
-    float own_ms = 0;
-    float since_cover_ms = 0;
-    if (real.cuEventElapsedTime(&own_ms, batch->start, batch->end) != CUDA_SUCCESS)
+    uint32_t last = 0;
+    bool is_covered = false;
+    float own_ms = batch_last_end_ms(batch, batch->start, &last);
+    if (own_ms < 0)
         return false;
+    float since_cover_ms = 0;
     if (timing->cover != NULL && timing->cover_context == batch->context &&
-        real.cuEventElapsedTime(&since_cover_ms, timing->cover, batch->end) == CUDA_SUCCESS &&
+        real.cuEventElapsedTime(&since_cover_ms, timing->cover, batch->ends[last]) ==
+            CUDA_SUCCESS &&
         since_cover_ms < own_ms) {
         own_ms = since_cover_ms;
+        is_covered = true;
         batch->idle_ns = 0; /* it was not, on another stream */
     }
-    *gpu_ns = own_ms > 0 ? (int64_t)(own_ms * NS_PER_MS) : 0;
+    *gpu_ns = own_ms > 0 ? (int64_t)(own_ms * BATCH_NS_PER_MS) : 0;
+    /* Next to work on another stream the events cost nothing. */
+    if (batch->stream_count == 1 && (!is_covered || timing->cover_stream == batch->streams[0]))
+        *gpu_ns -=
+            timing->pair_ns < *gpu_ns / MOST_PAIR_PART ? timing->pair_ns : *gpu_ns / MOST_PAIR_PART;
     if (batch->idle_ns > *gpu_ns / MOST_IDLE_PART)
         batch->idle_ns = *gpu_ns / MOST_IDLE_PART;
     if (own_ms > 0) {
-        timing->cover = batch->end;
+        timing->cover = batch->ends[last];
         timing->cover_context = batch->context;
+        timing->cover_stream = batch->streams[last];
     }
     return true;
 }
@@ -231,13 +221,13 @@ static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 static CUresult bring_forward(struct timing *timing)
 {
     uint32_t closed = timing->count - (timing->is_open ? 1u : 0u);
-    CUstream blocked = at(timing, 0)->stream;
+    CUstream blocked = at(timing, 0)->streams[0];
     for (uint32_t i = 0; i < closed; i++) {
-        if (i > 0 && at(timing, i)->stream == blocked)
+        if (i > 0 && at(timing, i)->streams[0] == blocked)
             continue; /* behind one that still runs */
-        CUresult result = real.cuEventQuery(at(timing, i)->end);
+        CUresult result = batch_ask(at(timing, i));
         if (result == CUDA_ERROR_NOT_READY) {
-            blocked = at(timing, i)->stream;
+            blocked = at(timing, i)->streams[0];
             continue;
         }
         struct batch found = *at(timing, i);
@@ -254,11 +244,11 @@ int timing_harvest(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
     struct batch *oldest = timing_oldest(timing);
     if (oldest == NULL)
         return 0;
-    struct visit visit = visit_begin(oldest->context);
+    struct batch_visit visit = batch_visit(oldest->context);
     CUresult result = bring_forward(timing);
     oldest = timing_oldest(timing);
     bool measured = result == CUDA_SUCCESS && measure(timing, oldest, gpu_ns);
-    visit_end(visit);
+    batch_leave(visit);
     if (result == CUDA_ERROR_NOT_READY)
         return 0;
     *batch = *oldest;

@@ -1,12 +1,17 @@
 /* Measures batches of launches with pairs of events on the program's own stream.
  *
  * A ring of batches, oldest first; the youngest may still be open (its end is not recorded yet).
- * What a batch took is the time from its start, or from the latest end measured so far if that is
- * later, to its own end: so work on several streams is counted once where it overlaps. On an idle
- * GPU the start is there before the first launch is; what the host took between the two is no GPU
- * time and is told apart, as idle_ns. It is that much at most: the host may have been kept from a
- * CPU after the launch had begun. So no more than half of the whole is believed, and nothing
- * where launches return when they are done (CUDA_LAUNCH_BLOCKING).
+ * A batch may span several streams, and has an end on each. What it took is the time from its start,
+ * or from the latest end measured so far if that is later, to the last of its own ends: so work on
+ * several streams is counted once where it overlaps, and a long kernel on one of them is not
+ * forgotten for short ones on another.
+ *
+ * On an idle GPU the start is there before the first launch is; what the host took between the two
+ * is no GPU time and is told apart, as idle_ns. It is that much at most: the host may have been kept
+ * from a CPU after the launch had begun. So no more than half of the whole is believed, and nothing
+ * where launches return when they are done (CUDA_LAUNCH_BLOCKING). What the events themselves take
+ * of the GPU's time is ours and not the program's: it is measured once, around nothing, and taken
+ * off.
  *
  * Nothing here sleeps, and nothing touches a stream that is being captured: the caller asks
  * capture_is_active first. Every driver call runs with captures of other threads left alone.
@@ -17,54 +22,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/batch.h"
 #include "compute/estimate.h"
 #include "vgpu/cuda_api.h"
 
 #define TIMING_BATCHES 16
-#define BATCH_KINDS 8
-
-/* How many launches of one kind a batch holds. */
-struct batch_kind {
-    uint64_t key;
-    uint32_t launches;
-};
-
-struct batch {
-    CUevent start;
-    CUevent end;
-    CUcontext context; /* of the events; NULL: there are none */
-    CUstream stream;
-    int thread;      /* whose per-thread default stream it is; 0 for any other stream */
-    bool is_clean;   /* measured while nobody else runs, as far as the arbiter says */
-    uint64_t window; /* it was opened in, if it was contended (window.h) */
-    int64_t window_end_ns;
-    uint64_t grant;     /* the number it was opened under */
-    bool ends_behind;   /* it is closed right behind its last launch, by that launch's thread */
-    const void *opener; /* thread whose launch began it, while recorded_ns is set */
-    const void *ender;  /* thread that ends it */
-    int64_t charged_ns;
-    int64_t
-        overdue_ns; /* charged beyond that, to the virtual time alone, since it lasted so long */
-    int64_t opened_ns;
-    int64_t recorded_ns; /* the start was, on an idle GPU whose first launch is on its way; or 0 */
-    int64_t idle_ns;     /* between its start and its first launch; part of what it took */
-    int64_t predicted_end_ns;
-    uint32_t launches;
-    uint32_t kind_count; /* further kinds are not learned from */
-    struct batch_kind kinds[BATCH_KINDS];
-};
 
 struct timing {
     struct batch ring[TIMING_BATCHES];
     uint32_t first; /* oldest */
     uint32_t count;
-    bool is_open;  /* the youngest takes further launches */
+    bool is_open;    /* the youngest takes further launches */
+    int64_t pair_ns; /* what a pair of events around nothing tells; 0: not measured yet */
+    uint32_t pair_tries;
     CUevent cover; /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
+    CUstream cover_stream; /* compared only: it may be destroyed */
 };
 
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns);
+
+/* True when launches on that stream are measured with the batch. */
+bool timing_is_on(const struct batch *batch, CUstream stream);
+
+/* Takes a further stream into the open batch. False when it cannot: the batch is to be closed. */
+bool timing_join(struct timing *timing, CUstream stream);
 
 /* The launch that opened the open batch on an idle GPU has been handed to the driver. */
 void timing_began(struct timing *timing, int64_t now_ns);
@@ -72,8 +55,8 @@ void timing_began(struct timing *timing, int64_t now_ns);
 /* True while a batch holds launches of that kind. */
 bool timing_holds(const struct timing *timing, uint64_t key);
 
-/* Counts launches of a kind in the batch, or takes them out again (negative). */
-void timing_count(struct batch *batch, uint64_t key, int64_t launches);
+/* Counts launches of a kind in the batch, at that price each. */
+void timing_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches);
 
 /* The calling thread's number where `stream` means its own default stream, else 0. */
 int timing_thread_of(CUstream stream);
@@ -83,6 +66,9 @@ struct batch *timing_open_batch(struct timing *timing);
 
 /* The oldest batch that is closed, or NULL. */
 struct batch *timing_oldest(struct timing *timing);
+
+/* The youngest batch that is closed, or NULL. */
+struct batch *timing_last_closed(struct timing *timing);
 
 /* Records the end of the open batch. False when the driver cannot: it is dropped. */
 bool timing_close(struct timing *timing, int64_t now_ns);

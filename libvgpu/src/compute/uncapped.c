@@ -95,7 +95,7 @@ bool uncapped_before(uint32_t device, CUstream stream)
         return false;
     bool is_timed = state.phase == SAMPLING && timing_open(&state.timing, stream, waiting_now_ns());
     if (is_timed) {
-        timing_count(timing_open_batch(&state.timing), device, 1);
+        timing_count(timing_open_batch(&state.timing), device, 0, 1);
         own_pairing = ++state.pairing;
     }
     lock_give_back(&state.lock);

@@ -46,8 +46,9 @@ void virtual_time_enter(struct vgpu_usage_device *device, int64_t now_ns)
 int64_t virtual_time_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns,
                              int64_t slack_ns)
 {
-    int64_t ahead = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED) - now_ns;
-    return ahead > slack_ns ? ahead : 0;
+    int64_t ahead_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED) - now_ns;
+    int64_t least_ns = slack_ns < 0 ? slack_ns : 0;
+    return ahead_ns > slack_ns ? ahead_ns - least_ns : 0;
 }
 
 int64_t virtual_time_room_ns(const struct vgpu_usage_device *device, int64_t now_ns)
@@ -68,26 +69,31 @@ static void set_busy_until(struct vgpu_usage_device *device, int64_t until_ns)
     __atomic_store_n(&device->busy_until_ns, (uint64_t)until_ns, __ATOMIC_RELAXED);
 }
 
-void virtual_time_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
-                         uint32_t percent)
+/* Moves the virtual time, and counts what was charged. */
+static void move(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent)
 {
     __atomic_fetch_add(&device->virtual_time_ns, virtual_time_cost_ns(gpu_ns, percent),
                        __ATOMIC_RELAXED);
+    __atomic_fetch_add(&device->charged_ns, (uint64_t)gpu_ns, __ATOMIC_RELAXED);
+}
+
+void virtual_time_charge(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
+                         uint32_t percent)
+{
+    move(device, gpu_ns, percent);
     int64_t until_ns = busy_until(device);
     set_busy_until(device, (until_ns > now_ns ? until_ns : now_ns) + gpu_ns);
 }
 
 void virtual_time_advance(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent)
 {
-    __atomic_fetch_add(&device->virtual_time_ns, virtual_time_cost_ns(gpu_ns, percent),
-                       __ATOMIC_RELAXED);
+    move(device, gpu_ns, percent);
 }
 
 void virtual_time_correct(struct vgpu_usage_device *device, int64_t now_ns, int64_t gpu_ns,
                           uint32_t percent)
 {
-    __atomic_fetch_add(&device->virtual_time_ns, virtual_time_cost_ns(gpu_ns, percent),
-                       __ATOMIC_RELAXED);
+    move(device, gpu_ns, percent);
     int64_t until_ns = busy_until(device);
     if (until_ns > now_ns)
         set_busy_until(device, until_ns + gpu_ns > now_ns ? until_ns + gpu_ns : now_ns);

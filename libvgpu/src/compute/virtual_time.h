@@ -34,7 +34,7 @@ void virtual_time_set_percent(struct vgpu_usage_device *device, int64_t now_ns, 
 void virtual_time_enter(struct vgpu_usage_device *device, int64_t now_ns);
 
 /* Returns how long a launch must wait: 0 while V is at most `slack_ns` ahead, else until V is
- * reached. */
+ * reached; with a negative slack until the clock is ahead of V by as much. */
 int64_t virtual_time_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns,
                              int64_t slack_ns);
 

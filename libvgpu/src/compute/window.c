@@ -16,6 +16,11 @@ static const struct vgpu_grant *grant_of(uint32_t device)
                           (uint64_t)device * header->grant_stride);
 }
 
+const uint64_t *window_number_word(uint32_t device)
+{
+    return &grant_of(device)->number;
+}
+
 /* False while it is being changed: then only single fields are good, and it is no one's turn. */
 static bool read_grant(uint32_t device, struct vgpu_grant *copy)
 {
@@ -47,10 +52,12 @@ struct window window_at(uint32_t device, int64_t now_ns)
     window.start_ns = (int64_t)grant.start_ns;
     window.end_ns = (int64_t)grant.end_ns;
     if (grant.number == __atomic_load_n(&silent_number[device], __ATOMIC_RELAXED) ||
-        (grant.mode == VGPU_GRANT_WINDOWS && now_ns - (int64_t)grant.beat_ns > WINDOW_BEAT_NS))
+        (grant.mode >= VGPU_GRANT_WINDOWS && now_ns - (int64_t)grant.beat_ns > WINDOW_BEAT_NS))
         window.state = WINDOW_LOST;
     else if (grant.mode == VGPU_GRANT_FREE)
         window.state = WINDOW_FREE;
+    else if (grant.mode == VGPU_GRANT_SHARED)
+        window.state = WINDOW_SHARED;
     else
         window.state =
             is_whole && now_ns >= window.start_ns - WINDOW_EARLY_NS && now_ns < window.end_ns

@@ -29,6 +29,7 @@
 enum window_state {
     WINDOW_NONE,   /* there is no arbiter */
     WINDOW_FREE,   /* nobody else wants the device */
+    WINDOW_SHARED, /* others use the device, too, and there is enough of it */
     WINDOW_OPEN,   /* contended, and this container's turn */
     WINDOW_CLOSED, /* contended, and not its turn */
     WINDOW_LOST,   /* the arbiter is gone */
@@ -44,6 +45,9 @@ struct window {
 
 /* The grant as it stands at a moment. */
 struct window window_at(uint32_t device, int64_t now_ns);
+
+/* Returns the word that changes with every grant. */
+const uint64_t *window_number_word(uint32_t device);
 
 /* Says that a launch is wanted now. */
 void window_want(uint32_t device, const struct window *window, int64_t now_ns, bool is_waiting);

@@ -7,8 +7,8 @@
  *     fork guard: stderr may be slow, and every fork would wait.
  *  3. Export nothing but the rows of hooks.def, dlsym and dlvsym.
  *  4. A launch that nothing delays reads no environment, takes no lock, makes no system call and
- *     logs nothing: one comparison where there is no cap (gate.h), one atomic decrement where the
- *     launch is prepaid (prepaid.h).
+ *     logs nothing: one comparison where there is no cap (gate.h), one look-up and one
+ *     atomic subtraction where it is prepaid (prepaid.h).
  *  5. No malloc and no free: a hook may run inside the program's own allocator. Records lie in
  *     anonymous mappings of their own and are used again. (Libraries are loaded outside of any
  *     allocator: library_book.c may.)
@@ -22,7 +22,7 @@
  *  9. Reserve before the driver is asked, write a use down before it begins, and cross it out after
  *     the driver has ended it: an error may charge too much for an instant, never too little.
  * 10. What a program has destroyed is not used again: events of ours end before their context does
- *     (throttle_forget_context), and a handle is taken out of the map before the driver frees it,
+ *     (throttle_forget_context), measurements before their stream (throttle_forget_stream), and a handle is taken out of the map before the driver frees it,
  *     since it may be given out again at once.
  * 11. The program's own variables are read once and written last: another thread may change them
  *     while the driver reads them.

@@ -3,8 +3,12 @@
 #include "compute/throttle.h"
 #include "hooks/hook.h"
 
-static int capture_count;         /* atomic */
-static __thread int capture_mine; /* begun here and not ended here */
+/* Captures that are remembered by the stream they began on; those beyond are only counted. */
+#define MOST_ORIGINS 64
+
+static int capture_count;                      /* atomic */
+static __thread int capture_mine;              /* begun here and not ended here */
+static CUstream capture_origins[MOST_ORIGINS]; /* atomic; NULL: free */
 
 bool capture_is_any(void)
 {
@@ -55,6 +59,46 @@ void capture_resume(struct capture_pause pause)
         real.cuThreadExchangeStreamCaptureMode(&pause.mode);
 }
 
+/* Puts `after` in the place of `before`; false when there is none. */
+static bool replace_origin(CUstream before, CUstream after)
+{
+    for (int i = 0; i < MOST_ORIGINS; i++) {
+        CUstream expected = before;
+        if (__atomic_load_n(&capture_origins[i], __ATOMIC_RELAXED) == before &&
+            __atomic_compare_exchange_n(&capture_origins[i], &expected, after, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED))
+            return true;
+    }
+    return false;
+}
+
+/* One capture less. Another thread may end a relaxed one: the own count only errs on the safe side. */
+static void count_end(void)
+{
+    if (capture_mine > 0)
+        capture_mine--;
+    if (capture_is_any())
+        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
+}
+
+void capture_forget_stream(CUstream stream)
+{
+    if (__builtin_expect(!capture_is_any(), 1))
+        return;
+    if (replace_origin(stream, NULL))
+        count_end();
+}
+
+static void begun(CUstream stream, CUresult result)
+{
+    if (result != CUDA_SUCCESS) {
+        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
+        return;
+    }
+    capture_mine++;
+    replace_origin(NULL, stream);
+}
+
 #define BEGIN_CAPTURE(symbol, arguments, values) \
     VGPU_EXPORT CUresult symbol arguments \
     { \
@@ -64,10 +108,7 @@ void capture_resume(struct capture_pause pause)
         __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
         throttle_before_wait(); /* nothing prepaid may go into it either */ \
         CUresult result = real.symbol values; \
-        if (result != CUDA_SUCCESS) \
-            __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL); \
-        else \
-            capture_mine++; \
+        begun(stream, result); \
         return result; \
     }
 
@@ -86,17 +127,17 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GRAPH_ARGUMENTS, GRAPH_VALUES)
 
 /* An ended capture is over even when it was invalid; only a stream that was not captured keeps the
  * count. */
-static CUresult ended(CUresult result)
+static CUresult ended(CUstream stream, CUresult result)
 {
     bool was_none = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_INVALID_VALUE ||
                     result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE ||
                     result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
                     result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
                     result == CUDA_ERROR_NOT_SUPPORTED;
-    if (!was_none && capture_mine > 0)
-        capture_mine--; /* another thread may end a relaxed one: this only errs on the safe side */
-    if (!was_none && capture_is_any())
-        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
+    if (!was_none) {
+        replace_origin(stream, NULL);
+        count_end();
+    }
     return result;
 }
 
@@ -105,7 +146,7 @@ static CUresult ended(CUresult result)
     { \
         if (!cuda_has(&real.symbol)) \
             return CUDA_ERROR_NOT_INITIALIZED; \
-        return ended(real.symbol(stream, graph)); \
+        return ended(stream, real.symbol(stream, graph)); \
     }
 
 END_CAPTURE(cuStreamEndCapture)

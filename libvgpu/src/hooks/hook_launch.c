@@ -50,25 +50,23 @@ enum { ROW_KERNEL, ROW_KERNEL_PTSZ, ROW_COOPERATIVE, ROW_COOPERATIVE_PTSZ };
 #define LAUNCH_ROW(symbol, per_thread) \
     {(void *const *)&real.symbol, (void *)measured_##symbol, per_thread}
 
-static const struct launch_row launch_rows[] = {
+__attribute__((used)) static const struct launch_row launch_rows[] = {
     [ROW_KERNEL] = LAUNCH_ROW(cuLaunchKernel, 0),
     [ROW_KERNEL_PTSZ] = LAUNCH_ROW(cuLaunchKernel_ptsz, 1),
     [ROW_COOPERATIVE] = LAUNCH_ROW(cuLaunchCooperativeKernel, 0),
     [ROW_COOPERATIVE_PTSZ] = LAUNCH_ROW(cuLaunchCooperativeKernel_ptsz, 1),
 };
 
-/* Returns the address the thunk jumps to. */
-__attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x,
-                                        unsigned int grid_y, unsigned int grid_z, CUstream stream,
-                                        unsigned int row_index)
+/* The decision where nothing is prepaid; apart, so that the way before needs no stack. */
+static __attribute__((noinline)) void *launch_ask_gate(CUfunction function, uint64_t blocks,
+                                                       CUstream stream,
+                                                       const struct launch_row *row)
 {
-    const struct launch_row *row = &launch_rows[row_index];
-    uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
-    stream = launch_stream(stream, row->is_per_thread);
-    if (__builtin_expect(prepaid_take(function, blocks, stream), 1))
+    if (prepaid_take_elsewhere(function, blocks, stream))
         return *row->driver;
     if (!real_load_cuda() || *row->driver == NULL)
         return (void *)launch_refused;
+    stream = launch_stream(stream, row->is_per_thread);
     uint32_t device = 0;
     switch (gate_enter(function, blocks, stream, collective_is_function(function), &device)) {
     case GATE_PASS:
@@ -79,6 +77,18 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
     default:
         return (void *)launch_refused;
     }
+}
+
+/* Returns the address the thunk jumps to. A thread's own default stream goes by the name of the
+ * legacy one here: what is measured on that one waits for it, too. */
+__attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x,
+                                        unsigned int grid_y, unsigned int grid_z, CUstream stream,
+                                        const struct launch_row *row)
+{
+    uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
+    if (__builtin_expect(prepaid_take(function, blocks, stream), 1))
+        return *row->driver;
+    return launch_ask_gate(function, blocks, stream, row);
 }
 
 /* The thunk of one row. Stack at entry: return address, block_z, shared_bytes, stream; behind the
@@ -97,13 +107,13 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
                 "1:\n" SAVE("rdi") SAVE("rsi") SAVE("rdx") SAVE("rcx") SAVE("r8") \
                     SAVE("r9") "    subq $8, %%rsp\n    .cfi_adjust_cfa_offset 8\n" \
                                "    movq 24+56(%%rsp), %%r8\n" \
-                               "    movl %1, %%r9d\n" \
+                               "    leaq launch_rows+%c1(%%rip), %%r9\n" \
                                "    call launch_gate\n" \
                                "    addq $8, %%rsp\n    .cfi_adjust_cfa_offset -8\n" RESTORE("r9") \
                                    RESTORE("r8") RESTORE("rcx") RESTORE("rdx") RESTORE("rsi") \
                                        RESTORE("rdi") "    jmpq *%%rax\n" \
                 : \
-                : "i"(offsetof(struct real, symbol)), "i"(row)); \
+                : "i"(offsetof(struct real, symbol)), "i"((row) * sizeof(struct launch_row))); \
     }
 
 LAUNCH_THUNK(cuLaunchKernel, ROW_KERNEL, KERNEL_ARGUMENTS, void **extra)
@@ -119,7 +129,7 @@ struct launch launch_ask(const void *field, const void *object, uint64_t amount,
     struct launch launch = {0};
     if (!cuda_has(field))
         return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    if (amount == 0 || prepaid_take(object, amount, stream))
+    if (amount == 0 || prepaid_take_elsewhere(object, amount, stream))
         return launch;
     bool is_collective = is_kernel && collective_is_function((CUfunction)object);
     switch (gate_enter(object, amount, stream, is_collective, &launch.device)) {
@@ -165,8 +175,9 @@ LAUNCH_GRAPH(cuGraphLaunch, 0)
 LAUNCH_GRAPH(cuGraphLaunch_ptsz, 1)
 
 /* ---- calls that wait for the GPU ---- */
-static CUresult waited(CUresult result)
+static CUresult waited(int64_t began_ns, CUresult result)
 {
+    throttle_after_wait(began_ns);
     uncapped_after_wait();
     pool_after_wait();
     deferred_free_look();
@@ -177,54 +188,54 @@ VGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
     if (!cuda_has(&real.cuStreamSynchronize))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuStreamSynchronize(stream));
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuStreamSynchronize(stream));
 }
 
 VGPU_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
     if (!cuda_has(&real.cuStreamSynchronize_ptsz))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuStreamSynchronize_ptsz(stream));
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuStreamSynchronize_ptsz(stream));
 }
 
 VGPU_EXPORT CUresult cuEventSynchronize(CUevent event)
 {
     if (!cuda_has(&real.cuEventSynchronize))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuEventSynchronize(event));
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuEventSynchronize(event));
 }
 
 VGPU_EXPORT CUresult cuCtxSynchronize(void)
 {
     if (!cuda_has(&real.cuCtxSynchronize))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuCtxSynchronize());
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuCtxSynchronize());
 }
 
 VGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     if (!cuda_has(&real.cuCtxSynchronize_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuCtxSynchronize_v2(context));
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuCtxSynchronize_v2(context));
 }
 
 VGPU_EXPORT CUresult cuMemcpyDtoH_v2(void *host, CUdeviceptr device, size_t bytes)
 {
     if (!cuda_has(&real.cuMemcpyDtoH_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuMemcpyDtoH_v2(host, device, bytes));
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuMemcpyDtoH_v2(host, device, bytes));
 }
 
 VGPU_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *host, CUdeviceptr device, size_t bytes)
 {
     if (!cuda_has(&real.cuMemcpyDtoH_v2_ptds))
         return CUDA_ERROR_NOT_INITIALIZED;
-    throttle_before_wait();
-    return waited(real.cuMemcpyDtoH_v2_ptds(host, device, bytes));
+    int64_t began_ns = throttle_before_wait();
+    return waited(began_ns, real.cuMemcpyDtoH_v2_ptds(host, device, bytes));
 }

@@ -2,8 +2,8 @@
  * which on they may be loaded into any context (library_charge.h). */
 #include "code/library_charge.h"
 #include "code/module_size.h"
-#include "compute/collective.h"
 #include "hooks/hook.h"
+#include "hooks/hook_unload.h"
 #include "memory/charge.h"
 #include "slice/region.h"
 
@@ -84,7 +84,7 @@ VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     if (!cuda_has(&real.cuLibraryUnload))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)library);
-    return charge_free_end(&free, collective_after_unload(real.cuLibraryUnload(library)));
+    return charge_free_end(&free, code_unloaded(real.cuLibraryUnload(library)));
 }
 
 /* ---- what hands something of a library out: charged before the driver does ---- */

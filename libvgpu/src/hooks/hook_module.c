@@ -3,8 +3,8 @@
  * made at the load. */
 #include "code/module_size.h"
 #include "compute/capture.h"
-#include "compute/collective.h"
 #include "hooks/hook.h"
+#include "hooks/hook_unload.h"
 #include "memory/charge.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
@@ -124,5 +124,5 @@ VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
     if (!cuda_has(&real.cuModuleUnload))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)module);
-    return charge_free_end(&free, collective_after_unload(real.cuModuleUnload(module)));
+    return charge_free_end(&free, code_unloaded(real.cuModuleUnload(module)));
 }

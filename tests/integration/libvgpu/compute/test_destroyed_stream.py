@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from libvgpu.sim import Machine
 from support.slices import Slice
 
@@ -34,9 +32,35 @@ def test_without_a_cap_other_streams_go_on(machine: Machine, slice_of: SliceOf) 
     assert slice_of(machine, memory_bytes=GIB).run(CODE) == ["alive"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the shim ends the open batch on the stream where it began, which is destroyed by then",
-)
 def test_under_a_cap_other_streams_go_on(machine: Machine, slice_of: SliceOf) -> None:
     assert slice_of(machine, memory_bytes=GIB, core_percent=50).run(CODE) == ["alive"]
+
+
+#: A stream that another thread destroys once the launch on it has returned.
+THREADS = """
+import threading
+from support.cuda_client import *
+context = open_context()
+spinner = Spinner(20_000)
+for _ in range(100):
+    spinner.launch()
+spinner.wait()
+def end(stream):
+    check(driver.cuCtxSetCurrent(context))
+    check(driver.cuStreamDestroy(stream))
+for _ in range(50):
+    for _ in range(3):
+        spinner.launch()
+    old, spinner.stream = spinner.stream, None
+    thread = threading.Thread(target=end, args=(old,))
+    thread.start()
+    thread.join()
+    spinner.stream = check(driver.cuStreamCreate(1))
+    spinner.launch()
+check(driver.cuCtxSynchronize())
+print("alive")
+"""
+
+
+def test_another_thread_may_destroy_it(machine: Machine, slice_of: SliceOf) -> None:
+    assert slice_of(machine, memory_bytes=GIB, core_percent=50).run(THREADS) == ["alive"]

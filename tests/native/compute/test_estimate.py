@@ -1,0 +1,74 @@
+"""The table of prices by kind of launch."""
+
+import subprocess
+
+import pytest
+
+from support import Compile
+
+KEYS = 1024
+KNOWN_AFTER = 3
+LENGTH_NS = 7000
+NO_PRICE = 1 << 30
+
+
+def ask(compile_program: Compile, *words: object) -> list[int]:
+    program = compile_program(
+        "estimate_table.c",
+        "libvgpu/src/compute/estimate.c",
+        flags=("-fsanitize=address,undefined",),
+    )
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_shared"),
+    [
+        (1, 1, True),
+        (1, 2, False),
+        (2, 3, False),
+        (8, 9, False),
+        (7, 8, False),
+        (16, 17, True),
+        (16, 18, False),
+        (1024, 1151, True),
+        (1024, 1152, False),
+        (1023, 1024, False),
+        (132, 264, False),
+        (1 << 31, (1 << 31) + 1000, True),
+        (1 << 40, 1 << 41, False),
+    ],
+)
+def test_grids_that_differ_by_less_than_an_eighth_may_be_one_kind(
+    compile_program: Compile, one: int, other: int, is_shared: bool
+) -> None:
+    assert ask(compile_program, "counts", one, other) == [is_shared]
+
+
+def test_no_functions_share_a_key_whatever_their_grids(compile_program: Compile) -> None:
+    assert ask(compile_program, "functions") == [0, 0]
+
+
+def test_a_price_is_not_prepaid_before_it_is_known(compile_program: Compile) -> None:
+    told = ask(compile_program, "known")
+
+    assert told[0::2] == [NO_PRICE] * KNOWN_AFTER + [LENGTH_NS] * (len(told) // 2 - KNOWN_AFTER)
+    assert told[1::2] == [1, 2, 4, 8, 16, 32]
+
+
+def test_a_full_table_replaces_and_never_gives_another_ones_price(
+    compile_program: Compile,
+) -> None:
+    missing, wrong, left = ask(compile_program, "full")
+
+    assert (missing, wrong) == (0, 0)
+    assert 0.95 * KEYS < left <= KEYS
+
+
+def test_look_ups_without_a_lock_see_whole_prices(compile_program: Compile) -> None:
+    looked, wrong = ask(compile_program, "threads")
+
+    assert looked > 1000
+    assert wrong == 0
