@@ -160,7 +160,7 @@ static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum a
                                     .file = {.descriptor = -1},
                                     .opened = 1};
     uint64_t inside = handle->offset % SIM_PAGE, bytes = SIM_ROUND(inside + handle->bytes);
-    char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
+    char *mapped = mmap(memory_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
                         (off_t)(handle->offset - inside));
     if (mapped == MAP_FAILED) {
         free(shared);

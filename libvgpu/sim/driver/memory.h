@@ -97,6 +97,8 @@ static inline bool allocation_is_managed(const struct allocation *allocation)
 struct driver_device *allocation_device(const struct allocation *allocation);
 /* Takes what the driver itself allocated out of the map and frees it; waits for nothing. */
 void memory_forget(uint64_t address);
+/* Where the kernel is asked to put the next so many bytes that a program gets an address of. */
+void *memory_place(uint64_t bytes);
 void *memory_map(uint64_t bytes);
 /* `untouched`: nothing was ever written there, so that keeping it costs the host nothing. */
 void memory_unmap(void *address, uint64_t bytes, bool untouched);

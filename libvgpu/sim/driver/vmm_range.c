@@ -39,7 +39,8 @@ bool vmm_whole_granules(uint64_t address, uint64_t bytes)
 
 static void *map_reserved(uint64_t hint, uint64_t bytes, uint64_t alignment)
 {
-    char *wide = mmap((void *)hint, bytes + alignment, PROT_NONE,
+    uint64_t wide_bytes = bytes + alignment;
+    char *wide = mmap(hint ? (void *)hint : memory_place(wide_bytes), wide_bytes, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (wide == MAP_FAILED)
         return NULL;

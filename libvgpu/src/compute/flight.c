@@ -216,7 +216,7 @@ static bool is_worth_timing(struct flight *flight, uint32_t device, const struct
 {
     if (estimate->samples < ESTIMATE_KNOWN || !flight_has_no_turns(flight))
         return true;
-    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? FLIGHT_OVERLAPPING_NS : 0);
+    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
     if (flight->window.state != WINDOW_SHARED && cap_is_kept(device, &flight->window) &&
         virtual_time_room_ns(region_shared(device), now_ns) < near_ns)
         return true; /* where others run a measurement has their time in it */
@@ -239,8 +239,10 @@ static bool open_batch(struct flight *flight, CUstream stream, const struct esti
     open->window = flight->window.state == WINDOW_OPEN ? flight->window.id : 0;
     open->grant = flight->window.number;
     open->window_end_ns = flight->window.end_ns;
-    open->is_clean =
-        flight->window.state != WINDOW_SHARED && (flight_has_no_turns(flight) || open->window != 0);
+    /* On other streams may be what nobody measures, and its time would be in this. */
+    bool is_mixed = flight_overlaps(flight) && ration_backlog_ns(&flight->ration, now_ns) > 0;
+    open->is_clean = !is_mixed && flight->window.state != WINDOW_SHARED &&
+                     (flight_has_no_turns(flight) || open->window != 0);
     open->opener = &own;
     return open->recorded_ns != 0;
 }
@@ -275,8 +277,9 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
     open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return false; /* its price stands */
-    open->ends_behind = flight->measure_next || open->is_sample ||
-                        open->charged_ns >= FLIGHT_BATCH_NS ||
+    /* One launch among others on other streams has their time in its own. */
+    bool is_wanted = flight->measure_next && !flight_overlaps(flight);
+    open->ends_behind = is_wanted || open->is_sample || open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
     open->ender = &own;
     flight->measure_next = false;
