@@ -64,16 +64,23 @@ _SMALL_NS = {
 _CALIBRATION = Path(libvgpu.__file__).resolve().parent / "sim" / "calibrations" / "h100.yaml"
 # Each figure of a calibration has a line of its own. Next to a real GPU there may be nothing that
 # reads YAML; a test holds this to what `libvgpu.sim.calibration` reads.
-_FIGURES_NS = {
-    name: int(value)
-    for name, value in re.findall(r"^ *(\w+): \[(\d+), ", _CALIBRATION.read_text(), re.M)
-}
+_FIGURES_NS, _COLD_NS = (
+    {name: int(value) for name, value in re.findall(r"^ *(\w+): \[(\d+), ", part, re.M)}
+    for part in re.split(r"^cold_call_ns:", _CALIBRATION.read_text(), flags=re.M)
+)
 #: From the beginning of a launch to that of its work on an idle GPU.
 REACH_NS = _FIGURES_NS["latency_ns"]
 
 
-def call_ns(driver_call: str) -> int:
-    """Returns what a driver call costs the host on an H100 in ns, without a profiler."""
+def call_ns(driver_call: str, since_ns: float = 0) -> int:
+    """Returns what a driver call costs the host on an H100 in ns, without a profiler.
+
+    Args:
+        driver_call: its name.
+        since_ns: since its thread made it last.
+    """
     if driver_call in _SMALL_NS:
         return _SMALL_NS[driver_call]
-    return _FIGURES_NS.get(_KEPT_AS.get(driver_call, driver_call), 0)
+    name = _KEPT_AS.get(driver_call, driver_call)
+    is_cold = since_ns > _FIGURES_NS["cold_after_ns"]
+    return _FIGURES_NS.get(name, 0) + (_COLD_NS.get(name, 0) if is_cold else 0)

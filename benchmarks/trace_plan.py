@@ -96,8 +96,13 @@ def compose(step: Sequence[Row], factor: float, node_ns: int) -> Composition:
     clock_ns = gaps_ns = calls_ns = waits_ns = busy_ns = 0.0
     free_ns: defaultdict[int, float] = defaultdict(float)  # by stream
     recorded_ns: defaultdict[int, float] = defaultdict(float)  # by event
+    called_ns: dict[str, float] = {}  # when each call was made last
     for row in step:
-        cost_ns = call_ns(row.driver_call) if row.driver_call else 0
+        cost_ns = 0
+        if row.driver_call:
+            since_ns = clock_ns - called_ns.get(row.driver_call, clock_ns)
+            cost_ns = call_ns(row.driver_call, since_ns)
+            called_ns[row.driver_call] = clock_ns
         until_ns = 0.0
         if row.is_work or row.driver_call == "cuGraphLaunch":
             work_ns = row.gpu_ns if row.is_work else node_ns

@@ -3,7 +3,8 @@
  * figure `silicon`; for a simulated and a real GPU. A line is "NS NAME": the mean of a batch of
  * calls, and of five batches the least. A call that takes what another one gave is timed with it.
  *
- * Argument: rounds_per_ms=NUMBER (of the GPU, as client.h tells). What is on the GPU while calls are timed is told by the name; the GPU is idle where it says
+ * Argument: rounds_per_ms=NUMBER (of the GPU, as client.h tells). What is on the
+ * GPU while calls are timed is told by the name; the GPU is idle where it says
  * nothing. One thread does everything.
  */
 #include <string.h>
@@ -182,7 +183,7 @@ static double row_ns(CUevent begin, CUevent end, int with_events)
 static void time_gpu(void)
 {
     CUevent begin, end;
-    double pair_ns = 0, reach_ns = 0;
+    double pair_ns = 0;
     MUST(cuEventCreate(&begin, CU_EVENT_DEFAULT));
     MUST(cuEventCreate(&end, CU_EVENT_DEFAULT));
     tell("GPU time of an event after a queued 10 us kernel",
@@ -195,15 +196,6 @@ static void time_gpu(void)
         pair_ns = i == 0 || ns < pair_ns ? ns : pair_ns;
     }
     tell("event pair around a lone 10 us kernel", pair_ns);
-    for (int i = 0; i < IN_A_ROW; i++) {
-        uint64_t begun_ns = now_ns();
-        launch(LONE_NS);
-        while (cuStreamQuery(stream) != CUDA_SUCCESS)
-            continue;
-        double ns = (double)(now_ns() - begun_ns) - (double)LONE_NS;
-        reach_ns = i == 0 || ns < reach_ns ? ns : reach_ns;
-    }
-    tell("a launch to an idle GPU until its end is seen, less the kernel", reach_ns);
 }
 
 int main(int count, char **arguments)

@@ -65,10 +65,6 @@ CALL_ROWS = (
     _row("cuMemcpyHtoDAsync of 4 KiB, pinned", 1639),
     _row("GPU time of an event after a queued 10 us kernel", 1842),
     _row("event pair around a lone 10 us kernel", 15_720),
-    # "4 to 5 us after the call"
-    CallRow(
-        "a launch to an idle GPU until its end is seen, less the kernel", 4500, _FIRST_RUN, 500
-    ),
 )
 
 

@@ -36,6 +36,7 @@ class Calibration:
     Attributes:
         name: of the calibration.
         call_ns: what each call of `call_names` takes of the host at least.
+        cold_call_ns: and how much more where its thread has not made it for `cold_after_ns`.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Calibration:
     idle_switch_ns: int
     latency_ns: int
     event_latency_ns: int
+    cold_after_ns: int
     submit_percent: int
     event_ns: int
     concurrent: bool
@@ -60,14 +62,17 @@ class Calibration:
     local_memory: bool
     heap_bytes: int
     call_ns: tuple[int, ...]
+    cold_call_ns: tuple[int, ...]
 
     def without_call_costs(self) -> "Calibration":
         """Returns the same where calls cost the host nothing."""
-        return replace(self, call_ns=(0,) * len(self.call_ns))
+        nothing = (0,) * len(self.call_ns)
+        return replace(self, call_ns=nothing, cold_call_ns=nothing)
 
 
+_OF_CALLS = ("call_ns", "cold_call_ns")
 _FIGURES = tuple(
-    name for name in Calibration.__dataclass_fields__ if name not in ("name", "call_ns")
+    name for name in Calibration.__dataclass_fields__ if name not in ("name", *_OF_CALLS)
 )
 
 _Ns = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -86,6 +91,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     idle_switch_ns: tuple[_Ns, _Source]
     latency_ns: tuple[_Ns, _Source]
     event_latency_ns: tuple[_Ns, _Source]
+    cold_after_ns: tuple[_Ns, _Source]
     submit_percent: tuple[Annotated[int, msgspec.Meta(ge=0, le=100)], _Source]
     event_ns: tuple[_Ns, _Source]
     concurrent: tuple[bool, _Source]
@@ -101,6 +107,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     local_memory: tuple[bool, _Source]
     heap_bytes: tuple[_Bytes, _Source]
     call_ns: dict[str, tuple[_Ns, _Source]]
+    cold_call_ns: dict[str, tuple[_Ns, _Source]] = {}
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -117,18 +124,20 @@ def read_calibration(path: Path) -> Calibration:
         key = place.rstrip("`").partition("[")[0] or "$"
         raise places.error(key, f"no calibration of a GPU: {key[2:] or 'it'}: {what}") from None
     names = call_names()
-    unknown = [name for name in file.call_ns if name not in names]
-    if unknown:
-        raise places.error(
-            f"$.call_ns.{unknown[0]}",
-            f"no cost can be given to {unknown[0]!r}; allowed are: {', '.join(names)}",
-        )
     figures: dict[str, Any] = {name: getattr(file, name)[0] for name in _FIGURES}
+    for key in _OF_CALLS:
+        given = getattr(file, key)
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise places.error(
+                f"$.{key}.{unknown[0]}",
+                f"no cost can be given to {unknown[0]!r}; allowed are: {', '.join(names)}",
+            )
+        figures[key] = tuple(given[name][0] if name in given else 0 for name in names)
     for name in ("block_bytes", "pool_granule_bytes"):
         if figures[name] & (figures[name] - 1):
             raise places.error(f"$.{name}", f"{name} is {figures[name]}, but must be a power of 2")
-    costs = tuple(file.call_ns[name][0] if name in file.call_ns else 0 for name in names)
-    return Calibration(name=file.name, call_ns=costs, **figures)
+    return Calibration(name=file.name, **figures)
 
 
 @functools.cache
@@ -158,8 +167,10 @@ def read_native(source: Any) -> Calibration:
         figures[name] = bool(figures[name])
     if figures["green_context_bytes"] == _AS_A_CONTEXT:
         figures["green_context_bytes"] = None
-    costs = tuple(int(source.call_ns[index]) for index in range(len(call_names())))
-    return Calibration(name=ffi.string(source.name).decode(), call_ns=costs, **figures)
+    for name in _OF_CALLS:
+        costs = getattr(source, name)
+        figures[name] = tuple(int(costs[index]) for index in range(len(call_names())))
+    return Calibration(name=ffi.string(source.name).decode(), **figures)
 
 
 def fill_native(target: Any, calibration: Calibration) -> None:
@@ -168,5 +179,7 @@ def fill_native(target: Any, calibration: Calibration) -> None:
     for name in _FIGURES:
         value = getattr(calibration, name)
         setattr(target, name, _AS_A_CONTEXT if value is None else int(value))
-    for index, cost_ns in enumerate(calibration.call_ns):
-        target.call_ns[index] = cost_ns
+    for name in _OF_CALLS:
+        costs = getattr(target, name)
+        for index, cost_ns in enumerate(getattr(calibration, name)):
+            costs[index] = cost_ns

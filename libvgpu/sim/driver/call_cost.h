@@ -3,7 +3,8 @@
  * then lasts at least as long as the machine's calibration says, what the simulation itself needs
  * being part of it, and its work goes to the device when a part of that time has passed. Short waits
  * spin, as the processor is busy in a real driver, too. A call inside of another one adds nothing
- * to it.
+ * to it. One that its thread has not made for some time takes longer: what it needs is no longer in
+ * the processor's caches.
  */
 #ifndef VGPU_SIM_CALL_COST_H
 #define VGPU_SIM_CALL_COST_H
@@ -16,9 +17,9 @@ struct call_timer {
     uint32_t cost_ns;
 };
 
-void call_begin(struct call_timer *timer, uint32_t cost_ns);
+void call_begin(struct call_timer *timer, enum sim_call call);
 void call_end(struct call_timer *timer);
-/* Finds out what a call's beginning and end take by themselves, which is part of its cost. Once,
+/* Finds out what a call's beginning and end take by themselves, which is part of its cost,
  * before any call that costs something. */
 void call_measure(void);
 /* The call under way may have waited for the device: its cost comes after that. */
@@ -30,6 +31,6 @@ void call_takes_longer(uint64_t extra_ns);
 #define CALL_TAKES(name) \
     struct call_timer call_timer_ __attribute__((cleanup(call_end))) = {0}; \
     if (driver.call_ns && driver.call_ns[SIM_CALL_##name]) \
-    call_begin(&call_timer_, driver.call_ns[SIM_CALL_##name])
+    call_begin(&call_timer_, SIM_CALL_##name)
 
 #endif

@@ -92,6 +92,8 @@ CUresult cuInit(unsigned int flags)
             const struct sim_calibration *calibration =
                 &driver.devices[0].identity->profile.calibration;
             driver.submit_percent = calibration->submit_percent;
+            driver.cold_after_ns = calibration->cold_after_ns;
+            driver.cold_call_ns = calibration->cold_call_ns;
             driver.call_ns = calibration->call_ns;
             call_measure();
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);

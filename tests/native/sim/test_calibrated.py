@@ -12,6 +12,7 @@ from support.sim_programs import run
 
 H100 = find_calibration("h100")
 COST_NS = dict(zip(call_names(), H100.call_ns, strict=True))
+COLD_NS = dict(zip(call_names(), H100.cold_call_ns, strict=True))
 MS = 1_000_000
 
 
@@ -59,16 +60,20 @@ calls = {
     "cuMemsetAsync": lambda: driver.cuMemsetD8Async(memory, 0, ctypes.c_size_t(1024), stream),
     "cuStreamQuery": lambda: driver.cuStreamQuery(stream),
 }
-medians = {}
-for name, call in calls.items():
+def median(call, between):
     took = []
     for _ in range(500):
         begun = time.perf_counter_ns()
         call()
         took.append(time.perf_counter_ns() - begun)
-        spinner.wait()
-    medians[name] = sorted(took)[len(took) // 2]
-say(**medians)
+        between()
+    spinner.wait()
+    return sorted(took)[len(took) // 2]
+def wait():
+    spinner.wait()
+    time.sleep(50e-6)
+say(warm={name: median(call, lambda: None) for name, call in calls.items()},
+    cold={name: median(call, wait) for name, call in calls.items()})
 """
 #: What ctypes takes on top, and the simulation where it is not waited for.
 OWN_NS = 3500
@@ -79,9 +84,21 @@ def test_calls_take_what_they_take_on_an_h100(tmp_path: Path) -> None:
     costly = json.loads(run(calibrated(tmp_path / "costly"), COSTS))
     fast = json.loads(run(calibrated(tmp_path / "fast", fast=True), COSTS))
 
-    for name, median_ns in costly.items():
+    for name, median_ns in costly["warm"].items():
         assert COST_NS[name] <= median_ns < COST_NS[name] + OWN_NS, name
-    assert costly["cuLaunchKernel"] - fast["cuLaunchKernel"] > COST_NS["cuLaunchKernel"] / 3
+    launch_ns = costly["warm"]["cuLaunchKernel"]
+    assert launch_ns - fast["warm"]["cuLaunchKernel"] > COST_NS["cuLaunchKernel"] / 3
+
+
+@pytest.mark.timing
+def test_a_call_that_its_thread_has_not_made_for_long_takes_longer(tmp_path: Path) -> None:
+    costly = json.loads(run(calibrated(tmp_path / "costly"), COSTS))
+
+    assert COLD_NS["cuEventRecord"] > OWN_NS
+    assert COLD_NS["cuStreamQuery"] == 0
+    for name, median_ns in costly["cold"].items():
+        least_ns = COST_NS[name] + COLD_NS[name]
+        assert least_ns <= median_ns < least_ns + OWN_NS, name
 
 
 BLOCKS = """

@@ -99,8 +99,9 @@ def test_one_factor_scales_every_gap_of_a_step() -> None:
     # GIVEN a step with 3 ms of gaps, 1 of them in a call that asks nothing of the driver
     rows = (_launch(gap_ns=MS_NS), _asks_nothing(MS_NS, 0), _launch(gap_ns=MS_NS))
 
-    # WHEN it takes 1.5 ms and the two launches without a profiler
-    plan = make_plan(_trace(*rows, plain_step_ms=1.5 + 2 * LAUNCH_NS / MS_NS))
+    # WHEN it takes 1.5 ms and the two launches without a profiler, the second after a pause
+    cold_ns = call_ns("cuLaunchKernel", MS_NS)
+    plan = make_plan(_trace(*rows, plain_step_ms=1.5 + (LAUNCH_NS + cold_ns) / MS_NS))
 
     assert plan.factors == pytest.approx([0.5])
     (step,) = plan.trace.steps
@@ -346,3 +347,9 @@ def test_the_costs_of_calls_are_those_of_the_calibration() -> None:
         call: costs[kept.get(call, call)] for call in from_calibration
     }
     assert all(call_ns(call) > 0 for call in made)
+    cold = dict(zip(call_names(), silicon.cold_call_ns, strict=True))
+    for since_ns, part in ((silicon.cold_after_ns, 0), (silicon.cold_after_ns + 1, 1)):
+        assert {call: call_ns(call, since_ns) for call in from_calibration} == {
+            call: costs[kept.get(call, call)] + part * cold[kept.get(call, call)]
+            for call in from_calibration
+        }

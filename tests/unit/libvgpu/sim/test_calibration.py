@@ -34,7 +34,10 @@ def test_every_figure_has_its_source(path: Path) -> None:
     assert figures.pop("measured_on")
     figures.pop("name")
 
-    for name, (_, source) in [*figures.pop("call_ns").items(), *figures.items()]:
+    of_calls = [
+        figure for key in ("call_ns", "cold_call_ns") for figure in figures.pop(key, {}).items()
+    ]
+    for name, (_, source) in [*of_calls, *figures.items()]:
         assert re.match("measured|first run:|derived:|chosen", source) or source.startswith(
             "first run with"
         ), name
@@ -123,7 +126,7 @@ def test_a_profile_may_let_calls_cost_nothing(tmp_path: Path) -> None:
 
     calibration = read_profile(tmp_path / "mine.yaml").calibration
 
-    assert set(calibration.call_ns) == {0}
+    assert set(calibration.call_ns) == set(calibration.cold_call_ns) == {0}
     assert calibration == PROFILES["t4"].calibration.without_call_costs()
 
 
@@ -149,6 +152,7 @@ def test_the_environment_chooses_for_every_gpu(monkeypatch: pytest.MonkeyPatch) 
         ("slice_ns: [2091000,", "slice_ns: [0,", "slice_ns"),
         ("slice_ns: [2091000,", "slice_ns: [fast,", "slice_ns"),
         ("  cuLaunchKernel:", "  cuLaunch:", "'cuLaunch'; allowed are: cuLaunchKernel, "),
+        ("cold_call_ns:\n  cuLaunchKernel:", "cold_call_ns:\n  cuLaunch:", "'cuLaunch'; allowed"),
         ("block_bytes: [2097152,", "block_bytes: [2000000,", "2000000, but must be a power of 2"),
         ("event_ns: [1840, ", "event_us: [1840, ", "event_us"),
         ("event_ns: [1840, ", "event_ns: 1840 #", "event_ns"),
