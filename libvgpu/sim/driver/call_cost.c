@@ -15,7 +15,7 @@
 
 /* The outermost call of the thread; NULL: none that costs anything. */
 static __thread struct call_timer *under_way;
-static __thread uint64_t last_ns[SIM_CALLS]; /* when this thread made each call last */
+static __thread uint64_t last_ns[SIM_CALLS]; /* when this thread was through with each call */
 static uint32_t own_ns;                      /* of a call, by any thread; 0 until it is known */
 
 static void begin(struct call_timer *timer, uint32_t cost_ns, uint32_t cold_ns, uint64_t *made_ns)
@@ -23,8 +23,7 @@ static void begin(struct call_timer *timer, uint32_t cost_ns, uint32_t cold_ns, 
     uint64_t begun_ns = sim_now_ns() - __atomic_load_n(&own_ns, __ATOMIC_RELAXED);
     if (begun_ns - *made_ns <= driver.cold_after_ns)
         cold_ns = 0;
-    *made_ns = begun_ns;
-    *timer = (struct call_timer){.begun_ns = begun_ns, .cost_ns = cost_ns + cold_ns};
+    *timer = (struct call_timer){begun_ns, cost_ns + cold_ns, made_ns};
     under_way = timer;
     sim_queue_not_before(begun_ns + cold_ns + cost_ns / 100 * driver.submit_percent);
 }
@@ -76,6 +75,7 @@ void call_end(struct call_timer *timer)
     sim_queue_not_before(0);
     uint64_t end_ns = timer->begun_ns + timer->cost_ns;
     uint64_t now_ns = sim_now_ns();
+    *timer->made_ns = end_ns;
     if (end_ns > now_ns + SPIN_NS) {
         uint64_t wake_ns = end_ns - SPIN_NS;
         struct timespec wake = {.tv_sec = (time_t)(wake_ns / 1000000000u),

@@ -15,6 +15,7 @@
 struct call_timer {
     uint64_t begun_ns; /* 0: this call costs nothing */
     uint32_t cost_ns;
+    uint64_t *made_ns; /* when its thread was through with it last */
 };
 
 void call_begin(struct call_timer *timer, enum sim_call call);
