@@ -2,6 +2,7 @@
  *   counts A B    whether launches of one function of A and of B blocks share a key
  *   functions     how many of many functions share a key with another one, whatever their blocks
  *   known         the price that is prepaid after 0, 1, 2 … samples
+ *   shared NS…    the price after each sample that was measured next to others
  *   full          of more keys than there is room for: how many are found, wrong, and free again
  *   threads       of prices that are looked up while the table is changed: looked up, and wrong
  */
@@ -59,6 +60,15 @@ static void ask_known(void)
     for (int sample = 0; sample <= SAMPLES; sample++) {
         printf("%lld %u\n", (long long)estimate->prepaid_ns, estimate_batch_limit(estimate));
         estimate_learn(estimate, LENGTH_NS, 1, false);
+    }
+}
+
+static void ask_shared(int count, char **samples)
+{
+    struct estimate *estimate = estimate_find(&estimates, key_of(1));
+    for (int i = 0; i < count; i++) {
+        estimate_learn_shared(estimate, strtoll(samples[i], NULL, 10));
+        printf("%lld\n", (long long)estimate->gpu_ns);
     }
 }
 
@@ -140,6 +150,8 @@ int main(int argc, char **argv)
         ask_functions();
     else if (strcmp(question, "known") == 0)
         ask_known();
+    else if (strcmp(question, "shared") == 0)
+        ask_shared(argc - 2, argv + 2);
     else if (strcmp(question, "full") == 0)
         ask_full();
     else if (strcmp(question, "threads") == 0)

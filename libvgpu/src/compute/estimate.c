@@ -57,13 +57,13 @@ void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns)
     if (estimate->shared_samples == 0 || gpu_ns < estimate->shared_least_ns)
         estimate->shared_least_ns = gpu_ns;
     estimate->shared_samples++;
-    if (estimate->samples >= ESTIMATE_KNOWN && estimate->shared_samples < ESTIMATE_SHARED_SAMPLES)
-        return; /* a new kind needs some price first */
-    if (estimate->samples < ESTIMATE_KNOWN) {
-        estimate_learn(estimate, estimate->shared_least_ns, 1, true);
+    bool is_known = estimate->samples >= ESTIMATE_KNOWN; /* a new kind needs some price first */
+    /* Of two bounds the lower one is nearer; one that is higher may be by chance. */
+    bool is_nearer = estimate->is_rough && gpu_ns < estimate->gpu_ns;
+    if (is_known && !is_nearer && estimate->shared_samples < ESTIMATE_SHARED_SAMPLES)
         return;
-    }
-    estimate->shared_samples = 0;
+    if (is_known)
+        estimate->shared_samples = 0;
     estimate_learn(estimate, estimate->shared_least_ns, 1, true);
 }
 

@@ -70,7 +70,8 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key);
 void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough);
 
 /* Notes that a launch took so long while others used the GPU, too. Of ESTIMATE_SHARED_SAMPLES the
- * least counts: their time can only have come on top. */
+ * least counts, since their time can only have come on top; one that is less than a rough price
+ * counts at once. */
 void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns);
 
 /* Handles may mean other functions from now on: each kind needs a sample more, which replaces its

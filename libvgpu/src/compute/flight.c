@@ -57,6 +57,14 @@ static int64_t error_of_others(struct flight *flight, const struct batch *batch,
                                                    : error_ns);
 }
 
+/* True when a sample shows a price to be far off. What is measured next to others is too long, so
+ * that a shorter one tells most there. */
+static bool is_wrong(const struct batch *batch, int64_t gpu_ns, bool is_shared)
+{
+    return gpu_ns > WRONG_PRICE_FACTOR * batch->charged_ns ||
+           (is_shared && 4 * gpu_ns < 3 * batch->charged_ns);
+}
+
 /* Takes a batch out of what is in flight, with what is now known of it. */
 static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
                    bool is_measured, int64_t gpu_ns, int64_t now_ns)
@@ -67,14 +75,15 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
         flight->patience_ns = 0;
         flight->is_blind = false;
     }
-    /* With others it only tells that it took no longer: there the idle time must not be taken
-     * off, which is itself no more than a bound. */
+    /* With others several launches only tell that they took no longer: there the idle time must not
+     * be taken off, which is itself no more than a bound. */
     bool is_clean = sample_quality_is_clean(&flight->window, batch);
-    if (is_clean || batch->is_sample)
+    bool is_shared = flight->window.state == WINDOW_SHARED;
+    if (is_clean || batch->launches == 1)
         gpu_ns -= batch->idle_ns;
-    if (is_measured && batch->is_sample && gpu_ns > WRONG_PRICE_FACTOR * batch->charged_ns)
+    if (is_measured && batch->is_sample && is_wrong(batch, gpu_ns, is_shared))
         ration_hurry(&flight->ration);
-    if (is_measured && !is_clean && flight->window.state == WINDOW_SHARED)
+    if (is_measured && !is_clean && is_shared)
         sample_quality_learn_shared(&flight->estimates, batch, gpu_ns);
     is_measured = is_measured && (is_clean || !batch->is_sample) &&
                   sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
@@ -301,7 +310,8 @@ bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
         return is_first;
     /* The driver can take milliseconds for a first launch (it loads the code), with our start event
      * already on the idle GPU. Twice at most: a launch that is always slow must be learned, too. */
-    if (open->launches == 1 && now_ns > slow_ns) {
+    bool is_slow = now_ns > slow_ns || (open->is_sample && timing_was_slow(&flight->timing, open));
+    if (open->launches == 1 && is_slow) {
         struct estimate *estimate = estimate_find(&flight->estimates, open->kinds[0].key);
         if (estimate->given_up < MOST_GIVEN_UP) {
             estimate->given_up++;

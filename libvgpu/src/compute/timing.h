@@ -8,8 +8,9 @@
  *
  * On an idle GPU the start is there before the first launch is; what the host took between the two
  * is no GPU time and is told apart, as idle_ns. It is that much at most: the host may have been kept
- * from a CPU after the launch had begun. So no more than half of the whole is believed, and nothing
- * where launches return when they are done (CUDA_LAUNCH_BLOCKING). What the events themselves take
+ * from a CPU after the launch had begun. So of a launch that took the host twice what one takes at
+ * least no more than half of the whole is believed, and nothing where launches return when they are
+ * done (CUDA_LAUNCH_BLOCKING). What the events themselves take
  * of the GPU's time is ours and not the program's: it is measured once, around nothing, and taken
  * off.
  *
@@ -35,7 +36,8 @@ struct timing {
     bool is_open;    /* the youngest takes further launches */
     int64_t pair_ns; /* what a pair of events around nothing tells; 0: not measured yet */
     uint32_t pair_tries;
-    CUevent cover; /* the latest end measured, on loan from the ring */
+    int64_t least_idle_ns; /* of those so far; 0: none yet */
+    CUevent cover;         /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
     CUstream cover_stream; /* compared only: it may be destroyed */
 };
@@ -51,6 +53,9 @@ bool timing_join(struct timing *timing, CUstream stream);
 
 /* The launch that opened the open batch on an idle GPU has been handed to the driver. */
 void timing_began(struct timing *timing, int64_t now_ns);
+
+/* True where that took the host longer than launches take it: how long the GPU idled is not known. */
+bool timing_was_slow(const struct timing *timing, const struct batch *batch);
 
 /* True while a batch holds launches of that kind. */
 bool timing_holds(const struct timing *timing, uint64_t key);

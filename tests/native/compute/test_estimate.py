@@ -58,6 +58,21 @@ def test_a_price_is_not_prepaid_before_it_is_known(compile_program: Compile) -> 
     assert told[1::2] == [1, 2, 4, 8, 16, 32]
 
 
+@pytest.mark.parametrize(
+    ("samples", "prices"),
+    [
+        ([9, 8, 7], [9, 8, 7]),  # new
+        ([9, 8, 7, 20, 30, 40, 50, 60], [9, 8, 7, 7, 7, 7, 7, 30]),  # of four the least
+        ([9, 8, 7, 20, 5], [9, 8, 7, 7, 5]),  # what is lower counts at once
+        ([9, 8, 7, 20, 5, 30, 30, 30, 40], [9, 8, 7, 7, 5, 5, 5, 5, 30]),  # and begins four again
+    ],
+)
+def test_of_samples_next_to_others_the_least_counts(
+    compile_program: Compile, samples: list[int], prices: list[int]
+) -> None:
+    assert ask(compile_program, "shared", *samples) == prices
+
+
 def test_a_full_table_replaces_and_never_gives_another_ones_price(
     compile_program: Compile,
 ) -> None:

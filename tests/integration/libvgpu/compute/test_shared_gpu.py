@@ -87,7 +87,6 @@ def pair(tmp_path: Path, compile_program: Compile) -> Iterator[Pair]:
     made.arbiter.stop()
 
 
-@pytest.mark.xfail(reason="now and then turns of two such programs stay, or come back")
 def test_launch_bound_tenants_keep_what_they_have_without_us(pair: Pair) -> None:
     pair.start((50, 50), bare=True)
     bare = pair.launches()
