@@ -1,8 +1,11 @@
 """What clients launch their kernel with: a fixed work on a real GPU, a time on a simulated one."""
 
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from benchmarks.trace_plan import script
 from libvgpu.sim import PROFILES
 from libvgpu.sim.calibration import find_calibration
 from support import ROOT
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -38,13 +41,25 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _launched(program: Path, *arguments: str) -> set[tuple[int, ...]]:
-    """Returns what a client launched: duration, rounds, blocks that work."""
-    result = subprocess.run(
-        [program, *arguments], env={"LD_LIBRARY_PATH": str(program.parent)}, input="go\n",
-        capture_output=True, text=True, timeout=PATIENCE_S,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    return {tuple(map(int, line.split())) for line in result.stderr.splitlines()}
+    """Returns what a client launched: duration, rounds, blocks that work.
+
+    Some end with stdin, however little they have launched by then, so it ends after a first launch.
+    """
+    with tempfile.TemporaryFile("w+") as told:
+        client = subprocess.Popen(
+            [program, *arguments], env={"LD_LIBRARY_PATH": str(program.parent)}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told,
+        )  # fmt: skip
+        assert client.stdin is not None
+        with suppress(BrokenPipeError):  # one that reads none may have ended
+            client.stdin.write("go\n")
+            client.stdin.flush()
+        wait_until(lambda: os.fstat(told.fileno()).st_size > 0 or client.poll() is not None)
+        client.communicate(timeout=PATIENCE_S)
+        told.seek(0)
+        lines = told.readlines()
+    assert client.returncode == 0, lines[-3:]
+    return {tuple(map(int, line.split())) for line in lines}
 
 
 @pytest.mark.parametrize("form", ["kernel", "cooperative", "graph"])
@@ -60,7 +75,9 @@ def test_a_tenant_launches_blocks_that_each_do_their_part(recorder: Path, form: 
 def test_turns_are_told_by_kernels_of_fixed_work(recorder: Path) -> None:
     program = build_client("turns_client", recorder)
 
-    found = _launched(program, "kernel_ns=20000", f"rounds_per_ms={PER_MS}", "warm_up_ms=1", "ms=2")
+    found = _launched(
+        program, "kernel_ns=20000", f"rounds_per_ms={PER_MS}", "warm_up_ms=1", "ms=100"
+    )
 
     assert found == {(20_000, 140, 1)}
 
@@ -75,7 +92,7 @@ def test_calls_are_timed_with_kernels_of_fixed_work(recorder: Path) -> None:
 def test_a_player_launches_one_block_that_works(recorder: Path, tmp_path: Path) -> None:
     (tmp_path / "loop").write_text(script(loop_plan(8)))
     program = build_client(*PLAYER[:1], recorder, *PLAYER[1:])
-    arguments = (f"script={tmp_path / 'loop'}", "warm_up=0", "seconds=0.001")
+    arguments = (f"script={tmp_path / 'loop'}", "warm_up=0", "seconds=0.1")
 
     found = _launched(program, *arguments, f"rounds_per_ms={PER_MS}")
 
