@@ -174,6 +174,7 @@ def _run(
             registrar.registrations,
             lambda: memory.findings,
             mps.states,
+            lambda: arbiters.counted,
         ),
         durations,
     )

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from ._native import ffi, lib
 from .allocation_dirs import private_directory
 from .errors import RegionError
 from .region_files import open_for_arbiter, write_lock
+from .sharing_mode import MODES, Mode
 
 _UUID = re.compile(r"[A-Za-z0-9._-]*[A-Za-z0-9][A-Za-z0-9._-]*")
 _WHY = {
@@ -36,11 +38,13 @@ class TenantCounters:
         occupancy_ns: how long the GPU was its own while it was contended.
         windows: how many windows it was given; one that is extended counts once.
         is_active: whether it wants the GPU, or has work on it, now.
+        wanted_part: of the GPU's time, 0 to 1, at most; 0 while it is not active.
     """
 
     occupancy_ns: int
     windows: int
     is_active: bool
+    wanted_part: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class ArbiterCounters:
         windows: how many windows it gave.
         overruns: how often work lasted more than 1 ms beyond its window.
         longest_overrun_ns: by how much at most.
-        is_contended: whether windows are given now.
+        mode: how the GPU is shared now.
+        mode_ns: for how long it was shared in each way.
         tenants: by directory.
     """
 
@@ -60,7 +65,8 @@ class ArbiterCounters:
     windows: int
     overruns: int
     longest_overrun_ns: int
-    is_contended: bool
+    mode: Mode
+    mode_ns: Mapping[Mode, int]
     tenants: dict[Path, TenantCounters]
 
 
@@ -136,7 +142,8 @@ class Arbiter:
             windows=whole.windows,
             overruns=whole.overruns,
             longest_overrun_ns=whole.longest_overrun_ns,
-            is_contended=whole.mode == lib.VGPU_GRANT_WINDOWS,
+            mode=MODES[whole.mode],
+            mode_ns={mode: whole.mode_ns[index] for index, mode in MODES.items()},
             tenants={path: self._tenant(index) for path, index in self._indices.items()},
         )
 
@@ -150,7 +157,7 @@ class Arbiter:
     def _tenant(self, index: int) -> TenantCounters:
         part = ffi.new("struct arbiter_tenant_counters *")
         lib.arbiter_count_tenant(self._running(), index, part)
-        return TenantCounters(part.occupancy_ns, part.windows, part.is_active)
+        return TenantCounters(part.occupancy_ns, part.windows, part.is_active, part.wanted_part)
 
     def _running(self) -> Any:
         if self._arbiter is None:

@@ -34,6 +34,7 @@ from .region_files import (
     ring_path,
     write_lock,
 )
+from .sharing_mode import Mode, granted_mode
 from .usage import ContainerUsage, DeviceUsage, ProcessUsage, Refusal, read_usage
 
 __all__ = [
@@ -46,10 +47,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LimitsView:
-    """What a `limits` file says now; ``generation`` rises with every change."""
+    """What a `limits` file says now.
+
+    Attributes:
+        limits: of the container.
+        generation: rises with every change.
+        modes: how each of its GPUs is shared, by its arbiter's last word.
+    """
 
     limits: ContainerLimits
     generation: int
+    modes: tuple[Mode, ...]
 
 
 def create(directory: Path, limits: ContainerLimits, *, device_capacity: int | None = None) -> None:
@@ -232,7 +240,10 @@ def _decode(path: str, view: Any, size: int) -> LimitsView:
         )
     except ValueError as error:
         raise RegionError(f"{path} holds a value this version does not know: {error}") from error
-    return LimitsView(limits, int(head.generation))
+    header = ffi.cast("struct vgpu_limits_header *", view)
+    grants = ffi.cast("struct vgpu_grant *", view + header.grant_offset)
+    modes = tuple(granted_mode(grants[i]) for i in range(head.device_count))
+    return LimitsView(limits, int(head.generation), modes)
 
 
 def _device(row: Any) -> DeviceLimit:

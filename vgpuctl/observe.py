@@ -12,6 +12,7 @@ from pathlib import Path
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.sharing_mode import Mode
 from libvgpu.usage import is_measured
 
 from . import ownership
@@ -34,6 +35,7 @@ class Slice:
         state: ``running``, ``idle`` (no process), ``abandoned`` (its `vgpuctl run` is dead) or
             ``damaged``.
         problem: what is damaged, a sentence; empty otherwise.
+        modes: how each of its GPUs is shared now.
     """
 
     meta: allocation_dirs.AllocationMeta
@@ -41,6 +43,7 @@ class Slice:
     usage: region.ContainerUsage | None
     state: str
     problem: str = ""
+    modes: tuple[Mode, ...] = ()
 
 
 def read_slices(run_dir: Path) -> tuple[Slice, ...]:
@@ -58,8 +61,10 @@ def read_slices(run_dir: Path) -> tuple[Slice, ...]:
 
 def _read_slice(run_dir: Path, allocation: allocation_dirs.AllocationDir) -> Slice | None:
     limits = None
+    modes: tuple[Mode, ...] = ()
     try:
-        limits = region.read_limits(allocation.directory).limits
+        view = region.read_limits(allocation.directory)
+        limits, modes = view.limits, view.modes
         usage = region.read_usage(allocation.directory)
     except VgpuError as error:
         if not allocation.directory.exists():
@@ -70,7 +75,7 @@ def _read_slice(run_dir: Path, allocation: allocation_dirs.AllocationDir) -> Sli
         run_dir, allocation.meta.allocation_id
     ):
         state = ABANDONED
-    return Slice(allocation.meta, limits, usage, state)
+    return Slice(allocation.meta, limits, usage, state, modes=modes)
 
 
 def enforced_core_percent(family: Family, limit: DeviceLimit) -> int:
@@ -161,6 +166,13 @@ def _compute_books(
     }
 
 
+def _mode(found: Slice, limit: DeviceLimit | None) -> str | None:
+    """Returns how a GPU of the slice is shared; nobody arbitrates between clients of MPS."""
+    if found.limits is None or limit is None or found.limits.family is Family.MPS:
+        return None
+    return found.modes[found.limits.devices.index(limit)].value
+
+
 def _row(
     found: Slice,
     limit: DeviceLimit | None,
@@ -194,6 +206,7 @@ def _row(
             enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
         ),
         "compute": limit.compute_mode.name.lower() if limit else None,
+        "mode": _mode(found, limit),
         "pending": _pending(found.limits.family if found.limits else None, limit, process),
         **_compute_books(found.limits.family if found.limits else None, limit, own),
         "refused_count": own.refused_count if own else None,

@@ -10,12 +10,12 @@ container; here it is said, within a second, at most once a minute for each GPU.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deviceplugin.log import event
 from libvgpu.arbiter_set import ArbiterSet
-from libvgpu.arbitration import Arbiter, hold_gpu
+from libvgpu.arbitration import Arbiter, ArbiterCounters, hold_gpu
 
 OVERRUNS_EVERY_S = 60.0
 #: How often the arbiters are asked for them; at every look it would be a tenth of an idle agent.
@@ -23,7 +23,12 @@ _COUNTERS_EVERY_S = 1.0
 
 
 class NodeArbiters:
-    """The arbiters of one run directory; used by the agent's main thread."""
+    """The arbiters of one run directory; used by the agent's main thread.
+
+    Attributes:
+        counted: what each GPU's arbiter has counted, a second ago at most; for any thread, since
+            it is replaced as a whole.
+    """
 
     def __init__(self, run_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Does nothing yet.
@@ -34,6 +39,7 @@ class NodeArbiters:
         """
         self._arbiters = ArbiterSet(run_dir, make=Arbiter, hold=hold_gpu)
         self._clock = clock
+        self.counted: Mapping[str, ArbiterCounters] = {}
         self._counted_at_s = float("-inf")
         self._told: dict[str, tuple[float, int]] = {}  # GPU -> when, and how many overruns then
 
@@ -42,20 +48,23 @@ class NodeArbiters:
         for change in self._arbiters.look():
             level = logging.ERROR if change.reason else logging.INFO
             event(level, change.what, gpu=change.uuid, reason=change.reason or "none")
-        self._tell_overruns()
+        self._count()
 
     def stop(self) -> None:
         """Ends all arbiters; containers that go on keep to their own caps."""
         self._arbiters.stop()
 
-    def _tell_overruns(self) -> None:
+    def _count(self) -> None:
         now_s = self._clock()
         if now_s < self._counted_at_s + _COUNTERS_EVERY_S:
             return
         self._counted_at_s = now_s
-        counters = self._arbiters.counters()
-        self._told = {uuid: told for uuid, told in self._told.items() if uuid in counters}
-        for uuid, counted in counters.items():
+        self.counted = self._arbiters.counters()
+        self._tell_overruns(now_s)
+
+    def _tell_overruns(self, now_s: float) -> None:
+        self._told = {uuid: told for uuid, told in self._told.items() if uuid in self.counted}
+        for uuid, counted in self.counted.items():
             told_at_s, told = self._told.get(uuid, (float("-inf"), 0))
             if counted.overruns > told and now_s >= told_at_s + OVERRUNS_EVERY_S:
                 event(

@@ -4,15 +4,17 @@ Counted are the units that containers hold or use up, by the GPU in each unit's 
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of
 from deviceplugin.policy.layout import Layout
 from deviceplugin.watch.report import WatchFindings
+from libvgpu.arbitration import ArbiterCounters
 from libvgpu.limits import ContainerLimits
+from libvgpu.sharing_mode import Mode
 
-from .metric_names import GPU, Family
+from .metric_names import GPU, GPU_MODE_SECONDS, Family
 
 NOTHING_FOUND = WatchFindings()
 
@@ -50,6 +52,16 @@ def gpu_families(
         for family, value in zip(families, values, strict=True):
             family.add_metric(labels, value)
     return families
+
+
+def mode_family(arbiters: Mapping[str, ArbiterCounters]) -> Family:
+    """Returns for how long each GPU was shared in each mode by the arbiters that run here."""
+    family = GPU_MODE_SECONDS.family()
+    for uuid, counted in arbiters.items():
+        for mode, passed_ns in counted.mode_ns.items():
+            if mode is not Mode.NONE:  # an arbiter's first moment
+                family.add_metric([uuid, mode.value], passed_ns / 1e9)
+    return family
 
 
 def _given(

@@ -76,6 +76,12 @@ CONTAINER = (
         "Part of the GPU's time that the container used recently",
     ),
     _container(
+        "vgpu_container_core_wanted_ratio",
+        "gauge",
+        "Part of the GPU's time that the container wants at most, by its arbiter; "
+        "0 while it is idle or has none",
+    ),
+    _container(
         "vgpu_container_launch_delay_p99_seconds",
         "gauge",
         "99th percentile of the time that delayed launches waited, to within a factor of two",
@@ -118,6 +124,12 @@ GPU = (
     ),
     _gpu("vgpu_gpu_foreign_processes", "Processes on the GPU that belong to no allocation"),
     _gpu("vgpu_gpu_healthy", "1 if the GPU is healthy"),
+)
+GPU_MODE_SECONDS = MetricName(
+    "vgpu_gpu_mode_seconds_total",
+    "counter",
+    "Time for which the GPU was shared in this mode, since its arbiter was started",
+    ("gpu", "mode"),
 )
 #: In the order in which `mps_metrics` gathers their values.
 MPS = (
@@ -167,6 +179,7 @@ COLLECTED = (
     *CONTAINER,
     CONTAINER_GPU_SECONDS,
     *GPU,
+    GPU_MODE_SECONDS,
     *MPS,
     CONFIG_RELOAD_SUCCESS,
     CONFIG_HASH,

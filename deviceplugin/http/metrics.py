@@ -8,6 +8,7 @@ beginning, at zero. GPU seconds carry ``estimated="true"`` where nothing forces 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, make_wsgi_app
 from werkzeug.wrappers import Request, Response
@@ -18,12 +19,13 @@ from deviceplugin.mps.state_files import GpuMps
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.report import WatchFindings
 from libvgpu import region
+from libvgpu.arbitration import ArbiterCounters
 from libvgpu.errors import RegionError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit
 from libvgpu.usage import is_measured
 
 from . import metric_names as names
-from .gpu_metrics import gpu_families
+from .gpu_metrics import gpu_families, mode_family
 from .metric_names import Family, MetricName
 from .mps_metrics import mps_families
 
@@ -41,6 +43,7 @@ class NodeCollector:
         registrations: Callable[[], Mapping[str, float | None]],
         findings: Callable[[], WatchFindings] = WatchFindings,
         mps: Callable[[], Mapping[str, GpuMps]] = dict,
+        arbiters: Callable[[], Mapping[str, ArbiterCounters]] = dict,
     ) -> None:
         """Makes a collector.
 
@@ -49,17 +52,20 @@ class NodeCollector:
             registrations: returns each resource with when it was registered, None where it is not.
             findings: returns what the memory watch has found.
             mps: returns the state of MPS on each GPU that it serves.
+            arbiters: returns what the arbiter of each GPU has counted, where it runs here.
         """
         self._service, self._store, self._config = service, store, config
         self._registrations, self._findings = registrations, findings
-        self._mps = mps
+        self._mps, self._arbiters = mps, arbiters
 
     def collect(self) -> Iterable[Family]:
         """Yields every family."""
         allocations, findings = self._service.allocations(), self._findings()
-        yield from self._containers(allocations, findings)
+        arbiters = self._arbiters()
+        yield from self._containers(allocations, findings, arbiters)
         state = self._service.state
         yield from gpu_families(state.layout, allocations, state.unhealthy, findings)
+        yield mode_family(arbiters)
         yield from mps_families(self._mps())
         good, digest = self._config()
         yield _single(names.CONFIG_RELOAD_SUCCESS, good)
@@ -76,16 +82,21 @@ class NodeCollector:
         return [metric.family() for metric in names.COLLECTED]
 
     def _containers(
-        self, allocations: list[tuple[Allocation, ContainerLimits]], findings: WatchFindings
+        self,
+        allocations: list[tuple[Allocation, ContainerLimits]],
+        findings: WatchFindings,
+        arbiters: Mapping[str, ArbiterCounters],
     ) -> Iterable[Family]:
         _, bypassing = findings.counts()
         families = [metric.family() for metric in names.CONTAINER]
         seconds = names.CONTAINER_GPU_SECONDS.family()
         for allocation, limits in allocations:
-            usage = self._usage(allocation)
+            directory = self._store.directory(allocation.allocation_id)
+            usage = _usage(directory)
             for index, limit in enumerate(limits.devices):
                 labels = _labels(allocation, limit)
-                values, gpu_seconds = _container_values(limit, usage, index)
+                wanted_part = _wanted_part(arbiters.get(limit.uuid), directory)
+                values, gpu_seconds = _container_values(limit, usage, index, wanted_part)
                 more = limit.unaccounted_bytes, bypassing[allocation.allocation_id, limit.uuid]
                 for family, value in zip(families, (*values, *more), strict=True):
                     family.add_metric(labels, value)
@@ -93,11 +104,17 @@ class NodeCollector:
         yield from families
         yield seconds
 
-    def _usage(self, allocation: Allocation) -> region.ContainerUsage | None:
-        try:
-            return region.read_usage(self._store.directory(allocation.allocation_id))
-        except RegionError:
-            return None
+
+def _usage(directory: Path) -> region.ContainerUsage | None:
+    try:
+        return region.read_usage(directory)
+    except RegionError:
+        return None
+
+
+def _wanted_part(arbiter: ArbiterCounters | None, directory: Path) -> float:
+    tenant = arbiter.tenants.get(directory) if arbiter else None
+    return tenant.wanted_part if tenant else 0
 
 
 def _labels(allocation: Allocation, limit: DeviceLimit) -> list[str]:
@@ -114,7 +131,7 @@ def _estimated(
 
 
 def _container_values(
-    limit: DeviceLimit, usage: region.ContainerUsage | None, index: int
+    limit: DeviceLimit, usage: region.ContainerUsage | None, index: int, wanted_part: float
 ) -> tuple[tuple[float, ...], float]:
     device = usage.devices[index] if usage and index < len(usage.devices) else None
     values = (
@@ -126,6 +143,7 @@ def _container_values(
         device.launches if device else 0,
         device.windows if device else 0,
         device.share_percent / WHOLE_CORE_PERCENT if device else 0,
+        wanted_part,
         (device.delay_p99_ns or 0) / 1e9 if device else 0,
         device.refused_count if device else 0,
         1 if usage else 0,

@@ -4,13 +4,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "policy.h"
 #include "tenant_files.h"
 
 #define SECOND_NS 1000000000
@@ -301,6 +301,9 @@ void arbiter_count(struct arbiter *arbiter, struct arbiter_counters *counters)
     counters->overruns = arbiter->policy.overruns;
     counters->longest_overrun_ns = arbiter->policy.longest_overrun_ns;
     counters->mode = arbiter->policy.mode;
+    memcpy(counters->mode_ns, arbiter->policy.mode_ns, sizeof counters->mode_ns);
+    if (arbiter->policy.stepped_ns != 0) /* an idle GPU makes no steps */
+        counters->mode_ns[counters->mode] += clock_ns() - arbiter->policy.stepped_ns;
     pthread_mutex_unlock(&arbiter->lock);
 }
 
@@ -312,5 +315,6 @@ void arbiter_count_tenant(struct arbiter *arbiter, int index,
     counters->occupancy_ns = tenant->occupancy_ns;
     counters->windows = tenant->window_count;
     counters->is_active = tenant->is_active;
+    counters->wanted_part = tenant->is_active ? demand_wanted(&tenant->demand) : 0;
     pthread_mutex_unlock(&arbiter->lock);
 }

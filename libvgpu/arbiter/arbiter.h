@@ -9,6 +9,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#ifndef VGPU_CFFI
+#include "policy.h"
+#endif
 
 struct arbiter;
 
@@ -17,13 +20,15 @@ struct arbiter_counters {
     uint64_t windows;
     uint64_t overruns;
     int64_t longest_overrun_ns;
-    uint64_t mode; /* VGPU_GRANT_*: whether the GPU is contended now */
+    uint64_t mode;                 /* VGPU_GRANT_*: how the GPU is shared now */
+    int64_t mode_ns[POLICY_MODES]; /* for how long it was in each mode, by VGPU_GRANT_* */
 };
 
 struct arbiter_tenant_counters {
     uint64_t occupancy_ns; /* of the GPU, while it was contended */
     uint64_t windows;
     bool is_active;
+    double wanted_part; /* of the GPU, as demand.h tells; 0 while it is not active */
 };
 
 /* Starts an arbiter without tenants. Returns 0 or a negative errno. */

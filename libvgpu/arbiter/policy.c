@@ -201,6 +201,8 @@ int64_t policy_step(struct policy *policy, int64_t now_ns)
         charge_alone(policy, now_ns);
     else if (policy->holder >= 0)
         windows_charge(policy, now_ns);
+    if (policy->stepped_ns != 0)
+        policy->mode_ns[policy->mode] += now_ns - policy->stepped_ns;
     policy->stepped_ns = now_ns;
     int32_t active_count = note_demands(policy, now_ns);
     if (active_count >= 2)

@@ -33,6 +33,7 @@
 #endif
 
 #define POLICY_MAX_TENANTS 256
+#define POLICY_MODES 4 /* VGPU_GRANT_* are below */
 
 struct policy_tenant {
     /* What it says, bounded; by policy_observe. */
@@ -65,14 +66,15 @@ struct policy_tenant {
 
 struct policy {
     struct policy_tenant tenants[POLICY_MAX_TENANTS];
-    int32_t count;           /* indices below it were used */
-    int32_t holder;          /* -1: nobody */
-    int32_t next;            /* whose window is published and has not begun; -1: not decided */
-    uint64_t mode;           /* of all that are not off */
-    double tag_now;          /* the virtual time: the tag of whom the GPU is occupied by */
-    int64_t charged_ns;      /* the holder is charged up to here */
-    int64_t began_ns;        /* the holder is expected to use the GPU from here on */
-    int64_t holder_end_ns;   /* of its window, before a yield cut it */
+    int32_t count;  /* indices below it were used */
+    int32_t holder; /* -1: nobody */
+    int32_t next;   /* whose window is published and has not begun; -1: not decided */
+    uint64_t mode;  /* of all that are not off */
+    int64_t mode_ns[POLICY_MODES]; /* time in each, until the last step */
+    double tag_now;                /* the virtual time: the tag of whom the GPU is occupied by */
+    int64_t charged_ns;            /* the holder is charged up to here */
+    int64_t began_ns;              /* the holder is expected to use the GPU from here on */
+    int64_t holder_end_ns;         /* of its window, before a yield cut it */
     int64_t done_ns;         /* when the holder was found to need no more; 0: it is not done */
     int64_t floor_ns;        /* the next window cannot begin earlier */
     int64_t alone_since_ns;  /* 0: two or more are active */

@@ -7,6 +7,7 @@ from pathlib import Path
 from libvgpu.arbitration import ArbiterCounters
 from libvgpu.errors import RegionError
 from libvgpu.region import read_limits
+from libvgpu.sharing_mode import Mode
 
 
 @dataclass
@@ -33,7 +34,7 @@ class NotedArbiter:
         self.places.clear()
 
     def counters(self) -> ArbiterCounters:
-        return ArbiterCounters(0, 0, self.overruns, 5_000_000 * self.overruns, False, {})
+        return ArbiterCounters(0, 0, self.overruns, 5_000_000 * self.overruns, Mode.FREE, {}, {})
 
     @property
     def weights(self) -> dict[str, int]:

@@ -10,7 +10,9 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
 where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes,
 memory_unaccounted_bytes`` (of the limit: what the agent measured beyond the ledger and charges),
-``core_percent, compute, pending`` (a list: those of ``core`` and ``memory`` that hold when the
+``core_percent, compute, mode`` (how the GPU is shared now: ``free``, nobody else uses it;
+``shared``, it is enough for all that do; ``windows``, it is not, so they take turns; ``none``,
+there is no arbiter), ``pending`` (a list: those of ``core`` and ``memory`` that hold when the
 process starts again, as MPS has it; the table says so behind the value), ``launches,
 gpu_time_seconds, share_percent`` (of the GPU's time, lately; all null where no cap is held in time
 and nothing was sampled), ``estimated`` (true: these three come from samples, the table shows
@@ -104,6 +106,7 @@ _COLUMNS = (
     Column("MEMORY", _memory, right=True),
     Column("CORE", _core, right=True),
     Column("NOW", _share, right=True),
+    _text("mode"),
     Column("GPU TIME", _gpu_time, right=True),
     _duration("HELD", "held_seconds"),
     _duration("P99 DELAY", "delay_p99_seconds"),

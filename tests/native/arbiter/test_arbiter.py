@@ -17,7 +17,8 @@ from libvgpu._native import lib
 from libvgpu.arbitration import Arbiter
 from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from libvgpu.region import write_limits
+from libvgpu.region import read_limits, write_limits
+from libvgpu.sharing_mode import Mode
 from support import ROOT
 from support.ringers import WEIGHT, Ringer, make_tenant
 from support.waiting import PATIENCE_S, wait_until
@@ -62,10 +63,14 @@ def test_two_that_contend_get_windows_in_turn(
 
     assert all(len(seen) >= 5 for seen in windows), windows
     counters = arbiter.counters()
-    assert counters.is_contended
+    assert counters.mode is Mode.WINDOWS
     assert counters.windows >= sum(len(seen) for seen in windows)
     occupied = sum(tenant.occupancy_ns for tenant in counters.tenants.values())
     assert 0.3e9 <= occupied <= 0.6e9
+    assert 0.4e9 <= counters.mode_ns[Mode.WINDOWS] <= 0.6e9
+    assert counters.mode_ns[Mode.SHARED] == 0
+    assert [counters.tenants[t.directory].wanted_part for t in pair] == [1, 1]
+    assert {read_limits(t.directory).modes for t in pair} == {(Mode.WINDOWS,)}
 
 
 @pytest.mark.timing

@@ -196,6 +196,35 @@ def test_the_books_of_compute_are_shown(
 
 
 @pytest.mark.parametrize(
+    ("granted", "age_s", "shown"),
+    [
+        (lib.VGPU_GRANT_NONE, 0, "none"),
+        (lib.VGPU_GRANT_FREE, 60, "free"),  # an idle GPU has no beat
+        (lib.VGPU_GRANT_SHARED, 0, "shared"),
+        (lib.VGPU_GRANT_WINDOWS, 0, "windows"),
+        (lib.VGPU_GRANT_WINDOWS, 2, "none"),  # the arbiter has died
+    ],
+)
+def test_how_a_gpu_is_shared_is_what_its_arbiter_granted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], granted: int, age_s: int, shown: str
+) -> None:
+    limits = DeviceLimit(A, GIB, core_percent=30), DeviceLimit(B, GIB, core_percent=30)
+    directory = _allocate(tmp_path, "pod-1", *limits)
+    image = bytearray((directory / "limits").read_bytes())
+    header = ffi.cast("struct vgpu_limits_header *", ffi.from_buffer(image))
+    at = header.grant_offset + header.grant_stride  # the second device's
+    grant = ffi.cast("struct vgpu_grant *", ffi.from_buffer(image) + at)
+    grant.mode, grant.beat_ns = granted, time.monotonic_ns() - age_s * 10**9
+    (directory / "limits").write_bytes(image)
+
+    rows = process_rows(read_slices(tmp_path))
+    assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+
+    assert [row["mode"] for row in rows] == ["none", shown]
+    assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("family", "limit", "is_flagged", "estimated"),
     [
         (Family.VGPU, DeviceLimit(A, GIB), True, True),

@@ -1,6 +1,7 @@
 """What the node's metrics say of a container's compute, from its `limits` and `usage`."""
 
 import gzip
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +17,10 @@ from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.model.allocations import Allocation
 from libvgpu._native import ffi, lib
+from libvgpu.arbitration import ArbiterCounters, TenantCounters
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
+from libvgpu.sharing_mode import Mode
 
 MS = 1_000_000
 UUID = "GPU-a"
@@ -26,7 +29,11 @@ UUID = "GPU-a"
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def make_collector(directory: Path, limits: ContainerLimits) -> NodeCollector:
+def make_collector(
+    directory: Path,
+    limits: ContainerLimits,
+    arbiters: Callable[[], Mapping[str, ArbiterCounters]] = dict,
+) -> NodeCollector:
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
         allocations=lambda: [(allocation, limits)],
@@ -38,12 +45,17 @@ def make_collector(directory: Path, limits: ContainerLimits) -> NodeCollector:
         store,  # type: ignore[arg-type]
         lambda: (True, "0" * 12),
         lambda: {"nvidia.com/vgpu-core": 1.0, "nvidia.com/vgpu-memory": None},
+        arbiters=arbiters,
     )
 
 
-def collect(directory: Path, limits: ContainerLimits) -> Series:
+def collect(
+    directory: Path,
+    limits: ContainerLimits,
+    arbiters: Callable[[], Mapping[str, ArbiterCounters]] = dict,
+) -> Series:
     """Returns the series of one container whose slice is in ``directory``."""
-    collector = make_collector(directory, limits)
+    collector = make_collector(directory, limits, arbiters)
     families = list(collector.collect())
     assert [f.name for f in families] == [f.name for f in collector.describe()]
     return {
@@ -101,6 +113,28 @@ def test_the_books_of_a_container_are_series(
     assert value("windows_total") == 7
     assert value("core_used_ratio") == 0  # not sampled yet
     assert value("launch_delay_p99_seconds") == pytest.approx(0.03, rel=0.5)
+
+
+def test_what_an_arbiter_finds_and_decides_are_series(tmp_path: Path) -> None:
+    limits = ContainerLimits("a", Family.VGPU, (DeviceLimit(UUID, 1, core_percent=30),))
+    create(tmp_path / "slice", limits)
+    tenants = {tmp_path / "slice": TenantCounters(0, 0, True, 0.4)}
+    mode_ns = {Mode.NONE: 1, Mode.FREE: 3000 * MS, Mode.SHARED: 500 * MS, Mode.WINDOWS: 0}
+    counted = ArbiterCounters(0, 0, 0, 0, Mode.SHARED, mode_ns, tenants)
+
+    series = collect(tmp_path / "slice", limits, lambda: {UUID: counted})
+    without = collect(tmp_path / "slice", limits)
+
+    def wanted(series: Series) -> list[float]:
+        return [v for (name, _), v in series.items() if name.endswith("core_wanted_ratio")]
+
+    assert wanted(series) == [0.4]
+    assert wanted(without) == [0]
+    assert {
+        dict(labels)["mode"]: value
+        for (name, labels), value in series.items()
+        if name == "vgpu_gpu_mode_seconds_total" and dict(labels)["gpu"] == UUID
+    } == {"free": 3, "shared": 0.5, "windows": 0}
 
 
 def test_an_unreadable_usage_file_counts_as_zeros(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ def test_two_launch_bound_tenants_leave_turns_and_lose_nothing() -> None:
 
     assert [mode for _, mode in modes[1:]] in ([WINDOWS, SHARED], [FREE, WINDOWS, SHARED])
     began_ns, ended_ns = modes[-2][0], modes[-1][0]
+    passed_ns = gpu.policy.mode_ns
+    assert passed_ns[WINDOWS] == pytest.approx(ended_ns - began_ns, abs=LOOK_NS)
+    assert passed_ns[SHARED] > SECOND / 2
     assert lib.POLICY_ENOUGH_NS <= ended_ns - began_ns <= lib.POLICY_ENOUGH_NS + 5 * LOOK_NS
     for tenant in gpu.tenants:
         assert tenant.work_ns == pytest.approx(0.33 * SECOND, rel=0.02)
