@@ -77,7 +77,7 @@ def call_ns(driver_call: str, since_ns: float = 0) -> int:
 
     Args:
         driver_call: its name.
-        since_ns: since its thread was through with it last.
+        since_ns: since its thread was through with its last call.
     """
     if driver_call in _SMALL_NS:
         return _SMALL_NS[driver_call]

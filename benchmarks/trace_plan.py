@@ -96,12 +96,11 @@ def compose(step: Sequence[Row], factor: float, node_ns: int) -> Composition:
     clock_ns = gaps_ns = calls_ns = waits_ns = busy_ns = 0.0
     free_ns: defaultdict[int, float] = defaultdict(float)  # by stream
     recorded_ns: defaultdict[int, float] = defaultdict(float)  # by event
-    called_ns: dict[str, float] = {}  # the end of each call, the last time it was made
+    called_ns = 0.0  # the end of the last call
     for row in step:
         cost_ns = 0
         if row.driver_call:
-            since_ns = clock_ns - called_ns.get(row.driver_call, clock_ns)
-            cost_ns = call_ns(row.driver_call, since_ns)
+            cost_ns = call_ns(row.driver_call, clock_ns - called_ns)
         until_ns = 0.0
         if row.is_work or row.driver_call == "cuGraphLaunch":
             work_ns = row.gpu_ns if row.is_work else node_ns
@@ -125,7 +124,7 @@ def compose(step: Sequence[Row], factor: float, node_ns: int) -> Composition:
         waits_ns, calls_ns, gaps_ns = waits_ns + wait_ns, calls_ns + cost_ns, gaps_ns + gap_ns
         clock_ns += wait_ns + cost_ns
         if row.driver_call:
-            called_ns[row.driver_call] = clock_ns
+            called_ns = clock_ns
         clock_ns += gap_ns
     behind_ns = max(0.0, busy_ns - clock_ns)
     return Composition(gaps_ns, calls_ns, waits_ns + behind_ns)

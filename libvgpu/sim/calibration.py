@@ -36,7 +36,7 @@ class Calibration:
     Attributes:
         name: of the calibration.
         call_ns: what each call of `call_names` takes of the host at least.
-        cold_call_ns: and how much more where its thread has not made it for `cold_after_ns`.
+        cold_call_ns: and how much more where its thread made none for `cold_after_ns`.
     """
 
     name: str

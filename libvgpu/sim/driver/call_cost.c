@@ -15,15 +15,15 @@
 
 /* The outermost call of the thread; NULL: none that costs anything. */
 static __thread struct call_timer *under_way;
-static __thread uint64_t last_ns[SIM_CALLS]; /* when this thread was through with each call */
-static uint32_t own_ns;                      /* of a call, by any thread; 0 until it is known */
+static __thread uint64_t last_ns; /* when this thread was through with its last call */
+static uint32_t own_ns;           /* of a call, by any thread; 0 until it is known */
 
-static void begin(struct call_timer *timer, uint32_t cost_ns, uint32_t cold_ns, uint64_t *made_ns)
+static void begin(struct call_timer *timer, uint32_t cost_ns, uint32_t cold_ns)
 {
     uint64_t begun_ns = sim_now_ns() - __atomic_load_n(&own_ns, __ATOMIC_RELAXED);
-    if (begun_ns - *made_ns <= driver.cold_after_ns)
+    if (begun_ns <= last_ns + driver.cold_after_ns)
         cold_ns = 0;
-    *timer = (struct call_timer){begun_ns, cost_ns + cold_ns, made_ns};
+    *timer = (struct call_timer){begun_ns, cost_ns + cold_ns};
     under_way = timer;
     sim_queue_not_before(begun_ns + cold_ns + cost_ns / 100 * driver.submit_percent);
 }
@@ -31,7 +31,7 @@ static void begin(struct call_timer *timer, uint32_t cost_ns, uint32_t cold_ns, 
 void call_begin(struct call_timer *timer, enum sim_call call)
 {
     if (!under_way)
-        begin(timer, driver.call_ns[call], driver.cold_call_ns[call], &last_ns[call]);
+        begin(timer, driver.call_ns[call], driver.cold_call_ns[call]);
 }
 
 void call_has_waited(void)
@@ -56,10 +56,10 @@ void call_takes_longer(uint64_t extra_ns)
 static void learn_own(void)
 {
     uint32_t known_ns = __atomic_load_n(&own_ns, __ATOMIC_RELAXED);
-    uint64_t made_ns = 0, begun_ns = sim_now_ns();
+    uint64_t begun_ns = sim_now_ns();
     for (int i = 0; i < TRIALS; i++) {
         struct call_timer timer = {0};
-        begin(&timer, TRIAL_NS, 0, &made_ns);
+        begin(&timer, TRIAL_NS, 0);
         call_end(&timer);
     }
     uint64_t shown_ns = (sim_now_ns() - begun_ns) / TRIALS + known_ns - TRIAL_NS;
@@ -75,17 +75,21 @@ void call_end(struct call_timer *timer)
     sim_queue_not_before(0);
     uint64_t end_ns = timer->begun_ns + timer->cost_ns;
     uint64_t now_ns = sim_now_ns();
-    *timer->made_ns = end_ns;
     if (end_ns > now_ns + SPIN_NS) {
         uint64_t wake_ns = end_ns - SPIN_NS;
         struct timespec wake = {.tv_sec = (time_t)(wake_ns / 1000000000u),
                                 .tv_nsec = (long)(wake_ns % 1000000000u)};
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL); /* early is fine */
     }
-    while (sim_now_ns() + LOOK_AGAIN_NS < end_ns)
+    while (now_ns + LOOK_AGAIN_NS < end_ns) {
         learn_own();
-    while (sim_now_ns() < end_ns)
+        now_ns = sim_now_ns();
+    }
+    while (now_ns < end_ns) {
         __builtin_ia32_pause();
+        now_ns = sim_now_ns();
+    }
+    last_ns = now_ns;
 }
 
 void call_measure(void)

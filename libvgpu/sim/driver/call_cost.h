@@ -3,8 +3,8 @@
  * then lasts at least as long as the machine's calibration says, what the simulation itself needs
  * being part of it, and its work goes to the device when a part of that time has passed. Short waits
  * spin, as the processor is busy in a real driver, too. A call inside of another one adds nothing
- * to it. One that its thread has not made for some time takes longer: what it needs is no longer in
- * the processor's caches.
+ * to it. One whose thread has been elsewhere for some time takes longer: what the driver needs is no
+ * longer in the processor's caches.
  */
 #ifndef VGPU_SIM_CALL_COST_H
 #define VGPU_SIM_CALL_COST_H
@@ -15,7 +15,6 @@
 struct call_timer {
     uint64_t begun_ns; /* 0: this call costs nothing */
     uint32_t cost_ns;
-    uint64_t *made_ns; /* when its thread was through with it last */
 };
 
 void call_begin(struct call_timer *timer, enum sim_call call);

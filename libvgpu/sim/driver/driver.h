@@ -147,7 +147,7 @@ struct driver {
     bool forked;             /* a child of a process that had called cuInit */
     CUresult failure;        /* of the last cuInit */
     uint32_t submit_percent; /* of what a call takes have passed when its work is submitted */
-    uint32_t cold_after_ns;  /* a call that its thread has not made for so long is cold */
+    uint32_t cold_after_ns;  /* the first call of a thread after so long is cold */
     const uint32_t *call_ns; /* what calls take (calls.h), of the first device; NULL: nothing yet */
     const uint32_t *cold_call_ns; /* and so much longer where they are cold */
     struct sim_machine *machine;
