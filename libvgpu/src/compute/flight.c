@@ -16,6 +16,7 @@
 #define CHANGES_ALWAYS 1024   /* an average over the last 16 launches or so */
 #define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
 #define WRONG_PRICE_FACTOR 2
+#define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
 #define MOST_CORRECTION_NS 20000000
 
 static __thread char own; /* its address is this thread's name in a batch */
@@ -173,6 +174,22 @@ static void give_up_open(struct flight *flight, uint32_t device, int64_t now_ns)
     flight->measure_next = true;
 }
 
+/* Notes whether the GPU idles between launches, which come one by one then: a batch of them would
+ * have its pauses in it, so each is measured by itself. Not told where streams overlap. */
+static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    const struct batch *open = timing_open_batch(&flight->timing);
+    const struct batch *last = timing_last_closed(&flight->timing);
+    if (open == NULL) {
+        if (last != NULL && last->predicted_end_ns > now_ns)
+            flight->is_sparse = false;
+    } else if (!flight_overlaps(flight) && open->recorded_ns == 0 &&
+               now_ns > open->opened_ns + open->charged_ns + PAUSE_NS) {
+        flight->is_sparse = true;
+        give_up_open(flight, device, now_ns);
+    }
+}
+
 /* Ends the open batch where it stands. */
 static void close_measured(struct flight *flight, uint32_t device, int64_t now_ns)
 {
@@ -269,6 +286,8 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
                          || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));
     if (is_apart)
         flight_close(flight, device, now_ns);
+    else
+        note_pace(flight, device, now_ns);
     open = timing_open_batch(&flight->timing);
     if (open != NULL)
         open->recorded_ns = 0; /* this launch may come before the first one */
@@ -288,7 +307,8 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
         return false; /* its price stands */
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
-    open->ends_behind = is_wanted || open->is_sample || open->charged_ns >= FLIGHT_BATCH_NS ||
+    open->ends_behind = is_wanted || open->is_sample || flight->is_sparse ||
+                        open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
     open->ender = &own;
     flight->measure_next = false;

@@ -42,6 +42,7 @@ struct flight {
     CUstream last_stream; /* of the last launch */
     uint32_t changes;     /* how often that was another one lately, of CHANGES_ALWAYS */
     bool measure_next;    /* the last batch was lost: measure one launch alone */
+    bool is_sparse;       /* the GPU is through with a launch before the next one comes */
     bool is_blind;        /* no measurement has come back for long: do not wait for one */
 };
 
