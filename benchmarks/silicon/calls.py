@@ -17,6 +17,8 @@ _SECONDS = 60
 _MEASURED = "measured on an H100, 2026-11-23"
 _FIRST_RUN = "first run on an H100, 2026-11-22"
 _OFF_BY = 0.1
+#: A look at the clock takes some 25 ns; neither the client nor the simulator is truer than that.
+_OFF_BY_NS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class CallRow:
 
 
 def _row(name: str, silicon_ns: float, source: str = _MEASURED) -> CallRow:
-    return CallRow(name, silicon_ns, source, round(_OFF_BY * silicon_ns))
+    return CallRow(name, silicon_ns, source, max(round(_OFF_BY * silicon_ns), _OFF_BY_NS))
 
 
 #: Values of 2026-11-23 are those of results/driver-h100-2026-11-23.json.

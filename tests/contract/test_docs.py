@@ -385,13 +385,14 @@ def test_the_labels_of_metrics_are_those_of_the_code() -> None:
 
     for heading in METRIC_TABLES:
         text = section(METRICS, heading)
-        common = set(WORD.findall(text.partition("\n\n|")[0].partition(". ")[0].partition(";")[0]))
+        common = set(WORD.findall(text.partition("\n\n|")[0].partition(". ")[0]))
         for cells in rows(text):
             name = WORD.findall(cells[0])[0]
-            # The agent's have a column of their own; GPU seconds name one more in their text.
+            # The agent's have a column of their own; some name one more in their text, or others.
             told = set(WORD.findall(cells[2])) if "agent" in heading else set(common)
             told |= set(re.findall(r"one more label, `(\w+)`", cells[2]))
-            told = {"gpu"} if name.startswith("vgpu_mps_") else told
+            if others := re.search(r"\(labels? (.*) only\)", cells[2]):
+                told = set(WORD.findall(others[1]))
             if told != by_name[name]:
                 wrong.append(f"{name} has {by_name[name]}, documented are {told}")
 

@@ -5,6 +5,9 @@
 /* Longer ones sleep until this long before their end; a sleeper may be 75 us late. */
 #define SPIN_NS 200000ull
 
+/* A pause may last so long: not taken this close to the end, which a short call would miss. */
+#define PAUSE_NS 200ull
+
 /* Calls of that cost, so many at a time, tell what is spent before the first look at the clock and
  * after the last one. Other programs and a slow processor only make it more, so the least counts; and
  * since a processor may be slow for some time, waits that are long enough are used to look again. */
@@ -86,7 +89,8 @@ void call_end(struct call_timer *timer)
         now_ns = sim_now_ns();
     }
     while (now_ns < end_ns) {
-        __builtin_ia32_pause();
+        if (now_ns + PAUSE_NS < end_ns)
+            __builtin_ia32_pause();
         now_ns = sim_now_ns();
     }
     last_ns = now_ns;

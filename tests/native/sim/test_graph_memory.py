@@ -22,7 +22,7 @@ def alloc_params(mib):
     return params
 def add_alloc(graph, mib, after=()):
     params, after = alloc_params(mib), list(after)
-    return check(cuda.cuGraphAddMemAllocNode(graph, after, len(after), params)), params.dptr
+    return check(cuda.cuGraphAddMemAllocNode(graph, after, len(after), params)), int(params.dptr)
 def add_free(graph, address, after=()):
     after = list(after)
     return check(cuda.cuGraphAddMemFreeNode(graph, after, len(after), address))

@@ -21,7 +21,7 @@ def add_alloc(graph, bytes, after=()):
     params.poolProps.location.id = 0
     params.bytesize = bytes
     node = check(driver.cuGraphAddMemAllocNode(graph, list(after), len(after), params))
-    return node, params.dptr
+    return node, int(params.dptr)  # the value: the object points into `params`, which ends here
 def graph_of(bytes, free=True):
     graph = check(driver.cuGraphCreate(0))
     node, address = add_alloc(graph, bytes)
