@@ -105,13 +105,28 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
         virtual_time_drained(region_shared(device), now_ns);
 }
 
+/* What was in flight still ran at the last look: what is left ends later than foreseen if that was late,
+ * since the change to this process takes time. Turns that did not follow would overlap more and more. */
+static void note_lateness(struct flight *flight, uint32_t device)
+{
+    if (flight_has_no_turns(flight) || flight_overlaps(flight) || flight->in_flight_ns <= 0)
+        return;
+    timing_delay(&flight->timing, flight->seen_running_ns);
+    virtual_time_lasts(region_shared(device), flight->seen_running_ns + flight->in_flight_ns);
+}
+
 void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     struct batch batch;
     int64_t gpu_ns = 0;
     int outcome;
-    while ((outcome = timing_harvest(&flight->timing, &batch, &gpu_ns)) != 0)
+    while ((outcome = timing_harvest(&flight->timing, &batch, &gpu_ns)) != 0) {
         settle(flight, device, &batch, outcome > 0, gpu_ns, now_ns);
+        if (outcome > 0)
+            note_lateness(flight, device);
+    }
+    if (timing_oldest(&flight->timing) != NULL)
+        flight->seen_running_ns = now_ns;
 }
 
 void flight_count(struct flight *flight, uint32_t device, const struct estimate *kind,
@@ -190,11 +205,18 @@ static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
     }
 }
 
+/* When the GPU comes to what is launched now: a window's first launches set out before it begins. */
+static int64_t begins_at(const struct flight *flight, int64_t now_ns)
+{
+    bool is_early = flight->window.state == WINDOW_OPEN && flight->window.start_ns > now_ns;
+    return is_early ? flight->window.start_ns : now_ns;
+}
+
 /* Ends the open batch where it stands. */
 static void close_measured(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     struct batch batch = *timing_open_batch(&flight->timing);
-    if (!timing_close(&flight->timing, now_ns)) {
+    if (!timing_close(&flight->timing, begins_at(flight, now_ns))) {
         settle(flight, device, &batch, false, 0, now_ns);
         flight->measure_next = true;
     }
@@ -299,7 +321,8 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
         window_use(device, &flight->window);
     }
     int64_t price_ns = estimate_price(estimate);
-    virtual_time_charge(region_shared(device), now_ns, price_ns, cap_percent(device));
+    virtual_time_charge(region_shared(device), begins_at(flight, now_ns), price_ns,
+                        cap_percent(device));
     flight_count(flight, device, estimate, price_ns, 1, now_ns);
     estimate->unsampled_ns += price_ns;
     open = timing_open_batch(&flight->timing);

@@ -39,11 +39,12 @@ struct flight {
     int64_t in_flight_ns; /* charged and not measured yet */
     int64_t patience_ns; /* the next unmeasured launch waits so long for the one before; 0: least */
     int64_t settled_ns;  /* when something came back from the GPU last */
-    CUstream last_stream; /* of the last launch */
-    uint32_t changes;     /* how often that was another one lately, of CHANGES_ALWAYS */
-    bool measure_next;    /* the last batch was lost: measure one launch alone */
-    bool is_sparse;       /* the GPU is through with a launch before the next one comes */
-    bool is_blind;        /* no measurement has come back for long: do not wait for one */
+    int64_t seen_running_ns; /* when the oldest batch was found to run still */
+    CUstream last_stream;    /* of the last launch */
+    uint32_t changes;        /* how often that was another one lately, of CHANGES_ALWAYS */
+    bool measure_next;       /* the last batch was lost: measure one launch alone */
+    bool is_sparse;          /* the GPU is through with a launch before the next one comes */
+    bool is_blind;           /* no measurement has come back for long: do not wait for one */
 };
 
 /* Charges one launch and puts it into a batch on `stream`. True when flight_launched is to be

@@ -9,6 +9,7 @@
     20000000 /* then the limit is read again: a raised one must not be slept over */
 /* While others use the GPU, too: what waits there in a row is what they wait for. */
 #define SHARED_SLACK_NS 300000
+#define WINDOW_SLACK_NS 25000000 /* as long as a window may be */
 #define POLL_FIRST_NS 20000
 #define POLL_MOST_NS 500000
 #define ORDER_POLL_NS 100000
@@ -56,9 +57,13 @@ static bool is_after_a_peer(const struct flight *flight, uint32_t device,
 }
 
 /* By how much the virtual time may be ahead of the clock for a launch to start. One that has waited
- * starts a burst: where streams overlap a long one, since at both its ends they overlap less. */
-static int64_t slack_of(const struct flight *flight, const struct launch_wait_state *wait)
+ * starts a burst: where streams overlap a long one, since at both its ends they overlap less. In its
+ * own window a container that is not in debt goes on to the end: each change of turns costs. */
+static int64_t slack_of(const struct flight *flight, uint32_t device,
+                        const struct launch_wait_state *wait)
 {
+    if (flight->window.state == WINDOW_OPEN && (wait == NULL || !wait->is_capped))
+        return virtual_time_cost_ns(WINDOW_SLACK_NS, cap_percent(device));
     if (wait != NULL)
         return flight_overlaps(flight) ? -FLIGHT_OVERLAPPING_NS : 0;
     return flight->window.state == WINDOW_SHARED ? SHARED_SLACK_NS : VIRTUAL_TIME_SLACK_NS;
@@ -69,7 +74,7 @@ static enum launch_wait held_by(const struct flight *flight, uint32_t device,
                                 const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
-    int64_t slack_ns = slack_of(flight, wait);
+    int64_t slack_ns = slack_of(flight, device, wait);
     if (window->state == WINDOW_CLOSED)
         return LAUNCH_WAIT_TURN;
     if (cap_is_kept(device, window) &&
@@ -106,6 +111,7 @@ enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
     enum launch_wait why = held_by(flight, device, estimate, wait, now_ns);
     if (wait->looked_ns != 0)
         wait->order_ns += now_ns - wait->looked_ns;
+    wait->is_capped |= why == LAUNCH_WAIT_CAP;
     wait->looked_ns = why == LAUNCH_WAIT_ORDER ? now_ns : 0;
     if (why == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
         return LAUNCH_WAIT_NOTHING;
@@ -148,8 +154,8 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
 int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
                           struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns)
 {
-    int64_t until_ns =
-        now_ns + virtual_time_wait_ns(region_shared(device), now_ns, slack_of(flight, wait));
+    int64_t until_ns = now_ns + virtual_time_wait_ns(region_shared(device), now_ns,
+                                                     slack_of(flight, device, wait));
     if (why == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, device, estimate, wait, now_ns);
     if (why == LAUNCH_WAIT_ORDER) {

@@ -27,7 +27,8 @@ struct launch_wait_state {
     int64_t looked_ns; /* when it was held for a peer; 0: it was not, at the last look */
     int64_t gpu_ns;    /* since when for the GPU; 0: not yet */
     int64_t poll_ns;
-    bool is_over; /* it has waited for the GPU long enough */
+    bool is_capped; /* it has used up what its cap gives it */
+    bool is_over;   /* it has waited for the GPU long enough */
 };
 struct launch_wait_state launch_wait_begin(int64_t now_ns);
 

@@ -195,6 +195,16 @@ bool timing_close(struct timing *timing, int64_t now_ns)
     return true;
 }
 
+void timing_delay(struct timing *timing, int64_t from_ns)
+{
+    for (uint32_t i = 0; i + (timing->is_open ? 1u : 0u) < timing->count; i++) {
+        struct batch *batch = at(timing, i);
+        if (batch->predicted_end_ns < from_ns + batch->charged_ns)
+            batch->predicted_end_ns = from_ns + batch->charged_ns;
+        from_ns = batch->predicted_end_ns;
+    }
+}
+
 /* Time from the later of the batch's start and the cover to its last end. */
 static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 {

@@ -78,6 +78,9 @@ struct batch *timing_last_closed(struct timing *timing);
 /* Records the end of the open batch. False when the driver cannot: it is dropped. */
 bool timing_close(struct timing *timing, int64_t now_ns);
 
+/* The GPU goes on to the closed batches at `from_ns` at the earliest: moves their predicted ends. */
+void timing_delay(struct timing *timing, int64_t from_ns);
+
 /* Drops the open batch unmeasured. */
 void timing_drop_open(struct timing *timing);
 

@@ -18,9 +18,10 @@
 
 #include "vgpu/contract.h"
 
-#define WINDOW_SPIN_NS 60000 /* before its start: a sleep would end too late */
-/* A launch sets out so long before its window: what is left of its way to the GPU takes as long. */
-#define WINDOW_EARLY_NS 7000
+/* A launch sets out so long before its window: then it is there when the GPU is through with what runs,
+ * and the GPU changes to it at once. The end of what runs is foreseen to some 50 us. */
+#define WINDOW_EARLY_NS 100000
+#define WINDOW_SPIN_NS 160000   /* before the window's start: a sleep would end too late */
 #define WINDOW_RING_NS 1000000  /* between two rings of who waits */
 #define WINDOW_PAUSE_NS 5000000 /* who has wanted nothing for so long rings when it begins */
 #define WINDOW_ASK_NS 100000000 /* who runs alone asks this often whether the arbiter lives */

@@ -18,6 +18,7 @@
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct charge primary_charge[CONTEXT_DEVICES]; /* by CUDA device */
 static CUcontext primary_context[CONTEXT_DEVICES];    /* NULL: not charged */
+static int primary_references[CONTEXT_DEVICES]; /* atomic: that this process was seen to take */
 
 void contexts_after_fork(void)
 {
@@ -25,6 +26,7 @@ void contexts_after_fork(void)
     for (int i = 0; i < CONTEXT_DEVICES; i++) {
         primary_charge[i] = (struct charge){.device = CHARGE_NONE};
         primary_context[i] = NULL;
+        primary_references[i] = 0;
     }
 }
 
@@ -45,17 +47,34 @@ static bool is_accounted(CUdevice device)
     return device >= 0 && device < CONTEXT_DEVICES;
 }
 
+/* Returns how many are left. */
+static int count_reference(CUdevice device, int by)
+{
+    return is_accounted(device)
+               ? __atomic_add_fetch(&primary_references[device], by, __ATOMIC_RELAXED)
+               : 0;
+}
+
+static CUresult retain(CUcontext *context, CUdevice device)
+{
+    CUresult result = real.cuDevicePrimaryCtxRetain(context, device);
+    if (result == CUDA_SUCCESS)
+        count_reference(device, 1);
+    return result;
+}
+
 CUresult primary_retain(CUcontext *context, CUdevice device)
 {
     if (!is_accounted(device) || primary_context[device] != NULL)
-        return real.cuDevicePrimaryCtxRetain(context, device);
+        return retain(context, device);
     struct context_charge opening;
     CUresult result = context_charge_begin(&opening, device);
     if (result != CUDA_SUCCESS)
         return result;
-    result = real.cuDevicePrimaryCtxRetain(context, device);
+    result = retain(context, device);
     if (!context_charge_end(&opening, result, context)) {
         real.cuDevicePrimaryCtxRelease_v2(device);
+        count_reference(device, -1);
         context_charge_undone(&opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -90,6 +109,7 @@ void primary_settle(CUdevice device)
     charge_cancel(&primary_charge[device]);
     primary_context[device] = NULL;
     primary_charge[device] = (struct charge){.device = CHARGE_NONE};
+    __atomic_store_n(&primary_references[device], 0, __ATOMIC_RELAXED);
 }
 
 void primary_settle_all(void)
@@ -114,17 +134,23 @@ static void forget_events(CUcontext context)
     deferred_free_hold_context(context);
 }
 
+/* A context that others still hold goes on, and what is measured in it, too. References that were
+ * taken where nobody counted them make one seem the last, which only costs time. */
 #define END_PRIMARY(symbol, drops_all) \
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
         if (!cuda_has(&real.symbol)) \
             return CUDA_ERROR_NOT_INITIALIZED; \
         CUcontext context = NULL; \
-        if (is_accounted(device)) \
+        bool is_last = (drops_all) || count_reference(device, -1) <= 0; \
+        if (is_accounted(device) && is_last) \
             context = __atomic_load_n(&primary_context[device], __ATOMIC_RELAXED); \
-        forget_events(context); \
+        if (is_last) \
+            forget_events(context); \
         contexts_lock(); \
         CUresult result = real.symbol(device); \
+        if (result != CUDA_SUCCESS && !(drops_all)) \
+            count_reference(device, 1); \
         if (result == CUDA_SUCCESS && (drops_all) && is_accounted(device)) \
             charge_drop_context(primary_context[device]); \
         if (result == CUDA_SUCCESS) \

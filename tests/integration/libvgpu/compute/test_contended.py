@@ -12,6 +12,7 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG
+from support.measured import measured_machine
 from support.sim_programs import PRELUDE, busy
 from support.slices import Slice
 
@@ -65,6 +66,10 @@ class Crowd:
         end_ns, after = self.look()
         return [100 * (b - a) / (end_ns - start_ns) for a, b in zip(before, after, strict=True)]
 
+    def booked_ns(self) -> int:
+        """Returns the GPU time in the containers' own books."""
+        return sum(part.usage().devices[0].gpu_time_ns for part in self.parts)
+
     def close(self) -> None:
         for part in self.parts:
             part.close()
@@ -81,6 +86,15 @@ def crowd(machine: Machine, tmp_path: Path) -> Iterator[Crowd]:
     made = Crowd(machine, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def real_crowd(tmp_path: Path) -> Iterator[Crowd]:
+    machine = measured_machine(tmp_path)
+    made = Crowd(machine, tmp_path)
+    yield made
+    made.close()
+    machine.remove()
 
 
 Tenants = list[tuple[int, ComputeMode, int]]
@@ -105,6 +119,23 @@ def test_everyone_gets_his_share_and_nothing_is_lost(
 
     assert split(shares) == pytest.approx(expected, abs=POINTS)
     assert sum(shares) > 90
+
+
+def test_changes_of_turns_cost_little_and_are_nobodys_gpu_time(real_crowd: Crowd) -> None:
+    """On a GPU that takes its time to change processes, with shares that leave nothing over."""
+    for percent in (30, 70):
+        real_crowd.join(percent, STRICT, 2 * MS)
+    time.sleep(2 * SETTLE_SECONDS)
+    before_ns = real_crowd.booked_ns()
+    start_ns = real_crowd.look()[0]
+
+    shares = real_crowd.shares()
+
+    passed_ns = real_crowd.look()[0] - start_ns
+    booked = 100 * (real_crowd.booked_ns() - before_ns) / passed_ns
+    assert split(shares) == pytest.approx([30, 70], abs=1)
+    assert sum(shares) > 97.5
+    assert booked == pytest.approx(sum(shares), rel=0.02)
 
 
 def test_who_comes_and_who_goes_is_noticed_within_50_ms(crowd: Crowd) -> None:

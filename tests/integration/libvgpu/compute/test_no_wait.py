@@ -55,6 +55,19 @@ def clean_up():
     os.write(1, b"%f\\n" % (time.monotonic() - before))
 """
 )
+WITH_A_REFERENCE_LEFT = """
+context = open_context()
+spinner = Spinner(1_500_000_000)
+taken = check(cuda.cuDevicePrimaryCtxRetain(0))
+spinner.launch()
+before = time.monotonic()
+check(cuda.cuDevicePrimaryCtxRelease(0))
+released = time.monotonic() - before
+running = int(cuda.cuStreamQuery(spinner.stream)[0])
+check(cuda.cuDevicePrimaryCtxRelease(0))
+say(released=released, running=running, ended=time.monotonic() - before)
+"""
+NOT_READY = 600
 
 pytestmark = pytest.mark.timing
 
@@ -79,3 +92,16 @@ def test_a_process_in_debt_ends_at_once(machine: Machine, slice_of: SliceOf) -> 
     (seconds,) = map(float, part.run(PRELUDE + AT_THE_END))
 
     assert seconds < 0.5
+
+
+def test_a_reference_is_given_back_at_once_where_another_is_left(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    """The context goes on, so nothing in it needs to be settled; at its end it is."""
+    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
+
+    said = json.loads(" ".join(part.run(PRELUDE + WITH_A_REFERENCE_LEFT)))
+
+    assert said["released"] < 0.5
+    assert said["running"] == NOT_READY
+    assert said["ended"] > 1
