@@ -42,6 +42,9 @@ struct batch {
         overdue_ns; /* charged beyond that, to the virtual time alone, since it lasted so long */
     int64_t opened_ns;
     int64_t recorded_ns; /* the start was, on an idle GPU whose first launch is on its way; or 0 */
+    int64_t start_ns;    /* the host's time when its start was recorded */
+    int64_t launched_ns; /* and when its first launch had been handed to the driver; 0: not known */
+    bool is_behind;      /* its start came behind other work */
     int64_t idle_ns;     /* between its start and its first launch; part of what it took */
     int64_t predicted_end_ns;
     uint32_t launches;

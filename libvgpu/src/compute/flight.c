@@ -347,6 +347,8 @@ bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
     int64_t slow_ns = open->is_sample ? open->opened_ns + SLOW_SAMPLE_NS
                       : is_first      ? open->recorded_ns + SLOW_LAUNCH_NS
                                       : open->opened_ns + STALE_AFTER_NS;
+    if (open->launched_ns == 0 && open->opener == &own && open->launches == 1)
+        open->launched_ns = now_ns;
     if (is_first)
         timing_began(&flight->timing, now_ns);
     if (!open->ends_behind || open->ender != &own)

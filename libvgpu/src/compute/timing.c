@@ -45,6 +45,8 @@ static void lose_cover(struct timing *timing, const struct batch *batch)
     for (uint32_t i = 0; i < BATCH_STREAMS; i++)
         if (timing->cover == batch->ends[i])
             timing->cover = NULL;
+    if (timing->anchor == batch->start)
+        timing->anchor = NULL;
 }
 
 int timing_thread_of(CUstream stream)
@@ -110,7 +112,8 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
         batch->context = NULL; /* of a context that ended, or a stream of another one */
         done = false;
     }
-    int64_t recorded_ns = is_idle && done ? waiting_now_ns() : 0;
+    batch->start_ns = waiting_now_ns();
+    int64_t recorded_ns = is_idle && done ? batch->start_ns : 0;
     batch_leave(visit);
     if (!done)
         return false;
@@ -124,6 +127,8 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     batch->opened_ns = now_ns;
     batch->recorded_ns = recorded_ns;
     batch->idle_ns = 0;
+    batch->launched_ns = 0;
+    batch->is_behind = !is_idle;
     timing->count++;
     timing->is_open = true;
     return true;
@@ -205,6 +210,22 @@ void timing_delay(struct timing *timing, int64_t from_ns)
     }
 }
 
+/* How long the GPU waited for the first launch of a batch whose start came behind other work: it may
+ * have been through with that while the launch was on its way. Told by the host's clock, against which
+ * a start on an idle GPU has set the GPU's. */
+static int64_t waited_ns(struct timing *timing, const struct batch *batch)
+{
+    float since_ms = 0;
+    if (!batch->is_behind || batch->launched_ns == 0 || timing->anchor == NULL ||
+        timing->anchor_context != batch->context ||
+        real.cuEventElapsedTime(&since_ms, timing->anchor, batch->start) != CUDA_SUCCESS)
+        return 0;
+    int64_t way_ns = (batch->launched_ns - batch->start_ns) * IDLE_PERCENT / 100;
+    int64_t passed_ns = timing->anchor_ns + (int64_t)(since_ms * BATCH_NS_PER_MS);
+    int64_t waited_ns = batch->start_ns + way_ns - passed_ns;
+    return waited_ns < 0 ? 0 : waited_ns < way_ns ? waited_ns : way_ns;
+}
+
 /* Time from the later of the batch's start and the cover to its last end. */
 static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 {
@@ -223,6 +244,13 @@ static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
         batch->idle_ns = 0; /* it was not, on another stream */
     }
     *gpu_ns = own_ms > 0 ? (int64_t)(own_ms * BATCH_NS_PER_MS) : 0;
+    if (!is_covered && batch->stream_count == 1)
+        batch->idle_ns += waited_ns(timing, batch);
+    if (!batch->is_behind && batch->idle_ns > 0 && !timing_was_slow(timing, batch)) {
+        timing->anchor = batch->start;
+        timing->anchor_context = batch->context;
+        timing->anchor_ns = batch->start_ns;
+    }
     /* Next to work on another stream the events cost nothing. */
     if (batch->stream_count == 1 && (!is_covered || timing->cover_stream == batch->streams[0]))
         *gpu_ns -=
@@ -303,4 +331,6 @@ void timing_forget_context(struct timing *timing, CUcontext context)
             timing->ring[i].context = NULL;
     if (timing->cover_context == context)
         timing->cover = NULL;
+    if (timing->anchor_context == context)
+        timing->anchor = NULL;
 }

@@ -40,6 +40,9 @@ struct timing {
     CUevent cover;         /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
     CUstream cover_stream; /* compared only: it may be destroyed */
+    CUevent anchor; /* a start on an idle GPU, whose host's time is known; on loan from the ring */
+    CUcontext anchor_context;
+    int64_t anchor_ns;
 };
 
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
