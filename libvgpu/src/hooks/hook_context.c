@@ -63,25 +63,36 @@ static CUresult retain(CUcontext *context, CUdevice device)
     return result;
 }
 
+/* One try of primary_retain. */
+static CUresult retain_charged(struct context_charge *opening, CUcontext *context, CUdevice device)
+{
+    CUresult result = context_charge_begin(opening, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = retain(context, device);
+    if (!context_charge_end(opening, result, context)) {
+        real.cuDevicePrimaryCtxRelease_v2(device);
+        count_reference(device, -1);
+        context_charge_undone(opening, *context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
+        primary_charge[device] = opening->charge;
+        primary_context[device] = *context;
+    }
+    return result;
+}
+
 CUresult primary_retain(CUcontext *context, CUdevice device)
 {
     if (!is_accounted(device) || primary_context[device] != NULL)
         return retain(context, device);
     struct context_charge opening;
-    CUresult result = context_charge_begin(&opening, device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = retain(context, device);
-    if (!context_charge_end(&opening, result, context)) {
-        real.cuDevicePrimaryCtxRelease_v2(device);
-        count_reference(device, -1);
-        context_charge_undone(&opening, *context);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
-        primary_charge[device] = opening.charge;
-        primary_context[device] = *context;
-    }
+    int tries = 0;
+    CUresult result;
+    do
+        result = retain_charged(&opening, context, device);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && context_charge_tries_again(&opening, ++tries));
     return result;
 }
 
@@ -212,51 +223,45 @@ static CUresult create_end(struct context_charge *opening, CUresult result,
     return result;
 }
 
+/* The hook's body: `call` makes the context. */
+#define CREATE_CONTEXT(symbol, call) \
+    do { \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        struct context_charge opening; \
+        int tries = 0; \
+        CUresult result; \
+        do { \
+            result = create_begin(&opening, device); \
+            if (result != CUDA_SUCCESS) \
+                return result; \
+            result = create_end(&opening, real.call, context); \
+        } while (result == CUDA_ERROR_OUT_OF_MEMORY && \
+                 context_charge_tries_again(&opening, ++tries)); \
+        return result; \
+    } while (0)
+
 VGPU_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    if (!cuda_has(&real.cuCtxCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct context_charge opening;
-    CUresult result = create_begin(&opening, device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return create_end(&opening, real.cuCtxCreate(context, flags, device), context);
+    CREATE_CONTEXT(cuCtxCreate, cuCtxCreate(context, flags, device));
 }
 
 VGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    if (!cuda_has(&real.cuCtxCreate_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct context_charge opening;
-    CUresult result = create_begin(&opening, device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return create_end(&opening, real.cuCtxCreate_v2(context, flags, device), context);
+    CREATE_CONTEXT(cuCtxCreate_v2, cuCtxCreate_v2(context, flags, device));
 }
 
 VGPU_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities,
                                     int affinity_count, unsigned int flags, CUdevice device)
 {
-    if (!cuda_has(&real.cuCtxCreate_v3))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct context_charge opening;
-    CUresult result = create_begin(&opening, device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return create_end(
-        &opening, real.cuCtxCreate_v3(context, affinities, affinity_count, flags, device), context);
+    CREATE_CONTEXT(cuCtxCreate_v3,
+                   cuCtxCreate_v3(context, affinities, affinity_count, flags, device));
 }
 
 VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params,
                                     unsigned int flags, CUdevice device)
 {
-    if (!cuda_has(&real.cuCtxCreate_v4))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct context_charge opening;
-    CUresult result = create_begin(&opening, device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return create_end(&opening, real.cuCtxCreate_v4(context, params, flags, device), context);
+    CREATE_CONTEXT(cuCtxCreate_v4, cuCtxCreate_v4(context, params, flags, device));
 }
 
 #define DESTROY_CONTEXT(symbol) \

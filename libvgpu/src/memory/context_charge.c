@@ -6,9 +6,27 @@
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
+#define TRIES 3
+
+static bool had_context[VGPU_MAX_DEVICES]; /* atomic: this process has made one on the device */
+
 static uint64_t counted(const uint64_t *counter)
 {
     return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Nobody is refused by an estimate in which another container may have a part: then it is made, and
+ * measured once more. */
+static CUresult reserve_estimate(struct context_charge *opening, uint32_t device)
+{
+    uint64_t estimate;
+    opening->is_known = context_cost_estimate(device, &estimate);
+    if (!opening->is_known || !context_cost_is_rough(device))
+        return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, estimate);
+    if (charge_try(&opening->charge, (int)device, VGPU_KIND_CONTEXT, estimate))
+        return CUDA_SUCCESS;
+    opening->is_known = false;
+    return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, 0);
 }
 
 CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
@@ -25,10 +43,8 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
         return charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, 0);
     const struct vgpu_usage_slot_device *own = region_counters((uint32_t)index);
     opening->is_first = counted(&own->bytes) == 0;
-    bool is_told = opening->is_first && context_cost_news((uint32_t)index) != CONTEXT_COST_OLD;
-    uint64_t estimate;
-    opening->is_known = context_cost_estimate((uint32_t)index, &estimate);
-    CUresult result = charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, estimate);
+    bool is_told = opening->is_first && context_cost_news((uint32_t)index) != CONTEXT_COST_UNKNOWN;
+    CUresult result = reserve_estimate(opening, (uint32_t)index);
     if (result != CUDA_SUCCESS)
         return result;
     result = library_context_reserve(&opening->libraries, index);
@@ -37,7 +53,7 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
     /* A further context costs what the first did. It is not measured: what other threads take, and
      * shared memory that passes to this process when its owner goes, would count as its cost. */
     bool is_judged = opening->is_first || !opening->is_known;
-    if (result != CUDA_SUCCESS || is_told || !is_judged)
+    if (result != CUDA_SUCCESS || (is_told && opening->is_known) || !is_judged)
         return result;
     opening->is_sampled = true;
     opening->before = context_cost_sample((uint32_t)index);
@@ -63,7 +79,7 @@ static uint64_t judged_bytes(const struct context_charge *opening, uint64_t grow
 }
 
 /* What the context costs, as well as it can be told. */
-static uint64_t measured_bytes(const struct context_charge *opening)
+static uint64_t measured_bytes(struct context_charge *opening)
 {
     uint32_t device = (uint32_t)opening->charge.device;
     uint64_t reserved = opening->charge.bytes;
@@ -74,18 +90,20 @@ static uint64_t measured_bytes(const struct context_charge *opening)
         context_cost_estimate(device, &bytes))
         return bytes;
     struct context_cost_sample after = context_cost_sample(device);
-    if (context_cost_own_growth(&opening->before, &after, &bytes))
+    bool had = __atomic_load_n(&had_context[device], __ATOMIC_RELAXED);
+    switch (context_cost_growth(&opening->before, &after, had, &bytes)) {
+    case CONTEXT_COST_EXACT:
         return judged_bytes(opening, bytes);
-    if (opening->is_known)
+    case CONTEXT_COST_ROUGH:
+        if (opening->is_known)
+            return reserved;
+        opening->is_rough = true;
+        return opening->is_first ? context_cost_keep_rough(device, bytes) : bytes;
+    default:
+        if (!opening->is_known)
+            log_line(LOG_INFO, "the cost of a context is not known here and not charged");
         return reserved;
-    if (!after.is_gpu_known || !opening->before.is_gpu_known) {
-        log_line(LOG_INFO, "the cost of a context is not known here and not charged");
-        return 0;
     }
-    bytes = after.gpu_bytes > opening->before.gpu_bytes
-                ? after.gpu_bytes - opening->before.gpu_bytes
-                : 0;
-    return opening->is_first ? context_cost_keep_rough(device, bytes) : bytes;
 }
 
 bool context_charge_end(struct context_charge *opening, CUresult result, const CUcontext *context)
@@ -100,6 +118,8 @@ bool context_charge_end(struct context_charge *opening, CUresult result, const C
         charge_cancel(&opening->libraries);
         return false;
     }
+    if (charge->device >= 0)
+        __atomic_store_n(&had_context[charge->device], true, __ATOMIC_RELAXED);
     return library_context_made(&opening->libraries, *context);
 }
 
@@ -107,4 +127,9 @@ void context_charge_undone(struct context_charge *opening, CUcontext context)
 {
     charge_drop_context(context);
     charge_cancel(&opening->charge);
+}
+
+bool context_charge_tries_again(const struct context_charge *opening, int tries)
+{
+    return opening->is_rough && tries < TRIES;
 }

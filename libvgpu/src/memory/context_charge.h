@@ -16,6 +16,7 @@ struct context_charge {
     bool is_first;           /* this process held nothing on the device */
     bool is_known;           /* what the charge was reserved by is an estimate */
     bool is_sampled;         /* otherwise another process has just measured */
+    bool is_rough;           /* others may have a part in what was measured */
     struct context_cost_sample before;
     uint64_t charge_count; /* of this process's charges on the device, after its own */
 };
@@ -27,5 +28,9 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device);
  * call context_charge_undone, so that nothing is free while it is still there. */
 bool context_charge_end(struct context_charge *opening, CUresult result, const CUcontext *context);
 void context_charge_undone(struct context_charge *opening, CUcontext context);
+
+/* Of one that did not fit: whether to make it once more, since another container's allocation may
+ * have been taken for it. For `tries` that were made. */
+bool context_charge_tries_again(const struct context_charge *opening, int tries);
 
 #endif

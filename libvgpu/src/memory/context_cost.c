@@ -12,7 +12,7 @@
 #define FEW_PROCESSES 64
 #define MORE_PROCESSES 64 /* may appear between two questions */
 #define FRESH_NS 1000000000u
-#define ROUGH ((uint64_t)1) /* in context_measured_ns: from the growth of the whole GPU */
+#define ROUGH ((uint64_t)1)                    /* in context_measured_ns */
 #define BYTES_UNKNOWN ((unsigned long long)-1) /* NVML_VALUE_NOT_AVAILABLE */
 
 /* ---- what the container knows ---- */
@@ -33,13 +33,20 @@ bool context_cost_estimate(uint32_t device, uint64_t *bytes)
     return is_measured || *bytes > 0;
 }
 
-enum context_cost_news context_cost_news(uint32_t device)
+bool context_cost_is_rough(uint32_t device)
+{
+    uint64_t measured_ns =
+        __atomic_load_n(&region_shared(device)->context_measured_ns, __ATOMIC_ACQUIRE);
+    return measured_ns & ROUGH;
+}
+
+enum context_cost_quality context_cost_news(uint32_t device)
 {
     struct vgpu_usage_device *shared = region_shared(device);
     uint64_t measured_ns = __atomic_load_n(&shared->context_measured_ns, __ATOMIC_ACQUIRE);
     uint64_t now = now_ns();
     if (measured_ns == 0 || measured_ns > now || now - measured_ns >= FRESH_NS)
-        return CONTEXT_COST_OLD;
+        return CONTEXT_COST_UNKNOWN;
     return measured_ns & ROUGH ? CONTEXT_COST_ROUGH : CONTEXT_COST_EXACT;
 }
 
@@ -67,43 +74,45 @@ uint64_t context_cost_keep_rough(uint32_t device, uint64_t bytes)
 
 /* ---- what NVML knows ---- */
 
-/* Finds this process among `count` that NVML listed. */
-static bool find_own(const nvmlProcessInfo_t *processes, unsigned int count, uint64_t *bytes)
+/* Finds those of our pid among `count` that NVML listed. */
+static void find_own(const nvmlProcessInfo_t *processes, unsigned int count,
+                     struct context_cost_sample *sample)
 {
     unsigned int own = (unsigned int)getpid();
-    for (unsigned int i = 0; i < count; i++)
-        if (processes[i].pid == own && processes[i].usedGpuMemory != BYTES_UNKNOWN) {
-            *bytes = processes[i].usedGpuMemory;
-            return true;
-        }
-    return false;
+    for (unsigned int i = 0; i < count; i++) {
+        uint64_t bytes = processes[i].usedGpuMemory;
+        if (processes[i].pid != own || bytes == BYTES_UNKNOWN)
+            continue;
+        if (sample->own_count++ == 0 || bytes < sample->own_bytes)
+            sample->own_bytes = bytes;
+    }
 }
 
-/* As `own_bytes`, on a GPU with more processes than a stack should hold. */
-static bool own_bytes_of_many(nvmlDevice_t handle, unsigned int count, uint64_t *bytes)
+/* As `list_own`, on a GPU with more processes than a stack should hold. */
+static void list_own_of_many(nvmlDevice_t handle, unsigned int count,
+                             struct context_cost_sample *sample)
 {
     count += MORE_PROCESSES;
     size_t size = count * sizeof(nvmlProcessInfo_t);
     void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED)
-        return false;
-    bool known =
-        real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, room) == NVML_SUCCESS &&
-        find_own(room, count, bytes);
+        return;
+    if (real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, room) == NVML_SUCCESS)
+        find_own(room, count, sample);
     munmap(room, size);
-    return known;
 }
 
-static bool own_bytes(nvmlDevice_t handle, uint64_t *bytes)
+static void list_own(nvmlDevice_t handle, struct context_cost_sample *sample)
 {
     nvmlProcessInfo_t few[FEW_PROCESSES];
     unsigned int count = FEW_PROCESSES;
     if (real.nvmlDeviceGetComputeRunningProcesses_v3 == NULL)
-        return false;
+        return;
     nvmlReturn_t result = real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, few);
     if (result == NVML_ERROR_INSUFFICIENT_SIZE)
-        return own_bytes_of_many(handle, count, bytes);
-    return result == NVML_SUCCESS && find_own(few, count, bytes);
+        list_own_of_many(handle, count, sample);
+    else if (result == NVML_SUCCESS)
+        find_own(few, count, sample);
 }
 
 static bool gpu_bytes(nvmlDevice_t handle, uint64_t *bytes)
@@ -125,29 +134,38 @@ struct context_cost_sample context_cost_sample(uint32_t device)
         return sample;
     const char *uuid = limits_device(region_limits(), device)->uuid;
     if (real.nvmlDeviceGetHandleByUUID(uuid, &handle) == NVML_SUCCESS) {
-        sample.is_own_known = own_bytes(handle, &sample.own_bytes);
+        list_own(handle, &sample);
         sample.is_gpu_known = gpu_bytes(handle, &sample.gpu_bytes);
     }
     real.nvmlShutdown();
     return sample;
 }
 
-bool context_cost_own_growth(const struct context_cost_sample *before,
-                             const struct context_cost_sample *after, uint64_t *bytes)
+enum context_cost_quality context_cost_growth(const struct context_cost_sample *before,
+                                              const struct context_cost_sample *after,
+                                              bool had_context, uint64_t *bytes)
 {
-    if (!after->is_own_known)
-        return false;
-    /* A process that NVML listed before, and that a new context lets not grow, has our pid in
-     * another namespace. */
-    if (before->is_own_known && before->own_bytes > 0 && after->own_bytes <= before->own_bytes)
-        return false;
-    *bytes = after->own_bytes - (before->is_own_known ? before->own_bytes : 0);
-    return true;
+    bool is_told_apart = after->own_count == 1 && (before->own_bytes == 0 || had_context) &&
+                         after->own_bytes > before->own_bytes;
+    if (is_told_apart) {
+        *bytes = after->own_bytes - before->own_bytes;
+        return CONTEXT_COST_EXACT;
+    }
+    uint64_t grown =
+        after->gpu_bytes > before->gpu_bytes ? after->gpu_bytes - before->gpu_bytes : 0;
+    bool is_gpu_known = before->is_gpu_known && after->is_gpu_known;
+    bool is_one_of_them = after->own_count > before->own_count && !had_context;
+    if (is_one_of_them && (!is_gpu_known || after->own_bytes < grown)) {
+        *bytes = after->own_bytes; /* each of them holds a context */
+        return CONTEXT_COST_ROUGH;
+    }
+    *bytes = grown;
+    return is_gpu_known ? CONTEXT_COST_ROUGH : CONTEXT_COST_UNKNOWN;
 }
 
 bool context_cost_own_bytes(uint32_t device, uint64_t *bytes)
 {
     struct context_cost_sample sample = context_cost_sample(device);
     *bytes = sample.own_bytes;
-    return sample.is_own_known;
+    return sample.own_count == 1;
 }

@@ -6,9 +6,12 @@
  * longer than the rest of the hook, so that a measurement of the last second is believed: many
  * processes that start at once do not all repeat it.
  *
- * Where NVML does not know this process (in another PID namespace) and nobody said anything, the
- * growth of the whole GPU is taken, of several processes' the least: what else is allocated there
- * meanwhile only adds.
+ * A pid tells a process only within its PID namespace, and the first process of every container is
+ * 1. NVML's figure for our pid is ours for certain where it lists that pid once, and did not before
+ * this process had a context. Where it lists several, one of which is ours, the least of them is
+ * taken, since each holds a context; where it does not know us, and nobody said anything, the growth
+ * of the whole GPU. Both are rough: what others allocate meanwhile only adds, so that of several
+ * processes' the least is kept, and no container is refused for good by a rough one.
  *
  * Synchronised by atomics on the two words in `usage`; nobody waits for another process. */
 #ifndef VGPU_CONTEXT_COST_H
@@ -21,36 +24,41 @@
  * estimate. False when there is neither, and *bytes 0. */
 bool context_cost_estimate(uint32_t device, uint64_t *bytes);
 
-/* Whether a process of this container has measured it within the last second. */
-enum context_cost_news {
-    CONTEXT_COST_OLD,
-    CONTEXT_COST_ROUGH, /* from the growth of the whole GPU */
+enum context_cost_quality {
+    CONTEXT_COST_UNKNOWN,
+    CONTEXT_COST_ROUGH, /* others may have a part in it */
     CONTEXT_COST_EXACT
 };
-enum context_cost_news context_cost_news(uint32_t device);
+
+/* How well a process of this container has measured it within the last second. */
+enum context_cost_quality context_cost_news(uint32_t device);
+
+/* Whether the estimate is what somebody measured roughly. */
+bool context_cost_is_rough(uint32_t device);
 
 /* What NVML shows at one moment. */
 struct context_cost_sample {
-    bool is_own_known; /* what this process holds; NVML lists it only while it uses the GPU */
-    bool is_gpu_known; /* what all hold together */
-    uint64_t own_bytes;
-    uint64_t gpu_bytes;
+    uint32_t own_count; /* processes of our pid: NVML lists one only while it uses the GPU */
+    uint64_t own_bytes; /* what the least of them holds */
+    bool is_gpu_known;
+    uint64_t gpu_bytes; /* what all hold together */
 };
 
 struct context_cost_sample context_cost_sample(uint32_t device);
 
-/* What was allocated in this process between two samples. False when NVML does not know this
- * process: then nothing can be said, or the process it lists by our pid is somebody else. */
-bool context_cost_own_growth(const struct context_cost_sample *before,
-                             const struct context_cost_sample *after, uint64_t *bytes);
+/* What the context cost that was made between two samples: in *bytes, unless it is unknown.
+ * had_context: this process had made one on the device before. */
+enum context_cost_quality context_cost_growth(const struct context_cost_sample *before,
+                                              const struct context_cost_sample *after,
+                                              bool had_context, uint64_t *bytes);
 
 /* Keeps for the other processes what a process's first context was measured to cost: exactly, or
- * from the growth of the whole GPU, which returns the least that was found so. */
+ * roughly, which returns the least that was found so. */
 void context_cost_keep(uint32_t device, uint64_t bytes);
 uint64_t context_cost_keep_rough(uint32_t device, uint64_t bytes);
 
 /* What NVML says this process holds on the device. False where NVML does not know the process (in
- * another PID namespace) or is not there. */
+ * another PID namespace), lists several of its pid, or is not there. */
 bool context_cost_own_bytes(uint32_t device, uint64_t *bytes);
 
 #endif

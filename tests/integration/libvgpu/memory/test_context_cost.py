@@ -24,6 +24,10 @@ open_context(); look("open")
 second = check(create_context()); look("second")
 check(driver.cuCtxDestroy(second)); look("first")
 """
+OPEN_ONE = """
+from support.cuda_client import *
+open_context(); look("open")
+"""
 TRY = """
 from support.cuda_client import *
 check(driver.cuInit(0))
@@ -145,18 +149,85 @@ def test_where_nvml_does_not_know_the_process_the_growth_of_the_gpu_is_charged(
     assert looks["open"].charged_bytes == cost_of(costly_machine)
 
 
-def test_a_stranger_with_our_pid_is_not_taken_for_us(
-    costly_machine: Machine, slice_of: SliceOf, tmp_path: Path, compile_program: Compile
-) -> None:
+@pytest.fixture
+def stranger(tmp_path: Path, compile_program: Compile) -> Path:
+    """A directory with an NVML that lists others under our pid, by a script."""
     library = compile_program("nvml_stranger.c", flags=("-shared", "-fPIC"))
-    (tmp_path / "lib").mkdir()
-    shutil.copy(library, tmp_path / "lib" / "libnvidia-ml.so.1")
-    part = with_libraries(slice_of(costly_machine, memory_bytes=4 * GIB), tmp_path / "lib")
+    directory = tmp_path / "lib"
+    directory.mkdir()
+    shutil.copy(library, directory / "libnvidia-ml.so.1")
+    return directory
+
+
+def test_a_stranger_with_our_pid_is_not_taken_for_us(
+    costly_machine: Machine, slice_of: SliceOf, stranger: Path
+) -> None:
+    part = with_libraries(slice_of(costly_machine, memory_bytes=4 * GIB), stranger)
 
     looks, _ = walk(part, OPEN)
 
     assert_exact(looks)
     assert looks["open"].charged_bytes == cost_of(costly_machine)
+
+
+@pytest.mark.parametrize(
+    ("listed", "used", "charged_mib"),
+    [
+        pytest.param("424;8168", "1000;1518", 518, id="who was there before grows"),
+        pytest.param("424;8168,518", "1000;9262", 518, id="grows while we appear"),
+        pytest.param(";8168,518", "1000;9262", 518, id="appears with us"),
+        pytest.param(";518", "1000;9262", 518, id="only we appear"),
+        pytest.param("424,600;424,600", "1000;1518", 518, id="two were there, we are unseen"),
+    ],
+)
+def test_what_a_stranger_with_our_pid_takes_meanwhile_is_not_our_context(
+    costly_machine: Machine,
+    slice_of: SliceOf,
+    stranger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listed: str,
+    used: str,
+    charged_mib: int,
+) -> None:
+    """The first process of every container is number 1 in its own PID namespace."""
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    part.change(context_bytes=0)
+    monkeypatch.setenv("NVML_LISTED", listed)
+    monkeypatch.setenv("NVML_USED", used)
+
+    looks, _ = walk(with_libraries(part, stranger), OPEN_ONE)
+
+    assert looks["open"].charged_bytes == charged_mib * MIB
+
+
+def test_a_neighbours_allocation_refuses_nobody_a_context(
+    costly_machine: Machine, slice_of: SliceOf, stranger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only the whole GPU's growth is known, one that does not fit is measured once more."""
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    part.change(context_bytes=0)
+    monkeypatch.setenv("NVML_LISTED", ";")
+    monkeypatch.setenv("NVML_USED", "1000;9000;8500;9018")
+
+    looks, _ = walk(with_libraries(part, stranger), OPEN_ONE)
+
+    assert looks["open"].charged_bytes == 518 * MIB
+
+
+def test_what_was_measured_roughly_refuses_no_later_process(
+    costly_machine: Machine, slice_of: SliceOf, stranger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    part.change(context_bytes=0)
+    monkeypatch.setenv("NVML_LISTED", ";")
+    monkeypatch.setenv("NVML_USED", "0;8000;8000;16000;16000;24000")
+    refused = with_libraries(part, stranger).run(TRY)
+    monkeypatch.setenv("NVML_USED", "24000;24518")
+
+    looks, _ = walk(with_libraries(part, stranger), OPEN_ONE)
+
+    assert refused == ["2"]
+    assert looks["open"].charged_bytes == 518 * MIB
 
 
 def test_threads_that_allocate_meanwhile_never_make_a_context_cheaper(
