@@ -45,6 +45,7 @@ struct batch {
     int64_t start_ns;    /* the host's time when its start was recorded */
     int64_t launched_ns; /* and when its first launch had been handed to the driver; 0: not known */
     bool is_behind;      /* its start came behind other work */
+    bool is_anchor;      /* the GPU came to its start when the host's time was start_ns */
     int64_t idle_ns;     /* between its start and its first launch; part of what it took */
     int64_t predicted_end_ns;
     uint32_t launches;

@@ -37,9 +37,36 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     return place;
 }
 
+/* Notes what was charged before the price changes, less what was measured with it. */
+static void put_by(struct estimate *estimate, int64_t measured_ns)
+{
+    int64_t charged_ns = estimate->unsampled_ns - measured_ns;
+    estimate->unsampled_ns = 0;
+    if (charged_ns <= 0)
+        return;
+    estimate->past_ns += (float)charged_ns;
+    estimate->past_launches += (float)charged_ns / (float)estimate_price(estimate);
+    if (estimate->past_ns > ESTIMATE_MOST_OWED_NS) { /* the latest of them tell most */
+        estimate->past_launches *= ESTIMATE_MOST_OWED_NS / estimate->past_ns;
+        estimate->past_ns = ESTIMATE_MOST_OWED_NS;
+    }
+}
+
+int64_t estimate_settle(struct estimate *estimate, int64_t sample_ns, int64_t charged_ns)
+{
+    put_by(estimate, charged_ns);
+    float owed_ns = (float)sample_ns * estimate->past_launches - estimate->past_ns;
+    estimate->past_ns = estimate->past_launches = 0;
+    return (int64_t)(owed_ns > ESTIMATE_MOST_OWED_NS ? ESTIMATE_MOST_OWED_NS : owed_ns);
+}
+
 void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough)
 {
     int64_t sample = gpu_ns / (launches == 0 ? 1 : launches);
+    if (is_rough) /* what was charged at a bound is not counted up */
+        estimate->unsampled_ns = 0;
+    else
+        put_by(estimate, estimate_price(estimate) * launches);
     if (estimate->samples == 0 || is_rough || estimate->is_rough)
         estimate->gpu_ns = sample;
     else
@@ -47,7 +74,6 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
     estimate->is_rough = is_rough;
     if (estimate->samples < ESTIMATE_FIRST_BATCHES)
         estimate->samples++;
-    estimate->unsampled_ns = 0;
     if (estimate->samples >= ESTIMATE_KNOWN)
         __atomic_store_n(&estimate->prepaid_ns, estimate_price(estimate), __ATOMIC_RELAXED);
 }

@@ -17,7 +17,6 @@
 #define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
 #define WRONG_PRICE_FACTOR 2
 #define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
-#define MOST_CORRECTION_NS 20000000
 
 static __thread char own; /* its address is this thread's name in a batch */
 
@@ -42,20 +41,6 @@ static bool is_drained(uint32_t device)
         if (usage_slot_device(region_usage(), slot, device)->in_flight_ns != 0)
             return false;
     return true;
-}
-
-/* What a sample says of the launches that were charged its kind's price since the last one. */
-static int64_t error_of_others(struct flight *flight, const struct batch *batch, int64_t gpu_ns)
-{
-    int64_t unsampled_ns =
-        estimate_find(&flight->estimates, batch->kinds[0].key)->unsampled_ns - batch->charged_ns;
-    if (unsampled_ns <= 0 || batch->charged_ns <= 0)
-        return 0;
-    double error_ns =
-        (double)(gpu_ns - batch->charged_ns) / (double)batch->charged_ns * (double)unsampled_ns;
-    return (int64_t)(error_ns > MOST_CORRECTION_NS ? MOST_CORRECTION_NS
-                     : error_ns < -unsampled_ns    ? -(double)unsampled_ns
-                                                   : error_ns);
 }
 
 /* True when a sample shows a price to be far off. What is measured next to others is too long, so
@@ -90,7 +75,8 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
                   sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
     if (is_measured && batch->is_sample)
-        truth_ns += error_of_others(flight, batch, gpu_ns);
+        truth_ns += estimate_settle(estimate_find(&flight->estimates, batch->kinds[0].key), gpu_ns,
+                                    batch->charged_ns);
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
     show_in_flight(flight, device, true, now_ns);
     utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
@@ -201,6 +187,7 @@ static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
     } else if (!flight_overlaps(flight) && open->recorded_ns == 0 &&
                now_ns > open->opened_ns + open->charged_ns + PAUSE_NS) {
         flight->is_sparse = true;
+        flight->has_pauses = true;
         give_up_open(flight, device, now_ns);
     }
 }
@@ -258,31 +245,41 @@ static bool is_kept_busy(struct flight *flight, int64_t now_ns)
            now_ns > oldest->predicted_end_ns + BACKLOG_NS;
 }
 
+/* True where a wrong price would soon hold the program, or not hold it. */
+static bool is_near_limit(const struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
+    return cap_is_kept(device, &flight->window) &&
+           virtual_time_room_ns(region_shared(device), now_ns) < near_ns;
+}
+
 /* True when a launch of that kind is to be measured, false when its price is good enough. */
 static bool is_worth_timing(struct flight *flight, uint32_t device, const struct estimate *estimate,
                             int64_t now_ns)
 {
     if (estimate->samples < ESTIMATE_KNOWN || !flight_has_no_turns(flight))
         return true;
-    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
-    if (flight->window.state != WINDOW_SHARED && cap_is_kept(device, &flight->window) &&
-        virtual_time_room_ns(region_shared(device), now_ns) < near_ns)
-        return true; /* where others run a measurement has their time in it */
+    /* Where others run a measurement has their time in it; where the GPU idles between launches, those
+     * that can be measured are not like the rest. */
+    if (flight->window.state != WINDOW_SHARED && !flight->has_pauses &&
+        is_near_limit(flight, device, now_ns))
+        return true;
     return is_kept_busy(flight, now_ns) || ration_is_due(&flight->ration, now_ns) ||
            ration_backlog_ns(&flight->ration, now_ns) > BACKLOG_NS;
 }
 
 /* Begins a batch with the launch that comes. True when its start lies on an idle GPU. */
-static bool open_batch(struct flight *flight, CUstream stream, const struct estimate *estimate,
-                       int64_t now_ns)
+static bool open_batch(struct flight *flight, uint32_t device, CUstream stream,
+                       const struct estimate *estimate, int64_t now_ns)
 {
     bool is_sample = estimate->samples >= ESTIMATE_KNOWN &&
                      ration_is_due(&flight->ration, now_ns) &&
-                     ration_backlog_ns(&flight->ration, now_ns) == 0;
+                     (!flight_overlaps(flight) || ration_backlog_ns(&flight->ration, now_ns) == 0);
     if (!timing_open(&flight->timing, stream, now_ns))
         return false;
     struct batch *open = timing_open_batch(&flight->timing);
-    ration_begin(&flight->ration, now_ns);
+    bool is_near = is_near_limit(flight, device, now_ns);
+    ration_begin(&flight->ration, is_near ? RATION_NEAR_GPU_NS : RATION_GPU_NS, now_ns);
     open->is_sample = is_sample;
     open->window = flight->window.state == WINDOW_OPEN ? flight->window.id : 0;
     open->grant = flight->window.number;
@@ -314,7 +311,7 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
     if (open != NULL)
         open->recorded_ns = 0; /* this launch may come before the first one */
     if (open == NULL && is_worth_timing(flight, device, estimate, now_ns))
-        is_first = open_batch(flight, stream, estimate, now_ns);
+        is_first = open_batch(flight, device, stream, estimate, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
         flight->used_window = flight->window.id;
         region_add(&region_counters(device)->windows, 1);
@@ -333,6 +330,8 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
     open->ends_behind = is_wanted || open->is_sample || flight->is_sparse ||
                         open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
+    if (open->charged_ns >= FLIGHT_BATCH_NS)
+        flight->has_pauses = false;
     open->ender = &own;
     flight->measure_next = false;
     return open->ends_behind || is_first;

@@ -43,6 +43,7 @@ struct flight {
     CUstream last_stream;    /* of the last launch */
     uint32_t changes;        /* how often that was another one lately, of CHANGES_ALWAYS */
     bool measure_next;       /* the last batch was lost: measure one launch alone */
+    bool has_pauses;         /* the GPU idled between launches since a batch was full */
     bool is_sparse;          /* the GPU is through with a launch before the next one comes */
     bool is_blind;           /* no measurement has come back for long: do not wait for one */
 };

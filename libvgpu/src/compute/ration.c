@@ -7,11 +7,11 @@ static uint64_t next_random(uint64_t value) /* xorshift */
     return value ^ value << 17;
 }
 
-void ration_begin(struct ration *ration, int64_t now_ns)
+void ration_begin(struct ration *ration, int64_t gpu_ns, int64_t now_ns)
 {
     ration->random = next_random(ration->random != 0 ? ration->random : (uint64_t)now_ns | 1);
     ration->charged_ns = 0;
-    ration->due_ns = RATION_GPU_NS / 2 + (int64_t)(ration->random % RATION_GPU_NS);
+    ration->due_ns = gpu_ns / 2 + (int64_t)(ration->random % (uint64_t)gpu_ns);
     ration->last_ns = now_ns;
 }
 

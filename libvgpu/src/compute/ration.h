@@ -13,8 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RATION_LEAST_NS 500000 /* between two measurements */
-#define RATION_GPU_NS 2000000  /* charged between two, on average */
+#define RATION_LEAST_NS 500000     /* between two measurements */
+#define RATION_GPU_NS 2000000      /* charged between two, on average */
+#define RATION_NEAR_GPU_NS 1000000 /* the same while a cap holds the program */
 
 struct ration {
     int64_t charged_ns; /* by price, since the last measurement began */
@@ -24,8 +25,8 @@ struct ration {
     uint64_t random;
 };
 
-/* A measurement begins. */
-void ration_begin(struct ration *ration, int64_t now_ns);
+/* A measurement begins; the next one is due after about so much GPU time. */
+void ration_begin(struct ration *ration, int64_t gpu_ns, int64_t now_ns);
 
 /* Work was launched that is charged by price. */
 void ration_charge(struct ration *ration, int64_t gpu_ns, int64_t now_ns);

@@ -45,8 +45,6 @@ static void lose_cover(struct timing *timing, const struct batch *batch)
     for (uint32_t i = 0; i < BATCH_STREAMS; i++)
         if (timing->cover == batch->ends[i])
             timing->cover = NULL;
-    if (timing->anchor == batch->start)
-        timing->anchor = NULL;
 }
 
 int timing_thread_of(CUstream stream)
@@ -91,6 +89,14 @@ static bool launches_block(void)
     return known > 0;
 }
 
+/* Whether the host took no longer than usual for an event, so that the GPU came to it by then. */
+static bool is_prompt(struct timing *timing, int64_t record_ns)
+{
+    if (timing->least_record_ns == 0 || record_ns < timing->least_record_ns)
+        timing->least_record_ns = record_ns;
+    return record_ns <= SLOW_FACTOR * timing->least_record_ns;
+}
+
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
 {
     if (timing->count == TIMING_BATCHES || timing->is_open)
@@ -108,6 +114,7 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
         timing->pair_tries++;
         timing->pair_ns = batch_pair_ns(batch, stream);
     }
+    int64_t asked_ns = is_idle ? waiting_now_ns() : 0;
     if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
         batch->context = NULL; /* of a context that ended, or a stream of another one */
         done = false;
@@ -129,6 +136,7 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     batch->idle_ns = 0;
     batch->launched_ns = 0;
     batch->is_behind = !is_idle;
+    batch->is_anchor = is_idle && is_prompt(timing, batch->start_ns - asked_ns);
     timing->count++;
     timing->is_open = true;
     return true;
@@ -213,15 +221,13 @@ void timing_delay(struct timing *timing, int64_t from_ns)
 /* How long the GPU waited for the first launch of a batch whose start came behind other work: it may
  * have been through with that while the launch was on its way. Told by the host's clock, against which
  * a start on an idle GPU has set the GPU's. */
-static int64_t waited_ns(struct timing *timing, const struct batch *batch)
+static int64_t waited_ns(const struct timing *timing, const struct batch *batch)
 {
-    float since_ms = 0;
-    if (!batch->is_behind || batch->launched_ns == 0 || timing->anchor == NULL ||
-        timing->anchor_context != batch->context ||
-        real.cuEventElapsedTime(&since_ms, timing->anchor, batch->start) != CUDA_SUCCESS)
+    int64_t passed_ns = 0;
+    if (!batch->is_behind || batch->launched_ns == 0 ||
+        !gpu_clock_at(&timing->clock, batch->context, batch->start, &passed_ns))
         return 0;
     int64_t way_ns = (batch->launched_ns - batch->start_ns) * IDLE_PERCENT / 100;
-    int64_t passed_ns = timing->anchor_ns + (int64_t)(since_ms * BATCH_NS_PER_MS);
     int64_t waited_ns = batch->start_ns + way_ns - passed_ns;
     return waited_ns < 0 ? 0 : waited_ns < way_ns ? waited_ns : way_ns;
 }
@@ -246,11 +252,8 @@ static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
     *gpu_ns = own_ms > 0 ? (int64_t)(own_ms * BATCH_NS_PER_MS) : 0;
     if (!is_covered && batch->stream_count == 1)
         batch->idle_ns += waited_ns(timing, batch);
-    if (!batch->is_behind && batch->idle_ns > 0 && !timing_was_slow(timing, batch)) {
-        timing->anchor = batch->start;
-        timing->anchor_context = batch->context;
-        timing->anchor_ns = batch->start_ns;
-    }
+    if (batch->is_anchor)
+        gpu_clock_set(&timing->clock, batch->context, &batch->start, batch->start_ns);
     /* Next to work on another stream the events cost nothing. */
     if (batch->stream_count == 1 && (!is_covered || timing->cover_stream == batch->streams[0]))
         *gpu_ns -=
@@ -331,6 +334,5 @@ void timing_forget_context(struct timing *timing, CUcontext context)
             timing->ring[i].context = NULL;
     if (timing->cover_context == context)
         timing->cover = NULL;
-    if (timing->anchor_context == context)
-        timing->anchor = NULL;
+    gpu_clock_forget(&timing->clock, context);
 }

@@ -25,6 +25,7 @@
 
 #include "compute/batch.h"
 #include "compute/estimate.h"
+#include "compute/gpu_clock.h"
 #include "vgpu/cuda_api.h"
 
 #define TIMING_BATCHES 16
@@ -36,13 +37,12 @@ struct timing {
     bool is_open;    /* the youngest takes further launches */
     int64_t pair_ns; /* what a pair of events around nothing tells; 0: not measured yet */
     uint32_t pair_tries;
-    int64_t least_idle_ns; /* of those so far; 0: none yet */
-    CUevent cover;         /* the latest end measured, on loan from the ring */
+    int64_t least_idle_ns;   /* of those so far; 0: none yet */
+    int64_t least_record_ns; /* likewise, that the host took for a start on an idle GPU */
+    CUevent cover;           /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
-    CUstream cover_stream; /* compared only: it may be destroyed */
-    CUevent anchor; /* a start on an idle GPU, whose host's time is known; on loan from the ring */
-    CUcontext anchor_context;
-    int64_t anchor_ns;
+    CUstream cover_stream;  /* compared only: it may be destroyed */
+    struct gpu_clock clock; /* anchored by starts on an idle GPU */
 };
 
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
