@@ -168,7 +168,7 @@ def _process(each: ProcessOfReport) -> str:
 
 
 def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:
-    """Checks the MPS daemon of each GPU of family mps.
+    """Checks the MPS daemon of each GPU that is under MPS.
 
     Args:
         answers: GPU and why its daemon does not answer; empty where it does.

@@ -81,8 +81,8 @@ class Demand:
     def mps_gpus(self) -> dict[str, bool]:
         return dict.fromkeys(self.uuids, True)
 
-    def owners_on(self, uuid: str) -> Sequence[Owner]:
-        return self.owners
+    def tenants_on(self, uuid: str) -> Sequence[tuple[str, Owner | None]]:
+        return [(owner.pod, owner) for owner in self.owners]
 
 
 def keeper_of(run_dir: Path, *uuids: str, spawn: bool = False) -> MpsKeeper:
@@ -183,7 +183,7 @@ def test_a_whole_gpu_waits_until_its_daemon_is_gone(run_dir: Path, runner: FakeR
     keeper = keeper_of(run_dir, OTHER)
     keeper.look()
     runner.say(GPU_a=GpuMps(STOPPING, found_mode=0), GPU_b=GpuMps(READY))
-    with pytest.raises(MpsError, match=r"asked for whole, is not free of MPS.*is stopping"):
+    with pytest.raises(MpsError, match=r"needs without MPS, is not free of it.*is stopping"):
         keeper.wait([UUID], under_mps=False)
 
     runner.say(GPU_b=GpuMps(READY))
@@ -289,6 +289,7 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
     assert [(s.name, s.labels, s.value) for s in samples] == [
         ("vgpu_mps_ready", {"gpu": "GPU-a"}, 0),
         ("vgpu_mps_restarts_total", {"gpu": "GPU-a"}, 4),
+        ("vgpu_mps_client_faults_total", {"gpu": "GPU-a"}, 0),
         ("vgpu_mps_settings_restored_total", {"gpu": "GPU-a"}, 2),
     ]
 
