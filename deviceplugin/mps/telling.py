@@ -6,7 +6,8 @@ thread.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from deviceplugin.log import event
@@ -14,6 +15,10 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, container_notice, node_notice
 
 from .state_files import FAILED, GpuMps
+
+#: Who had processes so lately may have lost them by what is told now: the runner looks for faults
+#: every `gpu_worker.LOOK_EVERY_S`, and the agent at what the runner says.
+_LATELY_S = 10.0
 
 
 class Tenants(Protocol):
@@ -27,18 +32,25 @@ class Tenants(Protocol):
 class MpsTelling:
     """What was told already, and who would be concerned by what comes."""
 
-    def __init__(self, tenants: Tenants, is_running: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        tenants: Tenants,
+        is_running: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Has told nothing yet; what the first state says is old.
 
         Args:
             is_running: whether processes of an allocation live.
+            clock: seconds, never back.
         """
-        self._tenants, self._is_running = tenants, is_running
+        self._tenants, self._is_running, self._clock = tenants, is_running, clock
         self._told: Mapping[str, GpuMps] | None = None
-        self._ran: dict[str, set[str]] = {}  # GPU -> allocations that had processes
+        self._ran_at_s: dict[str, float] = {}  # when an allocation was last seen with processes
 
     def follow(self, now: Mapping[str, GpuMps]) -> None:
         """Tells what is new in the runner's state."""
+        self._see_who_runs(now)
         before, self._told = self._told, now
         for uuid, gpu in now.items():
             old = None if before is None else before.get(uuid, GpuMps(""))
@@ -52,10 +64,17 @@ class MpsTelling:
                 )
             if old is not None:
                 self._tell_changes(uuid, old, gpu)
-        self._ran = {
-            uuid: {each for each, _ in self._tenants.tenants_on(uuid) if self._is_running(each)}
-            for uuid in now
+
+    def _see_who_runs(self, uuids: Iterable[str]) -> None:
+        now_s = self._clock()
+        seen = {
+            each: now_s
+            for uuid in uuids
+            for each, _ in self._tenants.tenants_on(uuid)
+            if self._is_running(each)
         }
+        lately = {a: at_s for a, at_s in self._ran_at_s.items() if now_s - at_s <= _LATELY_S}
+        self._ran_at_s = lately | seen
 
     def _tell_changes(self, uuid: str, old: GpuMps, gpu: GpuMps) -> None:
         if gpu.restarts > old.restarts:
@@ -89,17 +108,13 @@ class MpsTelling:
             )
 
     def _tell_clients(self, uuid: str, why: EventReason, what: str, reason: str) -> None:
-        """Tells those whose processes were there at the last look, or are now.
+        """Tells those that have processes, or had some lately.
 
-        A process that came and ended between two looks is missed, and one that began after the
-        restart is told, too: its predecessor's end mostly is why it began.
+        A process that came and ended between two looks is missed, and one that began afterwards is
+        told, too: its predecessor's end mostly is why it began.
         """
-        ran = self._ran.get(uuid, set())
-        owners = [
-            owner
-            for each, owner in self._tenants.tenants_on(uuid)
-            if each in ran or self._is_running(each)
-        ]
+        tenants = self._tenants.tenants_on(uuid)
+        owners = [owner for each, owner in tenants if each in self._ran_at_s]
         for owner in owners or [None]:
             event(
                 logging.ERROR,
