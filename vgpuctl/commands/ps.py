@@ -16,10 +16,10 @@ there is no arbiter), ``concurrency`` (``time-slices``, or ``mps``: its processe
 GPU's MPS server; the table says the latter behind the mode), ``pending`` (a list: those of
 ``core`` and ``memory`` that hold when the process starts again, as MPS has it; the table says so
 behind the value), ``launches, gpu_time_seconds, share_percent`` (of the GPU's time, lately; all
-null where no cap is held in time and nothing was sampled), ``estimated`` (true: these three come from samples, the table shows
-``~``), ``held_seconds`` (launches were held back that long), ``delay_p99_seconds`` (99 of 100 held
-launches waited no longer; to within a factor of two), ``windows`` (turns on a contended GPU in
-which there were launches), ``refused_count,
+null where no cap is held in time and nothing was sampled), ``estimated`` (true: these three come
+from samples, the table shows ``~``), ``held_seconds`` (launches were held back that long),
+``delay_p99_seconds`` (99 of 100 held launches waited no longer; to within a factor of two),
+``windows`` (turns on a contended GPU in which there were launches), ``refused_count,
 last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 

@@ -133,24 +133,28 @@ def test_when_the_server_dies_its_clients_fail_and_the_next_has_a_new_one(
 def test_after_a_fault_a_server_waits_for_its_clients_and_takes_no_others(
     control: Control,
 ) -> None:
-    with Stepper(control) as first, Stepper(control) as second:
-        server = control.server()
-        faults.inject_xid(control.machine, 0, 94)
-        assert control.ask(f"get_server_status {server}") == "ACTIVE"  # nobody has met it yet
+    def status() -> str:
+        return control.ask(f"get_server_status {server}")
 
-        assert first.step() == second.step() == ECC_UNCORRECTABLE
-        wait_until(
-            lambda: control.ask(f"get_server_status {server}") == "FAULT", "the server knows"
-        )
-        with Stepper(control) as late:
-            assert late.first == NOT_READY
-        first.end()
-        assert control.ask(f"get_server_status {server}") == "FAULT"
-    wait_until(lambda: control.ask(f"get_server_status {server}") == "ACTIVE", "all have ended")
+    first, second = Stepper(control), Stepper(control)
+    server = control.server()
+    faults.inject_xid(control.machine, 0, 94)
+    assert status() == "ACTIVE"  # nobody has met it yet
 
-    with Stepper(control) as next_one:
-        assert (next_one.first, next_one.step()) == (0, 0)
-        assert control.server() == server
+    assert first.step() == second.step() == ECC_UNCORRECTABLE
+    wait_until(lambda: status() == "FAULT", "the server knows")
+    late = Stepper(control)
+    assert late.first == NOT_READY
+    late.end()
+    first.end()
+    assert status() == "FAULT"
+    second.end()
+    wait_until(lambda: status() == "ACTIVE", "all have ended")
+
+    after = Stepper(control)
+    assert (after.first, after.step()) == (0, 0)
+    assert control.server() == server
+    after.end()
     log = (control.directory / "log" / "server.log").read_text()
     assert log.count("handling a fatal GPU error") == 2  # each client has met it
 
