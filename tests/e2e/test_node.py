@@ -35,7 +35,7 @@ TESTS_S = 120.0
 PODS = ("vgpu-30", "vgpu-70", "vgpu-hardened", "vgpu-host-ipc", "mps-half", "mps-quarter")
 VGPU_PODS = PODS[:4]
 MPS_PODS = PODS[4:]
-#: On the small GPU, where the containers of family vgpu are clients of MPS, and those of family mps.
+#: Those of family mps, and those on the small GPU, who share one server in family vgpu.
 CLIENT_PODS = PODS[2:]
 GPUS = ("a100-80g", "a100-80g", "t4")
 #: The bar is a second, and `python -m benchmarks run reload` measures it.

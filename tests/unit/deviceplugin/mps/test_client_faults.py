@@ -55,8 +55,8 @@ def test_one_that_lasts_is_told_once(faults: ClientFaults, log: Path) -> None:
 
 
 def test_half_a_line_waits_for_the_rest(faults: ClientFaults, log: Path) -> None:
-    half = len(LINE) // 2
-    for text, is_told in ((LINE[:-half], False), (LINE[-half:], True)):
+    middle = LINE.index("tal GPU")
+    for text, is_told in ((LINE[:middle], False), (LINE[middle:], True)):
         append(log, text)
         assert faults.look(ACTIVE) is is_told
 
