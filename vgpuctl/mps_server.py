@@ -8,7 +8,7 @@ the daemon, and the last one ends it, or the next `vgpuctl run` where the last o
 Starting, leaving and sweeping exclude each other by a lock on ``run-mps`` itself.
 
 Compute mode and settings of the GPU stay as they are: no share of threads is set, since the shares
-are held in time.
+are held in time. The daemon itself is in `mps_daemon`.
 """
 
 import contextlib
@@ -16,25 +16,21 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from deviceplugin.mps.control_pipe import READY_COMMAND, TOOL
-from deviceplugin.mps.processes import PidfdProcess, ask_tool
+from deviceplugin.mps.control_pipe import TOOL
+from deviceplugin.mps.processes import PidfdProcess
 from libvgpu.errors import AllocationRefused, MpsError, UsageError
+
+from .mps_daemon import MARK, PIPE_VARIABLE, MpsDaemon
 
 #: Where MPS looks for its daemon when no variable says where.
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
-_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 _DIRECTORY = "run-mps"
-_MARK = "VGPU_MPS_PIPE"
-_ANSWER_S, _START_S, _QUIT_S, _END_S = 5.0, 20.0, 3, 5.0
-_PATIENCE_S = 60.0
-_POLL_S = 0.05
-_ANSWER_MOST = 64 << 10
-_SAID_MOST = 300
+_END_S = 5.0
+_PATIENCE_S, _POLL_S = 60.0, 0.05
 
 
 @contextlib.contextmanager
@@ -58,23 +54,23 @@ def served(
             f"--mps needs {TOOL}, which is not on PATH",
             hint="install the driver's MPS tools, or leave --mps out",
         )
-    named = environment.get(_PIPE)
+    named = environment.get(PIPE_VARIABLE)
     if named:
-        if not _Daemon(tool, Path(named), environment).answers():
+        if not MpsDaemon(tool, Path(named), environment).answers():
             raise MpsError(
-                f"{_PIPE} is {named!r}, and no MPS daemon answers there",
-                hint=f"start it ({TOOL} -d), or unset {_PIPE}: then vgpuctl run starts one",
+                f"{PIPE_VARIABLE} is {named!r}, and no MPS daemon answers there",
+                hint=f"start it ({TOOL} -d), or unset {PIPE_VARIABLE}: then vgpuctl run starts one",
             )
         yield named
         return
-    if not simulated and _Daemon(tool, Path(DEFAULT_PIPE_DIRECTORY), environment).answers():
+    if not simulated and MpsDaemon(tool, Path(DEFAULT_PIPE_DIRECTORY), environment).answers():
         yield DEFAULT_PIPE_DIRECTORY
         return
     if len(uuids) > 1:
         raise UsageError(
             f"--mps with {len(uuids)} GPUs needs a daemon that serves them all: the one that "
             f"vgpuctl run starts serves one GPU; start it ({TOOL} -d) and name its directory in "
-            f"{_PIPE}, or give one --gpu"
+            f"{PIPE_VARIABLE}, or give one --gpu"
         )
     with _own(run_dir / _DIRECTORY, uuids[0], tool, environment) as pipe:
         yield pipe
@@ -94,7 +90,7 @@ def sweep(run_dir: Path) -> None:
 @contextlib.contextmanager
 def _own(root: Path, uuid: str, tool: str, environment: Mapping[str, str]) -> Iterator[str]:
     directory = root / uuid
-    daemon = _Daemon(tool, directory / "pipe", environment)
+    daemon = MpsDaemon(tool, directory / "pipe", environment)
     with contextlib.ExitStack() as kept:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(root, _PATIENCE_S):
@@ -137,12 +133,12 @@ def _end_process(directory: Path) -> None:
         return  # it never began, or has ended
     try:
         environment = _environment_of(pid)
-        if environment.get(_MARK) != str(directory / "pipe"):
+        if environment.get(MARK) != str(directory / "pipe"):
             return  # another process has its number by now
         tool = shutil.which(TOOL, path=environment.get("PATH", os.defpath))
         if tool is not None:
             with contextlib.suppress(MpsError):
-                _Daemon(tool, directory / "pipe", environment).quit()
+                MpsDaemon(tool, directory / "pipe", environment).quit()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not process.ended(_END_S):
                 process.send(number)
@@ -161,89 +157,6 @@ def _environment_of(pid: int) -> dict[str, str]:
         for name, is_set, value in (entry.partition(b"=") for entry in entries)
         if is_set
     }
-
-
-class _Daemon:
-    """Whoever answers in a pipe directory."""
-
-    def __init__(self, tool: str, pipe: Path, environment: Mapping[str, str]) -> None:
-        self._tool, self._pipe = tool, pipe
-        plain = {k: v for k, v in environment.items() if not k.startswith("CUDA_MPS_")}
-        self._environment = {**plain, _PIPE: str(pipe)}
-
-    def answers(self) -> bool:
-        try:
-            float(self._ask(READY_COMMAND))
-        except (MpsError, ValueError):
-            return False
-        return True
-
-    def quit(self) -> None:
-        """Has it end with its server, whose clients have ended."""
-        self._ask(f"quit -t {_QUIT_S}", _QUIT_S + _ANSWER_S)
-
-    def start(self, directory: Path, uuid: str) -> None:
-        """Starts it with its server, so that what is in its way shows before the program starts."""
-        log = directory / "log"
-        shutil.rmtree(self._pipe, ignore_errors=True)
-        for each in (self._pipe, log):
-            each.mkdir(mode=0o700, exist_ok=True)
-        extra = {
-            "CUDA_MPS_LOG_DIRECTORY": str(log),
-            "CUDA_VISIBLE_DEVICES": uuid,
-            _MARK: str(self._pipe),
-        }
-        with open(log / "stderr.log", "ab") as output:
-            try:
-                child = subprocess.Popen(
-                    [self._tool, "-f"],
-                    env=self._environment | extra,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,  # it outlives us where others use it, too
-                    preexec_fn=_unblock_signals,
-                )
-            except OSError as error:
-                raise MpsError(f"{self._tool} cannot be run: {error.strerror}") from None
-        (directory / "pid").write_text(str(child.pid))
-        try:
-            self._wait(child, log)
-            self._ask(f"start_server -uid {os.geteuid()}")
-        except MpsError as error:
-            raise MpsError(
-                f"no MPS server starts on GPU {uuid}, perhaps since another MPS daemon or a "
-                f"process has that GPU: {error.message}"
-            ) from None
-        finally:
-            child.returncode = 0  # whoever leaves last sees to its end
-
-    def _wait(self, child: "subprocess.Popen[bytes]", log: Path) -> None:
-        give_up_s = time.monotonic() + _START_S
-        while not self.answers():
-            if child.poll() is not None:
-                said = " ".join((log / "stderr.log").read_text(errors="replace").split())
-                raise MpsError(f"its daemon ended at once: {said[-_SAID_MOST:] or 'no reason'}")
-            if time.monotonic() >= give_up_s:
-                raise MpsError(f"its daemon does not answer after {_START_S:.0f} s")
-            time.sleep(_POLL_S)
-
-    def _ask(self, command: str, timeout_s: float = _ANSWER_S) -> str:
-        try:
-            status, answer, problem = ask_tool(
-                [self._tool], f"{command}\n", self._environment, timeout_s, _ANSWER_MOST
-            )
-        except (TimeoutError, OverflowError, OSError) as error:
-            raise MpsError(f"{TOOL} does not answer: {error or 'not in time'}") from None
-        if status != 0:
-            raise MpsError(
-                " ".join((problem or answer).split())[:_SAID_MOST] or "it says no reason"
-            )
-        return answer
-
-
-def _unblock_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # `foreground` holds ours back
 
 
 @contextlib.contextmanager

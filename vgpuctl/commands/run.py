@@ -9,8 +9,8 @@ Slices of one run directory share a GPU fairly: one of their `vgpuctl run` has t
 runs its arbiter, and when it ends the next one takes over. What they are promised never sums to
 more than the GPU.
 
-With ``--mps`` they are clients of one MPS server besides (`mps_server`): the same shares, held in
-the same way, without context switches.
+With ``--mps`` they are also clients of one MPS server (`mps_server`): the same shares, held in the
+same way, without context switches.
 
 All words are checked before anything is made. The slice protects against accident, not malice:
 the program's user owns the files.
