@@ -145,7 +145,13 @@ def _run(
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
     state = NodeState(checkpoint, node.wanted, node.gpus)
-    mps = MpsKeeper(settings.config.absolute(), settings.run_dir, settings.spawn_mps, state)
+    mps = MpsKeeper(
+        settings.config.absolute(),
+        settings.run_dir,
+        settings.spawn_mps,
+        state,
+        is_running=store.running,
+    )
     service = SliceService(state, store, config.rules, sources, mps.wait, node.closest)
     ends.callback(labels.stop)
     labels.start(service.follow_labels)

@@ -1,7 +1,7 @@
 """The slice of one container as typed values: what `limits` says, for each of its devices."""
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 #: core_percent that means "a whole GPU": not capped.
 WHOLE_CORE_PERCENT = 100
@@ -12,6 +12,17 @@ class Family(IntEnum):
 
     VGPU = 1
     MPS = 2
+
+
+class Concurrency(StrEnum):
+    """How the containers of a GPU of family vgpu run side by side.
+
+    By the driver's time slices, or as clients of one MPS server, which needs no context switches
+    and is one fault domain. `limits` has no word of it: a client has a pipe directory there.
+    """
+
+    TIME_SLICES = "time-slices"
+    MPS = "mps"
 
 
 class ComputeMode(IntEnum):
@@ -37,7 +48,8 @@ class DeviceLimit:
         weight: of this container on a contended GPU.
         mps_thread_percentage: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, 0 where MPS is not used.
         mps_pinned_bytes: CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, 0 where it is not set.
-        mps_pipe_directory: CUDA_MPS_PIPE_DIRECTORY as the container sees it, empty without MPS.
+        mps_pipe_directory: CUDA_MPS_PIPE_DIRECTORY as the container sees it, empty where it is
+            no client of MPS.
     """
 
     uuid: str
@@ -51,6 +63,11 @@ class DeviceLimit:
     mps_thread_percentage: int = 0
     mps_pinned_bytes: int = 0
     mps_pipe_directory: str = ""
+
+    @property
+    def is_mps_client(self) -> bool:
+        """Whether the container's processes are clients of an MPS server there."""
+        return bool(self.mps_pipe_directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import Concurrency, ContainerLimits, DeviceLimit, Family
 from libvgpu.sharing_mode import Mode
 from libvgpu.usage import is_measured
 
@@ -173,6 +173,13 @@ def _mode(found: Slice, limit: DeviceLimit | None) -> str | None:
     return found.modes[found.limits.devices.index(limit)].value
 
 
+def _concurrency(limit: DeviceLimit | None) -> str | None:
+    """Returns how the slice runs next to others of its GPU."""
+    if limit is None:
+        return None
+    return (Concurrency.MPS if limit.is_mps_client else Concurrency.TIME_SLICES).value
+
+
 def _row(
     found: Slice,
     limit: DeviceLimit | None,
@@ -207,6 +214,7 @@ def _row(
         ),
         "compute": limit.compute_mode.name.lower() if limit else None,
         "mode": _mode(found, limit),
+        "concurrency": _concurrency(limit),
         "pending": _pending(found.limits.family if found.limits else None, limit, process),
         **_compute_books(found.limits.family if found.limits else None, limit, own),
         "refused_count": own.refused_count if own else None,
@@ -245,6 +253,7 @@ def gpu_rows(gpus: Sequence[SeenGpu], slices: Sequence[Slice]) -> list[Row]:
 def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
     uuid = seen.gpu.uuid
     families: set[str] = set()
+    concurrencies: set[str] = set()
     allocated_bytes = used_bytes = core_percent = containers = 0
     for found in slices:
         for index, limit in enumerate(found.limits.devices if found.limits else ()):
@@ -252,6 +261,7 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
                 continue
             containers += 1
             families.add(found.meta.family)
+            concurrencies.add(str(_concurrency(limit)))
             allocated_bytes += limit.memory_limit_bytes
             core_percent += enforced_core_percent(found.limits.family, limit)
             usage = _of_container(found.usage, index) if found.usage else None
@@ -262,6 +272,7 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
         "product": seen.gpu.product,
         "source": seen.source,
         "family": "+".join(sorted(families)),
+        "concurrency": "+".join(sorted(concurrencies)),
         "memory_total_bytes": seen.gpu.memory_bytes or None,
         "memory_allocated_bytes": allocated_bytes,
         "memory_used_bytes": used_bytes,

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from libvgpu.errors import ConfigError, UsageError
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 from libvgpu.sizes import parse_size
 from libvgpu.yamltext import Places, parse, read
 
@@ -63,6 +63,7 @@ class FractionalShare:
     Attributes:
         devices: GPU indexes or UUIDs; None means all GPUs.
         path: where it stands in the file, for messages.
+        concurrency: of family vgpu; family mps has clients of MPS in any case.
     """
 
     family: Family
@@ -71,6 +72,7 @@ class FractionalShare:
     compute: ComputeMode
     path: str
     placement: Placement = Placement.BINPACK
+    concurrency: Concurrency = Concurrency.TIME_SLICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,20 @@ def _size(value: str | int, path: str, places: Places) -> int:
         raise places.error(path, error.message) from None
 
 
+def _concurrency(value: str | None, family: Family, path: str, places: Places) -> Concurrency:
+    if value is None:
+        return Concurrency.TIME_SLICES
+    if family is not Family.VGPU:
+        raise places.error(
+            path,
+            f"concurrency {value!r} cannot be set for family {family.name.lower()}: its containers "
+            "are clients of one MPS server in any case; leave it out, or use family vgpu, where "
+            f"{' and '.join(Concurrency)} are allowed",
+        )
+    places.one_of(path, value, Concurrency)
+    return Concurrency(value)
+
+
 def _shares(entries: list[schema.Fractional], places: Places) -> tuple[FractionalShare, ...]:
     shares: list[FractionalShare] = []
     for number, entry in enumerate(entries):
@@ -254,7 +270,10 @@ def _shares(entries: list[schema.Fractional], places: Places) -> tuple[Fractiona
                 )
         devices = _devices(entry.devices, f"{path}.devices", places)
         held = ComputeMode.STRICT if mode is None else mode
-        shares.append(FractionalShare(family, devices, unit_bytes, held, path, placement))
+        concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
+        shares.append(
+            FractionalShare(family, devices, unit_bytes, held, path, placement, concurrency)
+        )
     return tuple(shares)
 
 

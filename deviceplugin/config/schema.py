@@ -75,6 +75,7 @@ class Fractional(_Section):
     devices: str | list[int | str] = "all"
     memory_unit: str | int = "1Gi"
     compute: str | bool | None = None  # a bare off is YAML's word for false
+    concurrency: str | None = None
     memory_overcommit: float = 1.0
     core_overcommit: float = 1.0
     placement: str = "binpack"

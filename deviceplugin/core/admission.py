@@ -193,8 +193,8 @@ class Admission:
         listing, entries = self._sync.look_patiently(units), self._sync.recorded()
         try:
             done = self._start(family, half, units, listing, entries)
-            if family is Family.MPS:
-                self._wait_for_mps(done.uuids, not exclusive_gpu.is_exclusive(done))
+            is_client = done.served_by_mps and not exclusive_gpu.is_exclusive(done)
+            self._wait_for_mps(done.uuids, is_client)
         except VgpuError as error:
             owner = next((c.owner for c in listing or () if c.units.issuperset(units)), None)
             event(
@@ -250,7 +250,7 @@ class Admission:
             raise AllocationRefused(problem)
         done = implicit_units.complete_start(self._layout, self._state.book, allocation)
         done = replace(done, started=True)
-        if done.family is Family.MPS:
+        if done.served_by_mps:
             self._state.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
         self._store.put_back(done, self._enforcement.resolved(done).limits)
         if done != allocation:

@@ -200,9 +200,9 @@ class SliceService:
             allocations = self.state.book.allocations.values()
             return [(h, self._enforcement.resolved(h)) for h in allocations]
 
-    def gpu_families(self) -> Mapping[str, Family]:
-        """Returns the shared GPUs, by UUID."""
-        return {shared.gpu.uuid: shared.family for shared in self.layout.gpus}
+    def shared_gpus(self) -> Mapping[str, bool]:
+        """Returns the shared GPUs by UUID, and whether their containers are clients of MPS."""
+        return {shared.gpu.uuid: shared.served_by_mps for shared in self.layout.gpus}
 
     def gpu_uuids(self) -> list[str]:
         """Returns the UUIDs of the shared GPUs, in order."""

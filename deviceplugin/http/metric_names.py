@@ -141,6 +141,12 @@ MPS = (
         _MPS_LABELS,
     ),
     MetricName(
+        "vgpu_mps_client_faults_total",
+        "counter",
+        "Times that a fault of one MPS client ended the work of all clients of the GPU",
+        _MPS_LABELS,
+    ),
+    MetricName(
         "vgpu_mps_settings_restored_total",
         "counter",
         "Times that settings of the GPU's MPS daemon had been changed and were put back",

@@ -9,7 +9,7 @@ moment passes, or the container starts.
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 
 from .overrides import Override
 from .units import Half, gpu_of, half_of, unit_name
@@ -49,6 +49,7 @@ class Allocation:
         compute: how the config last held compute on its GPU; that stays while the GPU drains. None
             where nobody noted it.
         override: what `vgpuctl set` says of it, None where nothing.
+        concurrency: of its GPU when it was given, in family vgpu; like the unit, it stays.
     """
 
     allocation_id: str
@@ -68,6 +69,12 @@ class Allocation:
     raised: tuple[str, ...] = ()
     override: Override | None = None
     compute: ComputeMode | None = None
+    concurrency: Concurrency = Concurrency.TIME_SLICES
+
+    @property
+    def served_by_mps(self) -> bool:
+        """It is of a GPU whose containers are clients of MPS; it may still have it exclusively."""
+        return self.family is Family.MPS or self.concurrency is Concurrency.MPS
 
     def of(self, half: Half) -> tuple[str, ...]:
         """The units of one half that the kubelet gave."""

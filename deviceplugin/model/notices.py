@@ -27,6 +27,7 @@ class EventReason(Enum):
     GPU_SHARING_CHANGED = "GpuSharingChanged", False
     GPU_UNHEALTHY = "GpuUnhealthy", True
     GPU_HEALTHY = "GpuHealthy", False
+    MPS_CLIENT_FAULT = "MpsClientFault", True
     MPS_SERVER_ENDED = "MpsServerEnded", True
     MPS_SETTINGS_RESTORED = "MpsSettingsRestored", True
     MPS_UNAVAILABLE = "MpsUnavailable", True

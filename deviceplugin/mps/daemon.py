@@ -208,6 +208,14 @@ class Daemon:
         now = self._read_settings()
         return "" if now == self._settings else f"{self._settings!r} became {now!r}"
 
+    def server_status(self) -> str:
+        """Returns the server's status as the daemon says it.
+
+        Raises:
+            MpsError: it does not answer, or does not know that question.
+        """
+        return self._ask(f"get_server_status {self._server_pid()}", self.server)
+
     def stop(self) -> None:
         """Ends daemon and server: asked first, then made to."""
         if self.process is None:

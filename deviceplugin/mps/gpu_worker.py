@@ -17,8 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.log import LOGGER, event
+from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError, MpsSilentError
 
+from .client_faults import ClientFaults
 from .compute_mode import EXCLUSIVE_PROCESS, Boards
 from .daemon import SILENT_S, Daemon
 from .restart_policy import RestartPolicy
@@ -69,6 +71,7 @@ class GpuWorker:
         self._said = ""
         self._refused = 0
         self._restarts = RestartPolicy()
+        self._faults = ClientFaults(pipe_directory(run_dir, uuid).parent / "log" / "server.log")
         self._thread = threading.Thread(target=self._run, name=f"mps-{uuid}", daemon=True)
 
     def start(self) -> None:
@@ -137,6 +140,7 @@ class GpuWorker:
             daemon.stop()
             self._restart(daemon, "its pipe directory was removed")
         elif self._occupied:
+            self._look_for_faults(daemon)
             self._look_at_settings(daemon)
         return self._look_every_s if self._occupied else None
 
@@ -215,6 +219,7 @@ class GpuWorker:
         assert daemon.server is not None
         self._said = ""
         self._refused = 0
+        self._faults.begin()
         self._say(replace(self._now, phase=READY, reason="", server=daemon.server.pid))
         event(logging.INFO, "MPS daemon ready", gpu=self.uuid, server=daemon.server.pid)
 
@@ -259,6 +264,20 @@ class GpuWorker:
     def _is_unwanted(self) -> bool:
         return self._over or not self._wanted
 
+    def _look_for_faults(self, daemon: Daemon) -> None:
+        try:
+            status = daemon.server_status()
+        except MpsError:  # the log tells, too; whether the daemon is well, its settings show
+            status = ""
+        if self._faults.look(status):
+            event(
+                logging.ERROR,
+                "a fault of one MPS client ended the work of all of them",
+                gpu=self.uuid,
+                server=self._now.server,
+            )
+            self._say(replace(self._now, faults=self._now.faults + 1))
+
     def _look_at_settings(self, daemon: Daemon) -> None:
         try:
             changed = daemon.changed_settings()
@@ -299,7 +318,10 @@ class GpuWorker:
         if self._now.found_mode is not None:
             self._boards.set_compute_mode(self.uuid, self._now.found_mode)
             event(logging.INFO, "compute mode put back", gpu=self.uuid, mode=self._now.found_mode)
-        self._now = GpuMps(STARTING, restarts=self._now.restarts, restored=self._now.restored)
+        counted = self._now
+        self._now = GpuMps(
+            STARTING, restarts=counted.restarts, restored=counted.restored, faults=counted.faults
+        )
         self._said = ""
         self._report(self.uuid, None)
 

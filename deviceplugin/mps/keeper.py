@@ -13,13 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from deviceplugin.log import event
-from deviceplugin.model.allocations import Owner
-from deviceplugin.model.notices import EventReason, container_notice, node_notice
+from deviceplugin.model.notices import EventReason, node_notice
 from libvgpu.errors import MpsError
 
 from .control_pipe import is_ready
@@ -37,6 +36,7 @@ from .state_files import (
     runner_alive,
     write_wanted,
 )
+from .telling import MpsTelling, Tenants
 
 #: The kubelet gives PreStartContainer 30 s. The rest is for podresources and the disk before this,
 #: and for the refusal to arrive, which says more than the kubelet's own word for it.
@@ -52,15 +52,11 @@ _TURN_S = 0.5
 _RETRY_AFTER_S = 15.0
 
 
-class MpsDemand(Protocol):
+class MpsDemand(Tenants, Protocol):
     """What containers need of MPS (`NodeState`)."""
 
     def mps_gpus(self) -> dict[str, bool]:
         """Returns the GPUs that are to be under MPS now, and whether containers have slices."""
-        ...
-
-    def owners_on(self, uuid: str) -> Sequence[Owner | None]:
-        """Returns whose containers are on a GPU, None for one not yet known."""
         ...
 
 
@@ -74,6 +70,7 @@ class MpsKeeper:
         spawn: bool,
         demand: MpsDemand,
         ready_timeout_s: float = _READY_TIMEOUT_S,
+        is_running: Callable[[str], bool] = lambda allocation_id: True,
     ) -> None:
         """Does nothing yet.
 
@@ -81,23 +78,24 @@ class MpsKeeper:
             spawn: whether to start a runner where there is none.
             demand: knows what the containers of this node need.
             ready_timeout_s: how long a container waits.
+            is_running: whether processes of an allocation live.
         """
         self._config, self._run_dir, self._spawn = config, run_dir, spawn
         self._demand = demand
+        self._telling = MpsTelling(demand, is_running)
         self._timeout_s = ready_timeout_s
         self._lock = threading.Lock()
         self._waiting = threading.BoundedSemaphore(MOST_WAITING)
         self._child: subprocess.Popen[bytes] | None = None
         self._said = self._problem_said = ""
         self._not_before = 0.0
-        self._told: Mapping[str, GpuMps] | None = None
 
     def look(self) -> None:
         """Says what is wanted, starts a runner if one is needed, tells what has happened."""
         wanted = self._want()
         self._reap()
         state = self._state()
-        self._tell(state.gpus)
+        self._telling.follow(state.gpus)
         if state.problem != self._problem_said and state.problem:
             event(
                 logging.ERROR,
@@ -124,11 +122,13 @@ class MpsKeeper:
         The kubelet tries one again that was refused since too many wait, and counts no restart.
 
         Args:
-            under_mps: their daemon answers; else they are exclusive, as if there were no MPS.
+            under_mps: their daemon answers; else they are as if there were no MPS.
 
         Raises:
             MpsError: they are not in time, or too many others wait.
         """
+        if not under_mps and not self._is_ever_under_mps(uuids):
+            return
         if not self._waiting.acquire(timeout=_TURN_S):
             raise MpsError(
                 f"{MOST_WAITING} other containers wait for MPS of their GPU, and no more may at a "
@@ -169,13 +169,22 @@ class MpsKeeper:
                 what = (
                     f"the MPS daemon of GPU {uuid} is not ready"
                     if under_mps
-                    else f"GPU {uuid}, which was asked for whole, is not free of MPS"
+                    else f"GPU {uuid}, which its container needs without MPS, is not free of it"
                 )
                 raise MpsError(
                     f"{what} after {self._timeout_s:.0f} s: {problem}",
                     hint=f"look into {self._log_path()}",
                 )
             time.sleep(_POLL_S)
+
+    def _is_ever_under_mps(self, uuids: Sequence[str]) -> bool:
+        """Returns whether a GPU is under MPS now, or was to be at the last look."""
+        try:
+            wanted = read_wanted(self._run_dir)
+        except MpsError:
+            return True
+        known = {*self._state().gpus, *(wanted.gpus if wanted else self._demand.mps_gpus())}
+        return not known.isdisjoint(uuids)
 
     def _problem(self, uuid: str, under_mps: bool, deadline: float) -> str | None:
         """Returns why a GPU is not yet as a container needs it, None where it is.
@@ -217,47 +226,6 @@ class MpsKeeper:
             return read_state(self._run_dir) or MpsState()
         except MpsError as error:
             return MpsState(problem=error.message)
-
-    # ---- what has happened -------------------------------------------------------------------
-
-    def _tell(self, now: Mapping[str, GpuMps]) -> None:
-        """Logs, and so tells the pods, what the runner did since the last look."""
-        before, self._told = self._told, now
-        for uuid, gpu in now.items():
-            old = None if before is None else before.get(uuid, GpuMps(""))
-            if gpu.phase == FAILED and (old is None or old.reason != gpu.reason):
-                event(
-                    logging.ERROR,
-                    "MPS of a GPU cannot be served",
-                    notice=node_notice(EventReason.MPS_UNAVAILABLE, gpu.reason),
-                    gpu=uuid,
-                    reason=gpu.reason,
-                )
-            if old is None:
-                continue
-            if gpu.restarts > old.restarts:
-                reason = f"the MPS server of GPU {uuid} ended by itself and was started again"
-                for owner in list(self._demand.owners_on(uuid)) or [None]:
-                    event(
-                        logging.ERROR,
-                        "MPS server ended, its clients lost their work",
-                        notice=container_notice(EventReason.MPS_SERVER_ENDED, reason, owner),
-                        gpu=uuid,
-                        owner=owner or "unknown",
-                        reason=reason,
-                    )
-            if gpu.restored > old.restored:
-                reason = (
-                    f"settings of the MPS server of GPU {uuid} were changed through its pipe and "
-                    "put back"
-                )
-                event(
-                    logging.WARNING,
-                    "MPS settings were changed and put back",
-                    notice=node_notice(EventReason.MPS_SETTINGS_RESTORED, reason),
-                    gpu=uuid,
-                    reason=reason,
-                )
 
     # ---- the runner --------------------------------------------------------------------------
 

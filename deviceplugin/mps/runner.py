@@ -28,7 +28,6 @@ from deviceplugin.policy.layout import absent_devices, lay_out
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import MpsError, VgpuError
-from libvgpu.limits import Family
 
 from .compute_mode import Boards, NvmlBoards
 from .control_pipe import tool_path
@@ -208,9 +207,9 @@ def _first(config: Path, run_dir: Path, inventory: Inventory) -> Wanted:
     if left_out is not None:
         event(logging.ERROR, "a part of the config is skipped", reason=left_out.message)
     layout = lay_out(wanted_config, gpus, absent)
-    uuids = [shared.gpu.uuid for shared in layout.of_family(Family.MPS)]
+    uuids = [shared.gpu.uuid for shared in layout.served_by_mps()]
     if not uuids:
-        event(logging.INFO, "no GPU is in family mps, nothing to run")
+        event(logging.INFO, "no GPU is shared through MPS, nothing to run")
     return Wanted("", dict.fromkeys(uuids, True))
 
 
@@ -247,7 +246,7 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
         return False
 
 
-@click.command(help="Runs one MPS control daemon for each GPU of family mps.")
+@click.command(help="Runs one MPS control daemon for each GPU that is shared through MPS.")
 @click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--run-dir", envvar="VGPU_RUN_DIR", type=click.Path(path_type=Path))
 @click.option(

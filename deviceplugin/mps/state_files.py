@@ -16,7 +16,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class GpuMps:
         server: process id of its server, 0 without one.
         restarts: how often server or daemon ended by themselves and were started again.
         restored: how often settings that somebody had changed were put back.
+        faults: how often a fault of one client ended the work of all, as the server lived on.
     """
 
     phase: str
@@ -58,6 +59,7 @@ class GpuMps:
     server: int = 0
     restarts: int = 0
     restored: int = 0
+    faults: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,16 @@ def read_state(run_dir: Path) -> MpsState | None:
     if found is None:
         return None
     try:
-        gpus = {str(gpu): GpuMps(**values) for gpu, values in found["gpus"].items()}
+        gpus = {str(gpu): _gpu(values) for gpu, values in found["gpus"].items()}
         return MpsState(str(found["token"]), str(found["problem"]), gpus)
     except (KeyError, TypeError, AttributeError) as error:
         raise MpsError(f"{state_path(run_dir)} is damaged: {error!r}") from None
+
+
+def _gpu(values: Mapping[str, Any]) -> GpuMps:
+    """Leaves out what a newer runner says: it outlives agents, and one may be put back."""
+    known = {each.name for each in fields(GpuMps)}
+    return GpuMps(**{name: value for name, value in values.items() if name in known})
 
 
 def write_state(run_dir: Path, state: MpsState) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, Concurrency, ContainerLimits, DeviceLimit, Family
 
 from .exclusive_gpu import is_exclusive
 from .layout import Layout
@@ -70,12 +70,15 @@ def asked_limits(
         devices = [
             replace(d, compute_mode=ComputeMode.OFF) if exclusive else under_mps(d) for d in devices
         ]
+    elif allocation.concurrency is Concurrency.MPS and not is_exclusive(allocation):
+        # A client, whose share and memory the shim holds as without MPS.
+        devices = [replace(d, mps_pipe_directory=CONTAINER_PIPE_DIRECTORY) for d in devices]
     return ContainerLimits(allocation.allocation_id, allocation.family, tuple(devices))
 
 
 def under_mps(device: DeviceLimit) -> DeviceLimit:
-    """Returns limits for a client: MPS holds the share, so the shim does not, and counts memory in
-    whole MiB.
+    """Returns limits for a client of family mps: MPS holds the share, so the shim does not, and
+    counts memory in whole MiB.
     """
     whole_mib = max(MIB, device.memory_limit_bytes // MIB * MIB)
     return replace(

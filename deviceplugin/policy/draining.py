@@ -1,10 +1,10 @@
 """The layout in force: what the config wants, as far as slices that live allow it. Pure.
 
-A GPU keeps the family and the memory unit of its slices until the last of them has ended; then it
-is shared as the config says, which all others are at once. Until then it *drains*: what containers
-hold stays listed and healthy, and nothing of it is offered. So a memory unit's name means the same
-number of bytes for as long as anybody holds one of that GPU, and families may have GPUs of
-different units meanwhile.
+A GPU keeps the family, the concurrency and the memory unit of its slices until the last of them has
+ended; then it is shared as the config says, which all others are at once. Until then it *drains*:
+what containers hold stays listed and healthy, and nothing of it is offered. So a memory unit's name
+means the same number of bytes for as long as anybody holds one of that GPU, and families may have
+GPUs of different units meanwhile.
 
 It depends on nothing but config, GPUs and allocations, so an agent that was restarted in the midst
 of it computes the same. `NodeState` keeps the result and has it computed again when one of them
@@ -18,7 +18,7 @@ from deviceplugin.config.loading import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 from libvgpu.sizes import format_size
 
 from .layout import Layout, SharedGpu
@@ -51,6 +51,7 @@ def _now(wanted: SharedGpu | None, gpu: Gpu, allocations: list[Allocation]) -> S
         newest.compute if newest.compute is not None else compute,
         wanted.placement if wanted else Placement.BINPACK,
         drains=True,
+        concurrency=newest.concurrency,
     )
 
 
@@ -102,7 +103,12 @@ def newly_offered(before: Layout, after: Layout) -> set[str]:
 
     def offered(layout: Layout) -> set[SharedGpu]:
         return {
-            replace(shared, compute=ComputeMode.STRICT, placement=Placement.BINPACK)
+            replace(
+                shared,
+                compute=ComputeMode.STRICT,
+                placement=Placement.BINPACK,
+                concurrency=Concurrency.TIME_SLICES,
+            )
             for shared in layout.gpus
             if not shared.drains
         }
@@ -117,4 +123,5 @@ def shared_as(shared: SharedGpu | None) -> str:
         return "not shared"
     unit = format_size(shared.memory_unit_bytes)
     compute = f" {shared.compute.name.lower()}" if shared.family is Family.VGPU else ""
-    return f"{shared.family.name.lower()}{compute} by units of {unit}"
+    together = " under one MPS server" if shared.concurrency is Concurrency.MPS else ""
+    return f"{shared.family.name.lower()}{compute}{together} by units of {unit}"

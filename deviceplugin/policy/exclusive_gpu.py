@@ -2,6 +2,9 @@
 
 A container of family mps that has all core units of its GPUs is no client of MPS: nobody else can
 have compute there, so it gets an exclusive GPU, its daemon stopped and its compute mode as found.
+In family vgpu with ``concurrency: mps`` that holds of a container with several whole GPUs, since a
+process is a client of one daemon, and each GPU has its own. One with all core of one GPU is a
+client there: containers with memory alone may have what it leaves over.
 Only an init container of the same pod may need such a GPU otherwise, before it or, when the pod's
 sandbox is made again, after it: then the container that was let start last decides.
 """
@@ -12,7 +15,7 @@ from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import Family
+from libvgpu.limits import Concurrency, Family
 
 from .layout import Layout
 
@@ -22,7 +25,9 @@ _VOLTA_MAJOR = 7
 
 
 def is_exclusive(allocation: Allocation) -> bool:
-    """Returns whether a container has its GPUs to itself, without MPS."""
+    """Returns whether a container has its GPUs to itself, without MPS, where others have MPS."""
+    if allocation.concurrency is Concurrency.MPS:
+        return len(allocation.uuids) > 1
     return allocation.family is Family.MPS and all(
         allocation.count(Half.CORE, uuid) == CORE_UNITS_PER_GPU for uuid in allocation.uuids
     )
@@ -38,14 +43,12 @@ def under_mps(
     Args:
         last_started: by GPU, the allocation that was let start there last.
     """
-    now_mps = {shared.gpu.uuid for shared in layout.of_family(Family.MPS)}
-    carrying = {
-        uuid for h in book.allocations.values() if h.family is Family.MPS for uuid in h.uuids
-    }
+    now_mps = {shared.gpu.uuid for shared in layout.served_by_mps()}
+    carrying = {uuid for h in book.allocations.values() if h.served_by_mps for uuid in h.uuids}
     found = {}
     for uuid in sorted(now_mps | carrying):
         here = book.on_gpu(uuid)
-        if any(allocation.family is not Family.MPS for allocation in here):
+        if any(not allocation.served_by_mps for allocation in here):
             continue
         if not _is_exclusive_now(here, last_started.get(uuid)):
             found[uuid] = bool(here)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from deviceplugin.config.loading import AgentConfig, FractionalShare, Placement
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import ConfigError
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 
 #: The kubelet reads a list message of at most 4 MiB; this many units stay well below it.
 MOST_UNITS_PER_RESOURCE = 20_000
@@ -23,6 +23,7 @@ class SharedGpu:
 
     Attributes:
         drains: it is to be shared in another way once its slices have ended (`draining`).
+        concurrency: how its containers run side by side, in family vgpu.
     """
 
     gpu: Gpu
@@ -31,6 +32,12 @@ class SharedGpu:
     compute: ComputeMode
     placement: Placement = Placement.BINPACK
     drains: bool = False
+    concurrency: Concurrency = Concurrency.TIME_SLICES
+
+    @property
+    def served_by_mps(self) -> bool:
+        """Its containers are clients of one MPS server."""
+        return self.family is Family.MPS or self.concurrency is Concurrency.MPS
 
     @property
     def memory_units(self) -> int:
@@ -52,6 +59,10 @@ class Layout:
     def of_family(self, family: Family) -> tuple[SharedGpu, ...]:
         """The GPUs of one family."""
         return tuple(g for g in self.gpus if g.family is family)
+
+    def served_by_mps(self) -> tuple[SharedGpu, ...]:
+        """The GPUs whose containers are clients of an MPS server."""
+        return tuple(g for g in self.gpus if g.served_by_mps)
 
     def find(self, uuid: str) -> SharedGpu | None:
         """One GPU, None where it is not shared."""
@@ -80,7 +91,12 @@ def lay_out(
                     "a GPU belongs to one entry and one family",
                 )
             shared = SharedGpu(
-                gpu, share.family, share.memory_unit_bytes, share.compute, share.placement
+                gpu,
+                share.family,
+                share.memory_unit_bytes,
+                share.compute,
+                share.placement,
+                concurrency=share.concurrency,
             )
             if shared.memory_units == 0:
                 raise config.places.error(

@@ -57,9 +57,11 @@ def withdrawn(layout: Layout, book: AllocationBook, joined: Container[str] = ())
 
 
 def fits_layout(shared: SharedGpu, allocations: Iterable[Allocation]) -> bool:
-    """Returns whether slices are of the family and the unit that their GPU is shared by."""
+    """Returns whether slices are of the family, concurrency and unit that their GPU has now."""
     return all(
-        h.family is shared.family and h.memory_unit_bytes == shared.memory_unit_bytes
+        h.family is shared.family
+        and h.concurrency is shared.concurrency
+        and h.memory_unit_bytes == shared.memory_unit_bytes
         for h in allocations
     )
 

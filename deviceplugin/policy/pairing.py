@@ -162,9 +162,12 @@ def allocate(
         if again is not None and not again.settled and set(again.of(half)) == set(ordered):
             return again
         first = next(iter(given))
-        if family is Family.MPS:
-            check_clients(gpus[first].gpu, book, set(ordered), what)
-        fresh = Allocation(new_id, family, first, gpus[first].memory_unit_bytes)
+        shared = gpus[first]
+        if shared.served_by_mps:
+            check_clients(shared.gpu, book, set(ordered), what)
+        fresh = Allocation(
+            new_id, family, first, shared.memory_unit_bytes, concurrency=shared.concurrency
+        )
         return fresh.with_half(half, ordered, now)
     if set(partner.uuids) != set(given):
         raise AllocationRefused(
@@ -259,15 +262,17 @@ def _with_clients_left(
     must_include: Sequence[str],
     what: str,
 ) -> dict[str, FreeUnits]:
-    """Returns the GPUs that can serve one container more; of family mps only clients of MPS can."""
-    if family is not Family.MPS:
-        return room
+    """Returns the GPUs that can serve one container more: MPS takes so many clients and no more."""
     had = frozenset(must_include)
-    left = {uuid: r for uuid, r in room.items() if not is_full(r.shared.gpu, book, had)}
+    left = {
+        uuid: r
+        for uuid, r in room.items()
+        if not (r.shared.served_by_mps and is_full(r.shared.gpu, book, had))
+    }
     if room and not left:
         most = max(clients_most(r.shared.gpu) for r in room.values())
         raise AllocationRefused(
-            f"{what}: every GPU of family mps carries {most} slices already, and MPS takes no more "
-            "clients on a GPU; ask again when one has ended"
+            f"{what}: every GPU of family {family.name.lower()} carries {most} slices already, and "
+            "MPS takes no more clients on a GPU; ask again when one has ended"
         )
     return left

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, shown, unit_name, unit_number
+from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.policy.layout import Layout
 from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.errors import AllocationRefused
+from libvgpu.limits import Concurrency, Family
 
 from .kubelet_checkpoint import KubeletEntry
 from .kubelet_records import LIMITS_MOUNT, KubeletRecord, RecordDisagrees, by_allocation
@@ -144,7 +146,22 @@ def _allocation(
         changed_at=meta.created_at if meta else 0.0,
         owner=owner,
         shim_build=one.build,
+        concurrency=_concurrency(one, gpus, layout),
     )
+
+
+def _concurrency(one: KubeletRecord, gpus: Sequence[Gpu], layout: Layout) -> Concurrency:
+    """Returns how it runs next to others: a client of MPS has the pipe directory mounted.
+
+    One with several GPUs is alone there, so its answers say nothing, and the config counts.
+    """
+    shared = layout.find(gpus[0].uuid)
+    if one.family() is not Family.VGPU:
+        return Concurrency.TIME_SLICES
+    if len(gpus) > 1 and shared is not None and shared.family is Family.VGPU:
+        return shared.concurrency
+    is_client = any(CONTAINER_PIPE_DIRECTORY in entry.mounts for entry, _, _ in one.entries)
+    return Concurrency.MPS if is_client else Concurrency.TIME_SLICES
 
 
 def _gpus(units: Mapping[Half, tuple[str, ...]], of_node: Sequence[Gpu]) -> list[Gpu]:

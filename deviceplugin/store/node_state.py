@@ -55,7 +55,7 @@ class NodeState:
         self.revision = 0
         self.ended = 0  # allocations dropped so far
         self.unhealthy: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
-        #: Which allocation was let start last on each GPU of family mps.
+        #: Which allocation was let start last on each GPU that is under MPS.
         self.last_started: dict[str, str] = {}
         self._changed = threading.Condition(self.lock)
         self._announced: tuple[Set[str], Set[str], Layout] = set(), set(), wanted
@@ -123,10 +123,12 @@ class NodeState:
         with self.lock:
             return exclusive_gpu.under_mps(self.layout, self.book, self.last_started)
 
-    def owners_on(self, uuid: str) -> list[Owner | None]:
-        """Returns whose containers are on a GPU, None for one not yet known; takes the lock."""
+    def tenants_on(self, uuid: str) -> list[tuple[str, Owner | None]]:
+        """Returns the allocations on a GPU with their owners, None for one not yet known; takes the
+        lock.
+        """
         with self.lock:
-            return [allocation.owner for allocation in self.book.on_gpu(uuid)]
+            return [(each.allocation_id, each.owner) for each in self.book.on_gpu(uuid)]
 
     def announce(self) -> None:
         """Tells the plugin servers to look, if what is (not) offered has changed.

@@ -4,8 +4,8 @@ Per allocation a private directory with `limits`, `usage`, `ring` (libvgpu.regio
 (`allocation_dirs`) under the run directory, which may be emptied by a reboot; per build of the
 shim a directory under the state directory, which survives. Both halves of a pair get answers made
 from the same allocation, so their mounts and their variables are disjoint or equal: the kubelet may
-merge them in any order. What makes a client of MPS is left out where memory comes first: only core
-tells whether its GPU is exclusive. How they name the GPUs is in `container_answer`.
+merge them in any order. In family mps what makes a client of MPS is left out where memory comes
+first: only core tells whether its GPU is exclusive. How they name the GPUs: `container_answer`.
 
 Synchronised by the agent's lock, apart from `running`, which only reads.
 """
@@ -216,20 +216,14 @@ class SliceStore:
             Mount(PRELOAD_FILE, f"{library}/ld.so.preload", True),
         ]
         envs: dict[str, str] = {}
-        # Memory alone does not say yet whether it is a client of MPS or has an exclusive GPU.
-        if allocation.family is Family.MPS and allocation.core and not is_exclusive(allocation):
-            (device,) = limits.devices
+        if _is_told_of_mps(allocation):
             pipe = pipe_directory(self.run_dir, allocation.uuid)
             mounts.append(Mount(CONTAINER_PIPE_DIRECTORY, str(pipe), False))
             # Where a client and the server share memory.
             mounts.append(Mount(SHARED_MEMORY, SHARED_MEMORY, False))
             envs["CUDA_MPS_PIPE_DIRECTORY"] = CONTAINER_PIPE_DIRECTORY
-            if half is Half.CORE:
-                envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
-            if allocation.memory:
-                # The container sees one GPU, so it is number 0 there.
-                mebibytes = device.mps_pinned_bytes // MIB
-                envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"
+            if allocation.family is Family.MPS:
+                envs |= _held_by_mps(allocation, half, limits)
         gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in allocation.uuids]
         parts = device_parts(gpus, self._forms, allocation.allocation_id, os.path.exists)
         return Answer(envs, tuple(mounts)).joined(parts)
@@ -247,6 +241,27 @@ class SliceStore:
         _write_meta(made, meta)
         self._metas[allocation.allocation_id] = meta
         os.rename(made, directory)  # whole or not at all, whenever we are killed
+
+
+def _is_told_of_mps(allocation: Allocation) -> bool:
+    """Returns whether an answer makes a client of MPS of its container.
+
+    In family mps memory alone does not say yet whether it will be one or has an exclusive GPU.
+    """
+    is_known = bool(allocation.core) or allocation.family is not Family.MPS
+    return allocation.served_by_mps and is_known and not is_exclusive(allocation)
+
+
+def _held_by_mps(allocation: Allocation, half: Half, limits: ContainerLimits) -> dict[str, str]:
+    """Returns the variables by which MPS holds a container of family mps."""
+    (device,) = limits.devices
+    envs = {}
+    if half is Half.CORE:
+        envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
+    if allocation.memory:
+        # The container sees one GPU, so it is number 0 there.
+        envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={device.mps_pinned_bytes // MIB}M"
+    return envs
 
 
 def _meta(allocation: Allocation) -> allocation_dirs.AllocationMeta:

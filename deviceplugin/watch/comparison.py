@@ -12,7 +12,7 @@ from pathlib import Path
 from deviceplugin.model.allocations import Allocation
 from libvgpu.errors import RegionError
 from libvgpu.ledger_view import Ledger, read_ledger
-from libvgpu.limits import ContainerLimits, Family
+from libvgpu.limits import ContainerLimits
 
 from . import procfs
 from .nvml_processes import GpuReading
@@ -59,7 +59,7 @@ class MemoryComparison:
 
     def __init__(
         self,
-        families: Mapping[str, Family],
+        gpus: Mapping[str, bool],
         watched: Mapping[str, ComparedAllocation],
         found: Mapping[int, Attribution],
         steady: Steady,
@@ -71,7 +71,7 @@ class MemoryComparison:
         """Judges nothing yet.
 
         Args:
-            families: the shared GPUs.
+            gpus: the shared ones, and whether their containers are clients of MPS.
             watched: the agent's allocations, by id.
             found: where processes belong, by pid.
             steady: what earlier looks saw.
@@ -85,7 +85,7 @@ class MemoryComparison:
         self.bypassing: list[SeenProcess] = []
         self.foreign: list[SeenProcess] = []
         self.keys: set[Hashable] = set()
-        self._families, self._steady, self._slice_bytes = families, steady, slice_bytes
+        self._gpus, self._steady, self._slice_bytes = gpus, steady, slice_bytes
         self._read_again, self._pause = read_again, pause
 
     def examine(self, uuid: str, reading: GpuReading) -> None:
@@ -162,9 +162,8 @@ class MemoryComparison:
             where.append(seen)
 
     def _is_mps_server(self, uuid: str, each: Attribution) -> bool:
-        """The server of family mps is nobody's; on old drivers it holds what its clients have."""
-        is_mps = self._families[uuid] is Family.MPS
-        return is_mps and procfs.program_name(each.process.pid) == _MPS_SERVER
+        """An MPS server is nobody's; on old drivers it holds what its clients have."""
+        return self._gpus[uuid] and procfs.program_name(each.process.pid) == _MPS_SERVER
 
     def _is_bypassing(self, uuid: str, each: Attribution, ledger: Ledger | None) -> bool:
         if self.watched[each.allocation_id].index(uuid) is None:

@@ -27,7 +27,6 @@ from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.notices import EventReason, node_notice
 from libvgpu.errors import VgpuError
-from libvgpu.limits import Family
 
 from . import procfs
 from .comparison import Charges, ComparedAllocation, MemoryComparison
@@ -46,8 +45,8 @@ IDLE_S = 1.75
 class WatchedNode(Protocol):
     """The agent, as the watch needs it; each method takes the agent's lock for a moment."""
 
-    def gpu_families(self) -> Mapping[str, Family]:
-        """Returns the shared GPUs, by UUID."""
+    def shared_gpus(self) -> Mapping[str, bool]:
+        """Returns the shared GPUs by UUID, and whether their containers are clients of MPS."""
         ...
 
     def watched(self) -> Sequence[ComparedAllocation]:
@@ -122,8 +121,8 @@ class MemoryWatch:
         Raises:
             VgpuError: NVML does not answer, or limits cannot be written.
         """
-        families = self._node.gpu_families()
-        readings = self._read(tuple(families)) if families else {}
+        gpus = self._node.shared_gpus()
+        readings = self._read(tuple(gpus)) if gpus else {}
         pids = {pid for reading in readings.values() for pid in reading.memory_bytes}
         pids.discard(os.getpid())
         if not pids and not self._is_charging and not self._blindness.is_possible:
@@ -143,7 +142,7 @@ class MemoryWatch:
             return False
         self._remember_slices(watched)
         check = MemoryComparison(
-            families,
+            gpus,
             watched,
             found,
             self._steady,

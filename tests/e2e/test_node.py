@@ -35,6 +35,8 @@ TESTS_S = 120.0
 PODS = ("vgpu-30", "vgpu-70", "vgpu-hardened", "vgpu-host-ipc", "mps-half", "mps-quarter")
 VGPU_PODS = PODS[:4]
 MPS_PODS = PODS[4:]
+#: Those of family mps, and those on the small GPU, who share one server in family vgpu.
+CLIENT_PODS = PODS[2:]
 GPUS = ("a100-80g", "a100-80g", "t4")
 #: The bar is a second, and `python -m benchmarks run reload` measures it.
 CONFIG_S = 3.0
@@ -50,10 +52,10 @@ pytestmark = [
 
 
 def agent_config(*rules: dict[str, Any]) -> dict[str, Any]:
-    """The examples' config, with one more GPU shared in time."""
+    """The examples' config, with one more GPU whose containers are clients of one MPS server."""
     config = dict(yaml.safe_load((EXAMPLES / "config.yaml").read_text()))
     (shared,) = (e for e in config["sharing"]["fractional"] if e["family"] == "vgpu")
-    shared["devices"] = [1, 2]
+    config["sharing"]["fractional"].append(shared | {"devices": [2], "concurrency": "mps"})
     return config | {"limits": list(rules)}
 
 
@@ -131,11 +133,15 @@ def test_a_container_has_what_the_agent_answered(node: RealNode, name: str) -> N
     assert inside["shim"]
     assert not inside["limits_writable"]
     assert inside["usage_writable"]
+    if name in CLIENT_PODS:
+        assert inside["env"]["CUDA_MPS_PIPE_DIRECTORY"] in inside["mounts"]
+    told = {variable for variable in inside["env"] if variable.startswith("CUDA_MPS_")}
+    if name in VGPU_PODS:  # the shim holds it, whoever it shares its GPU with
+        assert told == ({"CUDA_MPS_PIPE_DIRECTORY"} if name in CLIENT_PODS else set())
     if name in MPS_PODS:
         assert inside["env"]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == str(percent)
         mebibytes = int(inside["env"]["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"][len("0=") : -1])
         assert mebibytes << 20 >= limit_bytes
-        assert inside["env"]["CUDA_MPS_PIPE_DIRECTORY"] in inside["mounts"]
 
 
 def test_the_examples_are_what_they_say(node: RealNode) -> None:
@@ -264,7 +270,7 @@ def test_an_edited_config_holds_in_the_running_container(node: RealNode) -> None
 
 def test_containers_that_start_after_the_run_directory_was_emptied(node: RealNode) -> None:
     run_dir = node.inside("/run/vgpu")
-    clients = node.restarts(*MPS_PODS)
+    clients = node.restarts(*CLIENT_PODS)
     node.stop("mps")  # its pipes are there, too: as after a reboot it begins again
     while entries := list(run_dir.iterdir()):
         for entry in entries:  # while the agent renames and makes spare files
@@ -280,7 +286,7 @@ def test_containers_that_start_after_the_run_directory_was_emptied(node: RealNod
     assert view["cuda_total_bytes"] == GIB
     node.delete("late")
     node.wait_restarted(clients)  # they have ended with their daemon
-    for name in MPS_PODS:
+    for name in CLIENT_PODS:
         node.wait_said(name, "memory")
     node.restart_containers(*PODS)
 

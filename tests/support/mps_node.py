@@ -32,7 +32,7 @@ from support.waiting import PATIENCE_S, wait_until
 
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
 
-_CONFIG = "version: v1\nsharing:\n  fractional:\n  - {family: mps, devices: [%s]}\n"
+_CONFIG = "version: v1\nsharing:\n  fractional:\n  - {%s, devices: [%s]}\n"
 # In front of the MPS tool: asks it for what it is told, but late where a command begins with a word
 # that stands in a file next to it. What was answered late is written down.
 _LATE_TOOL = """#!{python}
@@ -116,10 +116,12 @@ class MpsNode:
         self.log = self.base / "runner.log"
         self.share(range(len(self.machine.devices)))
 
-    def share(self, indexes: range) -> None:
-        """Writes the config: these GPUs are of family mps."""
+    def share(self, indexes: range, sharing: str = "family: mps", rules: str = "") -> None:
+        """Writes the config: these GPUs are shared so, and these are the ``limits``."""
         devices = ", ".join(map(str, indexes))
-        (self.base / "config.yaml").write_text(_CONFIG % devices)
+        new = self.base / "config.new"
+        new.write_text(_CONFIG % (sharing, devices) + rules)
+        new.replace(self.base / "config.yaml")
 
     @property
     def uuids(self) -> list[str]:

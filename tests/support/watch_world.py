@@ -39,7 +39,7 @@ class WatchWorld:
         self.allocations.mkdir(parents=True)
         self.now_s = 100.0
         self.readings: dict[str, GpuReading] = {}
-        self.families = {GPU: Family.VGPU}
+        self.gpus = {GPU: False}  # whether under MPS
         self.slices: dict[str, tuple[ContainerLimits, ContainerLimits]] = {}  # asked, in force
         self.broken: Exception | None = None
         self.memory: dict[int, int | None] = {}
@@ -82,8 +82,8 @@ class WatchWorld:
             for name, (asked, limits) in self.slices.items()
         ]
 
-    def gpu_families(self) -> dict[str, Family]:
-        return self.families
+    def shared_gpus(self) -> dict[str, bool]:
+        return self.gpus
 
     def set_unaccounted(self, charges: Charges) -> None:
         for name, by_gpu in charges.items():

@@ -12,13 +12,14 @@ where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes,
 memory_unaccounted_bytes`` (of the limit: what the agent measured beyond the ledger and charges),
 ``core_percent, compute, mode`` (how the GPU is shared now: ``free``, nobody else uses it;
 ``shared``, it is enough for all that do; ``windows``, it is not, so they take turns; ``none``,
-there is no arbiter), ``pending`` (a list: those of ``core`` and ``memory`` that hold when the
-process starts again, as MPS has it; the table says so behind the value), ``launches,
-gpu_time_seconds, share_percent`` (of the GPU's time, lately; all null where no cap is held in time
-and nothing was sampled), ``estimated`` (true: these three come from samples, the table shows
-``~``), ``held_seconds`` (launches were held back that long), ``delay_p99_seconds`` (99 of 100 held
-launches waited no longer; to within a factor of two), ``windows`` (turns on a contended GPU in
-which there were launches), ``refused_count,
+there is no arbiter), ``concurrency`` (``time-slices``, or ``mps``: its processes are clients of the
+GPU's MPS server; the table says the latter behind the mode), ``pending`` (a list: those of
+``core`` and ``memory`` that hold when the process starts again, as MPS has it; the table says so
+behind the value), ``launches, gpu_time_seconds, share_percent`` (of the GPU's time, lately; all
+null where no cap is held in time and nothing was sampled), ``estimated`` (true: these three come
+from samples, the table shows ``~``), ``held_seconds`` (launches were held back that long),
+``delay_p99_seconds`` (99 of 100 held launches waited no longer; to within a factor of two),
+``windows`` (turns on a contended GPU in which there were launches), ``refused_count,
 last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 
@@ -86,6 +87,12 @@ def _share(row: Row) -> str:
     return "-" if value is None else _flagged(row, f"{value}%")
 
 
+def _mode(row: Row) -> str:
+    """Clients of family mps have no mode, since nobody arbitrates between them."""
+    mode = row["mode"]
+    return "-" if not mode else f"{mode}, mps" if row["concurrency"] == "mps" else str(mode)
+
+
 def _duration(title: str, key: str) -> Column:
     return Column(
         title, lambda row: "-" if row[key] is None else format_seconds(row[key]), right=True
@@ -106,7 +113,7 @@ _COLUMNS = (
     Column("MEMORY", _memory, right=True),
     Column("CORE", _core, right=True),
     Column("NOW", _share, right=True),
-    _text("mode"),
+    Column("MODE", _mode),
     Column("GPU TIME", _gpu_time, right=True),
     _duration("HELD", "held_seconds"),
     _duration("P99 DELAY", "delay_p99_seconds"),

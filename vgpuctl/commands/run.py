@@ -9,6 +9,9 @@ Slices of one run directory share a GPU fairly: one of their `vgpuctl run` has t
 runs its arbiter, and when it ends the next one takes over. What they are promised never sums to
 more than the GPU.
 
+With ``--mps`` they are also clients of one MPS server (`mps_server`): the same shares, held in the
+same way, without context switches.
+
 All words are checked before anything is made. The slice protects against accident, not malice:
 the program's user owns the files.
 """
@@ -17,6 +20,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,7 +31,7 @@ from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, ownership
+from vgpuctl import core_sum, mps_server, ownership
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
@@ -61,6 +65,9 @@ def _slice_environment(
     environment["VGPU_DIR"] = str(directory)
     # So that the program's device 0 is one it may use; a GPU that `limits` does not name is not.
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(d.uuid for d in limits.devices)
+    pipe = limits.devices[0].mps_pipe_directory
+    if pipe:
+        environment["CUDA_MPS_PIPE_DIRECTORY"] = pipe
     return environment
 
 
@@ -112,6 +119,12 @@ def _gpus(
     help="elastic may also use what nobody else wants; off holds memory alone.",
 )
 @click.option(
+    "--mps",
+    is_flag=True,
+    help="Be a client of the GPU's MPS server, with other runs: no context switches between them, "
+    "and a fault of one ends the work of all.",
+)
+@click.option(
     "--simulate",
     metavar="SPEC",
     help="Run on a simulated GPU: PROFILE[*N][,PROFILE[*N]…][/cudaX.Y][@NAME], for example "
@@ -125,6 +138,7 @@ def run(
     memories: tuple[str, ...],
     cores: tuple[str, ...],
     compute: str,
+    mps: bool,
     simulate: str | None,
     fast: bool,
     run_dir: Path | None,
@@ -154,6 +168,13 @@ def run(
         devices = limits_for(requests, there, _COMPUTE_MODES[compute])
         kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
         ownership.sweep(kept_in)
+        mps_server.sweep(kept_in)
+        if mps:
+            uuids = [device.uuid for device in devices]
+            pipe = made.enter_context(
+                mps_server.served(kept_in, uuids, base, simulated=spec is not None)
+            )
+            devices = tuple(replace(device, mps_pipe_directory=pipe) for device in devices)
         allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
         limits = ContainerLimits(allocation_id, Family.VGPU, devices)
         with core_sum.admitting(kept_in):

@@ -4,7 +4,9 @@ One row per GPU that the driver lists, that a simulated machine of this user has
 slice still names. ``-o json`` gives a list of objects with these keys (null: not known):
 
 ``index, uuid, product, source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
-``family`` (of its slices; empty without any), ``memory_total_bytes``, ``memory_allocated_bytes``
+``family`` (of its slices; empty without any), ``concurrency`` (of its slices, too: ``time-slices``,
+or ``mps``, clients of one MPS server; the table says the latter behind family vgpu),
+``memory_total_bytes``, ``memory_allocated_bytes``
 (the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``core_allocated_percent``
 (of the slices' shares; one of 100 is not capped), ``containers`` (how many slices), ``drains``
 (what the GPU waits for before it is shared as the config says; empty where it waits for nothing,
@@ -58,12 +60,18 @@ def _size(row: Row, key: str) -> str:
     return format_size(value) if isinstance(value, int) else "-"
 
 
+def _family(row: Row) -> str:
+    family = str(row["family"]) or "-"
+    under_mps = family == "vgpu" and row["concurrency"] == "mps"
+    return family + ", mps" * under_mps + " (drains)" * bool(row["drains"])
+
+
 _COLUMNS = (
     Column("GPU", lambda row: "-" if row["index"] is None else str(row["index"]), right=True),
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
     Column("SOURCE", lambda row: str(row["source"])),
-    Column("FAMILY", lambda row: (str(row["family"]) or "-") + (" (drains)" * bool(row["drains"]))),
+    Column("FAMILY", _family),
     Column("ALLOCATED", lambda row: _size(row, "memory_allocated_bytes"), right=True),
     Column("USED", lambda row: _size(row, "memory_used_bytes"), right=True),
     Column("MEMORY", lambda row: _size(row, "memory_total_bytes"), right=True),

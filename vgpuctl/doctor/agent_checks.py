@@ -1,7 +1,7 @@
 """Checks of kubelet and node agent. Pure."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from libvgpu.errors import VgpuError
@@ -168,7 +168,7 @@ def _process(each: ProcessOfReport) -> str:
 
 
 def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:
-    """Checks the MPS daemon of each GPU of family mps.
+    """Checks the MPS daemon of each GPU that is under MPS.
 
     Args:
         answers: GPU and why its daemon does not answer; empty where it does.
@@ -183,4 +183,20 @@ def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:
         if problem
         else ok("mps", f"the MPS daemon of GPU {uuid} answers")
         for uuid, problem in answers
+    ]
+
+
+def fault_domains(clients: Mapping[str, int]) -> list[Finding]:
+    """Tells which GPUs' tenants share one MPS server, since that was chosen and has its price.
+
+    Args:
+        clients: those GPUs, with how many slices are clients now.
+    """
+    return [
+        ok(
+            "fault-domain",
+            f"GPU {uuid} is one fault domain: its containers are clients of one MPS server "
+            f"({count} now), so a fatal fault of one ends the work of all",
+        )
+        for uuid, count in sorted(clients.items())
     ]

@@ -17,6 +17,7 @@ from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, MpsError, VgpuError
 
 from ..agent_client import AgentReport, agent_report
+from ..observe import read_slices
 from ..options import chosen_run_dir
 from . import agent_checks, node_checks
 from .finding import Finding
@@ -52,6 +53,20 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
     found.append(_shim(report, state_dir))
     if isinstance(report, AgentReport):
         found += agent_checks.mps_daemons([(u, _mps_problem(run_dir, u)) for u in report.mps_gpus])
+    return found + agent_checks.fault_domains(_mps_clients(run_dir, report))
+
+
+def _mps_clients(run_dir: Path, report: AgentReport | VgpuError) -> dict[str, int]:
+    """Returns the GPUs whose tenants share an MPS server, with how many slices do so now."""
+    found = dict.fromkeys(report.mps_gpus, 0) if isinstance(report, AgentReport) else {}
+    try:
+        slices = read_slices(run_dir)
+    except (VgpuError, OSError):
+        slices = ()  # the check of the run directory says why
+    for each in slices:
+        for device in each.limits.devices if each.limits else ():
+            if device.is_mps_client:
+                found[device.uuid] = found.get(device.uuid, 0) + 1
     return found
 
 

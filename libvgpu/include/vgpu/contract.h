@@ -98,7 +98,9 @@ struct vgpu_device_limit {
     uint32_t weight;                /* of this container on a contended GPU */
     uint32_t mps_thread_percentage; /* CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; 0: not set */
     uint64_t mps_pinned_bytes;      /* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; 0: not set */
-    char mps_pipe_directory[128];   /* CUDA_MPS_PIPE_DIRECTORY in the container; empty: not set */
+    /* CUDA_MPS_PIPE_DIRECTORY in the container; empty: no client of MPS there. It stays for the
+     * life of the file. Family vgpu has it alone, without the two above: its share is held in time. */
+    char mps_pipe_directory[128];
     uint8_t reserved[8];
 };
 

@@ -172,6 +172,8 @@ int visible_find_devices(void);
 /* mps_client.c: whether the process is an MPS client of each device, and within which bounds; the
  * error of a daemon that does not take it */
 CUresult mps_client_configure(void);
+/* Tells the server, the first time, that a fault of the GPU has ended this client's contexts. */
+void mps_client_tell_fault(void);
 bool mps_client_lost(void); /* The most clients that a server takes on a device. */
 uint32_t mps_client_limit(const struct driver_device *device);
 

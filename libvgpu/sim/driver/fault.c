@@ -27,8 +27,10 @@ CUresult fault_answer(const struct CUctx_st *context)
     const struct sim_device_faults *faults = &context->device->device->header->faults;
     if (faults->lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    if (faults->broken_code && context->begun_ns <= faults->broken_ns)
+    if (faults->broken_code && context->begun_ns <= faults->broken_ns) {
+        mps_client_tell_fault();
         return (CUresult)faults->broken_code;
+    }
     return sim_device_failed(context->device->device) ? CUDA_ERROR_MPS_RPC_FAILURE : CUDA_SUCCESS;
 }
 

@@ -7,6 +7,9 @@
  * clients: a thread that waits for this marks the process as failed on all its devices. The lock by
  * which the core sees a server (SIM_MPS_BASE) does not tell one server from the next.
  *
+ * A client that meets a fatal fault of its GPU says so, once: the server then takes no new ones
+ * until those it has have ended.
+ *
  * Written under driver.mutex in cuInit; `lost` is set by the watching thread, once.
  */
 #include <errno.h>
@@ -29,11 +32,17 @@
 #define COMPUTE_MAJOR_VOLTA 7
 
 static int connection = -1;
-static bool lost;
+static bool lost, fault_told;
 
 bool mps_client_lost(void)
 {
     return __atomic_load_n(&lost, __ATOMIC_ACQUIRE);
+}
+
+void mps_client_tell_fault(void)
+{
+    if (connection >= 0 && !__atomic_exchange_n(&fault_told, true, __ATOMIC_ACQ_REL))
+        send(connection, "fault\n", sizeof "fault\n" - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 uint32_t mps_client_limit(const struct driver_device *device)
@@ -224,6 +233,7 @@ static void leave_in_child(void)
     if (connection >= 0)
         close(connection);
     connection = -1;
+    fault_told = false;
 }
 
 CUresult mps_client_configure(void)

@@ -77,7 +77,10 @@ def _answer(control: "ControlDaemon", words: list[str]) -> str:
         case ["get_server_list"]:
             return str(control.server.pid) if control.server else ""
         case ["get_server_status", pid]:
-            return "ACTIVE" if _server(control, pid).active else "INITIALIZING"
+            server = _server(control, pid)
+            if server.faulted:
+                return "FAULT"
+            return "ACTIVE" if server.active else "INITIALIZING"
         case ["get_client_list", pid]:
             return "\n".join(str(client.pid) for client in _server(control, pid).clients.values())
         case ["get_device_client_list"]:

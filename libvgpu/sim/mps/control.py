@@ -113,6 +113,12 @@ class ControlDaemon:
             case ["left", number]:
                 client = server.clients.pop(int(number))
                 log(f"Client {client.pid} left server {server.pid}")
+                if server.faulted and not server.clients:
+                    server.faulted = False
+                    log(f"Server {server.pid} serves again")
+            case ["fault", number]:
+                server.faulted = True
+                log(f"Server {server.pid} has a fault: it waits for its clients to end")
             case _:
                 self._lose_server(server)
                 return
@@ -143,7 +149,7 @@ class ControlDaemon:
     def _admit(self, driver: Peer) -> None:
         server = self.server
         log(f"NEW CLIENT {driver.pid} from user {driver.uid}")
-        if self._quitting or (server is not None and server.draining):
+        if self._quitting or (server is not None and (server.draining or server.faulted)):
             driver.refuse(MPS_SERVER_NOT_READY)
         elif server is None:
             try:

@@ -63,6 +63,7 @@ class MpsServer:
         settings: what its clients may use.
         active: it holds its GPUs.
         draining: it is to end with its last client.
+        faulted: a client has met a fatal fault; until all have ended it takes no other.
         failure: the CUresult for those who wait, if it ends before it is active.
         reason: why it ended, in its own words.
         clients: by number of the connection.
@@ -77,6 +78,7 @@ class MpsServer:
     settings: MpsSettings
     active: bool = False
     draining: bool = False
+    faulted: bool = False
     failure: int = MPS_CONNECTION_FAILED
     reason: str = "it ended"
     clients: dict[int, MpsClient] = field(default_factory=dict)

@@ -5,6 +5,7 @@ way, the locks and the connections end with it, and the clients' calls fail. Whe
 first, the server goes on for the clients it has and ends with the last of them.
 """
 
+import contextlib
 import os
 import resource
 import selectors
@@ -44,8 +45,9 @@ def _serve(channel: socket.socket) -> None:
                 continue
             client = key.fileobj  # type: ignore[assignment]
             try:
-                if client.recv(_LARGEST):
-                    continue  # clients have nothing to say
+                if client.recv(_LARGEST):  # all that a client can say is that it met a fault
+                    _tell_fault(channel, key.data, orphaned)
+                    continue
             except BlockingIOError:
                 continue
             except OSError:
@@ -58,6 +60,14 @@ def _serve(channel: socket.socket) -> None:
                     channel.send(f"left {key.data}".encode())
                 except OSError:
                     continue  # the daemon has died; reading tells so, too
+
+
+def _tell_fault(channel: socket.socket, number: str, orphaned: bool) -> None:
+    # What it says is NVIDIA's; the form of the line is ours.
+    print("Volta MPS: Server is handling a fatal GPU error", flush=True)
+    if not orphaned:
+        with contextlib.suppress(OSError):  # the daemon has died; reading tells so, too
+            channel.send(f"fault {number}".encode())
 
 
 def _run(channel: socket.socket, uid: int, gid: int, machine: Path, devices: list[str]) -> None:

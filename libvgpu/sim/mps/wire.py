@@ -6,11 +6,11 @@ Over ``control`` in the pipe directory, one line to the daemon:
   and the GPUs that the process sees. Answered with lines up to ``end``: ``percentage N``,
   ``device GPU``, ``pinned GPU SIZE``; or ``refused CURESULT``; or ``other``, where the daemon is
   one of another machine. The connection then stays open for as long as the client lives, and is
-  closed by the death of either.
+  closed by the death of either. A client that meets a fatal fault of its GPU says ``fault``.
 
 Between daemon and server, over a socket pair: the server says ``ready`` or ``failed CURESULT
-REASON``, is given the connection of each client with its number, and says ``left NUMBER`` when the
-client has gone.
+REASON``, is given the connection of each client with its number, and says ``fault NUMBER`` when the
+client has met a fault, ``left NUMBER`` when it has gone.
 """
 
 import os

@@ -26,8 +26,7 @@ static struct instance instance_of(nvmlDevice_t handle)
 /* Whether the processes of this slice are clients of MPS on the device. */
 static bool is_mps(int device)
 {
-    return region_family() == VGPU_FAMILY_MPS &&
-           limits_device(region_limits(), (uint32_t)device)->mps_pipe_directory[0] != '\0';
+    return limits_is_mps_client(limits_device(region_limits(), (uint32_t)device));
 }
 
 enum which { COMPUTE, GRAPHICS, MPS };

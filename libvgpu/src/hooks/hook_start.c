@@ -12,7 +12,7 @@ VGPU_EXPORT CUresult cuInit(unsigned int flags)
     enum region_state state = region_open();
     if (state == REGION_REFUSE)
         return CUDA_ERROR_NO_DEVICE; /* said why on stderr */
-    if (state == REGION_MAPPED && region_family() == VGPU_FAMILY_MPS)
+    if (state == REGION_MAPPED)
         mps_limits_apply(region_limits(), region_device_count(), region_is_managed());
     return real.cuInit(flags);
 }

@@ -124,3 +124,8 @@ const struct vgpu_device_limit *limits_device(const void *file, uint32_t device)
     const unsigned char *copy = copy_at(file, limits_generation(file));
     return (const struct vgpu_device_limit *)(copy + sizeof(struct vgpu_limits_copy)) + device;
 }
+
+bool limits_is_mps_client(const struct vgpu_device_limit *device)
+{
+    return device->mps_pipe_directory[0] != '\0';
+}

@@ -7,6 +7,7 @@
 #ifndef VGPU_LIMITS_FILE_H
 #define VGPU_LIMITS_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #ifndef VGPU_CFFI
 #include "vgpu/contract.h"
@@ -35,6 +36,10 @@ int limits_read(const void *file, struct vgpu_limits_copy *head, struct vgpu_dev
 /* Returns a device of the active copy as it stands in the file, to load single fields from: one
  * aligned 8-byte load of it is always a value some writer meant. */
 const struct vgpu_device_limit *limits_device(const void *file, uint32_t device);
+
+/* Says whether a container's processes are clients of an MPS server on that device, in whichever
+ * family: what runs there needs no context switch, and a fault of one client ends them all. */
+bool limits_is_mps_client(const struct vgpu_device_limit *device);
 
 /* Returns the generation that is active now. */
 uint64_t limits_generation(const void *file);

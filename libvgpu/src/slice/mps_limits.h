@@ -1,4 +1,5 @@
-/* The share and the pinned memory of an MPS client, as its slice says.
+/* Server, share and pinned memory of an MPS client, as its slice says: all three in family mps, the
+ * server alone in family vgpu, whose share is held in time.
  *
  * MPS reads three variables when a process calls cuInit and holds it to them from then on. The
  * environment is only what the container was started with, and a program can change it, so the

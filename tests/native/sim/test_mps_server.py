@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
-from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim import PROFILES, Machine, faults
 from support import Compile, open_to_others
 from support.mps_control import Control, is_gone
 from support.sim_programs import finish, run, start
 from support.waiting import PATIENCE_S, wait_until
 
 NOT_READY, RPC_FAILURE, MAX_CLIENTS = 807, 806, 808
+ECC_UNCORRECTABLE = 214
 UNAVAILABLE = 46
 DEFAULT_MODE, PROHIBITED, EXCLUSIVE_PROCESS = 0, 2, 3
 NOBODY = 65534
@@ -127,6 +128,35 @@ def test_when_the_server_dies_its_clients_fail_and_the_next_has_a_new_one(
             assert control.server() != first
             assert control.client_pids() == [next_one.process.pid]
             assert one.step() == RPC_FAILURE
+
+
+def test_after_a_fault_a_server_waits_for_its_clients_and_takes_no_others(
+    control: Control,
+) -> None:
+    def status() -> str:
+        return control.ask(f"get_server_status {server}")
+
+    first, second = Stepper(control), Stepper(control)
+    server = control.server()
+    faults.inject_xid(control.machine, 0, 94)
+    assert status() == "ACTIVE"  # nobody has met it yet
+
+    assert first.step() == second.step() == ECC_UNCORRECTABLE
+    wait_until(lambda: status() == "FAULT", "the server knows")
+    late = Stepper(control)
+    assert late.first == NOT_READY
+    late.end()
+    first.end()
+    assert status() == "FAULT"
+    second.end()
+    wait_until(lambda: status() == "ACTIVE", "all have ended")
+
+    after = Stepper(control)
+    assert (after.first, after.step()) == (0, 0)
+    assert control.server() == server
+    after.end()
+    log = (control.directory / "log" / "server.log").read_text()
+    assert log.count("handling a fatal GPU error") == 2  # each client has met it
 
 
 def test_a_client_that_slept_through_the_change_of_servers_has_failed(control: Control) -> None:

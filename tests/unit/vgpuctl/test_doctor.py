@@ -221,6 +221,17 @@ def test_each_mps_daemon_is_a_line() -> None:
     assert agent_checks.mps_daemons([]) == []
 
 
+def test_gpus_whose_tenants_share_a_server_are_named_as_fault_domains() -> None:
+    findings = agent_checks.fault_domains({"GPU-1": 0, "GPU-0": 3})
+
+    assert [(finding.check, finding.level) for finding in findings] == [("fault-domain", OK)] * 2
+    assert findings[0].message == (
+        "GPU GPU-0 is one fault domain: its containers are clients of one MPS server (3 now), so a "
+        "fatal fault of one ends the work of all"
+    )
+    assert agent_checks.fault_domains({}) == []
+
+
 def test_a_socket_nobody_listens_at_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "s"
     assert isinstance(connect_problem(path), FileNotFoundError)

@@ -15,6 +15,7 @@ import pytest
 
 from libvgpu import _native, allocation_dirs, region
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from support.grants import Grants
 from vgpuctl.__main__ import main
 from vgpuctl.observe import SeenGpu, gpu_rows, process_rows, read_slices
 from vgpuctl.requests import GpuCandidate
@@ -168,6 +169,22 @@ def test_the_share_shown_is_the_one_that_holds_in_its_family(tmp_path: Path) -> 
     (row,) = process_rows(read_slices(tmp_path))
 
     assert (row["family"], row["core_percent"], row["compute"]) == ("mps", 50, "off")
+
+
+@pytest.mark.parametrize(("pipe", "shown"), [("", "free"), ("/run/vgpu/mps", "free, mps")])
+def test_clients_of_an_mps_server_are_told_from_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pipe: str, shown: str
+) -> None:
+    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB, mps_pipe_directory=pipe))
+    with Grants(directory) as grants:
+        grants.publish("free")
+        (row,) = process_rows(read_slices(tmp_path))
+        assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+    assert row["concurrency"] == ("mps" if pipe else "time-slices")
+    assert f"  {shown}  " in capsys.readouterr().out
+
+    (gpu,) = gpu_rows([], read_slices(tmp_path))
+    assert gpu["concurrency"] == row["concurrency"]
 
 
 def test_the_books_of_compute_are_shown(

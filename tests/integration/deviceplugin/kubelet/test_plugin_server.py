@@ -35,7 +35,7 @@ class SlowStarts:
     def mps_gpus(self) -> dict[str, bool]:
         return {} if self.ready.is_set() else {"GPU-a": True}
 
-    def owners_on(self, uuid: str) -> Sequence[Owner | None]:
+    def tenants_on(self, uuid: str) -> Sequence[tuple[str, Owner | None]]:
         return []
 
     def pre_start(self, family: Family, half: Half, units: list[str]) -> None:

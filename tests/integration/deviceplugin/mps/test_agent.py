@@ -31,6 +31,7 @@ from deviceplugin.mps.state_files import (
     wanted_path,
     write_state,
 )
+from deviceplugin.mps.telling import MpsTelling
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError
 from support.waiting import PATIENCE_S
@@ -81,8 +82,8 @@ class Demand:
     def mps_gpus(self) -> dict[str, bool]:
         return dict.fromkeys(self.uuids, True)
 
-    def owners_on(self, uuid: str) -> Sequence[Owner]:
-        return self.owners
+    def tenants_on(self, uuid: str) -> Sequence[tuple[str, Owner | None]]:
+        return [(owner.pod, owner) for owner in self.owners]
 
 
 def keeper_of(run_dir: Path, *uuids: str, spawn: bool = False) -> MpsKeeper:
@@ -183,7 +184,7 @@ def test_a_whole_gpu_waits_until_its_daemon_is_gone(run_dir: Path, runner: FakeR
     keeper = keeper_of(run_dir, OTHER)
     keeper.look()
     runner.say(GPU_a=GpuMps(STOPPING, found_mode=0), GPU_b=GpuMps(READY))
-    with pytest.raises(MpsError, match=r"asked for whole, is not free of MPS.*is stopping"):
+    with pytest.raises(MpsError, match=r"needs without MPS, is not free of it.*is stopping"):
         keeper.wait([UUID], under_mps=False)
 
     runner.say(GPU_b=GpuMps(READY))
@@ -200,6 +201,21 @@ def test_without_a_runner_a_whole_gpu_is_bare_unless_one_left_it_otherwise(
 
     keeper.wait([OTHER], under_mps=False)
     with pytest.raises(MpsError, match="no runner lives that could end its daemon"):
+        keeper.wait([UUID], under_mps=False)
+
+
+def test_a_gpu_that_never_was_under_mps_is_not_waited_for(
+    run_dir: Path, runner: FakeRunner
+) -> None:
+    keeper = keeper_of(run_dir, OTHER)
+    write_state(run_dir, MpsState("an older wish", "", {OTHER: GpuMps(READY)}))
+
+    began = time.monotonic()
+    keeper.wait([UUID], under_mps=False)  # it starts in time slices, whatever the runner is at
+    assert time.monotonic() - began < SHORT_S
+
+    runner.say(GPU_a=GpuMps(STOPPING, found_mode=0))
+    with pytest.raises(MpsError, match="needs without MPS, is not free of it"):
         keeper.wait([UUID], under_mps=False)
 
 
@@ -289,8 +305,49 @@ def test_what_the_runner_did_reaches_log_pods_and_metrics(
     assert [(s.name, s.labels, s.value) for s in samples] == [
         ("vgpu_mps_ready", {"gpu": "GPU-a"}, 0),
         ("vgpu_mps_restarts_total", {"gpu": "GPU-a"}, 4),
+        ("vgpu_mps_client_faults_total", {"gpu": "GPU-a"}, 0),
         ("vgpu_mps_settings_restored_total", {"gpu": "GPU-a"}, 2),
     ]
+
+
+def test_a_fault_is_told_to_those_who_had_processes_lately(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owners = {name: Owner("team", name, "main") for name in ("gone", "runs", "idle", "long-gone")}
+    running = {"gone", "runs", "long-gone"}
+    now_s = [100.0]
+
+    class Here:
+        def tenants_on(self, uuid: str) -> Sequence[tuple[str, Owner | None]]:
+            return list(owners.items()) if uuid == UUID else [("other", None)]
+
+    telling = MpsTelling(Here(), running.__contains__, lambda: now_s[0])
+    calm = GpuMps(READY)
+    telling.follow({UUID: calm})
+    running.discard("long-gone")
+    now_s[0] += 8.0
+    telling.follow({UUID: calm})
+    running.discard("gone")
+    now_s[0] += 4.0
+
+    telling.follow({UUID: replace(calm, faults=1)})
+    telling.follow({UUID: replace(calm, faults=1)})
+
+    notices = [r.__dict__["notice"] for r in caplog.records]
+    assert [(n.reason, n.subject) for n in notices] == [
+        (EventReason.MPS_CLIENT_FAULT, owners["gone"]),
+        (EventReason.MPS_CLIENT_FAULT, owners["runs"]),
+    ]
+    assert notices[0].text == (
+        "a fatal fault of one client of the MPS server of GPU GPU-a ended the work of all its "
+        "clients; MPS does not say whose it was, and takes no new clients until these have ended"
+    )
+    caplog.clear()
+    running.clear()
+    now_s[0] += 60.0
+    telling.follow({UUID: replace(calm, restarts=1, faults=1)})
+    (record,) = caplog.records
+    assert record.__dict__["notice"].subject == THIS_NODE  # nobody had a process
 
 
 def test_the_keeper_adopts_a_runner_and_otherwise_waits(

@@ -4,129 +4,28 @@ The agent is a process as its users start it, with a runner of its own making, o
 machine; the containers' programs run under the shim with what the kubelet was answered.
 """
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
-from deviceplugin.testing import (
-    AdmissionFailed,
-    AdmittedPod,
-    ContainerManifest,
-    PodManifest,
-    StandInKubelet,
-)
-from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
-from libvgpu.limits import DeviceLimit
-from libvgpu.region import read_limits
-from libvgpu.sim import PROFILES, Machine
-from support import IS_LONG, ROOT, Compile
+from deviceplugin.testing import AdmissionFailed
+from support import IS_LONG, Compile
 from support.in_process_node import wait_until_lost
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, Client, MpsNode
-from support.waiting import PATIENCE_S, wait_until
+from support.mps_cluster import Cluster, device_of, kill_everything_of, running_cluster
+from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS
+from support.waiting import wait_until
 
 GIB = 1 << 30
 CLIENTS = 8
-RESOURCES = ["nvidia.com/mps-core", "nvidia.com/mps-memory"]
-
-
-class Cluster(MpsNode):
-    """The node with a kubelet stand-in and an agent that starts the runner itself."""
-
-    def open(self) -> None:
-        self.kubelet = StandInKubelet(self.base / "k", seed=5)
-        self.kubelet.start()
-        self.agent = self.start_agent()
-
-    def start_agent(self) -> "subprocess.Popen[str]":
-        with open(self.base / "agent.log", "a") as log:
-            agent = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin", f"--config={self.base / 'config.yaml'}",
-                 f"--kubelet-dir={self.base / 'k'}", f"--state-dir={self.base / 's'}",
-                 f"--run-dir={self.run_dir}", "--metrics-address=127.0.0.1:0"],
-                cwd=ROOT, env={**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT)},
-                stderr=log, text=True, start_new_session=True,
-            )  # fmt: skip
-        self.started.append(agent)
-        self.kubelet.wait_for_resources(RESOURCES, PATIENCE_S)
-        return agent
-
-    def admit(self, name: str, core: int, memory: int | None = None) -> AdmittedPod:
-        limits = {"nvidia.com/mps-core": core}
-        if memory is not None:
-            limits["nvidia.com/mps-memory"] = memory
-        manifest = PodManifest(name, (ContainerManifest("c", limits=limits),))
-        return self.kubelet.admit(manifest)
-
-    def begin(self, pod: AdmittedPod) -> dict[str, str]:
-        """Starts a pod's container; returns the environment of its programs, on this host."""
-        options = self.kubelet.run_options(pod, "c")
-        host = {m.container_path: m.host_path for m in options.mounts}
-        envs = dict(options.envs)
-        if "CUDA_MPS_PIPE_DIRECTORY" in envs:
-            envs["CUDA_MPS_PIPE_DIRECTORY"] = host[CONTAINER_PIPE_DIRECTORY]
-            assert host["/dev/shm"] == "/dev/shm"
-        else:
-            assert CONTAINER_PIPE_DIRECTORY not in host
-        return {
-            **envs,
-            "CUDA_VISIBLE_DEVICES": envs["NVIDIA_VISIBLE_DEVICES"],
-            "VGPU_DIR": str(Path(host["/run/vgpu/limits"]).parent),
-            "LD_PRELOAD": str(shim_path()),
-        }
-
-    def run(self, environment: dict[str, str]) -> Client:
-        process = subprocess.Popen(
-            [self.program],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**self.machine.environment({"PATH": os.defpath}), **environment},
-        )
-        self.started.append(process)
-        return Client(process)
-
-    def close(self) -> None:
-        super().close()
-        self.kubelet.stop()
 
 
 @pytest.fixture
 def cluster(compile_program: Compile) -> Iterator[Cluster]:
-    program = compile_program("mps_steady.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
-    # Short, whatever the test is called: a socket's path has room for 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
-        machine = Machine.create([PROFILES["a100-80g"]] * 2, Path(name) / "machine")
-        cluster = Cluster(machine, Path(name), program)
-        try:
-            cluster.open()
-            yield cluster
-        finally:
-            cluster.close()
-
-
-def device_of(environment: dict[str, str]) -> DeviceLimit:
-    (device,) = read_limits(Path(environment["VGPU_DIR"])).limits.devices
-    return device
-
-
-def kill_everything_of(agent: "subprocess.Popen[str]") -> None:
-    """Kills the agent, its process group and its descendants."""
-    below = psutil.Process(agent.pid).children(recursive=True)
-    os.kill(-agent.pid, signal.SIGKILL)
-    for process in below:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    agent.wait(PATIENCE_S)
+    with running_cluster(compile_program) as cluster:
+        yield cluster
 
 
 def test_no_client_notices_that_the_agent_is_killed_and_upgraded(cluster: Cluster) -> None:
@@ -203,6 +102,7 @@ def test_two_whole_gpus_have_no_daemon(cluster: Cluster) -> None:
 def test_the_end_of_a_server_is_told_within_seconds(cluster: Cluster) -> None:
     environment = cluster.begin(cluster.admit("p", core=10, memory=4))
     index = cluster.uuids.index(environment["CUDA_VISIBLE_DEVICES"])
+    assert cluster.run(environment).works()
     time_limit = time.monotonic() + 5.0
 
     os.kill(cluster.wait_phase(index).server, signal.SIGKILL)

@@ -12,7 +12,9 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG
+from support.grants import WINDOWS, grant_mode
 from support.measured import measured_machine
+from support.mps_control import Control
 from support.sim_programs import PRELUDE, busy
 from support.slices import Slice
 
@@ -29,8 +31,8 @@ pytestmark = pytest.mark.timing
 class Crowd:
     """Tenants of one GPU, each with one busy program, and their arbiter."""
 
-    def __init__(self, machine: Machine, folder: Path) -> None:
-        self.machine, self.folder = machine, folder
+    def __init__(self, machine: Machine, folder: Path, pipe: str = "") -> None:
+        self.machine, self.folder, self.pipe = machine, folder, pipe
         self.parts: list[Slice] = []
         self.processes: list[subprocess.Popen[str]] = []
         self.arbiter = Arbiter()
@@ -43,6 +45,7 @@ class Crowd:
             core_percent=percent,
             compute_mode=mode,
             weight=percent,
+            mps_pipe_directory=self.pipe,
         )
         create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
         part = Slice(self.machine, directory)
@@ -97,6 +100,16 @@ def real_crowd(tmp_path: Path) -> Iterator[Crowd]:
     machine.remove()
 
 
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[Control]:
+    machine = measured_machine(tmp_path)
+    made = Control(machine, tmp_path / "mps")
+    made.directory.mkdir()
+    with made.running():
+        yield made
+    machine.remove()
+
+
 Tenants = list[tuple[int, ComputeMode, int]]
 
 
@@ -136,6 +149,30 @@ def test_changes_of_turns_cost_little_and_are_nobodys_gpu_time(real_crowd: Crowd
     assert split(shares) == pytest.approx([30, 70], abs=1)
     assert sum(shares) > 97.5
     assert booked == pytest.approx(sum(shares), rel=0.02)
+
+
+def test_clients_of_one_mps_server_keep_their_shares_by_windows(
+    control: Control, tmp_path: Path
+) -> None:
+    """On the same GPU, where nothing is lost to changes of turns."""
+    crowd = Crowd(control.machine, tmp_path, control.env()["CUDA_MPS_PIPE_DIRECTORY"])
+    try:
+        for percent in (30, 70):
+            crowd.join(percent, STRICT, 2 * MS)
+        time.sleep(2 * SETTLE_SECONDS)
+
+        shares = crowd.shares()
+
+        modes = [grant_mode(part.directory) for part in crowd.parts]
+        pids = control.client_pids()
+        counters = crowd.arbiter.counters()
+    finally:
+        crowd.close()
+    assert sorted(pids) == sorted(process.pid for process in crowd.processes)
+    assert modes == [WINDOWS, WINDOWS]
+    assert min(tenant.windows for tenant in counters.tenants.values()) > 10
+    assert split(shares) == pytest.approx([30, 70], abs=1)
+    assert sum(shares) > 98.5
 
 
 def test_who_comes_and_who_goes_is_noticed_within_50_ms(crowd: Crowd) -> None:

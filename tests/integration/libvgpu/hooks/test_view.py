@@ -298,15 +298,16 @@ print(json.dumps([listed("Compute", "_v3", handles[0]),
     assert seen(part, code) == [[], MIB]
 
 
+@pytest.mark.parametrize("family", Family)
 def test_under_mps_they_are_clients_of_mps_too(
-    machine: Machine, slice_of: SliceOf, tmp_path: Path
+    machine: Machine, slice_of: SliceOf, tmp_path: Path, family: Family
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     part.directory = tmp_path / "mps-slice"
     limit = DeviceLimit(
         machine.devices[0].uuid, GIB, mps_pipe_directory=str(tmp_path / "no-daemon")
     )
-    create(part.directory, ContainerLimits("mps", Family.MPS, (limit,)))
+    create(part.directory, ContainerLimits("mps", family, (limit,)))
     process = hold(part, MIB)
 
     compute, graphics, mps = seen(part, ALL_LISTS)

@@ -125,6 +125,23 @@ def test_a_program_that_deletes_the_variables_is_held_all_the_same(
     assert run(part, FILL) == {"pieces": GIB // (64 * MIB), "mps": 1}
 
 
+def test_in_family_vgpu_mps_is_told_where_its_server_is_and_nothing_else(
+    control: Control, tmp_path: Path
+) -> None:
+    pipe = control.env()[PIPE]
+    limit = DeviceLimit(
+        control.machine.devices[0].uuid, GIB, core_percent=30, mps_pipe_directory=pipe
+    )
+    create(tmp_path / "vgpu", ContainerLimits("vgpu", Family.VGPU, (limit,)))
+    part = Slice(control.machine, tmp_path / "vgpu")
+
+    said = run(part, INIT)
+
+    assert said["values"] == {PERCENT: None, PINNED: None, PIPE: pipe}
+    assert said["was_set"] == [PIPE]
+    assert run(part, FILL) == {"pieces": GIB // (64 * MIB), "mps": 1}  # the ledger's limit
+
+
 def test_an_environment_that_says_the_same_is_not_touched(part: Slice, control: Control) -> None:
     said = run(part, INIT, {**control.env(), PERCENT: "30", PINNED: "0=1024M"})
 

@@ -8,7 +8,7 @@ from deviceplugin.config.loading import AgentConfig, WatchPolicy, load_config, p
 from deviceplugin.inventory.nvml import Gpu
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 from support import ROOT
 
 GIB = 1 << 30
@@ -80,6 +80,27 @@ def test_rules_keep_their_order_and_units() -> None:
     assert (second.container, second.core_percent, second.needs_labels) == ("job-*", 30, True)
     assert second.pod_labels == (("tier", "batch"),)
     assert (second.path, second.line) == ("$.limits[1]", 4)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("{family: vgpu}", Concurrency.TIME_SLICES),
+        ("{family: vgpu, concurrency: time-slices}", Concurrency.TIME_SLICES),
+        ("{family: vgpu, concurrency: mps}", Concurrency.MPS),
+        ("{family: mps}", Concurrency.TIME_SLICES),
+    ],
+)
+def test_containers_run_side_by_side_only_where_an_entry_says_so(
+    entry: str, expected: Concurrency
+) -> None:
+    (share,) = parse_config(f"version: v1\nsharing: {{fractional: [{entry}]}}\n").shares
+    (gpu, *_) = lay_out(
+        parse_config(f"version: v1\nsharing: {{fractional: [{entry}]}}\n"), GPUS
+    ).gpus
+
+    assert share.concurrency is gpu.concurrency is expected
+    assert gpu.served_by_mps is ("mps" in entry)
 
 
 def test_a_rule_may_only_allow_a_raise() -> None:
@@ -169,6 +190,18 @@ WRONG = {
     "compute of mps": (
         fractional("{family: mps, compute: strict}"),
         "compute belongs to family vgpu",
+    ),
+    "concurrency": (
+        fractional("{family: vgpu, concurrency: threads}"),
+        "line 4: sharing.fractional[0].concurrency is 'threads', allowed are: time-slices, mps",
+    ),
+    "concurrency of mps": (
+        fractional("{family: mps, concurrency: time-slices}"),
+        (
+            "line 4: concurrency 'time-slices' cannot be set for family mps: its containers are "
+            "clients of one MPS server in any case; leave it out, or use family vgpu, where "
+            "time-slices and mps are allowed"
+        ),
     ),
     "unit": (fractional("{family: mps, memoryUnit: 8 bananas}"), "'8 bananas' is not a size"),
     "unit of nothing": (fractional("{family: mps, memoryUnit: 0}"), "'0' is nothing"),

@@ -1,4 +1,4 @@
-"""What a container of family mps is answered, in whatever order its halves come."""
+"""What a client of MPS is answered, in whatever order its halves come."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
 from deviceplugin.store.slice_files import SliceStore, pipe_directory
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 
 GIB = 1 << 30
 UUID = "GPU-1"
@@ -29,16 +29,17 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceStore:
 
 
 def merged(
-    store: SliceStore, core: int, first: Half
+    store: SliceStore, core: int, first: Half, family: Family = Family.MPS
 ) -> tuple[Mapping[str, str], Mapping[str, str], list[str]]:
     """Returns variables and mounts of a container, and what its two answers disagree in."""
     names = {
         half: tuple(unit_name(UUID, half, n) for n in range(count))
         for half, count in ((Half.CORE, core), (Half.MEMORY, 4))
     }
-    opened = Allocation("id", Family.MPS, UUID, GIB, shim_build="ab12").with_half(
-        first, names[first], 1.0
-    )
+    concurrency = Concurrency.MPS if family is Family.VGPU else Concurrency.TIME_SLICES
+    opened = Allocation(
+        "id", family, UUID, GIB, shim_build="ab12", concurrency=concurrency
+    ).with_half(first, names[first], 1.0)
     whole = replace(opened, core=names[Half.CORE], memory=names[Half.MEMORY])
     envs: dict[str, str] = {}
     mounts: dict[str, str] = {}
@@ -72,3 +73,30 @@ def test_who_has_the_gpu_whole_is_told_nothing_of_mps(store: SliceStore, first: 
     assert CONTAINER_PIPE_DIRECTORY not in mounts
     assert "/dev/shm" not in mounts
     assert conflicts == []
+
+
+@pytest.mark.parametrize("first", Half)
+@pytest.mark.parametrize("core", [30, 100])
+def test_in_family_vgpu_mps_is_told_of_no_share_and_no_memory(
+    store: SliceStore, core: int, first: Half
+) -> None:
+    envs, mounts, conflicts = merged(store, core, first, Family.VGPU)
+
+    assert envs == {"CUDA_MPS_PIPE_DIRECTORY": CONTAINER_PIPE_DIRECTORY}
+    assert mounts[CONTAINER_PIPE_DIRECTORY] == str(pipe_directory(store.run_dir, UUID))
+    assert mounts["/dev/shm"] == "/dev/shm"
+    assert conflicts == []
+
+
+def test_memory_alone_makes_a_client_in_family_vgpu_only(store: SliceStore) -> None:
+    memory = (unit_name(UUID, Half.MEMORY, 0),)
+    for family, concurrency, is_client in (
+        (Family.VGPU, Concurrency.MPS, True),
+        (Family.VGPU, Concurrency.TIME_SLICES, False),
+        (Family.MPS, Concurrency.TIME_SLICES, False),  # its GPU may yet be exclusive
+    ):
+        one = Allocation(
+            "id", family, UUID, GIB, memory=memory, shim_build="ab12", concurrency=concurrency
+        )
+        answer = store.answer(one, Half.MEMORY, asked_limits(one, ComputeMode.STRICT))
+        assert ("CUDA_MPS_PIPE_DIRECTORY" in answer.envs) is is_client

@@ -15,7 +15,7 @@ from deviceplugin.policy import implicit_units, offer, pairing
 from deviceplugin.policy.draining import changes, draining, in_force
 from deviceplugin.policy.layout import Layout, SharedGpu
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 
 GIB = 1 << 30
 NOW = 1000.0
@@ -56,7 +56,14 @@ def test_without_slices_and_with_those_that_fit_the_config_holds_at_once() -> No
 
 
 @pytest.mark.parametrize(
-    "new", [shared(0, MPS), shared(0, VGPU, 2 * GIB), None], ids=["family", "unit", "gone"]
+    "new",
+    [
+        shared(0, MPS),
+        shared(0, VGPU, 2 * GIB),
+        replace(shared(0), concurrency=Concurrency.MPS),
+        None,
+    ],
+    ids=["family", "unit", "concurrency", "gone"],
 )
 def test_a_gpu_keeps_family_unit_and_compute_of_its_slices_until_the_last_ends(
     new: SharedGpu | None,
@@ -69,9 +76,24 @@ def test_a_gpu_keeps_family_unit_and_compute_of_its_slices_until_the_last_ends(
         assert now is not None
         assert (now.family, now.memory_unit_bytes, now.drains) == (VGPU, GIB, True)
         assert now.compute is ComputeMode.ELASTIC
+        assert now.concurrency is Concurrency.TIME_SLICES
         assert in_force(wanted, GPUS, book).find("GPU-1") == wanted.find("GPU-1")
         book.drop(ended)
     assert in_force(wanted, GPUS, book) == wanted
+
+
+def test_what_drains_keeps_the_concurrency_of_its_slices_and_says_so() -> None:
+    book = AllocationBook.of([replace(held(0), concurrency=Concurrency.MPS)])
+    wanted = layout(shared(0))
+
+    now = in_force(wanted, GPUS, book)
+
+    assert now.gpus[0].drains
+    assert now.gpus[0].served_by_mps
+    assert draining(now, wanted, book) == {
+        "GPU-0": "vgpu elastic under one MPS server by units of 1 GiB until 1 slices have ended, "
+        "then vgpu strict by units of 1 GiB"
+    }
 
 
 def test_going_back_ends_the_draining_at_once() -> None:

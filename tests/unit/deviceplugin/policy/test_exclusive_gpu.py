@@ -1,4 +1,4 @@
-"""Which GPUs of family mps are under MPS, which are exclusive, and how many clients one takes."""
+"""Which GPUs are under MPS, which are exclusive, and how many clients one takes."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from deviceplugin.policy.limits_resolver import resolve
 from deviceplugin.policy.raise_permission import not_permitted
 from deviceplugin.policy.raise_units import RaiseRoom
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 
 GIB = 1 << 30
 NOW = 1000.0
@@ -163,3 +163,78 @@ def test_limits_of_an_exclusive_gpu_name_no_mps_and_keep_the_share() -> None:
     assert said is not None
     assert "its GPU is exclusive, without MPS" in said
     assert not_permitted(asked, None, Override(memory_bytes=GIB), "it") is None
+
+
+def of_vgpu(allocation: Allocation) -> Allocation:
+    return replace(allocation, family=Family.VGPU, concurrency=Concurrency.MPS)
+
+
+def vgpu_layout(count: int = 2) -> Layout:
+    gpus = tuple(
+        replace(shared, family=Family.VGPU, concurrency=Concurrency.MPS)
+        for shared in layout_of(count).gpus
+    )
+    return Layout("nvidia.com", gpus)
+
+
+def test_in_family_vgpu_one_whole_gpu_has_mps_and_several_have_not() -> None:
+    one, two = of_vgpu(held("one", A)), of_vgpu(held("two", A, B))
+    assert not is_exclusive(one)
+    assert is_exclusive(two)
+    assert not is_exclusive(replace(two, concurrency=Concurrency.TIME_SLICES))
+
+    assert under_mps(vgpu_layout(), AllocationBook.of([one]), {}) == {A: True, B: False}
+    assert under_mps(vgpu_layout(), AllocationBook.of([two]), {}) == {}
+
+
+def test_a_gpu_with_slices_by_time_is_not_under_mps_until_they_have_ended() -> None:
+    old = replace(of_vgpu(held("old", A, core=range(5))), concurrency=Concurrency.TIME_SLICES)
+    book = AllocationBook.of([old])
+    assert under_mps(vgpu_layout(), book, {}) == {B: False}
+
+    by_time = Layout("nvidia.com", tuple(
+        replace(shared, concurrency=Concurrency.TIME_SLICES) for shared in vgpu_layout().gpus
+    ))  # fmt: skip
+    book = AllocationBook.of([of_vgpu(held("new", A, core=range(5)))])
+    assert under_mps(by_time, book, {}) == {A: True}
+
+
+def test_a_client_of_family_vgpu_has_its_share_and_memory_held_by_the_shim() -> None:
+    client = of_vgpu(held("part", A, core=range(30)))
+    asked = asked_limits(client, ComputeMode.ELASTIC)
+    set_lower = replace(client, override=Override(core_percent=20, memory_bytes=GIB))
+
+    (device,) = asked.devices
+    (lowered,) = resolve(set_lower, asked, None, RaiseRoom(), {}).limits.devices
+    (one,) = asked_limits(of_vgpu(held("one", A)), ComputeMode.STRICT).devices
+    two = asked_limits(of_vgpu(held("two", A, B)), ComputeMode.STRICT).devices
+
+    assert device.is_mps_client
+    assert (device.core_percent, device.compute_mode) == (30, ComputeMode.ELASTIC)
+    for each in (device, lowered):
+        assert (each.mps_thread_percentage, each.mps_pinned_bytes) == (0, 0)
+    assert lowered.is_mps_client
+    assert (lowered.core_percent, lowered.memory_limit_bytes) == (20, GIB)
+    assert one.is_mps_client
+    assert not any(each.is_mps_client for each in two)
+
+
+def test_a_gpu_of_family_vgpu_takes_no_more_clients_than_mps() -> None:
+    layout, book = vgpu_layout(1), AllocationBook()
+    by_time = replace(layout.gpus[0], concurrency=Concurrency.TIME_SLICES)
+    for n in range(48):
+        core = [unit_name(A, Half.CORE, n)]
+        given = pairing.allocate(layout, book, Family.VGPU, Half.CORE, core, NOW, str(n))
+        assert given.concurrency is Concurrency.MPS
+        book.put(replace(given, settled=True))
+    free = [unit_name(A, Half.CORE, n) for n in range(48, 100)]
+
+    with pytest.raises(
+        AllocationRefused, match=r"of family vgpu carries 48 slices.*no more client"
+    ):
+        pairing.prefer(layout, book, Family.VGPU, Half.CORE, free, (), 1, NOW)
+    with pytest.raises(AllocationRefused, match=r"carries 48 slices already.*no more clients"):
+        pairing.allocate(layout, book, Family.VGPU, Half.CORE, free[:1], NOW, "more")
+
+    alone = Layout("nvidia.com", (by_time,))
+    assert pairing.prefer(alone, book, Family.VGPU, Half.CORE, free, (), 1, NOW) == free[:1]

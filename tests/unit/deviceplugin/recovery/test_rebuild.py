@@ -14,7 +14,7 @@ from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, conflict
 from deviceplugin.recovery.rebuild import Rebuilt, rebuild
 from libvgpu.allocation_dirs import AllocationMeta
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import ComputeMode, Concurrency, Family
 
 GIB = 1 << 30
 G0, G1, G2 = (f"GPU-{n}" for n in range(3))
@@ -88,6 +88,40 @@ def test_two_entries_of_a_container_are_one_holding_again() -> None:
             owner=Owner("ns", "pod", "c0"), shim_build="ab12",
         ),
     )  # fmt: skip
+
+
+def test_clients_of_mps_are_known_by_what_they_have_mounted() -> None:
+    by_time, client = pair("x1", G0, 0, 0), pair("x2", G0, 20, 4, "p2")
+    client = [
+        replace(each, mounts={**each.mounts, "/run/vgpu/mps": "/somewhere/pipe"}) for each in client
+    ]
+    of_mps = [
+        replace(each, resource=each.resource.replace("vgpu", "mps"), mounts={
+            **each.mounts, "/run/vgpu/mps": "/somewhere/pipe",
+        })
+        for each in pair("x3", G2, 0, 0, "p3")
+    ]  # fmt: skip
+
+    found = remade([*by_time, *client, *of_mps])
+
+    assert {h.allocation_id: h.concurrency for h in found.allocations} == {
+        "x1": Concurrency.TIME_SLICES,
+        "x2": Concurrency.MPS,
+        "x3": Concurrency.TIME_SLICES,  # its family says it
+    }
+
+
+def test_of_several_whole_gpus_the_config_tells_the_concurrency() -> None:
+    every = range(100)
+    core = tuple(sorted(names(G0, Half.CORE, *every) + names(G1, Half.CORE, *every)))
+    gpus = tuple(replace(shared, concurrency=Concurrency.MPS) for shared in LAYOUT.gpus[:2])
+
+    for layout, expected in (
+        (LAYOUT, Concurrency.TIME_SLICES),
+        (replace(LAYOUT, gpus=gpus), Concurrency.MPS),
+    ):
+        (allocation,) = remade([entry(Half.CORE, core)], META, layout=layout).allocations
+        assert allocation.concurrency is expected
 
 
 def test_after_a_reboot_nobody_knows_whose_it_is_and_the_unit_is_the_configs() -> None:

@@ -14,7 +14,6 @@ from deviceplugin.watch import procfs
 from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
 from libvgpu.errors import InventoryError
-from libvgpu.limits import Family
 from libvgpu.sizes import format_size
 from support.fake_proc import mount_line
 from support.watch_world import (
@@ -178,7 +177,7 @@ def test_a_process_whose_cgroup_is_gone_disturbs_nobody(
 
 
 def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld) -> None:
-    world.families[OTHER_GPU] = Family.VGPU
+    world.gpus[OTHER_GPU] = False
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, GIB)
     world.readings[OTHER_GPU] = GpuReading({KNOWN: 3 * GIB}, None)
@@ -195,12 +194,12 @@ def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
     world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "program_name", lambda pid: "nvidia-cuda-mps-server")
-    world.families[GPU] = Family.MPS
+    world.gpus[GPU] = True
     world.put(STRAY, GIB, name="")
     world.look()
     assert messages(told) == []
 
-    world.families[GPU] = Family.VGPU
+    world.gpus[GPU] = False
     world.look()
     assert messages(told) == ["process of no allocation uses a GPU"]
     (seen,) = world.watch.findings.foreign
