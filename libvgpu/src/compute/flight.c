@@ -13,11 +13,9 @@
 /* A sample is one launch of many: one that the host was slow with is not worth keeping. */
 #define SLOW_SAMPLE_NS 50000
 #define NEAR_LIMIT_NS 2000000 /* of room in the virtual time: less is near */
-#define CHANGES_ALWAYS 1024   /* an average over the last 16 launches or so */
 #define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
-#define WRONG_PRICE_FACTOR 2
+#define DOUBT_NS 50000000     /* after a sample that was far off */
 #define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
-#define MOST_CORRECTION_NS 20000000
 
 static __thread char own; /* its address is this thread's name in a batch */
 
@@ -44,28 +42,6 @@ static bool is_drained(uint32_t device)
     return true;
 }
 
-/* What a sample says of the launches that were charged its kind's price since the last one. */
-static int64_t error_of_others(struct flight *flight, const struct batch *batch, int64_t gpu_ns)
-{
-    int64_t unsampled_ns =
-        estimate_find(&flight->estimates, batch->kinds[0].key)->unsampled_ns - batch->charged_ns;
-    if (unsampled_ns <= 0 || batch->charged_ns <= 0)
-        return 0;
-    double error_ns =
-        (double)(gpu_ns - batch->charged_ns) / (double)batch->charged_ns * (double)unsampled_ns;
-    return (int64_t)(error_ns > MOST_CORRECTION_NS ? MOST_CORRECTION_NS
-                     : error_ns < -unsampled_ns    ? -(double)unsampled_ns
-                                                   : error_ns);
-}
-
-/* True when a sample shows a price to be far off. What is measured next to others is too long, so
- * that a shorter one tells most there. */
-static bool is_wrong(const struct batch *batch, int64_t gpu_ns, bool is_shared)
-{
-    return gpu_ns > WRONG_PRICE_FACTOR * batch->charged_ns ||
-           (is_shared && 4 * gpu_ns < 3 * batch->charged_ns);
-}
-
 /* Takes a batch out of what is in flight, with what is now known of it. */
 static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
                    bool is_measured, int64_t gpu_ns, int64_t now_ns)
@@ -82,15 +58,17 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     bool is_shared = flight->window.state == WINDOW_SHARED;
     if (is_clean || batch->launches == 1)
         gpu_ns -= batch->idle_ns;
-    if (is_measured && batch->is_sample && is_wrong(batch, gpu_ns, is_shared))
+    if (is_measured && batch->is_sample && sample_quality_is_wrong(batch, gpu_ns, is_shared)) {
         ration_hurry(&flight->ration);
+        flight->doubted_ns = now_ns;
+    }
     if (is_measured && !is_clean && is_shared)
         sample_quality_learn_shared(&flight->estimates, batch, gpu_ns);
     is_measured = is_measured && (is_clean || !batch->is_sample) &&
                   sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
     if (is_measured && batch->is_sample)
-        truth_ns += error_of_others(flight, batch, gpu_ns);
+        truth_ns += sample_quality_others_ns(&flight->estimates, batch, gpu_ns);
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
     show_in_flight(flight, device, true, now_ns);
     utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
@@ -235,6 +213,15 @@ void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
     close_measured(flight, device, now_ns);
 }
 
+void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns)
+{
+    const struct batch *open = timing_open_batch(&flight->timing);
+    stream_habits_end(&flight->streams);
+    if (open != NULL && timing_is_on(open, stream))
+        flight_close(flight, device, now_ns);
+    timing_forget_stream(&flight->timing, stream);
+}
+
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     const struct batch *open = timing_open_batch(&flight->timing);
@@ -244,7 +231,7 @@ void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
 
 bool flight_overlaps(const struct flight *flight)
 {
-    return flight->changes > CHANGES_ALWAYS / 4;
+    return stream_habits_overlap(&flight->streams) && !stream_habits_are_short(&flight->streams);
 }
 
 /* True while a batch of several launches is on the GPU: it has had no pause. */
@@ -258,12 +245,25 @@ static bool is_kept_busy(struct flight *flight, int64_t now_ns)
            now_ns > oldest->predicted_end_ns + BACKLOG_NS;
 }
 
+/* True while prices hold as far as is seen: no sample was far off lately, and the GPU has no more to do
+ * than they say. */
+static bool may_trust_prices(struct flight *flight, int64_t now_ns)
+{
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    return now_ns >= flight->doubted_ns + DOUBT_NS &&
+           ration_backlog_ns(&flight->ration, now_ns) <= BACKLOG_NS &&
+           (oldest == NULL || now_ns <= oldest->predicted_end_ns + BACKLOG_NS);
+}
+
 /* True when a launch of that kind is to be measured, false when its price is good enough. */
 static bool is_worth_timing(struct flight *flight, uint32_t device, const struct estimate *estimate,
                             int64_t now_ns)
 {
     if (estimate->samples < ESTIMATE_KNOWN || !flight_has_no_turns(flight))
         return true;
+    if (stream_habits_are_short(&flight->streams) && may_trust_prices(flight, now_ns))
+        return ration_is_due(&flight->ration, now_ns) &&
+               ration_backlog_ns(&flight->ration, now_ns) == 0;
     int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
     if (flight->window.state != WINDOW_SHARED && cap_is_kept(device, &flight->window) &&
         virtual_time_room_ns(region_shared(device), now_ns) < near_ns)
@@ -288,7 +288,8 @@ static bool open_batch(struct flight *flight, CUstream stream, const struct esti
     open->grant = flight->window.number;
     open->window_end_ns = flight->window.end_ns;
     /* On other streams may be what nobody measures, and its time would be in this. */
-    bool is_mixed = flight_overlaps(flight) && ration_backlog_ns(&flight->ration, now_ns) > 0;
+    bool is_mixed =
+        stream_habits_overlap(&flight->streams) && ration_backlog_ns(&flight->ration, now_ns) > 0;
     open->is_clean = !is_mixed && flight->window.state != WINDOW_SHARED &&
                      (flight_has_no_turns(flight) || open->window != 0);
     open->opener = &own;
@@ -300,9 +301,7 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
 {
     struct batch *open = timing_open_batch(&flight->timing);
     bool is_first = false;
-    flight->changes -= flight->changes / 16;
-    flight->changes += stream != flight->last_stream ? CHANGES_ALWAYS / 16 : 0;
-    flight->last_stream = stream;
+    stream_habits_launch(&flight->streams, stream);
     bool is_apart =
         open != NULL && (estimate->samples == 0 /* a new kind is measured by itself */
                          || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));

@@ -1,5 +1,8 @@
 #include "compute/sample_quality.h"
 
+#define WRONG_PRICE_FACTOR 2
+#define MOST_CORRECTION_NS 20000000
+
 bool sample_quality_is_clean(const struct window *window, const struct batch *batch)
 {
     if (batch->window == 0)
@@ -47,4 +50,24 @@ void sample_quality_learn(struct estimates *estimates, const struct window *wind
         double own_ns = (double)batch->kinds[i].price_ns * (double)launches * ratio;
         estimate_learn(estimate, (int64_t)(own_ns + 0.5), launches, is_rough);
     }
+}
+
+bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is_shared)
+{
+    return gpu_ns > WRONG_PRICE_FACTOR * sample->charged_ns ||
+           (is_shared && 4 * gpu_ns < 3 * sample->charged_ns);
+}
+
+int64_t sample_quality_others_ns(struct estimates *estimates, const struct batch *sample,
+                                 int64_t gpu_ns)
+{
+    int64_t unsampled_ns =
+        estimate_find(estimates, sample->kinds[0].key)->unsampled_ns - sample->charged_ns;
+    if (unsampled_ns <= 0 || sample->charged_ns <= 0)
+        return 0;
+    double error_ns =
+        (double)(gpu_ns - sample->charged_ns) / (double)sample->charged_ns * (double)unsampled_ns;
+    return (int64_t)(error_ns > MOST_CORRECTION_NS ? MOST_CORRECTION_NS
+                     : error_ns < -unsampled_ns    ? -(double)unsampled_ns
+                                                   : error_ns);
 }

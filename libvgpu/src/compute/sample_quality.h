@@ -30,4 +30,13 @@ void sample_quality_learn(struct estimates *estimates, const struct window *wind
 void sample_quality_learn_shared(struct estimates *estimates, const struct batch *batch,
                                  int64_t gpu_ns);
 
+/* True when a sample shows a price to be far off. What is measured next to others is too long, so
+ * that a shorter one tells most there. */
+bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is_shared);
+
+/* Returns what a sample says of the launches that were charged its kind's price since the last one: by
+ * how much they took longer (negative: shorter). */
+int64_t sample_quality_others_ns(struct estimates *estimates, const struct batch *sample,
+                                 int64_t gpu_ns);
+
 #endif

@@ -182,9 +182,7 @@ void throttle_forget_stream(CUstream stream)
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = &flights[device];
         lock_take(&flight->lock, LOCK_THROTTLE);
-        const struct batch *open = timing_open_batch(&flight->timing);
-        if (open != NULL && timing_is_on(open, stream))
-            flight_close(flight, device, waiting_now_ns());
+        flight_forget_stream(flight, device, stream, waiting_now_ns());
         lock_give_back(&flight->lock);
     }
 }

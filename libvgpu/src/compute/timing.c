@@ -171,6 +171,12 @@ bool timing_was_slow(const struct timing *timing, const struct batch *batch)
     return batch->idle_ns > SLOW_FACTOR * timing->least_idle_ns;
 }
 
+void timing_forget_stream(struct timing *timing, CUstream stream)
+{
+    if (timing->cover_stream == stream)
+        timing->cover_stream = NULL;
+}
+
 void timing_drop_open(struct timing *timing)
 {
     if (timing->is_open) {

@@ -39,7 +39,7 @@ struct timing {
     int64_t least_idle_ns; /* of those so far; 0: none yet */
     CUevent cover;         /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
-    CUstream cover_stream; /* compared only: it may be destroyed */
+    CUstream cover_stream; /* compared only; NULL once it has ended */
     CUevent anchor; /* a start on an idle GPU, whose host's time is known; on loan from the ring */
     CUcontext anchor_context;
     int64_t anchor_ns;
@@ -83,6 +83,9 @@ bool timing_close(struct timing *timing, int64_t now_ns);
 
 /* The GPU goes on to the closed batches at `from_ns` at the earliest: moves their predicted ends. */
 void timing_delay(struct timing *timing, int64_t from_ns);
+
+/* A stream is about to end: its handle may be another one's from then on. */
+void timing_forget_stream(struct timing *timing, CUstream stream);
 
 /* Drops the open batch unmeasured. */
 void timing_drop_open(struct timing *timing);

@@ -1,0 +1,86 @@
+/* Programs under a cap, over simulated time (throttle_model.h). Arguments: which one, its cap in
+ * percent, and what it takes besides. Prints what happened in a second of its
+ * steady state, as pairs of a name and a number. */
+#include "throttle_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "slice/region.h"
+
+#define WARM_UP_NS (500 * (int64_t)MS)
+#define END_NS (MODEL_START_NS + 3 * WARM_UP_NS)
+#define STREAMS_OPEN 16
+
+static int64_t numbers[4]; /* what is given besides */
+static int64_t begun_ns, before[8], rounds, longest_ns;
+
+static void look(int64_t *seen)
+{
+    const struct vgpu_usage_slot_device *counters = region_counters(0);
+    int64_t now[] = {model_records,    model_launches[0],
+                     model_busy_ns[0], (int64_t)counters->gpu_time_ns,
+                     rounds,           model_sleeps};
+    memcpy(seen, now, sizeof now);
+}
+
+/* True while a program goes on; notes where its steady state begins. */
+static bool goes_on(void)
+{
+    if (begun_ns == 0 && model_now_ns() >= MODEL_START_NS + WARM_UP_NS) {
+        begun_ns = model_now_ns();
+        longest_ns = 0;
+        look(before);
+    }
+    return model_now_ns() < END_NS;
+}
+
+static void tell(void)
+{
+    static const char *const names[] = {"records",   "launches", "busy_ns",
+                                        "booked_ns", "rounds",   "sleeps"};
+    int64_t after[8];
+    look(after);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        printf("%s %lld\n", names[i], (long long)(after[i] - before[i]));
+    printf("passed_ns %lld\nlongest_ns %lld\n", (long long)(model_now_ns() - begun_ns),
+           (long long)longest_ns);
+}
+
+/* A stream a launch: kernel time, whether it is waited for, how many streams are open at a time, and
+ * kernel time from the warm-up's end on. */
+static void stream_each(void *unused)
+{
+    CUstream open[STREAMS_OPEN] = {NULL};
+    for (uint64_t i = 0; goes_on(); i++) {
+        CUstream *stream = &open[i % (uint64_t)numbers[2]];
+        if (*stream != NULL)
+            model_end_stream(*stream);
+        *stream = model_stream(0);
+        model_launch(*stream, 0, numbers[begun_ns == 0 ? 0 : 3]);
+        if (numbers[1])
+            model_sync(*stream);
+    }
+    tell();
+}
+
+static const struct {
+    const char *name;
+    void (*body)(void *);
+} cases[] = {{"stream-each", stream_each}};
+
+int main(int argc, char **argv)
+{
+    for (int i = 3; i < argc && i < 7; i++)
+        numbers[i - 3] = atoll(argv[i]);
+    model_begin(1);
+    model_cap(0, argc > 2 ? (uint32_t)atoi(argv[2]) : 0, VGPU_COMPUTE_STRICT);
+    for (size_t i = 0; argc > 2 && i < sizeof cases / sizeof *cases; i++)
+        if (strcmp(cases[i].name, argv[1]) == 0) {
+            model_add(cases[i].body, NULL);
+            model_run();
+            return 0;
+        }
+    return 2;
+}
