@@ -1,5 +1,5 @@
 /* Programs under a cap, over simulated time (throttle_model.h). Arguments: which one, its cap in
- * percent, and what it takes besides. Prints what happened in a second of its
+ * percent, and what it takes besides. Prints what happened in a second or more of its
  * steady state, as pairs of a name and a number. */
 #include "throttle_model.h"
 
@@ -10,10 +10,11 @@
 #include "slice/region.h"
 
 #define WARM_UP_NS (500 * (int64_t)MS)
-#define END_NS (MODEL_START_NS + 3 * WARM_UP_NS)
+#define LONG 5 /* times as long: where it takes seconds until all is known */
 #define STREAMS_OPEN 16
 
 static int64_t numbers[4]; /* what is given besides */
+static int64_t lengths = 1;
 static int64_t begun_ns, before[8], rounds, longest_ns;
 
 static void look(int64_t *seen)
@@ -28,12 +29,12 @@ static void look(int64_t *seen)
 /* True while a program goes on; notes where its steady state begins. */
 static bool goes_on(void)
 {
-    if (begun_ns == 0 && model_now_ns() >= MODEL_START_NS + WARM_UP_NS) {
+    if (begun_ns == 0 && model_now_ns() >= MODEL_START_NS + lengths * WARM_UP_NS) {
         begun_ns = model_now_ns();
         longest_ns = 0;
         look(before);
     }
-    return model_now_ns() < END_NS;
+    return model_now_ns() < MODEL_START_NS + 3 * lengths * WARM_UP_NS;
 }
 
 static void tell(void)
@@ -65,10 +66,65 @@ static void stream_each(void *unused)
     tell();
 }
 
+static void end_round(int64_t began_ns)
+{
+    int64_t took_ns = model_now_ns() - began_ns;
+    longest_ns = took_ns > longest_ns ? took_ns : longest_ns;
+    rounds++;
+}
+
+/* A launch whose stream waits for a word that is written behind the next launch: kernel time, whether
+ * both are of one kind, whether rounds are waited for. */
+static void wait_for_next(void *unused)
+{
+    CUstream one = model_stream(0), other = model_stream(0);
+    for (int64_t i = 1; goes_on(); i++) {
+        int64_t began_ns = model_now_ns();
+        model_wait_word(one, 0, i);
+        model_launch(one, 0, numbers[0]);
+        model_launch(other, numbers[1] ? 0 : 1, numbers[0]);
+        model_write_word(other, 0, i);
+        if (numbers[2]) {
+            model_sync(one);
+            model_sync(other);
+        }
+        end_round(began_ns);
+    }
+    tell();
+}
+
+/* Kernels that look at words until later launches have run: kernel time, whether all are of one kind, how
+ * many at a time, whether the host writes the word behind the later launch itself. */
+static void spin_for_next(void *unused)
+{
+    int64_t count = numbers[2];
+    lengths = LONG;
+    CUstream spinning[2] = {model_stream(0), model_stream(0)}, other = model_stream(0);
+    for (int64_t i = 1; goes_on(); i++) {
+        int64_t began_ns = model_now_ns();
+        for (int64_t k = 0; k < count; k++)
+            model_spin(spinning[k], 0, (int)k, i, US);
+        for (int64_t k = 0; k < count; k++) {
+            model_launch(other, numbers[1] ? 0 : 1, numbers[0]);
+            if (numbers[3])
+                model_host_writes((int)k, i);
+            else
+                model_write_word(other, (int)k, i);
+        }
+        for (int64_t k = 0; k < count; k++)
+            model_sync(spinning[k]);
+        model_sync(other);
+        end_round(began_ns);
+    }
+    tell();
+}
+
 static const struct {
     const char *name;
     void (*body)(void *);
-} cases[] = {{"stream-each", stream_each}};
+} cases[] = {{"stream-each", stream_each},
+             {"wait-for-next", wait_for_next},
+             {"spin-for-next", spin_for_next}};
 
 int main(int argc, char **argv)
 {

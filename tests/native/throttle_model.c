@@ -310,9 +310,11 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
     uint32_t device = gpu_device_of(stream);
     const void *function = functions[kind];
     model_launches[device]++;
-    bool is_prepaid =
-        prepaid_take(function, BLOCKS, stream) || prepaid_take_elsewhere(function, BLOCKS, stream);
-    bool tells = !is_prepaid && throttle_before(device, function, BLOCKS, stream, is_collective);
+    bool is_bare = devices[device].core_percent == 0;
+    bool is_prepaid = !is_bare && (prepaid_take(function, BLOCKS, stream) ||
+                                   prepaid_take_elsewhere(function, BLOCKS, stream));
+    bool tells =
+        !is_bare && !is_prepaid && throttle_before(device, function, BLOCKS, stream, is_collective);
     running->now_ns += model_launch_ns * MODEL_SUBMITTED_PERCENT / 100;
     operation.submitted_ns = running->now_ns;
     gpu_submit(stream, operation);

@@ -36,6 +36,7 @@ extern int64_t model_sleeps; /* of the throttle */
 
 /* Makes a slice of so many devices with no cap yet. */
 void model_begin(uint32_t devices);
+/* 0 percent: as without the shim. */
 void model_cap(uint32_t device, uint32_t percent, uint32_t mode);
 /* Stores a grant under the next number. */
 void model_grant(uint32_t device, struct vgpu_grant grant);

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from . import Compile
 
 COMPUTE = (
-    *("throttle", "flight", "stream_habits", "timing", "batch", "budget", "estimate", "ration"),
+    *(
+        "throttle",
+        "flight",
+        "stream_habits",
+        "interlock",
+        "timing",
+        "batch",
+        "budget",
+        "estimate",
+        "ration",
+    ),
     *("virtual_time", "launch_wait", "window", "arrival", "cap", "sample_quality"),
     *("utilisation", "wait_histogram"),
 )

@@ -100,8 +100,12 @@ void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
     int outcome;
     while ((outcome = timing_harvest(&flight->timing, &batch, &gpu_ns)) != 0) {
         settle(flight, device, &batch, outcome > 0, gpu_ns, now_ns);
-        if (outcome > 0)
-            note_lateness(flight, device);
+        if (outcome <= 0)
+            continue;
+        note_lateness(flight, device);
+        int64_t since_ns = interlock_return(&flight->interlock, now_ns);
+        if (since_ns >= 0)
+            sample_quality_learn_awaited(&flight->estimates, &batch, since_ns);
     }
     if (timing_oldest(&flight->timing) != NULL)
         flight->seen_running_ns = now_ns;

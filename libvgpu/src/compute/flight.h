@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "compute/estimate.h"
+#include "compute/interlock.h"
 #include "compute/ration.h"
 #include "compute/stream_habits.h"
 #include "compute/timing.h"
@@ -43,6 +44,7 @@ struct flight {
     int64_t seen_running_ns; /* when the oldest batch was found to run still */
     int64_t doubted_ns;      /* when a sample was far off its price last */
     struct stream_habits streams;
+    struct interlock interlock;
     bool measure_next; /* the last batch was lost: measure one launch alone */
     bool is_sparse;    /* the GPU is through with a launch before the next one comes */
     bool is_blind;     /* no measurement has come back for long: do not wait for one */

@@ -71,3 +71,13 @@ int64_t sample_quality_others_ns(struct estimates *estimates, const struct batch
                      : error_ns < -unsampled_ns    ? -(double)unsampled_ns
                                                    : error_ns);
 }
+
+void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
+                                  int64_t most_ns)
+{
+    for (uint32_t i = 0; i < batch->kind_count; i++) {
+        struct estimate *estimate = estimate_find(estimates, batch->kinds[i].key);
+        if (estimate->gpu_ns > most_ns)
+            estimate_learn(estimate, most_ns, 1, true);
+    }
+}

@@ -39,4 +39,9 @@ bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is
 int64_t sample_quality_others_ns(struct estimates *estimates, const struct batch *sample,
                                  int64_t gpu_ns);
 
+/* Lowers the prices of what waited for a launch that we held, to what it took after that went. What it
+ * took before is charged, but says nothing of the next time. */
+void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
+                                  int64_t most_ns);
+
 #endif
