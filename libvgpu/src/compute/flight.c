@@ -156,6 +156,8 @@ bool flight_has_no_turns(const struct flight *flight)
  * no one's GPU time. Not asked of a batch that its own launch is about to close. */
 static bool has_idled(const struct batch *open, int64_t now_ns)
 {
+    if (open->is_cut)
+        return true;
     return !open->ends_behind && now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;
 }
 

@@ -87,6 +87,10 @@ void timing_delay(struct timing *timing, int64_t from_ns);
 /* A stream is about to end: its handle may be another one's from then on. */
 void timing_forget_stream(struct timing *timing, CUstream stream);
 
+/* The same where the caller's lock cannot be had: no batch that is open names a stream to the driver any
+ * more. */
+void timing_cut(struct timing *timing);
+
 /* Drops the open batch unmeasured. */
 void timing_drop_open(struct timing *timing);
 
