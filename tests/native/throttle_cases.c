@@ -119,12 +119,42 @@ static void spin_for_next(void *unused)
     tell();
 }
 
+/* Launches in a row and a pause behind them: kernel time, how many, the pause; two kinds by turns. */
+static void paced(void *unused)
+{
+    CUstream stream = model_stream(0);
+    model_launch_ns = 4 * US;
+    while (goes_on()) {
+        for (int64_t i = 0; i < numbers[1]; i++)
+            model_launch(stream, i % 2, numbers[0]);
+        model_pause(numbers[2]);
+        rounds++;
+    }
+    tell();
+}
+
+/* Back to back, while others use the GPU and it is enough for all: kernel time. A round is a burst. */
+static void shared(void *unused)
+{
+    CUstream stream = model_stream(0);
+    struct vgpu_grant grant = {.mode = VGPU_GRANT_SHARED, .beat_ns = 2 * MODEL_START_NS};
+    model_grant(0, grant);
+    while (goes_on()) {
+        int64_t began_ns = model_now_ns();
+        model_launch(stream, 0, numbers[0]);
+        rounds += model_now_ns() - began_ns > 10 * model_launch_ns;
+    }
+    tell();
+}
+
 static const struct {
     const char *name;
     void (*body)(void *);
 } cases[] = {{"stream-each", stream_each},
              {"wait-for-next", wait_for_next},
-             {"spin-for-next", spin_for_next}};
+             {"spin-for-next", spin_for_next},
+             {"paced", paced},
+             {"shared", shared}};
 
 int main(int argc, char **argv)
 {

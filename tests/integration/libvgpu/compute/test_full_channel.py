@@ -30,7 +30,8 @@ for stream in (full, free) * 200:
     launch(stream)
     check(driver.cuStreamSynchronize(stream))
 may_go, waited = threading.Event(), []
-call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: waited.append(may_go.wait(int(sys.argv[1]))))
+def wait(_): waited.append(may_go.wait(int(sys.argv[1])))
+call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wait)
 def fill(blocks):
     libcuda.cuCtxSetCurrent(ctypes.c_void_p(int(context)))
     for _ in range(1200):
