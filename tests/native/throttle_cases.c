@@ -147,6 +147,33 @@ static void shared(void *unused)
     tell();
 }
 
+/* One of two processes, each with a GPU of its own: kernels, then a part of a collective, without a wait
+ * or with one. Kernel time, how many, whether it is waited for, the other one's cap. */
+static int64_t reached[MODEL_DEVICES], most_apart;
+
+static void collective(void *of)
+{
+    uint32_t device = *(uint32_t *)of;
+    CUstream stream = model_stream(device);
+    while (device == 0 ? goes_on() : model_now_ns() < MODEL_START_NS + 3 * lengths * WARM_UP_NS) {
+        for (int64_t i = 0; i < numbers[1]; i++)
+            model_launch(stream, 0, numbers[0]);
+        model_collective(stream, 1, 50 * US);
+        if (numbers[2])
+            model_sync(stream);
+        reached[device]++;
+        int64_t apart = reached[device] - reached[1 - device];
+        most_apart = apart > most_apart ? apart : most_apart;
+        rounds += device == 0;
+    }
+    if (device == 0) {
+        tell();
+        printf("apart %lld\n", (long long)most_apart);
+        fflush(stdout);
+        _Exit(0); /* the other one may wait for a part that does not come any more */
+    }
+}
+
 static const struct {
     const char *name;
     void (*body)(void *);
@@ -160,8 +187,18 @@ int main(int argc, char **argv)
 {
     for (int i = 3; i < argc && i < 7; i++)
         numbers[i - 3] = atoll(argv[i]);
-    model_begin(1);
+    static uint32_t devices[] = {0, 1};
+    bool are_two = argc > 2 && strcmp(argv[1], "collectives") == 0;
+    model_begin(are_two ? 2 : 1);
     model_cap(0, argc > 2 ? (uint32_t)atoi(argv[2]) : 0, VGPU_COMPUTE_STRICT);
+    if (are_two) {
+        model_cap(1, (uint32_t)numbers[3], VGPU_COMPUTE_STRICT);
+        lengths = LONG;
+        model_add(collective, &devices[0]);
+        model_add(collective, &devices[1]);
+        model_run();
+        return 3;
+    }
     for (size_t i = 0; argc > 2 && i < sizeof cases / sizeof *cases; i++)
         if (strcmp(cases[i].name, argv[1]) == 0) {
             model_add(cases[i].body, NULL);
