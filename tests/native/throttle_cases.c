@@ -45,6 +45,8 @@ static void tell(void)
     look(after);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         printf("%s %lld\n", names[i], (long long)(after[i] - before[i]));
+    printf("booked_in_all_ns %lld\nin_all_ns %lld\n", (long long)region_counters(0)->gpu_time_ns,
+           (long long)(model_now_ns() - MODEL_START_NS));
     printf("passed_ns %lld\nlongest_ns %lld\n", (long long)(model_now_ns() - begun_ns),
            (long long)longest_ns);
 }

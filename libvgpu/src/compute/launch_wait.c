@@ -140,6 +140,8 @@ static bool is_awaited(struct flight *flight, uint32_t device, int64_t now_ns)
         return false;
     int64_t end_ns = flight->settled_ns + oldest->charged_ns; /* as in flight_charge_overdue */
     end_ns = end_ns > oldest->predicted_end_ns ? end_ns : oldest->predicted_end_ns;
+    if (end_ns < flight->interlock.released_ns) /* one at a time */
+        end_ns = flight->interlock.released_ns;
     return now_ns - end_ns > patience_of(flight, device, now_ns);
 }
 

@@ -75,6 +75,8 @@ int64_t sample_quality_others_ns(struct estimates *estimates, const struct batch
 void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
                                   int64_t most_ns)
 {
+    /* It may have come back by chance: next to nothing would let all that follow go. */
+    most_ns = most_ns > ESTIMATE_GUESS_NS ? most_ns : ESTIMATE_GUESS_NS;
     for (uint32_t i = 0; i < batch->kind_count; i++) {
         struct estimate *estimate = estimate_find(estimates, batch->kinds[i].key);
         if (estimate->gpu_ns > most_ns)

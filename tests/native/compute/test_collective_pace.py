@@ -41,3 +41,10 @@ def test_both_go_at_the_pace_of_the_slower_one(
     paced_ns = round_ns * 100 / min(percent, other_percent)
     assert seen.passed_ns / max(seen.rounds, 1) == pytest.approx(paced_ns, rel=0.02)
     assert seen.apart <= 1 + (1 - is_waited_for)
+
+
+def test_no_launches_pile_up_behind_a_collective_that_waits(compile_program: Compile) -> None:
+    """One at a time goes though the cap holds it; a stream of the model takes 4096 at most."""
+    seen = run_case(compile_program, "collectives", 25, KERNEL_NS, KERNELS, 0, 25)
+
+    assert seen.apart < 1024 / KERNELS
