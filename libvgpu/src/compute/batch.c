@@ -68,7 +68,8 @@ bool batch_is_captured(CUstream stream)
 bool batch_record_ends(const struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->stream_count; i++)
-        if (batch_is_captured(batch->streams[i]) ||
+        if (__atomic_load_n(&batch->is_cut, __ATOMIC_ACQUIRE) ||
+            batch_is_captured(batch->streams[i]) ||
             real.cuEventRecord(batch->ends[i], batch->streams[i]) != CUDA_SUCCESS)
             return false;
     return true;

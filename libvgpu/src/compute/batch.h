@@ -28,8 +28,9 @@ struct batch {
     CUcontext context;               /* of the events; NULL: there are none */
     CUstream streams[BATCH_STREAMS]; /* that it has launches on, the one of its start first */
     uint32_t stream_count;
-    int thread;      /* whose per-thread default stream it is; 0 for any other stream */
-    bool is_clean;   /* measured while nobody else runs, as far as the arbiter says */
+    bool is_cut;   /* atomic: one of them may have ended, so none is named to the driver any more */
+    int thread;    /* whose per-thread default stream it is; 0 for any other stream */
+    bool is_clean; /* measured while nobody else runs, as far as the arbiter says */
     uint64_t window; /* it was opened in, if it was contended (window.h) */
     int64_t window_end_ns;
     uint64_t grant;     /* the number it was opened under */

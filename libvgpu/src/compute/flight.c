@@ -13,9 +13,8 @@
 /* A sample is one launch of many: one that the host was slow with is not worth keeping. */
 #define SLOW_SAMPLE_NS 50000
 #define NEAR_LIMIT_NS 2000000 /* of room in the virtual time: less is near */
-#define CHANGES_ALWAYS 1024   /* an average over the last 16 launches or so */
 #define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
-#define WRONG_PRICE_FACTOR 2
+#define DOUBT_NS 50000000     /* after a sample that was far off */
 #define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
 
 static __thread char own; /* its address is this thread's name in a batch */
@@ -43,14 +42,6 @@ static bool is_drained(uint32_t device)
     return true;
 }
 
-/* True when a sample shows a price to be far off. What is measured next to others is too long, so
- * that a shorter one tells most there. */
-static bool is_wrong(const struct batch *batch, int64_t gpu_ns, bool is_shared)
-{
-    return gpu_ns > WRONG_PRICE_FACTOR * batch->charged_ns ||
-           (is_shared && 4 * gpu_ns < 3 * batch->charged_ns);
-}
-
 /* Takes a batch out of what is in flight, with what is now known of it. */
 static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
                    bool is_measured, int64_t gpu_ns, int64_t now_ns)
@@ -67,8 +58,10 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     bool is_shared = flight->window.state == WINDOW_SHARED;
     if (is_clean || batch->launches == 1)
         gpu_ns -= batch->idle_ns;
-    if (is_measured && batch->is_sample && is_wrong(batch, gpu_ns, is_shared))
+    if (is_measured && batch->is_sample && sample_quality_is_wrong(batch, gpu_ns, is_shared)) {
         ration_hurry(&flight->ration);
+        flight->doubted_ns = now_ns;
+    }
     if (is_measured && !is_clean && is_shared)
         sample_quality_learn_shared(&flight->estimates, batch, gpu_ns);
     is_measured = is_measured && (is_clean || !batch->is_sample) &&
@@ -108,8 +101,12 @@ void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
     int outcome;
     while ((outcome = timing_harvest(&flight->timing, &batch, &gpu_ns)) != 0) {
         settle(flight, device, &batch, outcome > 0, gpu_ns, now_ns);
-        if (outcome > 0)
-            note_lateness(flight, device);
+        if (outcome <= 0)
+            continue;
+        note_lateness(flight, device);
+        int64_t since_ns = interlock_return(&flight->interlock, now_ns);
+        if (since_ns >= 0)
+            sample_quality_learn_awaited(&flight->estimates, &batch, since_ns);
     }
     if (timing_oldest(&flight->timing) != NULL)
         flight->seen_running_ns = now_ns;
@@ -160,6 +157,8 @@ bool flight_has_no_turns(const struct flight *flight)
  * no one's GPU time. Not asked of a batch that its own launch is about to close. */
 static bool has_idled(const struct batch *open, int64_t now_ns)
 {
+    if (open->is_cut)
+        return true;
     return !open->ends_behind && now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;
 }
 
@@ -222,6 +221,15 @@ void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
     close_measured(flight, device, now_ns);
 }
 
+void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns)
+{
+    const struct batch *open = timing_open_batch(&flight->timing);
+    stream_habits_end(&flight->streams);
+    if (open != NULL && timing_is_on(open, stream))
+        flight_close(flight, device, now_ns);
+    timing_forget_stream(&flight->timing, stream);
+}
+
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     const struct batch *open = timing_open_batch(&flight->timing);
@@ -231,7 +239,7 @@ void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
 
 bool flight_overlaps(const struct flight *flight)
 {
-    return flight->changes > CHANGES_ALWAYS / 4;
+    return stream_habits_overlap(&flight->streams) && !stream_habits_are_short(&flight->streams);
 }
 
 /* True while a batch of several launches is on the GPU: it has had no pause. */
@@ -253,12 +261,25 @@ static bool is_near_limit(const struct flight *flight, uint32_t device, int64_t 
            virtual_time_room_ns(region_shared(device), now_ns) < near_ns;
 }
 
+/* True while prices hold as far as is seen: no sample was far off lately, and the GPU has no more to do
+ * than they say. */
+static bool may_trust_prices(struct flight *flight, int64_t now_ns)
+{
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    return now_ns >= flight->doubted_ns + DOUBT_NS &&
+           ration_backlog_ns(&flight->ration, now_ns) <= BACKLOG_NS &&
+           (oldest == NULL || now_ns <= oldest->predicted_end_ns + BACKLOG_NS);
+}
+
 /* True when a launch of that kind is to be measured, false when its price is good enough. */
 static bool is_worth_timing(struct flight *flight, uint32_t device, const struct estimate *estimate,
                             int64_t now_ns)
 {
     if (estimate->samples < ESTIMATE_KNOWN || !flight_has_no_turns(flight))
         return true;
+    if (stream_habits_are_short(&flight->streams) && may_trust_prices(flight, now_ns))
+        return ration_is_due(&flight->ration, now_ns) &&
+               ration_backlog_ns(&flight->ration, now_ns) == 0;
     /* Where others run a measurement has their time in it; where the GPU idles between launches, those
      * that can be measured are not like the rest. */
     if (flight->window.state != WINDOW_SHARED && !flight->has_pauses &&
@@ -285,7 +306,8 @@ static bool open_batch(struct flight *flight, uint32_t device, CUstream stream,
     open->grant = flight->window.number;
     open->window_end_ns = flight->window.end_ns;
     /* On other streams may be what nobody measures, and its time would be in this. */
-    bool is_mixed = flight_overlaps(flight) && ration_backlog_ns(&flight->ration, now_ns) > 0;
+    bool is_mixed =
+        stream_habits_overlap(&flight->streams) && ration_backlog_ns(&flight->ration, now_ns) > 0;
     open->is_clean = !is_mixed && flight->window.state != WINDOW_SHARED &&
                      (flight_has_no_turns(flight) || open->window != 0);
     open->opener = &own;
@@ -297,9 +319,7 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
 {
     struct batch *open = timing_open_batch(&flight->timing);
     bool is_first = false;
-    flight->changes -= flight->changes / 16;
-    flight->changes += stream != flight->last_stream ? CHANGES_ALWAYS / 16 : 0;
-    flight->last_stream = stream;
+    stream_habits_launch(&flight->streams, stream);
     bool is_apart =
         open != NULL && (estimate->samples == 0 /* a new kind is measured by itself */
                          || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));

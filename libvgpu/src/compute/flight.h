@@ -18,7 +18,9 @@
 #include <stdint.h>
 
 #include "compute/estimate.h"
+#include "compute/interlock.h"
 #include "compute/ration.h"
+#include "compute/stream_habits.h"
 #include "compute/timing.h"
 #include "compute/waiting.h"
 #include "compute/window.h"
@@ -40,12 +42,13 @@ struct flight {
     int64_t patience_ns; /* the next unmeasured launch waits so long for the one before; 0: least */
     int64_t settled_ns;  /* when something came back from the GPU last */
     int64_t seen_running_ns; /* when the oldest batch was found to run still */
-    CUstream last_stream;    /* of the last launch */
-    uint32_t changes;        /* how often that was another one lately, of CHANGES_ALWAYS */
-    bool measure_next;       /* the last batch was lost: measure one launch alone */
-    bool has_pauses;         /* the GPU idled between launches since a batch was full */
-    bool is_sparse;          /* the GPU is through with a launch before the next one comes */
-    bool is_blind;           /* no measurement has come back for long: do not wait for one */
+    int64_t doubted_ns;      /* when a sample was far off its price last */
+    struct stream_habits streams;
+    struct interlock interlock;
+    bool measure_next; /* the last batch was lost: measure one launch alone */
+    bool has_pauses;   /* the GPU idled between launches since a batch was full */
+    bool is_sparse;    /* the GPU is through with a launch before the next one comes */
+    bool is_blind;     /* no measurement has come back for long: do not wait for one */
 };
 
 /* Charges one launch and puts it into a batch on `stream`. True when flight_launched is to be
@@ -57,7 +60,7 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
 void flight_count(struct flight *flight, uint32_t device, const struct estimate *kind,
                   int64_t gpu_ns, int64_t launches, int64_t now_ns);
 
-/* True while launches go to several streams in turn: what they launch may overlap. */
+/* True while launches go to several streams in turn, and what they launch may overlap in a batch. */
 bool flight_overlaps(const struct flight *flight);
 
 /* True where nobody takes turns. */
@@ -65,6 +68,9 @@ bool flight_has_no_turns(const struct flight *flight);
 
 /* Ends the open batch, or gives it up if the GPU has idled in it. */
 void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* A stream is about to end: so does what is measured on it, while the driver knows it. */
+void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns);
 
 /* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
  * when it opened the batch, on an idle GPU, and the batch goes on: now is the time to prepay. */

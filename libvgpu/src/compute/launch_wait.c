@@ -20,6 +20,10 @@
  * measurement has come back: the virtual time, moved by estimates, still keeps the cap. Those
  * nobody has measured yet go one by one, this far apart, and each time twice as far. */
 #define MOST_GPU_WAIT_NS 50000000
+/* Once that has been seen, nothing is held for longer than a moment between what waits for each other,
+ * up to that much debt. */
+#define AWAITED_NS 500000
+#define MOST_AWAITED_DEBT_NS 100000000
 #define LEAST_STEP_NS 50000
 #define MOST_STEP_NS 1000000
 #define MOST_PATIENCE_NS 1000000000
@@ -61,10 +65,12 @@ static bool is_after_a_peer(const struct flight *flight, uint32_t device,
  * starts a burst: where streams overlap a long one, since at both its ends they overlap less. In its
  * own window a container that is not in debt goes on to the end: each change of turns costs. */
 static int64_t slack_of(const struct flight *flight, uint32_t device,
-                        const struct launch_wait_state *wait)
+                        const struct launch_wait_state *wait, int64_t now_ns)
 {
     if (flight->window.state == WINDOW_OPEN && (wait == NULL || !wait->is_capped))
         return virtual_time_cost_ns(WINDOW_SLACK_NS, cap_percent(device));
+    if (interlock_is_on(&flight->interlock, now_ns) && flight->timing.count == 0)
+        return 0; /* here nobody waits for it: rather than between what waits for each other */
     if (wait != NULL)
         return flight_overlaps(flight) ? -FLIGHT_OVERLAPPING_NS : 0;
     return flight->window.state == WINDOW_SHARED ? SHARED_SLACK_NS : VIRTUAL_TIME_SLACK_NS;
@@ -75,7 +81,7 @@ static enum launch_wait held_by(const struct flight *flight, uint32_t device,
                                 const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
-    int64_t slack_ns = slack_of(flight, device, wait);
+    int64_t slack_ns = slack_of(flight, device, wait, now_ns);
     if (window->state == WINDOW_CLOSED)
         return LAUNCH_WAIT_TURN;
     if (cap_is_kept(device, window) &&
@@ -105,7 +111,41 @@ enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
     return held_by(flight, device, estimate, NULL, now_ns);
 }
 
-enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
+static int64_t at_most(int64_t value, int64_t most)
+{
+    return value < most ? value : most;
+}
+
+/* How long a launch is held for a GPU from which nothing comes back. */
+static int64_t patience_of(const struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    if (interlock_is_on(&flight->interlock, now_ns) &&
+        virtual_time_wait_ns(region_shared(device), now_ns, MOST_AWAITED_DEBT_NS) == 0)
+        return AWAITED_NS;
+    return MOST_GPU_WAIT_NS > flight->patience_ns ? MOST_GPU_WAIT_NS : flight->patience_ns;
+}
+
+static void lose_patience(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    flight->patience_ns = at_most(2 * patience_of(flight, device, now_ns), MOST_PATIENCE_NS);
+    interlock_release(&flight->interlock, now_ns);
+}
+
+/* True when what is on the GPU has run for so much longer than foreseen that it may wait for the launch
+ * that the cap holds. That goes then, and all of it is debt. */
+static bool is_awaited(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    if (oldest == NULL)
+        return false;
+    int64_t end_ns = flight->settled_ns + oldest->charged_ns; /* as in flight_charge_overdue */
+    end_ns = end_ns > oldest->predicted_end_ns ? end_ns : oldest->predicted_end_ns;
+    if (end_ns < flight->interlock.released_ns) /* one at a time */
+        end_ns = flight->interlock.released_ns;
+    return now_ns - end_ns > patience_of(flight, device, now_ns);
+}
+
+enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
                                    const struct estimate *estimate, struct launch_wait_state *wait,
                                    int64_t now_ns)
 {
@@ -113,15 +153,14 @@ enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
     if (wait->looked_ns != 0)
         wait->order_ns += now_ns - wait->looked_ns;
     wait->is_capped |= why == LAUNCH_WAIT_CAP;
+    if (why == LAUNCH_WAIT_CAP && is_awaited(flight, device, now_ns)) {
+        lose_patience(flight, device, now_ns);
+        return LAUNCH_WAIT_NOTHING;
+    }
     wait->looked_ns = why == LAUNCH_WAIT_ORDER ? now_ns : 0;
     if (why == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
         return LAUNCH_WAIT_NOTHING;
     return why == LAUNCH_WAIT_GPU && wait->is_over ? LAUNCH_WAIT_NOTHING : why;
-}
-
-static int64_t at_most(int64_t value, int64_t most)
-{
-    return value < most ? value : most;
 }
 
 /* When to look again at what the GPU is through with. */
@@ -129,8 +168,7 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
                          struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct batch *oldest = timing_oldest(&flight->timing);
-    int64_t most_ns =
-        MOST_GPU_WAIT_NS > flight->patience_ns ? MOST_GPU_WAIT_NS : flight->patience_ns;
+    int64_t most_ns = patience_of(flight, device, now_ns);
     wait->gpu_ns = wait->gpu_ns == 0 ? now_ns : wait->gpu_ns;
     if (wait->gpu_ns < flight->settled_ns)
         wait->gpu_ns = flight->settled_ns;
@@ -141,7 +179,7 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
         flight->is_blind |= estimate->samples > 0;
         if (flight->patience_ns == 0) /* once: it may wait for us, and then it uses nothing */
             flight_charge_overdue(flight, device, now_ns);
-        flight->patience_ns = at_most(2 * most_ns, MOST_PATIENCE_NS);
+        lose_patience(flight, device, now_ns);
         wait->is_over = true;
         return now_ns;
     }
@@ -156,13 +194,16 @@ int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct e
                           struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns)
 {
     int64_t until_ns = now_ns + virtual_time_wait_ns(region_shared(device), now_ns,
-                                                     slack_of(flight, device, wait));
+                                                     slack_of(flight, device, wait, now_ns));
     if (why == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, device, estimate, wait, now_ns);
     if (why == LAUNCH_WAIT_ORDER) {
         int64_t busy_ns = virtual_time_busy_ns(region_shared(device), now_ns);
         until_ns = now_ns + (busy_ns > ORDER_POLL_NS ? busy_ns : ORDER_POLL_NS);
     }
+    if (why == LAUNCH_WAIT_CAP && interlock_is_on(&flight->interlock, now_ns) &&
+        flight->timing.count > 0)
+        until_ns = at_most(until_ns, now_ns + AWAITED_NS);
     until_ns = at_most(until_ns, now_ns + MOST_WAITING_NS);
     if (why == LAUNCH_WAIT_GPU) /* in vain perhaps: that must not why the others up */
         arrival_leave(region_usage(), device, region_slot());

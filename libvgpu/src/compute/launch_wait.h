@@ -1,10 +1,11 @@
 /* What keeps a launch from starting, and when to look again.
  *
  * In this order: the arbiter's window, the container's own cap, its other processes, and what this
- * process has on the GPU already. Only the first two are kept for as long as they last. What is on
- * the GPU, ours or a peer's, may itself wait for what would be launched next (a kernel that polls
- * host memory, a stream that waits for a value or for another process), so no launch is held for
- * that without end.
+ * process has on the GPU already. What is on the GPU, ours or a peer's, may itself wait for what would
+ * be launched next (a kernel that polls host memory, a stream that waits for a value or for another
+ * process), so no launch is held for that without end, nor for the cap while something of ours runs on
+ * for long beyond its predicted end. Where that has been seen (interlock.h) launches are held for the
+ * cap while nothing of ours is on the GPU, rather than between what waits for each other.
  *
  * Called under the lock of `struct flight`; nothing here sleeps. */
 #ifndef VGPU_LAUNCH_WAIT_H
@@ -37,7 +38,7 @@ enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
                                  const struct estimate *estimate, int64_t now_ns);
 
 /* What still holds one that waits. */
-enum launch_wait launch_wait_again(const struct flight *flight, uint32_t device,
+enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
                                    const struct estimate *estimate, struct launch_wait_state *wait,
                                    int64_t now_ns);
 

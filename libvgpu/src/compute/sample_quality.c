@@ -1,5 +1,7 @@
 #include "compute/sample_quality.h"
 
+#define WRONG_PRICE_FACTOR 2
+
 bool sample_quality_is_clean(const struct window *window, const struct batch *batch)
 {
     if (batch->window == 0)
@@ -46,5 +48,23 @@ void sample_quality_learn(struct estimates *estimates, const struct window *wind
         struct estimate *estimate = estimate_find(estimates, batch->kinds[i].key);
         double own_ns = (double)batch->kinds[i].price_ns * (double)launches * ratio;
         estimate_learn(estimate, (int64_t)(own_ns + 0.5), launches, is_rough);
+    }
+}
+
+bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is_shared)
+{
+    return gpu_ns > WRONG_PRICE_FACTOR * sample->charged_ns ||
+           (is_shared && 4 * gpu_ns < 3 * sample->charged_ns);
+}
+
+void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
+                                  int64_t most_ns)
+{
+    /* It may have come back by chance: next to nothing would let all that follow go. */
+    most_ns = most_ns > ESTIMATE_GUESS_NS ? most_ns : ESTIMATE_GUESS_NS;
+    for (uint32_t i = 0; i < batch->kind_count; i++) {
+        struct estimate *estimate = estimate_find(estimates, batch->kinds[i].key);
+        if (estimate->gpu_ns > most_ns)
+            estimate_learn(estimate, most_ns, 1, true);
     }
 }

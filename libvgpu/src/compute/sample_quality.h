@@ -30,4 +30,13 @@ void sample_quality_learn(struct estimates *estimates, const struct window *wind
 void sample_quality_learn_shared(struct estimates *estimates, const struct batch *batch,
                                  int64_t gpu_ns);
 
+/* True when a sample shows a price to be far off. What is measured next to others is too long, so
+ * that a shorter one tells most there. */
+bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is_shared);
+
+/* Lowers the prices of what waited for a launch that we held, to what it took after that went. What it
+ * took before is charged, but says nothing of the next time. */
+void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
+                                  int64_t most_ns);
+
 #endif

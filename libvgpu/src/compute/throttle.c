@@ -25,6 +25,11 @@
  * 127 to 230 us for one. */
 #define CHANGE_PART_NS 50000
 
+/* A driver with no room for more in a channel makes who records an event there wait, with the lock. What
+ * would make room may itself wait for another thread, so nobody waits longer for the lock than this. */
+#define MOST_LOCKED_NS 10000000
+#define LOCK_IS_STUCK (-1)
+
 static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
 
 static __thread uint64_t
@@ -52,14 +57,17 @@ static void count_stall(uint32_t device, int64_t stalled_ns)
 }
 
 /* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
- * place among the container's processes still taken. */
+ * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
 static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
 {
     struct launch_wait_state wait = launch_wait_begin(now_ns);
     lock_give_back(&flight->lock);
     turns_enter(&flight->turns);
     for (int64_t counted_ns = now_ns;; counted_ns = now_ns) {
-        lock_take(&flight->lock, LOCK_THROTTLE);
+        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
+            turns_leave(&flight->turns);
+            return LOCK_IS_STUCK;
+        }
         now_ns = waiting_now_ns();
         count_stall(device, now_ns - counted_ns);
         flight_harvest(flight, device, now_ns);
@@ -100,6 +108,16 @@ static bool has_begun(bool is_collective, int64_t now_ns)
     return before_ns != 0 && now_ns - before_ns < THROTTLE_COLLECTIVE_NS;
 }
 
+/* A launch whose thread could not look at what is in flight: charged by its price, not measured. */
+static void charge_blindly(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
+{
+    const struct estimate *known = estimate_look(&flight->estimates, key);
+    int64_t price_ns = known == NULL ? ESTIMATE_GUESS_NS : estimate_price(known);
+    virtual_time_charge(region_shared(device), now_ns, price_ns, cap_percent(device));
+    region_add(&region_counters(device)->launches, 1);
+    region_add(&region_counters(device)->gpu_time_ns, price_ns);
+}
+
 bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
                      bool is_collective)
 {
@@ -107,7 +125,10 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     uint64_t key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
     virtual_time_enter(region_shared(device), now_ns);
-    lock_take(&flight->lock, LOCK_THROTTLE);
+    if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
+        charge_blindly(flight, device, key, now_ns);
+        return false;
+    }
     look(flight, device, now_ns);
     budget_collect(flight, device, now_ns);
     flight_drop_stale(flight, device, now_ns);
@@ -121,6 +142,10 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
                   launch_wait_new(flight, device, estimate, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
         now_ns = wait_turn(flight, device, key, now_ns);
+        if (now_ns == LOCK_IS_STUCK) {
+            charge_blindly(flight, device, key, waiting_now_ns());
+            return false;
+        }
         estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
     }
     bool tells = flight_enlist(flight, device, estimate, stream, now_ns);
@@ -139,7 +164,8 @@ void throttle_after(uint32_t device)
         return;
     struct flight *flight = &flights[device];
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
-    lock_take(&flight->lock, LOCK_THROTTLE);
+    if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
+        return; /* whoever looks next gives the batch up */
     if (flight_launched(flight, device, now_ns))
         budget_grant(flight, device, estimate_find(&flight->estimates, launching_key), now_ns);
     lock_give_back(&flight->lock);
@@ -156,7 +182,8 @@ int64_t throttle_before_wait(void)
         if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED) &&
             !budget_is_granted(device))
             continue;
-        lock_take(&flight->lock, LOCK_THROTTLE);
+        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
+            continue;
         const struct batch *open = timing_open_batch(&flight->timing);
         if (open == NULL || !open->ends_behind) /* else its own launch is about to close it */
             flight_close(flight, device, waiting_now_ns());
@@ -181,10 +208,11 @@ void throttle_forget_stream(CUstream stream)
         return;
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = &flights[device];
-        lock_take(&flight->lock, LOCK_THROTTLE);
-        const struct batch *open = timing_open_batch(&flight->timing);
-        if (open != NULL && timing_is_on(open, stream))
-            flight_close(flight, device, waiting_now_ns());
+        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
+            timing_cut(&flight->timing);
+            continue;
+        }
+        flight_forget_stream(flight, device, stream, waiting_now_ns());
         lock_give_back(&flight->lock);
     }
 }

@@ -11,7 +11,8 @@
  * container's window, and gives it back when it does not fit into the rest of it.
  *
  * Per device one lock, held for bookkeeping and our own driver calls, never while sleeping and
- * never during the program's call. A child of a fork starts with nothing in flight. */
+ * never during the program's call. Where one of ours waits under it for room in the driver, others go on
+ * without: charged by price, and what is measured on a stream that ends meanwhile is given up. A child of a fork starts with nothing in flight. */
 #ifndef VGPU_THROTTLE_H
 #define VGPU_THROTTLE_H
 

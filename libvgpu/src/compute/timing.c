@@ -103,6 +103,7 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
         return false;
     struct batch *batch = at(timing, timing->count);
     CUcontext context = devices_context_of(stream);
+    __atomic_store_n(&batch->is_cut, false, __ATOMIC_RELEASE);
     struct batch_visit visit = batch_visit(context);
     lose_cover(timing, batch);
     bool done = batch_prepare(batch, context);
@@ -177,6 +178,18 @@ void timing_began(struct timing *timing, int64_t now_ns)
 bool timing_was_slow(const struct timing *timing, const struct batch *batch)
 {
     return batch->idle_ns > SLOW_FACTOR * timing->least_idle_ns;
+}
+
+void timing_forget_stream(struct timing *timing, CUstream stream)
+{
+    if (timing->cover_stream == stream)
+        timing->cover_stream = NULL;
+}
+
+void timing_cut(struct timing *timing)
+{
+    for (int i = 0; i < TIMING_BATCHES; i++)
+        __atomic_store_n(&timing->ring[i].is_cut, true, __ATOMIC_RELEASE);
 }
 
 void timing_drop_open(struct timing *timing)

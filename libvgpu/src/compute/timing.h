@@ -41,7 +41,7 @@ struct timing {
     int64_t least_record_ns; /* likewise, that the host took for a start on an idle GPU */
     CUevent cover;           /* the latest end measured, on loan from the ring */
     CUcontext cover_context;
-    CUstream cover_stream;  /* compared only: it may be destroyed */
+    CUstream cover_stream;  /* compared only; NULL once it has ended */
     struct gpu_clock clock; /* anchored by starts on an idle GPU */
 };
 
@@ -83,6 +83,13 @@ bool timing_close(struct timing *timing, int64_t now_ns);
 
 /* The GPU goes on to the closed batches at `from_ns` at the earliest: moves their predicted ends. */
 void timing_delay(struct timing *timing, int64_t from_ns);
+
+/* A stream is about to end: its handle may be another one's from then on. */
+void timing_forget_stream(struct timing *timing, CUstream stream);
+
+/* The same where the caller's lock cannot be had: no batch that is open names a stream to the driver any
+ * more. */
+void timing_cut(struct timing *timing);
 
 /* Drops the open batch unmeasured. */
 void timing_drop_open(struct timing *timing);

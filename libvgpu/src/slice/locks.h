@@ -7,13 +7,15 @@
  * test_locks.py runs the exercises in such a build).
  *
  * Across a call of the driver that may wait only LOCK_GRAPH_POOL and LOCK_STREAM_POOL are held (the
- * launch of a graph that holds memory, an allocation of a pool), and LOCK_CONTEXTS and LOCK_OPENS,
- * under which nothing is launched. */
+ * launch of a graph that holds memory, an allocation of a pool), LOCK_CONTEXTS and LOCK_OPENS, under
+ * which nothing is launched, and LOCK_THROTTLE (an event, where the driver has no room for more): who
+ * launches, waits for the GPU or ends a stream goes on without that one. */
 #ifndef VGPU_LOCKS_H
 #define VGPU_LOCKS_H
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <time.h>
 
 #define LOCK_LEVELS(LEVEL) \
     /* making and ending contexts, and their limits (hook_context.c) */ \
@@ -84,6 +86,22 @@ static inline void lock_take(pthread_mutex_t *lock, enum lock_level level)
 static inline bool lock_try(pthread_mutex_t *lock, enum lock_level level)
 {
     if (pthread_mutex_trylock(lock) != 0)
+        return false;
+    locks_note_taken(lock, level);
+    return true;
+}
+
+/* False when another thread has had it for about that long, below a second: this one goes on without. */
+static inline bool lock_take_within(pthread_mutex_t *lock, enum lock_level level, long most_ns)
+{
+    struct timespec until;
+    if (lock_try(lock, level))
+        return true;
+    clock_gettime(CLOCK_REALTIME, &until); /* the only clock that every libc waits by */
+    until.tv_nsec += most_ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_mutex_timedlock(lock, &until) != 0)
         return false;
     locks_note_taken(lock, level);
     return true;

@@ -1,0 +1,34 @@
+/* Whether what is on the GPU waits for what would be launched next: a stream that waits for a value, a
+ * kernel that looks at memory. Then holding launches until the GPU is through with more holds both.
+ *
+ * Told by what happened: a launch was held for long and in vain, and soon after it went something came
+ * back. From then on launches are held for a moment only where the GPU has something of ours that lasts
+ * longer than foreseen, for a second at first and twice as long each time; all is debt. Pure; serialised by its caller. All zero is ready to
+ * use. */
+#ifndef VGPU_INTERLOCK_H
+#define VGPU_INTERLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define INTERLOCK_SOON_NS 5000000 /* after the launch went: it was waited for */
+#define INTERLOCK_FIRST_NS 1000000000
+#define INTERLOCK_MOST_NS 64000000000
+
+struct interlock {
+    int64_t released_ns; /* when a launch went that was held in vain; 0: none since a return */
+    int64_t until_ns;
+    int64_t span_ns;
+};
+
+/* A launch goes that was held for the GPU in vain. */
+void interlock_release(struct interlock *interlock, int64_t now_ns);
+
+/* Something came back from the GPU. Returns how long after the launch went if it waited for that, else
+ * -1. */
+int64_t interlock_return(struct interlock *interlock, int64_t now_ns);
+
+/* True while what is on the GPU may wait for what would be launched next. */
+bool interlock_is_on(const struct interlock *interlock, int64_t now_ns);
+
+#endif

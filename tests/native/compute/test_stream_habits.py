@@ -1,0 +1,53 @@
+"""Programs with a stream a request: made, launched on, waited for or not, and destroyed.
+
+Over simulated time, where a stream that has ended ends whoever uses it.
+"""
+
+import pytest
+
+from support import Compile
+from support.throttle_model import Seen, run_case
+
+US = 1000
+LAUNCHES_PER_PAIR = 50
+LONGEST_NS = 200 * US
+
+
+def run(compile_program: Compile, percent: int, *numbers: int) -> Seen:
+    return run_case(compile_program, "stream-each", percent, *numbers)
+
+
+@pytest.mark.parametrize("is_waited_for", [0, 1], ids=["left behind", "waited for"])
+@pytest.mark.parametrize("open_at_a_time", [1, 4, 16])
+@pytest.mark.parametrize("kernel_ns", [5 * US, 20 * US])
+@pytest.mark.parametrize("percent", [30, 90])
+def test_few_launches_are_measured_and_the_books_are_right(
+    compile_program: Compile,
+    percent: int,
+    kernel_ns: int,
+    open_at_a_time: int,
+    is_waited_for: int,
+) -> None:
+    numbers = (kernel_ns, is_waited_for, open_at_a_time, kernel_ns)
+
+    seen = run(compile_program, percent, *numbers)
+
+    assert 0 < seen.records <= 2 * seen.launches / LAUNCHES_PER_PAIR
+    assert seen.booked_ns == pytest.approx(seen.busy_ns, rel=0.003)
+    if is_waited_for and percent == 90:  # the host's part of each launch is more than a tenth
+        assert seen.sleeps == 0
+    else:
+        assert seen.share == pytest.approx(percent, abs=0.3)
+
+
+@pytest.mark.parametrize("is_waited_for", [0, 1], ids=["left behind", "waited for"])
+@pytest.mark.parametrize("open_at_a_time", [1, 16])
+@pytest.mark.parametrize("later_ns", [2 * US, 30 * US, LONGEST_NS])
+def test_a_kind_that_changes_is_held_to_the_cap(
+    compile_program: Compile, later_ns: int, open_at_a_time: int, is_waited_for: int
+) -> None:
+    """Prices that have proved wrong have all launches measured for a while."""
+    seen = run(compile_program, 30, 20 * US, is_waited_for, open_at_a_time, later_ns)
+
+    assert seen.booked_ns == pytest.approx(seen.passed_ns * 0.3, rel=0.04)
+    assert 28 < seen.share < 30.3
