@@ -1,7 +1,7 @@
 """The slice of one container as typed values: what `limits` says, for each of its devices."""
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 #: core_percent that means "a whole GPU": not capped.
 WHOLE_CORE_PERCENT = 100
@@ -12,17 +12,6 @@ class Family(IntEnum):
 
     VGPU = 1
     MPS = 2
-
-
-class Concurrency(StrEnum):
-    """How the containers of a GPU of family vgpu run side by side.
-
-    By the driver's time slices, or as clients of one MPS server, which needs no context switches
-    and is one fault domain. `limits` has no word of it: a client has a pipe directory there.
-    """
-
-    TIME_SLICES = "time-slices"
-    MPS = "mps"
 
 
 class ComputeMode(IntEnum):

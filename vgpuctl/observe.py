@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deviceplugin.model.concurrency import Concurrency
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
-from libvgpu.limits import Concurrency, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sharing_mode import Mode
 from libvgpu.usage import is_measured
 

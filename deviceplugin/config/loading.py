@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.model.concurrency import Concurrency
 from libvgpu.errors import ConfigError, UsageError
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 from libvgpu.sizes import parse_size
 from libvgpu.yamltext import Places, parse, read
 

@@ -9,7 +9,8 @@ moment passes, or the container starts.
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from deviceplugin.model.concurrency import Concurrency
+from libvgpu.limits import ComputeMode, Family
 
 from .overrides import Override
 from .units import Half, gpu_of, half_of, unit_name

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import Half
-from libvgpu.limits import ComputeMode, Concurrency, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 from .exclusive_gpu import is_exclusive
 from .layout import Layout

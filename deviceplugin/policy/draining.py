@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 
 from deviceplugin.config.loading import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 from libvgpu.sizes import format_size
 
 from .layout import Layout, SharedGpu

@@ -9,9 +9,10 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from deviceplugin.config.loading import AgentConfig, FractionalShare, Placement
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import ConfigError
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 
 #: The kubelet reads a list message of at most 4 MiB; this many units stay well below it.
 MOST_UNITS_PER_RESOURCE = 20_000

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, shown, unit_name, unit_number
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.policy.layout import Layout
 from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import Concurrency, Family
+from libvgpu.limits import Family
 
 from .kubelet_checkpoint import KubeletEntry
 from .kubelet_records import LIMITS_MOUNT, KubeletRecord, RecordDisagrees, by_allocation

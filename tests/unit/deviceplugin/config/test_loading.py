@@ -6,9 +6,10 @@ import pytest
 
 from deviceplugin.config.loading import AgentConfig, WatchPolicy, load_config, parse_config
 from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 from support import ROOT
 
 GIB = 1 << 30

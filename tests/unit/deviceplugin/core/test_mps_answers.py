@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
 from deviceplugin.store.slice_files import SliceStore, pipe_directory
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
 UUID = "GPU-1"

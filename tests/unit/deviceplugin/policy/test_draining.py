@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from deviceplugin.config.loading import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
 from deviceplugin.policy import implicit_units, offer, pairing
 from deviceplugin.policy.draining import changes, draining, in_force
 from deviceplugin.policy.layout import Layout, SharedGpu
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
 NOW = 1000.0

@@ -6,6 +6,7 @@ import pytest
 
 from deviceplugin.inventory.nvml import Gpu
 from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy import pairing
@@ -16,7 +17,7 @@ from deviceplugin.policy.limits_resolver import resolve
 from deviceplugin.policy.raise_permission import not_permitted
 from deviceplugin.policy.raise_units import RaiseRoom
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
 NOW = 1000.0

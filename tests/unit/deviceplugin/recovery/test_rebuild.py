@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
+from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.implicit_units import complete_start
@@ -14,7 +15,7 @@ from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, conflict
 from deviceplugin.recovery.rebuild import Rebuilt, rebuild
 from libvgpu.allocation_dirs import AllocationMeta
-from libvgpu.limits import ComputeMode, Concurrency, Family
+from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
 G0, G1, G2 = (f"GPU-{n}" for n in range(3))

@@ -15,7 +15,7 @@ SAMPLES = 2000
 @pytest.fixture
 def ration() -> Any:
     made = ffi.new("struct ration *")
-    lib.ration_begin(made, START_NS)
+    lib.ration_begin(made, lib.RATION_GPU_NS, START_NS)
     return made
 
 
@@ -48,20 +48,18 @@ def test_what_is_due_too_soon_is_given_out_a_little_at_a_time(ration: Any) -> No
 
 
 @pytest.mark.parametrize("start_ns", [START_NS, 1, 0, START_NS + 1])
-def test_the_amount_is_half_to_one_and_a_half_and_varies_evenly(start_ns: int) -> None:
+@pytest.mark.parametrize("gpu_ns", [lib.RATION_GPU_NS, lib.RATION_NEAR_GPU_NS])
+def test_the_amount_is_half_to_one_and_a_half_and_varies_evenly(gpu_ns: int, start_ns: int) -> None:
     ration = ffi.new("struct ration *")
     amounts = []
     for number in range(SAMPLES):
-        lib.ration_begin(ration, start_ns + number)
+        lib.ration_begin(ration, gpu_ns, start_ns + number)
         amounts.append(ration.due_ns)
 
-    assert min(amounts) >= lib.RATION_GPU_NS / 2
-    assert max(amounts) < lib.RATION_GPU_NS * 3 / 2
-    assert statistics.fmean(amounts) == pytest.approx(lib.RATION_GPU_NS, rel=0.03)
-    quarters = [
-        sum(int(4 * (a - lib.RATION_GPU_NS / 2) / lib.RATION_GPU_NS) == q for a in amounts)
-        for q in range(4)
-    ]
+    assert min(amounts) >= gpu_ns / 2
+    assert max(amounts) < gpu_ns * 3 / 2
+    assert statistics.fmean(amounts) == pytest.approx(gpu_ns, rel=0.03)
+    quarters = [sum(int(4 * (a - gpu_ns / 2) / gpu_ns) == q for a in amounts) for q in range(4)]
     assert quarters == pytest.approx([SAMPLES / 4] * 4, rel=0.2)
 
 
@@ -78,7 +76,7 @@ def test_of_kinds_in_turn_each_reaches_the_ration_by_its_gpu_time(kinds: int) ->
         now_ns += 15_000
         lib.ration_charge(ration, lengths[kind], now_ns)
         if lib.ration_is_due(ration, now_ns):
-            lib.ration_begin(ration, now_ns)
+            lib.ration_begin(ration, lib.RATION_GPU_NS, now_ns)
             sampled[kind] += 1
 
     assert sum(sampled[1::2]) / SAMPLES == pytest.approx(4 / 5, abs=0.04)
@@ -99,7 +97,7 @@ def test_the_backlog_is_what_the_gpu_has_not_had_time_for(ration: Any) -> None:
 
 def test_a_measurement_leaves_the_backlog_as_it_is(ration: Any) -> None:
     lib.ration_charge(ration, 500, START_NS)
-    lib.ration_begin(ration, START_NS)
+    lib.ration_begin(ration, lib.RATION_GPU_NS, START_NS)
 
     assert lib.ration_backlog_ns(ration, START_NS) == 500
     assert not lib.ration_is_due(ration, START_NS + 1_000_000_000)
