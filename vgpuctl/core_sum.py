@@ -6,9 +6,6 @@ locks the run directory itself, a lock that goes with the process and leaves no 
 """
 
 import contextlib
-import fcntl
-import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,8 +13,9 @@ from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused, RegionError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
 
+from .directory_lock import locked
+
 _PATIENCE_S = 5.0
-_POLL_S = 0.01
 
 
 @contextlib.contextmanager
@@ -28,24 +26,8 @@ def admitting(run_dir: Path) -> Iterator[None]:
         AllocationRefused: another one has been at it for seconds, so it is stopped or stuck.
     """
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        give_up_s = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= give_up_s:
-                    raise AllocationRefused(
-                        f"another vgpuctl run has been making its slice in {run_dir} for "
-                        f"{_PATIENCE_S:.0f} s",
-                        hint="it may be stopped: continue or end it, and try again",
-                    ) from None
-            time.sleep(_POLL_S)
+    with locked(run_dir, _PATIENCE_S, "making its slice"):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def require_free_share(run_dir: Path, asked: Sequence[DeviceLimit], apart_from: str = "") -> None:

@@ -16,7 +16,6 @@ import fcntl
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,13 +23,14 @@ from deviceplugin.mps.control_pipe import TOOL
 from deviceplugin.mps.processes import PidfdProcess
 from libvgpu.errors import AllocationRefused, MpsError, UsageError
 
+from .directory_lock import locked
 from .mps_daemon import MARK, PIPE_VARIABLE, MpsDaemon
 
 #: Where MPS looks for its daemon when no variable says where.
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 _DIRECTORY = "run-mps"
 _END_S = 5.0
-_PATIENCE_S, _POLL_S = 60.0, 0.05
+_PATIENCE_S = 60.0
 
 
 @contextlib.contextmanager
@@ -159,23 +159,5 @@ def _environment_of(pid: int) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def _locked(root: Path, patience_s: float) -> Iterator[None]:
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        give_up_s = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= give_up_s:
-                    raise AllocationRefused(
-                        f"another vgpuctl run has been starting or ending MPS in {root} for "
-                        f"{patience_s:.0f} s",
-                        hint="it may be stopped: continue or end it, and try again",
-                    ) from None
-            time.sleep(_POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
+def _locked(root: Path, patience_s: float) -> contextlib.AbstractContextManager[None]:
+    return locked(root, patience_s, "starting or ending MPS")

@@ -162,7 +162,7 @@ class MemoryComparison:
             where.append(seen)
 
     def _is_mps_server(self, uuid: str, each: Attribution) -> bool:
-        """An MPS server is nobody's; on old drivers it holds what its clients have."""
+        """An MPS server belongs to no container; on old drivers it holds what its clients have."""
         return self._gpus[uuid] and procfs.program_name(each.process.pid) == _MPS_SERVER
 
     def _is_bypassing(self, uuid: str, each: Attribution, ledger: Ledger | None) -> bool:
