@@ -3,9 +3,7 @@
  *   functions     how many of many functions share a key with another one, whatever their blocks
  *   known         the price that is prepaid after 0, 1, 2 … samples
  *   shared NS…    the price after each sample that was measured next to others
- *   settle WORD…  what each sample says of the launches before it, that none has spoken for:
- *                 c5 charges 5, l700 learns 700 ns of one that was charged, r700 as a bound, s700 is a
- *                 sample of that; then all that was charged and owed
+ *   uneven NS…    whether a kind with such samples is uneven, and what it is prepaid
  *   full          of more keys than there is room for: how many are found, wrong, and free again
  *   threads       of prices that are looked up while the table is changed: looked up, and wrong
  */
@@ -75,26 +73,12 @@ static void ask_shared(int count, char **samples)
     }
 }
 
-static void ask_settle(int count, char **words)
+static void ask_uneven(int count, char **samples)
 {
     struct estimate *estimate = estimate_find(&estimates, key_of(1));
-    int64_t charged_ns = 0, owed_ns = 0;
-    for (int i = 0; i < count; i++) {
-        int64_t number = strtoll(words[i] + 1, NULL, 10), price_ns = estimate_price(estimate);
-        int64_t launches = words[i][0] == 'c' ? number : 1;
-        estimate->unsampled_ns += launches * price_ns;
-        if (words[i][0] == 'c') {
-            charged_ns += launches * price_ns;
-            continue;
-        }
-        if (words[i][0] == 's') {
-            int64_t owed = estimate_settle(estimate, number, price_ns);
-            printf("%lld\n", (long long)owed);
-            owed_ns += owed;
-        }
-        estimate_learn(estimate, number, 1, words[i][0] == 'r');
-    }
-    printf("%lld %lld\n", (long long)charged_ns, (long long)owed_ns);
+    for (int i = 0; i < count; i++)
+        estimate_learn(estimate, strtoll(samples[i], NULL, 10), 1, false);
+    printf("%d %lld\n", estimate_is_uneven(estimate), (long long)estimate->prepaid_ns);
 }
 
 /* Each price is its key's own: whatever the table gives must be of the key that was asked. */
@@ -110,10 +94,9 @@ static void ask_full(void)
         struct estimate *estimate = estimate_find(&estimates, key_of(number));
         missing += estimate->key != key_of(number) || estimate->samples != 0 ||
                    estimate->prepaid_ns != ESTIMATE_NO_PRICE_NS ||
-                   estimate->gpu_ns != ESTIMATE_GUESS_NS || estimate->unsampled_ns != 0;
+                   estimate->gpu_ns != ESTIMATE_GUESS_NS;
         for (int sample = 0; sample < ESTIMATE_KNOWN; sample++)
             estimate_learn(estimate, length_of(number), 1, false);
-        estimate->unsampled_ns = 1;
         missing += estimate_look(&estimates, key_of(number)) != estimate;
     }
     for (int number = 0; number < KEYS; number++) {
@@ -177,8 +160,8 @@ int main(int argc, char **argv)
         ask_known();
     else if (strcmp(question, "shared") == 0)
         ask_shared(argc - 2, argv + 2);
-    else if (strcmp(question, "settle") == 0)
-        ask_settle(argc - 2, argv + 2);
+    else if (strcmp(question, "uneven") == 0)
+        ask_uneven(argc - 2, argv + 2);
     else if (strcmp(question, "full") == 0)
         ask_full();
     else if (strcmp(question, "threads") == 0)

@@ -9,6 +9,7 @@ COMPUTE = (
     *(
         "throttle",
         "flight",
+        "sampling",
         "stream_habits",
         "interlock",
         "timing",

@@ -33,11 +33,12 @@ struct batch {
     bool is_clean; /* measured while nobody else runs, as far as the arbiter says */
     uint64_t window; /* it was opened in, if it was contended (window.h) */
     int64_t window_end_ns;
-    uint64_t grant;     /* the number it was opened under */
-    bool is_sample;     /* one launch that stands for others of its kind, charged by price */
-    bool ends_behind;   /* it is closed right behind its last launch, by that launch's thread */
-    const void *opener; /* thread whose launch began it, while recorded_ns is set */
-    const void *ender;  /* thread that ends it */
+    uint64_t grant;        /* the number it was opened under */
+    bool is_sample;        /* one launch that stands for others, charged by price … */
+    int64_t speaks_for_ns; /* … of so much GPU time */
+    bool ends_behind;      /* it is closed right behind its last launch, by that launch's thread */
+    const void *opener;    /* thread whose launch began it, while recorded_ns is set */
+    const void *ender;     /* thread that ends it */
     int64_t charged_ns;
     int64_t
         overdue_ns; /* charged beyond that, to the virtual time alone, since it lasted so long */

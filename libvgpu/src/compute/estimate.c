@@ -30,52 +30,51 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     }
     if (place == NULL)
         place = &estimates->table[home];
-    /* First: others read it without a lock. */
+    /* One by one, this first: others read key and price without a lock. */
     __atomic_store_n(&place->prepaid_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELEASE);
-    *place = (struct estimate){
-        .key = key, .gpu_ns = ESTIMATE_GUESS_NS, .prepaid_ns = ESTIMATE_NO_PRICE_NS};
+    place->gpu_ns = ESTIMATE_GUESS_NS;
+    place->samples = place->shared_samples = place->given_up = 0;
+    place->uneven_samples = 0;
+    place->is_rough = false;
+    place->shared_least_ns = 0;
+    __atomic_store_n(&place->key, key, __ATOMIC_RELEASE);
     return place;
 }
 
-/* Notes what was charged before the price changes, less what was measured with it. */
-static void put_by(struct estimate *estimate, int64_t measured_ns)
+static void note_evenness(struct estimate *estimate, int64_t sample_ns)
 {
-    int64_t charged_ns = estimate->unsampled_ns - measured_ns;
-    estimate->unsampled_ns = 0;
-    if (charged_ns <= 0)
+    int64_t price_ns = estimate_price(estimate);
+    if (estimate->samples < ESTIMATE_KNOWN)
         return;
-    estimate->past_ns += (float)charged_ns;
-    estimate->past_launches += (float)charged_ns / (float)estimate_price(estimate);
-    if (estimate->past_ns > ESTIMATE_MOST_OWED_NS) { /* the latest of them tell most */
-        estimate->past_launches *= ESTIMATE_MOST_OWED_NS / estimate->past_ns;
-        estimate->past_ns = ESTIMATE_MOST_OWED_NS;
-    }
+    if (sample_ns > ESTIMATE_UNEVEN_FACTOR * price_ns ||
+        ESTIMATE_UNEVEN_FACTOR * sample_ns < price_ns)
+        estimate->uneven_samples = ESTIMATE_UNEVEN_SAMPLES;
+    else if (estimate->uneven_samples > 0)
+        estimate->uneven_samples--;
 }
 
-int64_t estimate_settle(struct estimate *estimate, int64_t sample_ns, int64_t charged_ns)
+bool estimate_is_uneven(const struct estimate *estimate)
 {
-    put_by(estimate, charged_ns);
-    float owed_ns = (float)sample_ns * estimate->past_launches - estimate->past_ns;
-    estimate->past_ns = estimate->past_launches = 0;
-    return (int64_t)(owed_ns > ESTIMATE_MOST_OWED_NS ? ESTIMATE_MOST_OWED_NS : owed_ns);
+    return estimate->uneven_samples > 0 && estimate_price(estimate) >= ESTIMATE_UNEVEN_NS;
 }
 
 void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough)
 {
     int64_t sample = gpu_ns / (launches == 0 ? 1 : launches);
-    if (is_rough) /* what was charged at a bound is not counted up */
-        estimate->unsampled_ns = 0;
-    else
-        put_by(estimate, estimate_price(estimate) * launches);
     if (estimate->samples == 0 || is_rough || estimate->is_rough)
         estimate->gpu_ns = sample;
-    else
+    else {
+        note_evenness(estimate, sample);
         estimate->gpu_ns += (sample - estimate->gpu_ns) / AVERAGE_OVER;
+    }
     estimate->is_rough = is_rough;
     if (estimate->samples < ESTIMATE_FIRST_BATCHES)
         estimate->samples++;
     if (estimate->samples >= ESTIMATE_KNOWN)
-        __atomic_store_n(&estimate->prepaid_ns, estimate_price(estimate), __ATOMIC_RELAXED);
+        __atomic_store_n(&estimate->prepaid_ns,
+                         estimate_is_uneven(estimate) ? ESTIMATE_NO_PRICE_NS
+                                                      : estimate_price(estimate),
+                         __ATOMIC_RELAXED);
 }
 
 void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns)

@@ -17,17 +17,18 @@
 #define ESTIMATE_KNOWN 3 /* samples after which launches are charged without being measured */
 #define ESTIMATE_SHARED_SAMPLES 4
 #define ESTIMATE_PROBES 8
-#define ESTIMATE_MOST_OWED_NS 20000000
+#define ESTIMATE_LONG_NS 100000  /* next to which a pair of events is nothing */
+#define ESTIMATE_UNEVEN_NS 15000 /* next to which it is little, to a program that is held anyway */
+#define ESTIMATE_UNEVEN_FACTOR 2
+#define ESTIMATE_UNEVEN_SAMPLES 128      /* for how many a kind is remembered to be uneven */
 #define ESTIMATE_NO_PRICE_NS (1ll << 30) /* more than anybody ever prepays */
 
 struct estimate {
     uint64_t key; /* 0: free */
     int64_t gpu_ns;
-    int64_t prepaid_ns;   /* atomic: the price, once it is known; 0: not to be prepaid */
-    int64_t unsampled_ns; /* charged at this price and not measured; threads may lose some of it */
-    float past_ns;        /* the same at earlier prices, since the last sample */
-    float past_launches;  /* that were charged these */
+    int64_t prepaid_ns; /* atomic: the price, once it is known; 0: not to be prepaid */
     uint32_t samples;
+    uint8_t uneven_samples; /* left until it counts as even again */
     bool is_rough; /* measured while others may have run: the next good sample replaces it */
     int64_t shared_least_ns; /* of the samples next to others since the last that counted */
     uint32_t shared_samples;
@@ -76,10 +77,9 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
  * counts at once. */
 void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns);
 
-/* Returns what launches were charged too little that no sample has spoken for, if they were as long as
- * one that took `sample_ns` and was charged `charged_ns`: at least what takes all of it back, at most
- * ESTIMATE_MOST_OWED_NS. They are settled with it. */
-int64_t estimate_settle(struct estimate *estimate, int64_t sample_ns, int64_t charged_ns);
+/* True for launches whose length varies by much, and that are long enough to be measured one and all: a
+ * sample of them says little of the others. */
+bool estimate_is_uneven(const struct estimate *estimate);
 
 /* Handles may mean other functions from now on: each kind needs a sample more, which replaces its
  * price. */

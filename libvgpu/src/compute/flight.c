@@ -3,6 +3,7 @@
 #include "compute/budget.h"
 #include "compute/cap.h"
 #include "compute/sample_quality.h"
+#include "compute/sampling.h"
 #include "compute/utilisation.h"
 #include "compute/virtual_time.h"
 #include "slice/region.h"
@@ -12,9 +13,6 @@
 #define SLOW_LAUNCH_NS 200000 /* on an idle GPU, where what it took can be told */
 /* A sample is one launch of many: one that the host was slow with is not worth keeping. */
 #define SLOW_SAMPLE_NS 50000
-#define NEAR_LIMIT_NS 2000000 /* of room in the virtual time: less is near */
-#define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
-#define DOUBT_NS 50000000     /* after a sample that was far off */
 #define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
 
 static __thread char own; /* its address is this thread's name in a batch */
@@ -68,8 +66,9 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
                   sample_quality_teaches(&flight->estimates, &flight->window, batch, gpu_ns);
     int64_t truth_ns = is_measured ? gpu_ns : batch->charged_ns;
     if (is_measured && batch->is_sample)
-        truth_ns += estimate_settle(estimate_find(&flight->estimates, batch->kinds[0].key), gpu_ns,
-                                    batch->charged_ns);
+        truth_ns += ration_owed_ns(batch->speaks_for_ns, batch->charged_ns, gpu_ns);
+    if (!is_measured && is_clean)
+        ration_leave(&flight->ration, batch->charged_ns + batch->speaks_for_ns);
     region_add(&region_counters(device)->gpu_time_ns, truth_ns);
     show_in_flight(flight, device, true, now_ns);
     utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
@@ -242,66 +241,17 @@ bool flight_overlaps(const struct flight *flight)
     return stream_habits_overlap(&flight->streams) && !stream_habits_are_short(&flight->streams);
 }
 
-/* True while a batch of several launches is on the GPU: it has had no pause. */
-static bool is_kept_busy(struct flight *flight, int64_t now_ns)
-{
-    const struct batch *last = timing_last_closed(&flight->timing);
-    const struct batch *oldest = timing_oldest(&flight->timing);
-    if (last == NULL)
-        return false;
-    return (!last->is_sample && last->predicted_end_ns > now_ns) ||
-           now_ns > oldest->predicted_end_ns + BACKLOG_NS;
-}
-
-/* True where a wrong price would soon hold the program, or not hold it. */
-static bool is_near_limit(const struct flight *flight, uint32_t device, int64_t now_ns)
-{
-    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
-    return cap_is_kept(device, &flight->window) &&
-           virtual_time_room_ns(region_shared(device), now_ns) < near_ns;
-}
-
-/* True while prices hold as far as is seen: no sample was far off lately, and the GPU has no more to do
- * than they say. */
-static bool may_trust_prices(struct flight *flight, int64_t now_ns)
-{
-    const struct batch *oldest = timing_oldest(&flight->timing);
-    return now_ns >= flight->doubted_ns + DOUBT_NS &&
-           ration_backlog_ns(&flight->ration, now_ns) <= BACKLOG_NS &&
-           (oldest == NULL || now_ns <= oldest->predicted_end_ns + BACKLOG_NS);
-}
-
-/* True when a launch of that kind is to be measured, false when its price is good enough. */
-static bool is_worth_timing(struct flight *flight, uint32_t device, const struct estimate *estimate,
-                            int64_t now_ns)
-{
-    if (estimate->samples < ESTIMATE_KNOWN || !flight_has_no_turns(flight))
-        return true;
-    if (stream_habits_are_short(&flight->streams) && may_trust_prices(flight, now_ns))
-        return ration_is_due(&flight->ration, now_ns) &&
-               ration_backlog_ns(&flight->ration, now_ns) == 0;
-    /* Where others run a measurement has their time in it; where the GPU idles between launches, those
-     * that can be measured are not like the rest. */
-    if (flight->window.state != WINDOW_SHARED && !flight->has_pauses &&
-        is_near_limit(flight, device, now_ns))
-        return true;
-    return is_kept_busy(flight, now_ns) || ration_is_due(&flight->ration, now_ns) ||
-           ration_backlog_ns(&flight->ration, now_ns) > BACKLOG_NS;
-}
-
 /* Begins a batch with the launch that comes. True when its start lies on an idle GPU. */
 static bool open_batch(struct flight *flight, uint32_t device, CUstream stream,
-                       const struct estimate *estimate, int64_t now_ns)
+                       const struct estimate *estimate, enum sampling sampling, int64_t now_ns)
 {
-    bool is_sample = estimate->samples >= ESTIMATE_KNOWN &&
-                     ration_is_due(&flight->ration, now_ns) &&
-                     (!flight_overlaps(flight) || ration_backlog_ns(&flight->ration, now_ns) == 0);
     if (!timing_open(&flight->timing, stream, now_ns))
         return false;
     struct batch *open = timing_open_batch(&flight->timing);
-    bool is_near = is_near_limit(flight, device, now_ns);
-    ration_begin(&flight->ration, is_near ? RATION_NEAR_GPU_NS : RATION_GPU_NS, now_ns);
-    open->is_sample = is_sample;
+    open->is_sample = false;
+    open->speaks_for_ns = 0;
+    if (sampling == SAMPLING_ONE)
+        sampling_take(flight, device, open, estimate, now_ns);
     open->window = flight->window.state == WINDOW_OPEN ? flight->window.id : 0;
     open->grant = flight->window.number;
     open->window_end_ns = flight->window.end_ns;
@@ -330,8 +280,10 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
     open = timing_open_batch(&flight->timing);
     if (open != NULL)
         open->recorded_ns = 0; /* this launch may come before the first one */
-    if (open == NULL && is_worth_timing(flight, device, estimate, now_ns))
-        is_first = open_batch(flight, device, stream, estimate, now_ns);
+    enum sampling sampling =
+        open == NULL ? sampling_choose(flight, device, estimate, now_ns) : SAMPLING_NONE;
+    if (sampling != SAMPLING_NONE)
+        is_first = open_batch(flight, device, stream, estimate, sampling, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
         flight->used_window = flight->window.id;
         region_add(&region_counters(device)->windows, 1);
@@ -341,13 +293,13 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
     virtual_time_charge(region_shared(device), begins_at(flight, now_ns), price_ns,
                         cap_percent(device));
     flight_count(flight, device, estimate, price_ns, 1, now_ns);
-    estimate->unsampled_ns += price_ns;
     open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return false; /* its price stands */
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
-    open->ends_behind = is_wanted || open->is_sample || flight->is_sparse ||
+    bool is_alone = open->launches == 1 && flight->has_pauses && estimate_is_uneven(estimate);
+    open->ends_behind = is_wanted || open->is_sample || flight->is_sparse || is_alone ||
                         open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
     if (open->charged_ns >= FLIGHT_BATCH_NS)

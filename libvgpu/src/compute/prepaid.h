@@ -58,7 +58,6 @@ static inline __attribute__((always_inline)) bool prepaid_take_kind(struct estim
         __atomic_fetch_sub(&prepaid.word, 1 - cost, __ATOMIC_RELAXED);
         return false;
     }
-    kind->unsampled_ns += price_ns;
     return true;
 }
 

@@ -47,7 +47,8 @@ def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
     held = f"{churn.LIVE} slices held"
     assert 20 < value[held, "resident memory"] <= at_rest.MOST_RESIDENT_MIB
     with_api = value[at_rest.WITH_API, "resident memory"]
-    assert value[held, "resident memory"] < with_api + NOISE_MIB
+    # The one with an API server is new; the other may have grown by what is allowed above.
+    assert value[held, "resident memory"] < with_api + MOST_GROWTH_KIB / 1024 + NOISE_MIB
     assert with_api <= at_rest.MOST_RESIDENT_WITH_API_MIB
     assert 0 < value[held, "processor, idle"] <= 0.5 * SLACK
     assert value["kubelet restarted", "the same, worst of 1"] <= 2.0

@@ -74,35 +74,26 @@ def test_of_samples_next_to_others_the_least_counts(
 
 
 @pytest.mark.parametrize(
-    ("steps", "owed"),
+    ("samples", "is_uneven"),
     [
-        pytest.param("l8000 c10 s9000", 10 * 1000, id="too little"),
-        pytest.param("l8000 c10 s6000", -10 * 2000, id="too much"),
-        pytest.param("l8000 c10 s0", -10 * 8000, id="no less than nothing"),
-        pytest.param("l8000 c10 s8000000000", 20_000_000, id="no more than 20 ms"),
-        pytest.param("l8000 c10 s9000 s9000", 10 * 1000, id="once"),
-        # Charged 10 times 8000, 10 times 10000, 10 times 12000, and all of them took 9000.
-        pytest.param("l8000 c10 l16000 c10 l18000 c10 s9000", -10 * 3000, id="prices that moved"),
-        pytest.param("l8000 c10 r16000 c10 s9000", -10 * 7000, id="bounds are not counted up"),
+        pytest.param([20_000] * 10, False, id="even"),
+        pytest.param([20_000, 20_000, 20_000, 35_000], False, id="less than twice as long"),
+        pytest.param([20_000, 20_000, 20_000, 45_000], True, id="more than twice as long"),
+        pytest.param([90_000, 90_000, 90_000, 40_000], True, id="less than half as long"),
+        pytest.param([20_000, 90_000, 20_000], False, id="not known yet"),
+        pytest.param([5_000, 5_000, 5_000, 15_000], False, id="too short to be measured always"),
+        pytest.param([20_000] * 3 + [45_000] + [26_000] * 127, True, id="remembered"),
+        pytest.param([20_000] * 3 + [45_000] + [26_000] * 128, False, id="forgotten"),
     ],
 )
-def test_a_sample_speaks_for_all_that_were_charged_since_the_one_before(
-    compile_program: Compile, steps: str, owed: int
+def test_a_kind_whose_lengths_differ_by_much_is_never_prepaid(
+    compile_program: Compile, samples: list[int], is_uneven: bool
 ) -> None:
-    *_, charged_ns, owed_ns = ask(compile_program, "settle", *steps.split())
+    told, prepaid_ns = ask(compile_program, "uneven", *samples)
 
-    assert charged_ns > 0
-    assert owed_ns == pytest.approx(owed, rel=1e-6)
-
-
-def test_many_samples_make_charges_right_whatever_the_prices(compile_program: Compile) -> None:
-    """A kind is 10 or 67 us long, and what is measured without being a sample is the long ones."""
-    lengths = [10_000, 67_000] * 50
-    steps = ["l67000", *(f"c20 l67000 c20 s{length}" for length in lengths)]
-
-    *_, charged_ns, owed_ns = ask(compile_program, "settle", *" ".join(steps).split())
-
-    assert charged_ns + owed_ns == pytest.approx(40 * sum(lengths), rel=1e-5)
+    assert told == is_uneven
+    is_prepaid = len(samples) >= KNOWN_AFTER and not is_uneven
+    assert (prepaid_ns != NO_PRICE) == is_prepaid
 
 
 def test_a_full_table_replaces_and_never_gives_another_ones_price(

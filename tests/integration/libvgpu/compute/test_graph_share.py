@@ -15,7 +15,7 @@ GIB = 1 << 30
 CAP_PERCENT = 30
 SETTLE_SECONDS = 0.6
 WINDOW_SECONDS = 1.2
-POINTS = 3
+POINTS = 1
 
 #: What makes `executable`, and what is done before each launch of it.
 PLAIN = "executable, change = instantiate(graph), lambda: None"

@@ -1,5 +1,7 @@
 """When a launch whose price is known is measured again."""
 
+import math
+import random
 import statistics
 from typing import Any
 
@@ -15,29 +17,28 @@ SAMPLES = 2000
 @pytest.fixture
 def ration() -> Any:
     made = ffi.new("struct ration *")
-    lib.ration_begin(made, lib.RATION_GPU_NS, START_NS)
+    lib.ration_begin(made, 0, lib.RATION_GPU_NS, START_NS)
     return made
 
 
 def test_the_first_launch_of_all_is_measured() -> None:
-    assert lib.ration_is_due(ffi.new("struct ration *"), START_NS)
+    assert lib.ration_is_due(ffi.new("struct ration *"), KERNEL_NS, START_NS)
 
 
-def test_nothing_is_due_before_its_gpu_time_was_charged(ration: Any) -> None:
+def test_the_launch_that_goes_beyond_what_is_due_is_the_sample(ration: Any) -> None:
     late_ns = START_NS + 60_000_000_000
-    left_ns = lib.ration_left_ns(ration)
+    left_ns = ration.due_ns
 
-    lib.ration_charge(ration, left_ns - 1, late_ns)
-    assert not lib.ration_is_due(ration, late_ns)
-    lib.ration_charge(ration, 1, late_ns)
-    assert lib.ration_is_due(ration, late_ns)
+    lib.ration_charge(ration, left_ns - KERNEL_NS, late_ns)
+    assert not lib.ration_is_due(ration, KERNEL_NS, late_ns)
+    assert lib.ration_is_due(ration, KERNEL_NS + 1, late_ns)
 
 
 def test_nothing_is_due_too_soon_whatever_was_charged(ration: Any) -> None:
     lib.ration_charge(ration, 100 * lib.RATION_GPU_NS, START_NS)
 
-    assert not lib.ration_is_due(ration, START_NS + lib.RATION_LEAST_NS - 1)
-    assert lib.ration_is_due(ration, START_NS + lib.RATION_LEAST_NS)
+    assert not lib.ration_is_due(ration, KERNEL_NS, START_NS + lib.RATION_LEAST_NS - 1)
+    assert lib.ration_is_due(ration, KERNEL_NS, START_NS + lib.RATION_LEAST_NS)
 
 
 def test_what_is_due_too_soon_is_given_out_a_little_at_a_time(ration: Any) -> None:
@@ -48,23 +49,86 @@ def test_what_is_due_too_soon_is_given_out_a_little_at_a_time(ration: Any) -> No
 
 
 @pytest.mark.parametrize("start_ns", [START_NS, 1, 0, START_NS + 1])
-@pytest.mark.parametrize("gpu_ns", [lib.RATION_GPU_NS, lib.RATION_NEAR_GPU_NS])
-def test_the_amount_is_half_to_one_and_a_half_and_varies_evenly(gpu_ns: int, start_ns: int) -> None:
+@pytest.mark.parametrize("mean_ns", [lib.RATION_GPU_NS, lib.RATION_NEAR_GPU_NS])
+def test_the_amount_says_nothing_of_how_much_of_it_is_left(mean_ns: int, start_ns: int) -> None:
+    """That is: it is distributed exponentially."""
     ration = ffi.new("struct ration *")
     amounts = []
-    for number in range(SAMPLES):
-        lib.ration_begin(ration, gpu_ns, start_ns + number)
+    for number in range(10 * SAMPLES):
+        lib.ration_begin(ration, 0, mean_ns, start_ns + number)
         amounts.append(ration.due_ns)
 
-    assert min(amounts) >= gpu_ns / 2
-    assert max(amounts) < gpu_ns * 3 / 2
-    assert statistics.fmean(amounts) == pytest.approx(gpu_ns, rel=0.03)
-    quarters = [sum(int(4 * (a - gpu_ns / 2) / gpu_ns) == q for a in amounts) for q in range(4)]
-    assert quarters == pytest.approx([SAMPLES / 4] * 4, rel=0.2)
+    assert statistics.fmean(amounts) == pytest.approx(mean_ns, rel=0.03)
+    for part in (0.01, 0.1, 0.5, 1.0, 2.0, 3.0):
+        beyond = sum(amount > part * mean_ns for amount in amounts) / len(amounts)
+        assert beyond == pytest.approx(math.exp(-part), abs=0.012), part
+
+
+def booked_to_true(launches: list[int], start_ns: int) -> float:
+    """Returns the part of what launches take that is charged, with prices that follow samples."""
+    ration = ffi.new("struct ration *")
+    price_ns, now_ns, booked_ns = float(launches[0]), start_ns, 0
+    lib.ration_begin(ration, 0, lib.RATION_NEAR_GPU_NS, now_ns)
+    for truth_ns in launches:
+        now_ns += 600_000
+        price = int(price_ns)
+        if not lib.ration_is_due(ration, price, now_ns):
+            lib.ration_charge(ration, price, now_ns)
+            booked_ns += price
+            continue
+        speaks_ns = lib.ration_begin(ration, price, lib.RATION_NEAR_GPU_NS, now_ns)
+        booked_ns += truth_ns + lib.ration_owed_ns(speaks_ns, price, truth_ns)
+        price_ns += (truth_ns - price_ns) / 4
+    return booked_ns / sum(launches)
+
+
+CHANCE = random.Random(1)
+LENGTHS = {
+    "all alike": [20_000] * 200_000,
+    "ten times as long by chance": [CHANCE.choice((10_000, 100_000)) for _ in range(200_000)],
+    "ten times as long in turn": [10_000, 100_000] * 100_000,
+    "for some time": [(20_000, 200_000)[number // 100 % 2] for number in range(200_000)],
+    "for long": [(20_000, 200_000)[number // 5000 % 2] for number in range(200_000)],
+    "ever longer": [10_000 + number // 2 for number in range(200_000)],
+    "short ones behind a long one": ([100_000] + [10_000] * 19) * 10_000,
+}
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_what_samples_say_makes_the_sum_right_whatever_becomes_of_lengths(lengths: str) -> None:
+    parts = [booked_to_true(LENGTHS[lengths], START_NS + 7919 * chance) for chance in range(4)]
+
+    assert statistics.fmean(parts) == pytest.approx(1, abs=0.02)
+
+
+def test_a_sample_speaks_for_what_could_not_be_measured(ration: Any) -> None:
+    late_ns = START_NS + 60_000_000_000
+    lib.ration_leave(ration, 700)
+    lib.ration_charge(ration, ration.due_ns + 300, late_ns)  # a second sample came too soon
+    lib.ration_hurry(ration)
+
+    assert lib.ration_begin(ration, 0, lib.RATION_GPU_NS, late_ns) == 1000
+    assert lib.ration_begin(ration, 0, lib.RATION_GPU_NS, late_ns) == 0
+
+
+def test_one_that_was_hurried_speaks_for_what_came_since(ration: Any) -> None:
+    lib.ration_charge(ration, 1, START_NS)
+    lib.ration_hurry(ration)
+    lib.ration_charge(ration, 500, START_NS)
+
+    assert lib.ration_begin(ration, KERNEL_NS, lib.RATION_GPU_NS, START_NS) == 500
+
+
+@pytest.mark.parametrize(
+    ("took_ns", "owed_ns"),
+    [(9000, 10_000), (6000, -20_000), (0, -80_000), (8_000_000_000, lib.RATION_MOST_OWED_NS)],
+)
+def test_what_is_owed_is_in_proportion_and_bounded(took_ns: int, owed_ns: int) -> None:
+    assert lib.ration_owed_ns(80_000, 8000, took_ns) == owed_ns
 
 
 @pytest.mark.parametrize("kinds", [2, 8, 10, 400])
-def test_of_kinds_in_turn_each_reaches_the_ration_by_its_gpu_time(kinds: int) -> None:
+def test_of_kinds_in_turn_each_is_sampled_by_its_gpu_time(kinds: int) -> None:
     """One that came round with a fixed amount would always be the one that reaches it, or never."""
     ration = ffi.new("struct ration *")
     lengths = [KERNEL_NS * (1 + 3 * (kind % 2)) for kind in range(kinds)]
@@ -73,11 +137,12 @@ def test_of_kinds_in_turn_each_reaches_the_ration_by_its_gpu_time(kinds: int) ->
     while sum(sampled) < SAMPLES:
         kind = number % kinds
         number += 1
-        now_ns += 15_000
-        lib.ration_charge(ration, lengths[kind], now_ns)
-        if lib.ration_is_due(ration, now_ns):
-            lib.ration_begin(ration, lib.RATION_GPU_NS, now_ns)
+        now_ns += 600_000
+        if lib.ration_is_due(ration, lengths[kind], now_ns):
+            lib.ration_begin(ration, lengths[kind], lib.RATION_GPU_NS, now_ns)
             sampled[kind] += 1
+        else:
+            lib.ration_charge(ration, lengths[kind], now_ns)
 
     assert sum(sampled[1::2]) / SAMPLES == pytest.approx(4 / 5, abs=0.04)
     assert min(sampled[1::2]) > SAMPLES / kinds / 10
@@ -97,7 +162,7 @@ def test_the_backlog_is_what_the_gpu_has_not_had_time_for(ration: Any) -> None:
 
 def test_a_measurement_leaves_the_backlog_as_it_is(ration: Any) -> None:
     lib.ration_charge(ration, 500, START_NS)
-    lib.ration_begin(ration, lib.RATION_GPU_NS, START_NS)
+    lib.ration_begin(ration, 0, lib.RATION_GPU_NS, START_NS)
 
     assert lib.ration_backlog_ns(ration, START_NS) == 500
-    assert not lib.ration_is_due(ration, START_NS + 1_000_000_000)
+    assert not lib.ration_is_due(ration, 0, START_NS + 1_000_000_000)
