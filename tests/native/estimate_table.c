@@ -78,7 +78,8 @@ static void ask_uneven(int count, char **samples)
     struct estimate *estimate = estimate_find(&estimates, key_of(1));
     for (int i = 0; i < count; i++)
         estimate_learn(estimate, strtoll(samples[i], NULL, 10), 1, false);
-    printf("%d %lld\n", estimate_is_uneven(estimate), (long long)estimate->prepaid_ns);
+    printf("%d %lld\n", estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS),
+           (long long)estimate->prepaid_ns);
 }
 
 /* Each price is its key's own: whatever the table gives must be of the key that was asked. */

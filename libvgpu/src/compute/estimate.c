@@ -34,7 +34,7 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     __atomic_store_n(&place->prepaid_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELEASE);
     place->gpu_ns = ESTIMATE_GUESS_NS;
     place->samples = place->shared_samples = place->given_up = 0;
-    place->uneven_samples = 0;
+    place->uneven_score = 0;
     place->is_rough = false;
     place->shared_least_ns = 0;
     __atomic_store_n(&place->key, key, __ATOMIC_RELEASE);
@@ -46,16 +46,18 @@ static void note_evenness(struct estimate *estimate, int64_t sample_ns)
     int64_t price_ns = estimate_price(estimate);
     if (estimate->samples < ESTIMATE_KNOWN)
         return;
-    if (sample_ns > ESTIMATE_UNEVEN_FACTOR * price_ns ||
-        ESTIMATE_UNEVEN_FACTOR * sample_ns < price_ns)
-        estimate->uneven_samples = ESTIMATE_UNEVEN_SAMPLES;
-    else if (estimate->uneven_samples > 0)
-        estimate->uneven_samples--;
+    bool is_even = sample_ns <= ESTIMATE_UNEVEN_FACTOR * price_ns &&
+                   ESTIMATE_UNEVEN_FACTOR * sample_ns >= price_ns;
+    if (!is_even)
+        estimate->uneven_score =
+            estimate->uneven_score == 0 ? ESTIMATE_UNEVEN_SAMPLES : 2 * ESTIMATE_UNEVEN_SAMPLES;
+    else if (estimate->uneven_score > 0)
+        estimate->uneven_score--;
 }
 
-bool estimate_is_uneven(const struct estimate *estimate)
+bool estimate_is_uneven(const struct estimate *estimate, int64_t least_ns)
 {
-    return estimate->uneven_samples > 0 && estimate_price(estimate) >= ESTIMATE_UNEVEN_NS;
+    return estimate->uneven_score > ESTIMATE_UNEVEN_SAMPLES && estimate_price(estimate) >= least_ns;
 }
 
 void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches, bool is_rough)
@@ -72,8 +74,9 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
         estimate->samples++;
     if (estimate->samples >= ESTIMATE_KNOWN)
         __atomic_store_n(&estimate->prepaid_ns,
-                         estimate_is_uneven(estimate) ? ESTIMATE_NO_PRICE_NS
-                                                      : estimate_price(estimate),
+                         estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS)
+                             ? ESTIMATE_NO_PRICE_NS
+                             : estimate_price(estimate),
                          __ATOMIC_RELAXED);
 }
 

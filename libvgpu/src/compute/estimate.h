@@ -20,7 +20,7 @@
 #define ESTIMATE_LONG_NS 100000  /* next to which a pair of events is nothing */
 #define ESTIMATE_UNEVEN_NS 15000 /* next to which it is little, to a program that is held anyway */
 #define ESTIMATE_UNEVEN_FACTOR 2
-#define ESTIMATE_UNEVEN_SAMPLES 128      /* for how many a kind is remembered to be uneven */
+#define ESTIMATE_UNEVEN_SAMPLES 100      /* even ones that make up for one that is uneven */
 #define ESTIMATE_NO_PRICE_NS (1ll << 30) /* more than anybody ever prepays */
 
 struct estimate {
@@ -28,8 +28,8 @@ struct estimate {
     int64_t gpu_ns;
     int64_t prepaid_ns; /* atomic: the price, once it is known; 0: not to be prepaid */
     uint32_t samples;
-    uint8_t uneven_samples; /* left until it counts as even again */
-    bool is_rough; /* measured while others may have run: the next good sample replaces it */
+    uint8_t uneven_score; /* even samples that are wanting until none was uneven */
+    bool is_rough;        /* measured while others may have run: the next good sample replaces it */
     int64_t shared_least_ns; /* of the samples next to others since the last that counted */
     uint32_t shared_samples;
     uint32_t given_up; /* measurements in a row that the launch itself spoilt */
@@ -77,9 +77,10 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
  * counts at once. */
 void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns);
 
-/* True for launches whose length varies by much, and that are long enough to be measured one and all: a
- * sample of them says little of the others. */
-bool estimate_is_uneven(const struct estimate *estimate);
+/* True for launches whose length varies by much, so that a sample of them says little of the others, and
+ * that take `least_ns` or more: ESTIMATE_UNEVEN_NS, from which on they are never prepaid, or
+ * ESTIMATE_LONG_NS. One sample alone may be off because of the host. */
+bool estimate_is_uneven(const struct estimate *estimate, int64_t least_ns);
 
 /* Handles may mean other functions from now on: each kind needs a sample more, which replaces its
  * price. */

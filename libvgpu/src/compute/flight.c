@@ -298,7 +298,8 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
         return false; /* its price stands */
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
-    bool is_alone = open->launches == 1 && flight->has_pauses && estimate_is_uneven(estimate);
+    bool is_alone = open->launches == 1 && flight->has_pauses &&
+                    estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS);
     open->ends_behind = is_wanted || open->is_sample || flight->is_sparse || is_alone ||
                         open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);

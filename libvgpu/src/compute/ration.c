@@ -65,7 +65,7 @@ void ration_hurry(struct ration *ration)
 bool ration_is_due(const struct ration *ration, int64_t price_ns, int64_t now_ns)
 {
     return ration->charged_ns + price_ns > ration->due_ns &&
-           now_ns - ration->last_ns >= RATION_LEAST_NS;
+           (ration->mean_ns > 0 || now_ns - ration->last_ns >= RATION_HURRY_NS);
 }
 
 int64_t ration_owed_ns(int64_t speaks_for_ns, int64_t price_ns, int64_t gpu_ns)
@@ -80,9 +80,10 @@ int64_t ration_owed_ns(int64_t speaks_for_ns, int64_t price_ns, int64_t gpu_ns)
 
 int64_t ration_left_ns(const struct ration *ration)
 {
-    /* Due, and too early: a little at a time, so that the clock is looked at again. */
     int64_t left_ns = ration->due_ns - ration->charged_ns;
-    return left_ns > RATION_LEAST_NS / 4 ? left_ns : RATION_LEAST_NS / 4;
+    if (ration->mean_ns == 0 && left_ns < RATION_HURRY_NS / 4)
+        return RATION_HURRY_NS / 4; /* a little at a time, so that the clock is looked at again */
+    return left_ns;
 }
 
 int64_t ration_backlog_ns(const struct ration *ration, int64_t now_ns)

@@ -2,7 +2,7 @@
  *
  * A pair of events costs the host several microseconds, as much as a launch, so a program of short
  * kernels whose prices are known is charged by these, and measured now and then: the launch by which so
- * much GPU time would have been charged since the last sample began, but not before so much time has passed.
+ * much GPU time would have been charged since the last sample began.
  *
  * The amount is random, by an exponential distribution: a launch becomes a sample with a probability of
  * its price divided by the mean, whatever happened before. So a sample that took twice its price says that
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RATION_LEAST_NS 500000     /* between two samples */
+#define RATION_HURRY_NS 500000     /* at least, from a sample to one that is hurried */
 #define RATION_GPU_NS 2000000      /* charged between two, on average */
 #define RATION_NEAR_GPU_NS 1200000 /* the same while a cap holds the program */
 #define RATION_MOST_OWED_NS 20000000

@@ -8,6 +8,14 @@
 #define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
 #define DOUBT_NS 50000000     /* after a sample that was far off */
 
+/* True where a wrong price would soon hold the program, or not hold it. */
+static bool is_near_limit(const struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
+    return cap_is_kept(device, &flight->window) &&
+           virtual_time_room_ns(region_shared(device), now_ns) < near_ns;
+}
+
 /* True while the GPU has more to do than is good to guess: a batch of several launches, without a pause,
  * or much that was charged by price. */
 static bool is_kept_busy(struct flight *flight, int64_t now_ns)
@@ -18,14 +26,6 @@ static bool is_kept_busy(struct flight *flight, int64_t now_ns)
         return true;
     return last != NULL && ((!last->is_sample && last->predicted_end_ns > now_ns) ||
                             now_ns > oldest->predicted_end_ns + BACKLOG_NS);
-}
-
-/* True where a wrong price would soon hold the program, or not hold it. */
-static bool is_near_limit(const struct flight *flight, uint32_t device, int64_t now_ns)
-{
-    int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
-    return cap_is_kept(device, &flight->window) &&
-           virtual_time_room_ns(region_shared(device), now_ns) < near_ns;
 }
 
 /* True while prices hold as far as is seen: no sample was far off lately, and the GPU has no more to do
@@ -45,9 +45,8 @@ static bool are_all_measured(struct flight *flight, uint32_t device,
                              const struct estimate *estimate, int64_t now_ns)
 {
     bool is_near = is_near_limit(flight, device, now_ns);
-    bool is_long = estimate_price(estimate) >= ESTIMATE_LONG_NS;
     return is_kept_busy(flight, now_ns) || (is_near && !flight->has_pauses) ||
-           (estimate_is_uneven(estimate) && (is_near || is_long));
+           estimate_is_uneven(estimate, is_near ? ESTIMATE_UNEVEN_NS : ESTIMATE_LONG_NS);
 }
 
 enum sampling sampling_choose(struct flight *flight, uint32_t device,

@@ -44,7 +44,10 @@ def test_both_go_at_the_pace_of_the_slower_one(
 
 
 def test_no_launches_pile_up_behind_a_collective_that_waits(compile_program: Compile) -> None:
-    """One at a time goes though the cap holds it; a stream of the model takes 4096 at most."""
+    """One at a time goes though the cap holds it; a stream of the model takes 4096 at most.
+
+    Who waits for the other one on the GPU is not further ahead of it than its cap lets it be.
+    """
     seen = run_case(compile_program, "collectives", 25, KERNEL_NS, KERNELS, 0, 25)
 
-    assert seen.apart < 1024 / KERNELS
+    assert seen.apart * KERNELS * KERNEL_NS < 0.25 * seen.in_all_ns

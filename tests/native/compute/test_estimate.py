@@ -78,21 +78,38 @@ def test_of_samples_next_to_others_the_least_counts(
     [
         pytest.param([20_000] * 10, False, id="even"),
         pytest.param([20_000, 20_000, 20_000, 35_000], False, id="less than twice as long"),
-        pytest.param([20_000, 20_000, 20_000, 45_000], True, id="more than twice as long"),
-        pytest.param([90_000, 90_000, 90_000, 40_000], True, id="less than half as long"),
+        pytest.param([20_000] * 3 + [45_000, 60_000], True, id="more than twice as long, twice"),
+        pytest.param([90_000] * 3 + [40_000, 30_000], True, id="less than half as long, twice"),
+        pytest.param([20_000] * 3 + [45_000], False, id="once"),
         pytest.param([20_000, 90_000, 20_000], False, id="not known yet"),
-        pytest.param([5_000, 5_000, 5_000, 15_000], False, id="too short to be measured always"),
-        pytest.param([20_000] * 3 + [45_000] + [26_000] * 127, True, id="remembered"),
-        pytest.param([20_000] * 3 + [45_000] + [26_000] * 128, False, id="forgotten"),
+        pytest.param([5_000] * 3 + [15_000, 20_000], False, id="too short to be measured always"),
+        pytest.param([20_000] * 3 + [45_000, 60_000] + [36_000] * 99, True, id="remembered"),
+        pytest.param([20_000] * 3 + [45_000, 60_000] + [36_000] * 100, False, id="forgotten"),
+        pytest.param([20_000] * 3 + [45_000] + [26_000] * 99 + [60_000], True, id="now and then"),
     ],
 )
-def test_a_kind_whose_lengths_differ_by_much_is_never_prepaid(
+def test_a_kind_whose_lengths_differ_by_much_is_uneven_for_some_time(
     compile_program: Compile, samples: list[int], is_uneven: bool
 ) -> None:
-    told, prepaid_ns = ask(compile_program, "uneven", *samples)
+    told, _ = ask(compile_program, "uneven", *samples)
 
     assert told == is_uneven
-    is_prepaid = len(samples) >= KNOWN_AFTER and not is_uneven
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_prepaid"),
+    [
+        pytest.param([20_000] * 3 + [45_000, 60_000], False, id="uneven"),
+        pytest.param([20_000] * 3 + [45_000], True, id="once"),
+        pytest.param([5_000] * 3 + [15_000, 20_000], True, id="too short"),
+        pytest.param([200_000] * 10, True, id="even and long"),
+    ],
+)
+def test_launches_of_an_uneven_kind_are_never_prepaid(
+    compile_program: Compile, samples: list[int], is_prepaid: bool
+) -> None:
+    _, prepaid_ns = ask(compile_program, "uneven", *samples)
+
     assert (prepaid_ns != NO_PRICE) == is_prepaid
 
 

@@ -54,7 +54,7 @@ def test_a_kind_that_changes_is_held_to_the_cap(
     shares = []
     for kernel_ns in SIMILAR_NS:
         seen = run(compile_program, 30, kernel_ns, is_waited_for, open_at_a_time, later_ns)
-        assert seen.booked_ns == pytest.approx(seen.passed_ns * 0.3, rel=0.06)
+        assert seen.booked_ns == pytest.approx(seen.passed_ns * 0.3, rel=0.08)
         shares.append(seen.share)
 
     assert 28 < statistics.fmean(shares) < 30.3

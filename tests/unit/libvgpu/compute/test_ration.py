@@ -34,18 +34,19 @@ def test_the_launch_that_goes_beyond_what_is_due_is_the_sample(ration: Any) -> N
     assert lib.ration_is_due(ration, KERNEL_NS + 1, late_ns)
 
 
-def test_nothing_is_due_too_soon_whatever_was_charged(ration: Any) -> None:
-    lib.ration_charge(ration, 100 * lib.RATION_GPU_NS, START_NS)
+def test_one_that_is_hurried_is_due_soon_but_not_at_once(ration: Any) -> None:
+    lib.ration_hurry(ration)
 
-    assert not lib.ration_is_due(ration, KERNEL_NS, START_NS + lib.RATION_LEAST_NS - 1)
-    assert lib.ration_is_due(ration, KERNEL_NS, START_NS + lib.RATION_LEAST_NS)
+    assert not lib.ration_is_due(ration, KERNEL_NS, START_NS + lib.RATION_HURRY_NS - 1)
+    assert lib.ration_is_due(ration, KERNEL_NS, START_NS + lib.RATION_HURRY_NS)
 
 
-def test_what_is_due_too_soon_is_given_out_a_little_at_a_time(ration: Any) -> None:
+def test_what_is_hurried_is_given_out_a_little_at_a_time(ration: Any) -> None:
     """Nobody looks at the clock before what is left has been charged."""
-    lib.ration_charge(ration, 100 * lib.RATION_GPU_NS, START_NS)
+    lib.ration_hurry(ration)
+    lib.ration_charge(ration, lib.RATION_GPU_NS, START_NS)
 
-    assert 0 < lib.ration_left_ns(ration) <= lib.RATION_LEAST_NS / 2
+    assert 0 < lib.ration_left_ns(ration) <= lib.RATION_HURRY_NS / 2
 
 
 @pytest.mark.parametrize("start_ns", [START_NS, 1, 0, START_NS + 1])
