@@ -13,6 +13,7 @@
 #include "hooks/hook.h"
 #include "memory/array_size.h"
 #include "memory/charge.h"
+#include "memory/granule.h"
 #include "memory/sparse_array.h"
 #include "slice/devices.h"
 #include "slice/region.h"
@@ -75,8 +76,11 @@ static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *fo
     CUresult result = devices_ask_stream_ordinal(NULL, &device, &is_known);
     if (result != CUDA_SUCCESS || !is_known)
         return result;
-    return charge_reserve(charge, devices_find(device), VGPU_KIND_ARRAY,
-                          bytes_of(form, levels, device));
+    int index = devices_find(device);
+    uint64_t bytes = bytes_of(form, levels, device);
+    if (index >= 0 && region_claim())
+        bytes = granule_rounded((uint32_t)index, bytes);
+    return charge_reserve(charge, index, VGPU_KIND_ARRAY, bytes);
 }
 
 /* After the driver's call: keeps the charge with the new array or mipmapped array, or gives it back. */

@@ -2,31 +2,31 @@
  * back. */
 #include "hooks/hook.h"
 #include "memory/charge.h"
-#include "slice/devices.h"
-#include "slice/region.h"
+#include "memory/piece.h"
 #include "vgpu/contract.h"
 
 VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     if (!cuda_has(&real.cuMemAlloc_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
+    struct piece piece;
+    CUresult result = piece_reserve_current(&piece, VGPU_KIND_PLAIN, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_settle(&charge, real.cuMemAlloc_v2(address, bytes), SPACE_ADDRESS, address);
+    result = real.cuMemAlloc_v2(address, bytes);
+    return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0);
 }
 
 VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
     if (!cuda_has(&real.cuMemAllocManaged))
         return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_MANAGED, charge_rounded(bytes));
+    struct piece piece;
+    CUresult result = piece_reserve_apart_current(&piece, VGPU_KIND_MANAGED, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_settle(&charge, real.cuMemAllocManaged(address, bytes, flags), SPACE_ADDRESS,
-                         address);
+    result = real.cuMemAllocManaged(address, bytes, flags);
+    return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0);
 }
 
 /* ---- rows with a pitch ---- */
@@ -51,28 +51,34 @@ static size_t ask_pitch(size_t width_bytes, unsigned int element_bytes)
     return pitch;
 }
 
-static CUresult reserve_rows(struct charge *charge, size_t width_bytes, size_t height,
+static CUresult reserve_rows(struct piece *piece, size_t width_bytes, size_t height,
                              unsigned int element_bytes)
 {
-    int device = DEVICE_UNKNOWN;
-    CUresult result = CUDA_SUCCESS;
     uint64_t row_bytes = charge_rounded(width_bytes);
-    *charge = (struct charge){.device = CHARGE_NONE};
-    if (region_open() != REGION_NONE)
-        result = devices_ask_current(&device);
-    if (result != CUDA_SUCCESS)
+    uint64_t guess_bytes = width_bytes == 0 || height == 0 ? 0 : rows_bytes(row_bytes, height);
+    bool fits;
+    CUresult result = piece_try_current(piece, VGPU_KIND_PLAIN, guess_bytes, &fits);
+    if (result != CUDA_SUCCESS || fits)
         return result;
-    if (device == DEVICE_UNKNOWN || width_bytes == 0 || height == 0 ||
-        charge_try(charge, device, VGPU_KIND_PLAIN, rows_bytes(row_bytes, height)))
-        return CUDA_SUCCESS;
-    result = charge_reserve(charge, device, VGPU_KIND_PLAIN, row_bytes);
+    result = piece_reserve_current(piece, VGPU_KIND_PLAIN, row_bytes);
     size_t pitch = result == CUDA_SUCCESS ? ask_pitch(width_bytes, element_bytes) : 0;
     if (pitch == 0)
         return result; /* with the real call the driver says why */
-    result = charge_resize(charge, rows_bytes(pitch, height));
+    result = piece_resize(piece, rows_bytes(pitch, height));
     if (result != CUDA_SUCCESS)
-        charge_cancel(charge);
+        charge_cancel(&piece->charge);
     return result;
+}
+
+/* After the driver's answer: rows may have come out wider. */
+static CUresult settle_rows(struct piece *piece, CUresult result, CUdeviceptr address, size_t pitch,
+                            size_t height)
+{
+    if (result == CUDA_SUCCESS && piece_resize(piece, rows_bytes(pitch, height)) != CUDA_SUCCESS) {
+        real.cuMemFree_v2(address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return piece_settle(piece, result, address);
 }
 
 VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
@@ -80,17 +86,13 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
 {
     if (!cuda_has(&real.cuMemAllocPitch_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = reserve_rows(&charge, width_bytes, height, element_bytes);
+    struct piece piece;
+    CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
-    if (result == CUDA_SUCCESS &&
-        charge_resize(&charge, rows_bytes(*pitch, height)) != CUDA_SUCCESS) {
-        real.cuMemFree_v2(*address);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return charge_settle(&charge, result, SPACE_ADDRESS, address);
+    bool is_made = result == CUDA_SUCCESS;
+    return settle_rows(&piece, result, is_made ? *address : 0, is_made ? *pitch : 0, height);
 }
 
 VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
@@ -103,22 +105,16 @@ VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 
 /* ---- CUDA 3 and before: addresses of 32 bits ---- */
 
-static CUresult settle_narrow(const struct charge *charge, CUresult result,
-                              const CUdeviceptr_v1 *address)
-{
-    CUdeviceptr wide = result == CUDA_SUCCESS ? *address : 0;
-    return charge_settle(charge, result, SPACE_ADDRESS, &wide);
-}
-
 VGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 {
     if (!cuda_has(&real.cuMemAlloc))
         return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = charge_reserve_current(&charge, VGPU_KIND_PLAIN, charge_rounded(bytes));
+    struct piece piece;
+    CUresult result = piece_reserve_current(&piece, VGPU_KIND_PLAIN, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return settle_narrow(&charge, real.cuMemAlloc(address, bytes), address);
+    result = real.cuMemAlloc(address, bytes);
+    return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0);
 }
 
 VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch,
@@ -127,17 +123,13 @@ VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
 {
     if (!cuda_has(&real.cuMemAllocPitch))
         return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = reserve_rows(&charge, width_bytes, height, element_bytes);
+    struct piece piece;
+    CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuMemAllocPitch(address, pitch, width_bytes, height, element_bytes);
-    if (result == CUDA_SUCCESS &&
-        charge_resize(&charge, rows_bytes(*pitch, height)) != CUDA_SUCCESS) {
-        real.cuMemFree(*address);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return settle_narrow(&charge, result, address);
+    bool is_made = result == CUDA_SUCCESS;
+    return settle_rows(&piece, result, is_made ? *address : 0, is_made ? *pitch : 0, height);
 }
 
 VGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address)

@@ -133,6 +133,20 @@ bool allocation_map_find(enum allocation_space space, uint64_t address, struct a
     return look_up(space, address, found, false);
 }
 
+void allocation_map_each(enum allocation_space space,
+                         void (*look)(const struct allocation *allocation, void *argument),
+                         void *argument)
+{
+    for (int i = 0; i < SHARD_COUNT; i++) {
+        struct shard *shard = &shards[i];
+        lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
+        for (uint64_t place = 0; place < shard->capacity; place++)
+            if (shard->entries[place].address != 0 && shard->entries[place].space == space)
+                look(&shard->entries[place], argument);
+        lock_give_back(&shard->lock);
+    }
+}
+
 bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *walk,
                                     struct allocation *taken)
 {

@@ -44,6 +44,11 @@ bool allocation_map_take(enum allocation_space space, uint64_t address, struct a
 /* Copies the entry; false when there is none. */
 bool allocation_map_find(enum allocation_space space, uint64_t address, struct allocation *found);
 
+/* Calls `look` for each entry of that space, under its shard's lock: it takes none. */
+void allocation_map_each(enum allocation_space space,
+                         void (*look)(const struct allocation *allocation, void *argument),
+                         void *argument);
+
 /* How far a search through the whole map has come; begins all zero. */
 struct allocation_walk {
     uint32_t shard;

@@ -14,6 +14,7 @@
 #include "memory/graph_memory.h"
 #include "memory/pool_state.h"
 #include "memory/shared_memory.h"
+#include "memory/slabs.h"
 #include "memory/sparse_array.h"
 #include "memory/vmm_books.h"
 #include "slice/locks.h"
@@ -32,6 +33,7 @@ static void (*const child_resets[])(void) = {
     sparse_array_after_fork,  /* LOCK_SPARSE_ARRAYS */
     throttle_after_fork,      /* LOCK_THROTTLE */
     uncapped_after_fork,      /* LOCK_SAMPLES */
+    slabs_after_fork,         /* LOCK_SLABS */
     vmm_after_fork,           /* LOCK_HANDLES */
     graph_memory_after_fork,  /* LOCK_GRAPHS */
     external_after_fork,      /* LOCK_EXTERNAL */

@@ -39,6 +39,8 @@
     /* what is in flight on one device (throttle.c), and the samples without a cap (uncapped.c) */ \
     LEVEL(LOCK_THROTTLE) \
     LEVEL(LOCK_SAMPLES) \
+    /* small pieces of device memory (slabs.c) */ \
+    LEVEL(LOCK_SLABS) \
     /* everything that must not happen during a fork (region.c) */ \
     LEVEL(LOCK_FORK_GUARD) \
     /* leaves: nothing is taken under them, and one of them at a time */ \

@@ -19,6 +19,7 @@ from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
+BLOCK = 2 * MIB
 LIMIT = 1 << 30
 IN_SEQUENCE = 10_000 if IS_LONG else 400
 AT_ONCE = 200 if IS_LONG else 100  # the simulated driver has room for 256
@@ -71,18 +72,19 @@ def test_hundreds_at_once_that_fit_exactly_are_all_granted(
 def test_more_processes_than_slots_are_served_or_refused_with_one_line_each(
     program: Path, machine: Machine, slice_of: SliceOf, tmp_path: Path
 ) -> None:
-    """On a driver without a limit of its own on processes."""
+    """On a driver without a limit of its own on processes. It does not tell what it gives, so that
+    pieces are charged in blocks."""
     build_driver(tmp_path)
     count = lib.VGPU_SLOT_COUNT + 88
     part = slice_of(machine, memory_bytes=LIMIT)
     part.directory = tmp_path / "many"
     create(
         part.directory,
-        ContainerLimits("many", Family.VGPU, (DeviceLimit(DEVICE_UUID, count * MIB),)),
+        ContainerLimits("many", Family.VGPU, (DeviceLimit(DEVICE_UUID, count * BLOCK),)),
     )
     environment = part.environment() | {"LD_LIBRARY_PATH": str(tmp_path)}
 
-    (granted, refused, wrong), stderr = run(program, environment, count, count, MIB)
+    (granted, refused, wrong), stderr = run(program, environment, count, count, BLOCK)
 
     assert (granted + refused, wrong) == (count, 0)
     assert granted >= lib.VGPU_SLOT_COUNT
