@@ -29,7 +29,7 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
                        unsigned int flags)
 {
     struct context_charge opening;
-    CUresult result = context_charge_begin(&opening, device);
+    CUresult result = context_charge_begin_green(&opening, device);
     if (result != CUDA_SUCCESS)
         return result;
     result = real.cuGreenCtxCreate(green, description, device, flags);

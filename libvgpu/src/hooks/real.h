@@ -47,6 +47,10 @@
     CALL(cuGraphNodeGetType) \
     CALL(cuGraphChildGraphNodeGetGraph) \
     CALL(cuGraphMemAllocNodeGetParams) \
+    CALL(cuGraphMemFreeNodeGetParams) \
+    CALL(cuGraphGetEdges) \
+    CALL(cuGraphGetEdges_v2) \
+    CALL(cuMemGetAllocationGranularity) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
     CALL(cuCtxGetLimit) \

@@ -7,8 +7,10 @@
 #include "vgpu/contract.h"
 
 #define TRIES 3
+#define BLOCK_BYTES ((uint64_t)2 << 20) /* the least that a driver takes for anything */
 
-static bool had_context[VGPU_MAX_DEVICES]; /* atomic: this process has made one on the device */
+static bool had_context[VGPU_MAX_DEVICES];     /* atomic: this process has made one on the device */
+static uint64_t green_bytes[VGPU_MAX_DEVICES]; /* atomic: the largest that was measured, 0: none */
 
 static uint64_t counted(const uint64_t *counter)
 {
@@ -29,10 +31,26 @@ static CUresult reserve_estimate(struct context_charge *opening, uint32_t device
     return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, 0);
 }
 
-CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
+static CUresult reserve_green(struct context_charge *opening, uint32_t device)
 {
-    *opening =
-        (struct context_charge){.charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE};
+    uint64_t bytes = __atomic_load_n(&green_bytes[device], __ATOMIC_RELAXED);
+    opening->is_known = context_cost_estimate(device, &opening->estimate_bytes);
+    if (bytes > 0) {
+        opening->estimate_bytes = bytes;
+        return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, bytes);
+    }
+    if (opening->is_known &&
+        charge_try(&opening->charge, (int)device, VGPU_KIND_CONTEXT, opening->estimate_bytes))
+        return CUDA_SUCCESS;
+    bool is_less = opening->is_known && opening->estimate_bytes < BLOCK_BYTES;
+    return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT,
+                          is_less ? opening->estimate_bytes : BLOCK_BYTES);
+}
+
+static CUresult begin(struct context_charge *opening, CUdevice device, bool is_green)
+{
+    *opening = (struct context_charge){
+        .charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE, .is_green = is_green};
     enum region_state state = region_open();
     if (state == REGION_NONE)
         return CUDA_SUCCESS;
@@ -44,7 +62,8 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
     const struct vgpu_usage_slot_device *own = region_counters((uint32_t)index);
     opening->is_first = counted(&own->bytes) == 0;
     bool is_told = opening->is_first && context_cost_news((uint32_t)index) != CONTEXT_COST_UNKNOWN;
-    CUresult result = reserve_estimate(opening, (uint32_t)index);
+    CUresult result = is_green ? reserve_green(opening, (uint32_t)index)
+                               : reserve_estimate(opening, (uint32_t)index);
     if (result != CUDA_SUCCESS)
         return result;
     result = library_context_reserve(&opening->libraries, index);
@@ -52,13 +71,23 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
         charge_cancel(&opening->charge);
     /* A further context costs what the first did. It is not measured: what other threads take, and
      * shared memory that passes to this process when its owner goes, would count as its cost. */
-    bool is_judged = opening->is_first || !opening->is_known;
-    if (result != CUDA_SUCCESS || (is_told && opening->is_known) || !is_judged)
+    bool is_judged = opening->is_first || !opening->is_known || is_green;
+    if (result != CUDA_SUCCESS || (is_told && opening->is_known && !is_green) || !is_judged)
         return result;
     opening->is_sampled = true;
     opening->before = context_cost_sample((uint32_t)index);
     opening->charge_count = counted(&own->count);
     return CUDA_SUCCESS;
+}
+
+CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
+{
+    return begin(opening, device, false);
+}
+
+CUresult context_charge_begin_green(struct context_charge *opening, CUdevice device)
+{
+    return begin(opening, device, true);
 }
 
 /* Whether no other thread of this process took or gave back memory since context_charge_begin. */
@@ -78,6 +107,24 @@ static uint64_t judged_bytes(const struct context_charge *opening, uint64_t grow
     return growth;
 }
 
+static uint64_t measured_green_bytes(const struct context_charge *opening)
+{
+    uint32_t device = (uint32_t)opening->charge.device;
+    struct context_cost_sample after = context_cost_sample(device);
+    if (opening->before.own_count == 1 && after.own_count == 1 && is_alone(opening) &&
+        after.own_bytes >= opening->before.own_bytes) {
+        uint64_t grown_bytes = after.own_bytes - opening->before.own_bytes;
+        if (grown_bytes > __atomic_load_n(&green_bytes[device], __ATOMIC_RELAXED))
+            __atomic_store_n(&green_bytes[device], grown_bytes, __ATOMIC_RELAXED);
+        return grown_bytes;
+    }
+    if (!opening->is_known)
+        return opening->charge.bytes;
+    log_line(LOG_INFO, "what a green context takes cannot be measured here: %llu bytes are charged",
+             (unsigned long long)opening->estimate_bytes);
+    return opening->estimate_bytes;
+}
+
 /* What the context costs, as well as it can be told. */
 static uint64_t measured_bytes(struct context_charge *opening)
 {
@@ -86,6 +133,8 @@ static uint64_t measured_bytes(struct context_charge *opening)
     uint64_t bytes;
     if (!opening->is_sampled)
         return reserved;
+    if (opening->is_green)
+        return measured_green_bytes(opening);
     if (opening->is_first && context_cost_news(device) == CONTEXT_COST_EXACT &&
         context_cost_estimate(device, &bytes))
         return bytes;

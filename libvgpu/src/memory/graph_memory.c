@@ -6,14 +6,13 @@
 #include "compute/capture.h"
 #include "hooks/real.h"
 #include "memory/charge.h"
+#include "memory/graph_peak.h"
 #include "memory/pool.h"
 #include "slice/locks.h"
 #include "slice/log.h"
 #include "slice/region.h"
 
 #define FIRST_CAPACITY 128
-#define NODES_AT_ONCE 512
-#define MOST_DEPTH 32 /* of graphs in graphs */
 
 struct entry {
     CUgraphExec exec; /* NULL: unused */
@@ -49,51 +48,6 @@ static int add(struct graph_need *need, CUdevice ordinal, uint64_t bytes)
     return at;
 }
 
-static CUresult add_graph(struct graph_need *need, CUgraph graph, int depth);
-
-static CUresult add_node(struct graph_need *need, CUgraphNode node, int depth)
-{
-    CUgraphNodeType type;
-    CUgraph child;
-    CUDA_MEM_ALLOC_NODE_PARAMS params;
-    CUresult result = real.cuGraphNodeGetType(node, &type);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && real.cuGraphMemAllocNodeGetParams != NULL) {
-        result = real.cuGraphMemAllocNodeGetParams(node, &params);
-        if (result == CUDA_SUCCESS)
-            add(need, params.poolProps.location.id, params.bytesize);
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < MOST_DEPTH &&
-               real.cuGraphChildGraphNodeGetGraph != NULL) {
-        result = real.cuGraphChildGraphNodeGetGraph(node, &child);
-        if (result == CUDA_SUCCESS)
-            result = add_graph(need, child, depth + 1);
-    }
-    return result;
-}
-
-/* The bodies of conditional nodes may hold no allocations (CUDA programming guide, graphs). */
-static CUresult add_graph(struct graph_need *need, CUgraph graph, int depth)
-{
-    size_t count = 0;
-    CUresult result = real.cuGraphGetNodes(graph, NULL, &count);
-    if (result != CUDA_SUCCESS || count == 0)
-        return result;
-    size_t bytes = count * sizeof(CUgraphNode);
-    CUgraphNode few[NODES_AT_ONCE];
-    CUgraphNode *nodes = few;
-    if (count > NODES_AT_ONCE)
-        nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (nodes == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = real.cuGraphGetNodes(graph, nodes, &count);
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = add_node(need, nodes[i], depth);
-    if (nodes != few)
-        munmap(nodes, bytes);
-    return result;
-}
-
 CUresult graph_need_of(CUgraph graph, struct graph_need *need)
 {
     need->count = 0;
@@ -102,8 +56,13 @@ CUresult graph_need_of(CUgraph graph, struct graph_need *need)
         real.cuGraphNodeGetType == NULL)
         return CUDA_SUCCESS;
     struct capture_pause pause = capture_pause();
-    CUresult result = add_graph(need, graph, 0);
+    struct graph_peak peak;
+    CUresult result = graph_peak_of(graph, &peak);
     capture_resume(pause);
+    for (int i = 0; i < peak.count && result == CUDA_SUCCESS; i++) {
+        add(need, peak.each[i].ordinal, peak.each[i].shared_bytes);
+        add(need, peak.each[i].ordinal, peak.each[i].lasting_bytes);
+    }
     return result;
 }
 
@@ -210,15 +169,17 @@ CUresult graph_memory_begin(struct graph_need *need)
 void graph_memory_end(struct graph_need *need)
 {
     for (int i = need->count - 1; i >= 0; i--) {
-        uint64_t kept_bytes = 0;
+        uint64_t kept_bytes = 0, taken_bytes = 0;
         if (need->each[i].pool == NULL)
             continue;
-        pool_end_graphs(need->each[i].pool, need->each[i].begun_bytes, &kept_bytes,
+        pool_end_graphs(need->each[i].pool, need->each[i].begun_bytes, &kept_bytes, &taken_bytes,
                         &need->each[i].epoch);
         need->each[i].stream = need->stream;
         /* what the GPU's graph memory came to is more than any graph in it needs */
         if (kept_bytes > 0 && kept_bytes < need->each[i].bytes)
             need->each[i].bytes = kept_bytes;
+        if (taken_bytes > need->each[i].bytes) /* laid out less well than could be */
+            need->each[i].bytes = taken_bytes;
     }
 }
 

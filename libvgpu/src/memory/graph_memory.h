@@ -1,7 +1,8 @@
 /* What executable graphs may take from the graph memory of their GPUs when they are uploaded or
- * launched: the sum of their allocation nodes, child graphs included, noted at instantiation. An
- * upper bound (the driver may lay allocations on top of each other), reserved around the call and
- * then corrected to what the driver says it keeps (pool.h). That is a bound for the next call, too.
+ * launched: the most that their allocation nodes may have at one time (graph_peak.h), noted at
+ * instantiation, reserved around the call and then corrected to what the driver says it keeps
+ * (pool.h). That is a bound for the next call, too; a graph that the driver gave more than was
+ * reserved asks for as much from then on.
  * A graph that goes again into the stream where it ran before takes nothing more as long as no
  * other was given its memory meanwhile, be its last run over or not: so a graph in use goes on when
  * the slice is full.
@@ -14,9 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "memory/graph_peak.h"
 #include "vgpu/cuda_api.h"
-
-#define GRAPH_MOST_DEVICES 16
 
 struct pool;
 
@@ -33,7 +33,7 @@ struct graph_need {
     } each[GRAPH_MOST_DEVICES];
 };
 
-/* Adds up the allocation nodes of a graph; what the driver answers where it does not tell them. */
+/* What the allocation nodes of a graph may have at one time; what the driver answers where it does not tell them. */
 CUresult graph_need_of(CUgraph graph, struct graph_need *need);
 
 /* Remembers, and forgets, what an executable graph needs. */
@@ -44,7 +44,7 @@ void graph_memory_forget(CUgraphExec exec);
 bool graph_memory_find(CUgraphExec exec, struct graph_need *need);
 
 /* Around a call that may take that memory. CUDA_SUCCESS, or what the hook returns instead. The end
- * lowers the bytes to what was seen, and sets where and when. */
+ * sets the bytes to what was seen, and sets where and when. */
 CUresult graph_memory_begin(struct graph_need *need);
 void graph_memory_end(struct graph_need *need);
 

@@ -85,8 +85,10 @@ static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charg
     if (lacking == 0)
         return pool->device >= 0;
     uint64_t steps = rounded(lacking, pool->granule_bytes);
+    /* a launch that took more than was reserved could not be undone: of graphs always whole steps */
     bool reserved = charge_try(charge, pool->device, VGPU_KIND_ASYNC, steps) ||
-                    (steps > lacking && charge_try(charge, pool->device, VGPU_KIND_ASYNC, lacking));
+                    (steps > lacking && pool->form != POOL_OF_GRAPHS &&
+                     charge_try(charge, pool->device, VGPU_KIND_ASYNC, lacking));
     if (reserved) {
         pool->charged_bytes += charge->bytes;
         pool->begun_bytes = charge->bytes;
@@ -153,16 +155,18 @@ uint64_t pool_epoch(const struct pool *pool)
     return pool->epoch;
 }
 
-void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, uint64_t *epoch)
+void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, uint64_t *taken_bytes,
+                     uint64_t *epoch)
 {
     uint64_t before_bytes = pool->charged_bytes - pool->begun_bytes;
     uint64_t reserved;
-    if (pool_ask_reserved(pool, &reserved) && reserved > pool->charged_bytes)
-        note_steps(pool, reserved);
+    if (pool_ask_reserved(pool, &reserved) && reserved % pool->granule_bytes != 0)
+        pool->granule_bytes = LEAST_GRANULE_BYTES;
     pool_follow_driver(pool); /* limit or not: it is launched */
     if (pool->charged_bytes < before_bytes + bytes)
         pool->epoch++; /* some of it was there, and may have been another graph's */
     *kept_bytes = pool->charged_bytes;
+    *taken_bytes = *kept_bytes > before_bytes ? *kept_bytes - before_bytes : 0;
     *epoch = pool->epoch;
     pool_unlock_record(pool);
 }

@@ -42,9 +42,10 @@ bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address);
 
 /* In place of pool_end for graph memory, whatever fits. The epoch is that of pool_epoch: as long as
  * it lasts no graph has been given memory that another one left, and none was trimmed, so that what
- * ran in it finds its memory again. */
+ * ran in it finds its memory again. kept_bytes is all of it, taken_bytes what came since pool_begin. */
 uint64_t pool_epoch(const struct pool *pool);
-void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, uint64_t *epoch);
+void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, uint64_t *taken_bytes,
+                     uint64_t *epoch);
 
 /* Set the charge of a locked pool to what the driver says now, and unlock it; _trimmed after it was
  * made to give memory back. */

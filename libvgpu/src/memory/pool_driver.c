@@ -48,6 +48,21 @@ uint64_t pool_used_bytes(const struct pool *pool)
     return ask(pool, false, &bytes) ? bytes : pool->used_bytes;
 }
 
+uint64_t pool_ask_granule(CUdevice ordinal)
+{
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                      .location.id = ordinal};
+    size_t bytes = 0;
+    struct capture_pause pause = capture_pause();
+    if (real.cuMemGetAllocationGranularity == NULL ||
+        real.cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+            CUDA_SUCCESS)
+        bytes = 0;
+    capture_resume(pause);
+    return bytes > LEAST_GRANULE_BYTES ? bytes : LEAST_GRANULE_BYTES;
+}
+
 void pool_shrink_charge(struct pool *pool, uint64_t bytes)
 {
     if (bytes >= pool->charged_bytes)

@@ -199,5 +199,10 @@ struct pool *pool_lock_of_graphs(CUdevice device)
     if (region_open() == REGION_NONE)
         return NULL;
     struct pool *pool = pool_find_locked(POOL_OF_GRAPHS, NULL, device);
-    return pool != NULL ? pool : add_locked(POOL_OF_GRAPHS, NULL, device, devices_find(device));
+    if (pool == NULL) {
+        pool = add_locked(POOL_OF_GRAPHS, NULL, device, devices_find(device));
+        if (pool != &refusing && pool->charged_bytes == 0)
+            pool->granule_bytes = pool_ask_granule(device);
+    }
+    return pool;
 }

@@ -24,7 +24,7 @@ struct pool {
     bool is_host;        /* never charged */
     uint64_t charged_bytes;
     uint64_t used_bytes;      /* of its allocations that we know, rounded */
-    uint64_t granule_bytes;   /* steps in which the driver was seen to reserve */
+    uint64_t granule_bytes;   /* steps in which the driver reserves, as it was seen or says */
     uint64_t elsewhere_bytes; /* reserved by the driver, but charged elsewhere */
     uint64_t begun_bytes;     /* reserved by the pool_begin that has not ended */
     uint64_t serial;          /* changes with the pool that the record stands for */
@@ -62,6 +62,9 @@ bool pool_ask_reserved(const struct pool *pool, uint64_t *bytes);
 /* The bytes of it that are in use. The driver knows of frees that wait for their turn, and of those
  * that a graph did. Of graph memory, all: the driver does not tell what of it is idle. */
 uint64_t pool_used_bytes(const struct pool *pool);
+
+/* The steps in which a device gives memory, as the driver says. */
+uint64_t pool_ask_granule(CUdevice ordinal);
 
 /* Gives back what is charged beyond `bytes`. */
 void pool_shrink_charge(struct pool *pool, uint64_t bytes);

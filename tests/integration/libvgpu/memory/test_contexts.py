@@ -1,10 +1,12 @@
 """Contexts of all kinds under a slice: charged, and returned with what the driver frees."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import Machine
+from support.measured import measured_machine
 from support.slices import Slice
 from support.walk import assert_exact, walk
 
@@ -205,3 +207,21 @@ look("end")
     looks, _ = walk(part, START + GREEN + code)
 
     assert looks["end"].charged_bytes == looks["end"].taken_bytes == 0
+
+
+def test_a_green_context_is_charged_for_what_it_takes(slice_of: SliceOf, tmp_path: Path) -> None:
+    machine = measured_machine(tmp_path)
+    part = slice_of(machine, memory_bytes=600 * MIB)  # not two whole contexts
+    code = """
+open_context(); look("primary")
+made = [check(green()) for _ in range(3)]; look("three_green")
+for each in made: check(driver.cuGreenCtxDestroy(each))
+look("ended")
+"""
+
+    looks, _ = walk(part, START + GREEN + code)
+
+    assert_exact(looks)
+    three = looks["three_green"].charged_bytes - looks["primary"].charged_bytes
+    assert three == 3 * 4 * MIB
+    assert looks["ended"] == looks["primary"]

@@ -1,17 +1,21 @@
 """Memory nodes of graphs under a slice: charged for what the GPU keeps for them."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from libvgpu.sim import Machine
+from support.measured import measured_machine
 from support.slices import Slice
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
+GIB = 1 << 30
 LIMIT = 64 * MIB
 START = """
 from support.cuda_client import *
 from support.both_books import agree, device_bytes, ledger_bytes
 MIB = 1 << 20
+GIB = 1 << 30
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def add_alloc(graph, bytes, after=()):
@@ -240,3 +244,93 @@ wait()
     piece = str(40 * MIB)
     assert words == ["0", "2", piece, "0", piece]
     assert machine.books()[0].memory_peak_bytes <= LIMIT
+
+
+def test_a_graph_needs_what_is_alive_at_one_time(
+    machine: Machine, slice_of: SliceOf, tmp_path: Path
+) -> None:
+    for each in (machine, measured_machine(tmp_path)):
+        part = slice_of(each, memory_bytes=4 * GIB)
+        refused = "0" if each is machine else "2"  # on the other one a context takes its part
+
+        words = part.run(
+            START
+            + f"""
+def chain(count, bytes):
+    graph, last = check(driver.cuGraphCreate(0)), []
+    for _ in range(count):
+        node, address = add_alloc(graph, bytes, last)
+        last = [check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))]
+    return graph
+before = ledger_bytes()
+print(launch(instantiate(chain(100, 64 * MIB))), ledger_bytes() - before)
+wait()
+def branches(freed, left):                    # no edge between them: all may be alive
+    graph = check(driver.cuGraphCreate(0))
+    for _ in range(freed):
+        node, address = add_alloc(graph, {GIB})
+        check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
+    for _ in range(left):
+        add_alloc(graph, {GIB})
+    return graph
+print(launch(instantiate(branches(3, 0))))
+wait()
+print(launch(instantiate(branches(3, 2))), launch(instantiate(branches(4, 0))))
+wait()
+check(driver.cuDeviceGraphMemTrim(0))
+print(ledger_bytes() == before)
+print(launch(instantiate(chain(2, 5 * {GIB}))))
+print(ledger_bytes() <= 4 * {GIB})
+"""
+        )
+
+        assert words == ["0", str(64 * MIB), "0", "2", refused, "True", "2", "True"]
+        assert each.books()[0].memory_peak_bytes <= 4 * GIB
+
+
+RANDOM = """
+import random
+def random_graph(dice):
+    graph, last, live = check(driver.cuGraphCreate(0)), [[], []], []
+    for _ in range(dice.randrange(1, 12)):
+        branch = dice.randrange(2)
+        if live and dice.random() < 0.5:
+            node, address = live.pop(dice.randrange(len(live)))
+            after = list({int(each): each for each in [node, *last[branch]]}.values())
+            last[branch] = [check(driver.cuGraphAddMemFreeNode(graph, after, len(after), address))]
+        else:
+            node, address = add_alloc(graph, dice.randrange(1, 12 * MIB), last[branch])
+            last[branch] = [node]
+            live.append((node, address))
+        if dice.random() < 0.2:               # the branches meet
+            last = [[*last[0], *last[1]]] * 2
+            last = [list({int(each): each for each in last[0]}.values())] * 2
+    for node, address in live:
+        check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
+    return graph
+answers = set()
+for seed in range(150):
+    dice = random.Random(seed)
+    executable = instantiate(random_graph(dice))
+    where = dice.choice([stream, other])
+    answers.add(launch_on(executable, where))
+    if dice.random() < 0.3:
+        check(driver.cuStreamSynchronize(where))
+    assert ledger_bytes() <= limit, seed
+    check(driver.cuGraphExecDestroy(executable))
+check(driver.cuCtxSynchronize())
+print(*sorted(answers))
+"""
+
+
+def test_random_graphs_never_take_more_than_the_limit(
+    machine: Machine, slice_of: SliceOf, tmp_path: Path
+) -> None:
+    calibrated = measured_machine(tmp_path)
+    for each, limit in ((machine, 24 * MIB), (calibrated, 560 * MIB)):
+        part = slice_of(each, memory_bytes=limit)
+
+        words = part.run(START + LONG + f"limit = {limit}\n" + RANDOM)
+
+        assert words == ["0", "2"]
+        assert each.books()[0].memory_peak_bytes <= limit
