@@ -32,16 +32,19 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
     CUresult result = context_charge_begin_green(&opening, device);
     if (result != CUDA_SUCCESS)
         return result;
-    result = real.cuGreenCtxCreate(green, description, device, flags);
-    CUcontext inner = result == CUDA_SUCCESS ? inner_context(*green) : NULL;
+    CUgreenCtx made = NULL; /* a refusal leaves the program's as it was */
+    result = real.cuGreenCtxCreate(green != NULL ? &made : NULL, description, device, flags);
+    CUcontext inner = result == CUDA_SUCCESS ? inner_context(made) : NULL;
     if (!context_charge_end(&opening, result, &inner)) {
-        real.cuGreenCtxDestroy(*green);
+        real.cuGreenCtxDestroy(made);
         context_charge_undone(&opening, inner);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_SUCCESS)
+        *green = made;
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
         struct allocation allocation = {
-            .address = (uintptr_t)*green,
+            .address = (uintptr_t)made,
             .bytes = opening.charge.bytes,
             .context = charge_context(inner),
             .device = (uint16_t)opening.charge.device,

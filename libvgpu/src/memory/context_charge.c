@@ -7,7 +7,6 @@
 #include "vgpu/contract.h"
 
 #define TRIES 3
-#define BLOCK_BYTES ((uint64_t)2 << 20) /* the least that a driver takes for anything */
 
 static bool had_context[VGPU_MAX_DEVICES];     /* atomic: this process has made one on the device */
 static uint64_t green_bytes[VGPU_MAX_DEVICES]; /* atomic: the largest that was measured, 0: none */
@@ -34,17 +33,8 @@ static CUresult reserve_estimate(struct context_charge *opening, uint32_t device
 static CUresult reserve_green(struct context_charge *opening, uint32_t device)
 {
     uint64_t bytes = __atomic_load_n(&green_bytes[device], __ATOMIC_RELAXED);
-    opening->is_known = context_cost_estimate(device, &opening->estimate_bytes);
-    if (bytes > 0) {
-        opening->estimate_bytes = bytes;
-        return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, bytes);
-    }
-    if (opening->is_known &&
-        charge_try(&opening->charge, (int)device, VGPU_KIND_CONTEXT, opening->estimate_bytes))
-        return CUDA_SUCCESS;
-    bool is_less = opening->is_known && opening->estimate_bytes < BLOCK_BYTES;
-    return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT,
-                          is_less ? opening->estimate_bytes : BLOCK_BYTES);
+    opening->is_known = bytes > 0 || context_cost_estimate(device, &bytes);
+    return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, bytes);
 }
 
 static CUresult begin(struct context_charge *opening, CUdevice device, bool is_green)
@@ -118,11 +108,9 @@ static uint64_t measured_green_bytes(const struct context_charge *opening)
             __atomic_store_n(&green_bytes[device], grown_bytes, __ATOMIC_RELAXED);
         return grown_bytes;
     }
-    if (!opening->is_known)
-        return opening->charge.bytes;
     log_line(LOG_INFO, "what a green context takes cannot be measured here: %llu bytes are charged",
-             (unsigned long long)opening->estimate_bytes);
-    return opening->estimate_bytes;
+             (unsigned long long)opening->charge.bytes);
+    return opening->charge.bytes;
 }
 
 /* What the context costs, as well as it can be told. */

@@ -18,7 +18,6 @@ struct context_charge {
     bool is_sampled;         /* otherwise another process has just measured */
     bool is_rough;           /* others may have a part in what was measured */
     bool is_green;
-    uint64_t estimate_bytes; /* of a green one, should it not be measured */
     struct context_cost_sample before;
     uint64_t charge_count; /* of this process's charges on the device, after its own */
 };
@@ -28,9 +27,9 @@ CUresult context_charge_begin(struct context_charge *opening, CUdevice device);
 
 /* The same of a green context, when its primary one is there. It takes a small part of what a
  * context does (4 MiB on an H100 where that takes 518), so each is measured. Until one of this
- * process was, the estimate of a whole context is reserved where there is room for it, which bounds
- * it; where there is not, a block, so that nobody is refused for what it does not take. The estimate
- * stands where NVML does not tell this process, or other threads allocated meanwhile. */
+ * process was, the estimate of a whole context is reserved, which bounds it: to make one and undo
+ * it would be over the limit for a moment. The estimate stands where NVML does not tell this
+ * process, or other threads allocated meanwhile. */
 CUresult context_charge_begin_green(struct context_charge *opening, CUdevice device);
 
 /* After the driver answered `result`. False when the context does not fit after all: end it, then

@@ -211,10 +211,13 @@ look("end")
 
 def test_a_green_context_is_charged_for_what_it_takes(slice_of: SliceOf, tmp_path: Path) -> None:
     machine = measured_machine(tmp_path)
-    part = slice_of(machine, memory_bytes=600 * MIB)  # not two whole contexts
+    part = slice_of(machine, memory_bytes=2 * GIB)
     code = """
 open_context(); look("primary")
-made = [check(green()) for _ in range(3)]; look("three_green")
+made = [check(green())]
+ballast = check(driver.cuMemAlloc(1500 * MIB))
+made += [check(green()) for _ in range(2)]
+check(driver.cuMemFree(ballast)); look("three_green")
 for each in made: check(driver.cuGreenCtxDestroy(each))
 look("ended")
 """
