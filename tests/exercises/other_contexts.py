@@ -16,14 +16,15 @@ def green_contexts(driver: Driver) -> None:
     driver.check("cuInit", 0)
     driver.check("cuDeviceGetDevResource", 0, byref(resource), RESOURCE_SM)
     driver.check("cuDevResourceGenerateDesc", byref(described), byref(resource), 1)
-    context_bytes = driver.sizes.context_bytes
+    green_bytes = driver.sizes.green_context_bytes
     with driver.charged(0):
-        with driver.charged(2 * context_bytes, "context"):  # the primary one too
+        both_bytes = driver.sizes.context_bytes + green_bytes  # the primary one too
+        with driver.charged(both_bytes, "context"):
             driver.check("cuGreenCtxCreate", byref(green), described, 0, 1)
         driver.check("cuCtxFromGreenCtx", byref(inner), green)
         driver.check("cuCtxPushCurrent_v2", inner)
         driver.check("cuMemAlloc_v2", byref(address), MIB)
-        with driver.full(left_bytes=context_bytes - 1):
+        with driver.full(left_bytes=green_bytes - 1):
             driver.refuse("cuGreenCtxCreate", byref(c_void_p()), described, 0, 1)
         driver.check("cuCtxPopCurrent_v2", byref(inner))
         driver.check("cuGreenCtxDestroy", green)

@@ -17,6 +17,7 @@ from support.exercise_handles import Properties, TeamProperties, foreign_memory
 from support.exercise_pool import ON_DEVICE, ON_HOST, PINNED, Location
 
 COMPUTE, ALL = 0, 3  # NVML_PROCESS_MODE_…
+SMS, RESOURCE_BYTES = 1, 256  # CU_DEV_RESOURCE_TYPE_SM; more than CUdevResource has
 DETAILS, DETAIL_BYTES = 8, 40  # room for so many nvmlProcessDetail_v1_t
 ODD_PIECES = (3 * MIB + 1, 5 * MIB + 1, 7 * MIB + 1)
 MINIMUM = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
@@ -50,6 +51,7 @@ class Probe:
             uuid=uuid,
             gpus=pynvml.nvmlDeviceGetCount(),
             context_bytes=context_bytes,
+            green_context_bytes=self._green_context_bytes(),
             block_bytes=self._block_bytes(),
             granule_bytes=granule.value,
             pool_bytes=self._pool_bytes(),
@@ -57,6 +59,15 @@ class Probe:
             outdated_code=self._code("cuMemGetInfo", byref(c_uint()), byref(c_uint())),
             codes=self._codes(granule.value),
         )
+
+    def _green_context_bytes(self) -> int:
+        resource, described, green = (c_char * RESOURCE_BYTES)(), c_void_p(), c_void_p()
+        if self._code("cuDeviceGetDevResource", 0, byref(resource), SMS) != 0:
+            return 0
+        self._must("cuDevResourceGenerateDesc", byref(described), byref(resource), 1)
+        grown = self._growth("cuGreenCtxCreate", byref(green), described, 0, 1)
+        self._must("cuGreenCtxDestroy", green)
+        return grown
 
     def _block_bytes(self) -> int:
         address, grown = c_uint64(), []

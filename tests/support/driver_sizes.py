@@ -28,6 +28,7 @@ class Sizes:
         uuid: of the GPU, which is CUDA's device 0 and NVML's.
         gpus: how many NVML knows of.
         context_bytes: of the first context of a process.
+        green_context_bytes: of one of all SMs, next to the primary context; 0 without any.
         block_bytes: what the driver takes memory of more than 1 MiB by.
         granule_bytes: what memory by handle is created by.
         pool_bytes: what a memory pool grows by.
@@ -39,6 +40,7 @@ class Sizes:
     uuid: str
     gpus: int
     context_bytes: int
+    green_context_bytes: int
     block_bytes: int
     granule_bytes: int
     pool_bytes: int

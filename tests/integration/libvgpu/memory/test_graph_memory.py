@@ -288,7 +288,6 @@ print(ledger_bytes() <= 4 * {GIB})
         assert each.books()[0].memory_peak_bytes <= 4 * GIB
 
 
-
 def test_branches_that_may_run_together_are_counted_together(
     machine: Machine, slice_of: SliceOf
 ) -> None:
