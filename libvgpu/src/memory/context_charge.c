@@ -50,7 +50,7 @@ static CUresult begin(struct context_charge *opening, CUdevice device, bool is_g
     if (index < 0 || !region_claim())
         return charge_reserve(&opening->charge, index, VGPU_KIND_CONTEXT, 0);
     const struct vgpu_usage_slot_device *own = region_counters((uint32_t)index);
-    opening->is_first = counted(&own->bytes) == 0;
+    opening->is_first = !is_green && counted(&own->bytes) == 0;
     bool is_told = opening->is_first && context_cost_news((uint32_t)index) != CONTEXT_COST_UNKNOWN;
     CUresult result = is_green ? reserve_green(opening, (uint32_t)index)
                                : reserve_estimate(opening, (uint32_t)index);
@@ -97,20 +97,18 @@ static uint64_t judged_bytes(const struct context_charge *opening, uint64_t grow
     return growth;
 }
 
-static uint64_t measured_green_bytes(const struct context_charge *opening)
+/* False where nobody can tell. */
+static bool measure_green(const struct context_charge *opening, uint64_t *bytes)
 {
     uint32_t device = (uint32_t)opening->charge.device;
     struct context_cost_sample after = context_cost_sample(device);
-    if (opening->before.own_count == 1 && after.own_count == 1 && is_alone(opening) &&
-        after.own_bytes >= opening->before.own_bytes) {
-        uint64_t grown_bytes = after.own_bytes - opening->before.own_bytes;
-        if (grown_bytes > __atomic_load_n(&green_bytes[device], __ATOMIC_RELAXED))
-            __atomic_store_n(&green_bytes[device], grown_bytes, __ATOMIC_RELAXED);
-        return grown_bytes;
-    }
-    log_line(LOG_INFO, "what a green context takes cannot be measured here: %llu bytes are charged",
-             (unsigned long long)opening->charge.bytes);
-    return opening->charge.bytes;
+    if (opening->before.own_count != 1 || after.own_count != 1 || !is_alone(opening) ||
+        after.own_bytes < opening->before.own_bytes)
+        return false;
+    *bytes = after.own_bytes - opening->before.own_bytes;
+    if (*bytes > __atomic_load_n(&green_bytes[device], __ATOMIC_RELAXED))
+        __atomic_store_n(&green_bytes[device], *bytes, __ATOMIC_RELAXED);
+    return true;
 }
 
 /* What the context costs, as well as it can be told. */
@@ -121,8 +119,13 @@ static uint64_t measured_bytes(struct context_charge *opening)
     uint64_t bytes;
     if (!opening->is_sampled)
         return reserved;
-    if (opening->is_green)
-        return measured_green_bytes(opening);
+    if (opening->is_green && measure_green(opening, &bytes))
+        return bytes;
+    if (opening->is_green && opening->is_known) {
+        log_line(LOG_INFO, "what a green context takes cannot be measured: %llu bytes are charged",
+                 (unsigned long long)reserved);
+        return reserved;
+    }
     if (opening->is_first && context_cost_news(device) == CONTEXT_COST_EXACT &&
         context_cost_estimate(device, &bytes))
         return bytes;

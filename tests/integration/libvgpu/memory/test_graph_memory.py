@@ -313,6 +313,22 @@ print(launch(instantiate(pair(False))), agree(), launch(instantiate(pair(True)))
     assert words == ["2", "0", "0", str(40 * MIB)]
 
 
+def test_a_graph_is_reserved_the_blocks_that_it_takes(slice_of: SliceOf, tmp_path: Path) -> None:
+    machine = measured_machine(tmp_path)
+    context_bytes = machine.devices[0].profile.context_bytes
+    part = slice_of(machine, memory_bytes=context_bytes + 3 * MIB)
+
+    words = part.run(
+        START
+        + """
+print(launch(instantiate(graph_of(5 * MIB // 2)[0])))   # would take 4 MiB
+print(launch(instantiate(graph_of(2 * MIB)[0])))
+"""
+    )
+
+    assert words == ["2", "0"]
+
+
 RANDOM = """
 import random
 def random_graph(dice):
