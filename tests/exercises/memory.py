@@ -21,25 +21,26 @@ def plain_memory(driver: Driver) -> None:
 
 @exercise("cuMemAllocManaged", "cuMemFree_v2")
 def managed_memory(driver: Driver) -> None:
-    address = c_uint64()
-    with driver.charged(MIB, "managed"):
-        driver.check("cuMemAllocManaged", byref(address), MIB, ATTACH_GLOBAL)
+    address, bytes = c_uint64(), driver.sizes.of_blocks(PIECE)
+    with driver.charged(bytes, "managed"):
+        driver.check("cuMemAllocManaged", byref(address), PIECE, ATTACH_GLOBAL)
     with driver.full():
-        driver.refuse("cuMemAllocManaged", byref(c_uint64()), MIB, ATTACH_GLOBAL)
-    with driver.charged(-MIB, "managed"):
+        driver.refuse("cuMemAllocManaged", byref(c_uint64()), PIECE, ATTACH_GLOBAL)
+    with driver.charged(-bytes, "managed"):
         driver.check("cuMemFree_v2", address)
 
 
 @exercise("cuMemAllocPitch_v2", "cuMemFree_v2")
 def pitched_memory(driver: Driver) -> None:
-    width_bytes, height = 1001, 512
+    width_bytes, height = 1001, 4100  # 2 blocks of 2 MiB as asked, 3 as rows of 1024 bytes
     address, pitch = c_uint64(), c_size_t()
     before = driver.used("plain")
     driver.check("cuMemAllocPitch_v2", byref(address), byref(pitch), width_bytes, height, 4)
     assert pitch.value > width_bytes
-    assert driver.used("plain") - before == pitch.value * height
+    bytes = driver.sizes.of_blocks(pitch.value * height)
+    assert driver.used("plain") - before == bytes
     # What is asked for would fit, what the driver's rows take does not.
-    with driver.full(left_bytes=pitch.value * height - 1):
+    with driver.full(left_bytes=bytes - 1):
         driver.refuse(
             "cuMemAllocPitch_v2", byref(c_uint64()), byref(c_size_t()), width_bytes, height, 4
         )
