@@ -55,7 +55,8 @@ class _Listener:
     """One socket, its loop and its threads."""
 
     def __init__(self, listening: socket.socket, app: WSGIApplication) -> None:
-        self._map: dict[int, Any] = {}
+        self._map: dict[int, Any] = {}  # what the loop serves: it ends when this is empty
+        self._served: dict[int, Any] = {}  # what it served when it ended
         server = create_server(
             app,
             self._map,
@@ -82,16 +83,19 @@ class _Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        # First the threads that answer: they wake the loop, whose descriptors are closed next.
+        # First the threads that answer: they wake the loop, whose descriptors are closed last. A
+        # loop that somebody woke a moment ago may already be over before the trigger is pulled.
         self._server.task_dispatcher.shutdown()
         if self._thread.is_alive():
-            self._trigger.pull_trigger(self._close)
+            self._trigger.pull_trigger(self._end_loop)
             self._thread.join()
         else:
-            self._close()
+            self._end_loop()
+        wasyncore.close_all(self._served, ignore_all=True)
 
-    def _close(self) -> None:
-        wasyncore.close_all(self._map, ignore_all=True)
+    def _end_loop(self) -> None:
+        self._served.update(self._map)
+        self._map.clear()
 
 
 class HttpServer:

@@ -6,11 +6,12 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import pytest
+from waitress.trigger import trigger
 from werkzeug.wrappers import Request, Response
 
 from deviceplugin.http import server
@@ -163,6 +164,26 @@ def test_stopping_ends_connections_and_listener(port: int) -> None:
         client(mine)
     # A thread counts as ended before it is gone.
     wait_until(lambda: set(threading.enumerate()) <= before)
+
+
+def test_a_loop_that_somebody_woke_a_moment_before_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wake: Callable[[trigger], None] = vars(trigger)["_physical_pull"]  # its stub leaves it out
+
+    def wake_late(self: trigger) -> None:
+        wake(self)  # as a thread that answers does
+        wait_until(lambda: not self.thunks)
+        wake(self)
+
+    served, listener = HttpServer(), tcp_listener("127.0.0.1:0")
+    served.listen(listener, echo)
+    served.start()
+    monkeypatch.setattr(trigger, "_physical_pull", wake_late)
+
+    served.stop()
+
+    assert listener.fileno() == -1
 
 
 def test_the_file_of_a_socket_is_its_owners_alone_and_replaces_an_old_one(tmp_path: Path) -> None:
