@@ -7,6 +7,7 @@ Synchronised by nothing: a reader sees each 8-byte value whole, and sums may be 
 
 import fcntl
 import os
+import re
 import stat
 import struct
 import time
@@ -28,6 +29,7 @@ _FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of x86-64 Linux
 # each question. What cannot be asked in this time counts as alive.
 PROBE_SECONDS = 0.02
 _U63_MAX = (1 << 63) - 1
+_ENTRY_NAME = re.compile(rb"[A-Za-z0-9_]{1,47}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,9 @@ class ProcessUsage:
         devices: what it has of each GPU.
         mps_thread_percentage: what MPS holds it to on its first GPU since it began; 0 not known.
         mps_pinned_mib: the same for pinned memory.
+        unknown_entries: names that the driver answered and `hooks.def` does not have.
+        moved_entries: hooked names that it answered with another version than `hooks.def` has.
+        noted_entry: the first of these names; empty where none is known.
     """
 
     slot: int
@@ -105,6 +110,9 @@ class ProcessUsage:
     devices: tuple[DeviceUsage, ...]
     mps_thread_percentage: int = 0
     mps_pinned_mib: int = 0
+    unknown_entries: int = 0
+    moved_entries: int = 0
+    noted_entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +234,9 @@ def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> Proce
         devices=tuple(_device(copy, slot, index, each) for index, each in enumerate(windows)),
         mps_thread_percentage=int(row.mps_thread_percentage),
         mps_pinned_mib=int(row.mps_pinned_mib),
+        unknown_entries=min(row.unknown_entries, lib.VGPU_NOTED_ENTRIES),
+        moved_entries=min(row.moved_entries, lib.VGPU_NOTED_ENTRIES),
+        noted_entry=_entry_name(row.noted_entry),
     )
 
 
@@ -286,6 +297,12 @@ def _total(copy: Any, index: int, window: Any, parts: list[DeviceUsage]) -> Devi
 def _bounded(value: int) -> int:
     """Bounds a counter, so that sums and metrics stay ordinary 64-bit numbers."""
     return min(int(value), _U63_MAX)
+
+
+def _entry_name(raw: Any) -> str:
+    """Returns the name of an entry point, empty where what is there is no name."""
+    name = bytes(ffi.buffer(raw)).partition(b"\0")[0]
+    return name.decode() if _ENTRY_NAME.fullmatch(name) else ""
 
 
 def _text(raw: Any) -> str:

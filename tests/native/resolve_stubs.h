@@ -6,6 +6,8 @@ struct stub {
     void *hook;
 };
 
+extern long noted[]; /* how often entry_note was called, by kind */
+
 extern const struct stub stubs[]; /* the last symbol is NULL */
 
 #endif

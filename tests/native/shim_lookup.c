@@ -2,7 +2,8 @@
  *
  *   shim_lookup without   before libcuda is in the process
  *   shim_lookup with      after it was opened
- *   shim_lookup older     after one of CUDA 11.8 was opened */
+ *   shim_lookup older     after one of CUDA 11.8 was opened
+ *   shim_lookup own FILE  with a library that has a dlsym of its own (own_dlsym.c) */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +63,13 @@ static void check_with(void)
     /* the loader's own functions are not handed out to get around us */
     void *(*next)(void *, const char *) = dlsym(RTLD_NEXT, "dlsym");
     CHECK(is_in((void *)next, "libvgpu.so") && next(driver, "cuMemAlloc_v2") == hook);
-    next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-    CHECK(is_in((void *)next, "libvgpu.so"));
+    void *const libc[] = {RTLD_NEXT, RTLD_DEFAULT, dlopen("libc.so.6", RTLD_NOW)};
+    for (int i = 0; i < 3; i++) {
+        next = dlvsym(libc[i], "dlsym", "GLIBC_2.2.5");
+        CHECK(is_in((void *)next, "libvgpu.so") && next(driver, "cuMemAlloc_v2") == hook);
+        CHECK(is_in(dlvsym(libc[i], "dlvsym", "GLIBC_2.2.5"), "libvgpu.so"));
+    }
+    CHECK(dlvsym(RTLD_DEFAULT, "dlsym", "GLIBC_9.9") == NULL);
 
     __typeof__(&cuGetProcAddress_v2) ask = dlsym(driver, "cuGetProcAddress_v2");
     CHECK(is_in((void *)ask, "libvgpu.so"));
@@ -118,9 +124,20 @@ static void check_older(void)
     CHECK(ask("cuLibraryLoadData", &found, 12000, 0) != CUDA_SUCCESS || found == NULL);
 }
 
+static void check_own(const char *file)
+{
+    void *library = dlopen(file, RTLD_NOW);
+    CHECK(library != NULL);
+    CHECK(is_in(dlsym(library, "dlsym"), file));
+    CHECK(is_in(dlvsym(library, "dlsym", "OWN_1"), file));
+    CHECK(is_in(dlsym(RTLD_DEFAULT, "dlsym"), "libvgpu.so"));
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "without") == 0)
+    if (argc == 3 && strcmp(argv[1], "own") == 0)
+        check_own(argv[2]);
+    else if (argc == 2 && strcmp(argv[1], "without") == 0)
         check_without();
     else if (argc == 2 && strcmp(argv[1], "older") == 0)
         check_older();

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from deviceplugin.inventory.nvml import NvmlInventory
@@ -17,7 +18,7 @@ from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, MpsError, VgpuError
 
 from ..agent_client import AgentReport, agent_report
-from ..observe import read_slices
+from ..observe import Slice, read_slices
 from ..options import chosen_run_dir
 from . import agent_checks, node_checks
 from .finding import Finding
@@ -53,16 +54,31 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
     found.append(_shim(report, state_dir))
     if isinstance(report, AgentReport):
         found += agent_checks.mps_daemons([(u, _mps_problem(run_dir, u)) for u in report.mps_gpus])
-    return found + agent_checks.fault_domains(_mps_clients(run_dir, report))
-
-
-def _mps_clients(run_dir: Path, report: AgentReport | VgpuError) -> dict[str, int]:
-    """Returns the GPUs whose tenants share an MPS server, with how many slices do so now."""
-    found = dict.fromkeys(report.mps_gpus, 0) if isinstance(report, AgentReport) else {}
     try:
         slices = read_slices(run_dir)
     except (VgpuError, OSError):
         slices = ()  # the check of the run directory says why
+    found += _entry_points(slices)
+    return found + agent_checks.fault_domains(_mps_clients(slices, report))
+
+
+def _entry_points(slices: Sequence[Slice]) -> list[Finding]:
+    noted = [
+        [
+            (process.unknown_entries + process.moved_entries, process.noted_entry)
+            for process in (each.usage.processes if each.usage else ())
+            if process.alive and process.unknown_entries + process.moved_entries
+        ]
+        for each in slices
+    ]
+    return node_checks.entry_points(
+        [note for notes in noted for note in notes], sum(map(bool, noted))
+    )
+
+
+def _mps_clients(slices: Sequence[Slice], report: AgentReport | VgpuError) -> dict[str, int]:
+    """Returns the GPUs whose tenants share an MPS server, with how many slices do so now."""
+    found = dict.fromkeys(report.mps_gpus, 0) if isinstance(report, AgentReport) else {}
     for each in slices:
         for device in each.limits.devices if each.limits else ():
             if device.is_mps_client:

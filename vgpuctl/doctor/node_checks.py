@@ -176,3 +176,26 @@ def shim(build: str | VgpuError, installed: bool | None, state_dir: Path, agent:
         f"build {build[:12]} is built; no agent has installed it in {state_dir}",
         "nothing for vgpuctl run; the agent installs it when it starts",
     )
+
+
+def entry_points(notes: Sequence[tuple[int, str]], slice_count: int) -> list[Finding]:
+    """Warns of a driver that hands out more than this build knows; nothing to say where none does.
+
+    Args:
+        notes: of each process that was handed such an entry point: how many, and the name of one,
+            empty where it is not known.
+        slice_count: how many slices these processes belong to.
+    """
+    if not notes:
+        return []
+    name = next((name for _, name in notes if name), "")
+    such = f", {name} among them" if name else ""
+    return [
+        warn(
+            "entry-points",
+            f"the driver answered {len(notes)} processes of {slice_count} slices with entry points "
+            f"that their library does not know (up to {max(count for count, _ in notes)} a "
+            f"process{such}): these pass and are not held to the slice",
+            "update to a release that knows this driver, or use a driver of before",
+        )
+    ]

@@ -31,6 +31,7 @@
 #define VGPU_MAX_DEVICES 64
 #define VGPU_SLOT_COUNT 512
 #define VGPU_KIND_COUNT 8
+#define VGPU_NOTED_ENTRIES 64 /* most names that a process counts */
 
 /* Where the OFD byte locks of a slot lie in `usage`: far beyond its end, two bytes a slot. */
 #define VGPU_LOCK_BASE 0x10000000000
@@ -172,7 +173,10 @@ struct vgpu_usage_device {
  * its last user died. */
 struct vgpu_usage_slot {
     uint64_t gen;
-    uint8_t reserved0[56];
+    /* entry_notes.h: how many names the driver answered with what hooks.def does not know. */
+    uint32_t unknown_entries;
+    uint32_t moved_entries;
+    char noted_entry[48];      /* the first of these names, NUL-terminated */
     uint32_t pid;              /* as the process sees itself */
     uint32_t host_pid_hint;    /* 0; reserved for the agent's matching */
     uint64_t start_time_ticks; /* field 22 of /proc/self/stat: tells a reused pid */
@@ -242,6 +246,8 @@ VGPU_AT(vgpu_usage_device, sampling_ns, 128);
 VGPU_AT(vgpu_usage_device, charged_ns, 160);
 VGPU_AT(vgpu_usage_device, context_bytes, 240);
 VGPU_SIZE(vgpu_usage_slot, 128);
+VGPU_AT(vgpu_usage_slot, unknown_entries, 8);
+VGPU_AT(vgpu_usage_slot, noted_entry, 16);
 VGPU_AT(vgpu_usage_slot, pid, 64);
 VGPU_SIZE(vgpu_usage_slot_device, 256);
 VGPU_AT(vgpu_usage_slot_device, delay_counts, 16);

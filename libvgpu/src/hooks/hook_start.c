@@ -24,7 +24,7 @@ VGPU_EXPORT CUresult cuGetProcAddress(const char *name, void **function, int ver
         return CUDA_ERROR_NOT_FOUND;
     CUresult result = real.cuGetProcAddress(name, function, version, flags);
     if (result == CUDA_SUCCESS && function != NULL)
-        *function = resolve_replacement(*function);
+        *function = resolve_replacement(name, *function);
     return result;
 }
 
@@ -35,6 +35,6 @@ VGPU_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int 
         return CUDA_ERROR_NOT_FOUND;
     CUresult result = real.cuGetProcAddress_v2(name, function, version, flags, status);
     if (result == CUDA_SUCCESS && function != NULL)
-        *function = resolve_replacement(*function);
+        *function = resolve_replacement(name, *function);
     return result;
 }

@@ -74,6 +74,14 @@ void *real_dlsym(void *handle, const char *name)
     return ((void *(*)(void *, const char *))real_dlsym_address)(handle, name);
 }
 
+void *real_dlvsym(void *handle, const char *name, const char *version)
+{
+    if (!real_find_loader())
+        return NULL;
+    return ((void *(*)(void *, const char *, const char *))real_dlvsym_address)(handle, name,
+                                                                                version);
+}
+
 /* Opens a library that the process already has, or, if asked, one it does not have yet. */
 static void *open_library(const char *name, bool may_load)
 {
@@ -91,6 +99,12 @@ bool real_has_cuda(void)
     if (handle != NULL)
         dlclose(handle);
     return handle != NULL;
+}
+
+void *real_find_cuda(const char *symbol)
+{
+    struct elf_object object = elf_object_of(cuda_handle);
+    return elf_find(&object, symbol);
 }
 
 bool real_has_nvml(void)

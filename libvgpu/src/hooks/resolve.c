@@ -6,30 +6,53 @@
 
 #include "hooks/export.h"
 #include "hooks/real.h"
-#include "slice/log.h"
+#include "slice/entry_notes.h"
 
 extern void *dlsym(void *handle, const char *name);
 extern void *dlvsym(void *handle, const char *name, const char *version);
 
 struct hook_row {
     const char *symbol;
-    void *hook;
+    void *hook;          /* NULL: it passes */
     void *const *driver; /* field of `real` */
+    uint16_t length;     /* of the symbol */
     bool nvml;
 };
 
+#undef ROW_IF_PASS
+#define ROW_IF_PASS(symbol, twin) PASSES(symbol) PASSES_##twin(symbol)
+#define PASSES_none(symbol)
+#define PASSES_ptsz(symbol) PASSES(symbol##_ptsz)
+#define PASSES_ptds(symbol) PASSES(symbol##_ptds)
+#define TABLE_ROW(symbol, hook, driver) \
+    {#symbol, (void *)(hook), (void *const *)(driver), sizeof #symbol - 1, #symbol[0] == 'n'},
+
 static const struct hook_row rows[] = {
-#define EACH(symbol) {#symbol, (void *)&symbol, (void *const *)&real.symbol, #symbol[0] == 'n'},
+#define EACH(symbol) TABLE_ROW(symbol, &symbol, &real.symbol)
+#define PASSES(symbol) TABLE_ROW(symbol, NULL, NULL)
 #include "hooks/hooks.def"
 #undef EACH
 };
+#define ROWS_END (rows + sizeof rows / sizeof *rows)
+
+/* The next row whose symbol is the name followed by nothing, or by what tells versions and twins of
+ * a public name apart: each public name is the symbol of its oldest version. */
+static const struct hook_row *next_form(const struct hook_row *row, const char *name, size_t length)
+{
+    for (; row < ROWS_END; row++)
+        if (row->length >= length && (row->symbol[length] == 0 || row->symbol[length] == '_') &&
+            memcmp(row->symbol, name, length) == 0)
+            return row;
+    return NULL;
+}
 
 static const struct hook_row *find_row(const char *name)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].symbol, name) == 0)
-            return &rows[i];
-    return NULL;
+    size_t length = strlen(name);
+    const struct hook_row *row = next_form(rows, name, length);
+    while (row != NULL && row->length != length)
+        row = next_form(row + 1, name, length);
+    return row;
 }
 
 /* Driver names are "cu" and a capital (not "curl_…" or "cudaMalloc"), NVML's "nvml" and one. */
@@ -42,7 +65,23 @@ static bool may_be_ours(const char *name)
     return name[0] == 'd' && name[1] == 'l';
 }
 
-__attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const char *name)
+static bool is_loaders(void *function)
+{
+    Dl_info loader, info;
+    return function != NULL && dladdr(real_dlsym_address, &loader) != 0 &&
+           dladdr(function, &info) != 0 && info.dli_fbase == loader.dli_fbase;
+}
+
+/* The driver's answer to a name that has no row. */
+static void note_unknown(void *handle, const char *name)
+{
+    void *found = real_has_cuda() && real_load_cuda() ? real_find_cuda(name) : NULL;
+    if (found != NULL && (handle == RTLD_NEXT || real_dlsym(handle, name) == found))
+        entry_note(ENTRY_UNKNOWN, name);
+}
+
+__attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const char *name,
+                                                           const char *version)
 {
     struct resolve_answer theirs = {NULL, 0};
     if (!real_find_loader())
@@ -50,15 +89,18 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
     if (name == NULL || !may_be_ours(name))
         return theirs;
     if (strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0) {
-        /* Only where the loader's own would be the answer: another library may define its own. */
-        void *found = handle == RTLD_NEXT ? NULL : real_dlsym(handle, name);
-        bool loader =
-            handle == RTLD_NEXT || found == real_dlsym_address || found == real_dlvsym_address;
+        /* Only where the loader's own, of whatever version, would be the answer: another library
+         * may define its own. */
         void *ours = name[2] == 's' ? (void *)&dlsym : (void *)&dlvsym;
-        return loader ? (struct resolve_answer){ours, 1} : theirs;
+        if (handle == RTLD_NEXT || is_loaders(version != NULL ? real_dlvsym(handle, name, version)
+                                                              : real_dlsym(handle, name)))
+            return (struct resolve_answer){ours, 1};
+        return theirs;
     }
     const struct hook_row *row = find_row(name);
-    if (row == NULL)
+    if (row == NULL && name[0] == 'c')
+        note_unknown(handle, name);
+    if (row == NULL || row->hook == NULL)
         return theirs;
     bool is_loaded =
         row->nvml ? real_has_nvml() && real_load_nvml() : real_has_cuda() && real_load_cuda();
@@ -76,13 +118,30 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
     return theirs;
 }
 
-void *resolve_replacement(void *driver_function)
+/* The driver's answer to cuGetProcAddress that is no hooked row's. It is never exchanged for a hook:
+ * what a newer driver answers may be a newer version, whose arguments are not ours. */
+static void note_answer(const char *name, void *function)
+{
+    size_t length = strlen(name);
+    bool is_hooked = false;
+    const struct hook_row *row = next_form(rows, name, length), *first = row;
+    for (; row != NULL; row = next_form(row + 1, name, length)) {
+        is_hooked |= row->hook != NULL;
+        if (row->hook == NULL && real_find_cuda(row->symbol) == function)
+            return;
+    }
+    if (first == NULL || is_hooked)
+        entry_note(first == NULL ? ENTRY_UNKNOWN : ENTRY_MOVED, name);
+}
+
+void *resolve_replacement(const char *name, void *driver_function)
 {
     if (driver_function == NULL)
         return NULL;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!rows[i].nvml && *rows[i].driver == driver_function)
-            return rows[i].hook;
+    for (const struct hook_row *row = rows; row < ROWS_END; row++)
+        if (!row->nvml && row->hook != NULL && *row->driver == driver_function)
+            return row->hook;
+    note_answer(name, driver_function);
     return driver_function;
 }
 
@@ -97,6 +156,7 @@ __asm__(".pushsection .text\n"
         "    .cfi_adjust_cfa_offset 8\n"
         "    pushq %rsi\n"
         "    .cfi_adjust_cfa_offset 8\n"
+        "    xorl %edx, %edx\n"
         "    subq $8, %rsp\n"
         "    .cfi_adjust_cfa_offset 8\n"
         "    call resolve_symbol\n"

@@ -12,10 +12,11 @@ struct resolve_answer {
     uint64_t is_ours;
 };
 
-/* Decides one lookup. Called by the thunks only. */
-struct resolve_answer resolve_symbol(void *handle, const char *name);
+/* Decides one lookup; `version` is dlvsym's, else NULL. Called by the thunks only. */
+struct resolve_answer resolve_symbol(void *handle, const char *name, const char *version);
 
-/* Returns the hook for a function the driver handed out, or that function itself. */
-void *resolve_replacement(void *driver_function);
+/* Returns the hook for a function the driver handed out for `name`, or that function itself, noted
+ * where no row of hooks.def is it. */
+void *resolve_replacement(const char *name, void *driver_function);
 
 #endif

@@ -21,17 +21,18 @@
 static int chosen_level(void)
 {
     static int level = -1; /* racing first calls store the same value */
-    if (level >= 0)
-        return level;
+    int chosen = __atomic_load_n(&level, __ATOMIC_RELAXED);
+    if (chosen >= 0)
+        return chosen;
     const char *text = getenv("VGPU_LOG");
-    int chosen = LOG_WARN;
+    chosen = LOG_WARN;
     if (text != NULL) {
         static const char *const names[] = {"error", "warn", "info", "debug"};
         for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
             if (strcmp(text, names[i]) == 0)
                 chosen = i;
     }
-    level = chosen;
+    __atomic_store_n(&level, chosen, __ATOMIC_RELAXED);
     return chosen;
 }
 

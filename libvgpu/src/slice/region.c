@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "slice/entry_notes.h"
 #include "slice/fork.h"
 #include "slice/locks.h"
 #include "slice/log.h"
@@ -134,7 +135,8 @@ bool region_claim(void)
         result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
         if (result == 0) {
             mps_limits_tell(usage_slot(usage_map, own_slot.index));
-            __atomic_store_n(&is_claimed, true, __ATOMIC_RELEASE);
+            __atomic_store_n(&is_claimed, true, __ATOMIC_SEQ_CST);
+            entry_notes_tell(region_own_slot()); /* who notes more from here on sees the slot */
         }
     }
     guard_leave(cancelling);
@@ -214,6 +216,12 @@ struct ledger region_ledger(uint32_t device)
 uint32_t region_slot(void)
 {
     return own_slot.index;
+}
+
+struct vgpu_usage_slot *region_own_slot(void)
+{
+    bool has_slot = __atomic_load_n(&is_claimed, __ATOMIC_SEQ_CST);
+    return has_slot ? usage_slot(usage_map, own_slot.index) : NULL;
 }
 
 struct vgpu_usage_slot_device *region_counters(uint32_t device)

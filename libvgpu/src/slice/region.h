@@ -50,6 +50,7 @@ struct vgpu_usage_device *region_shared(uint32_t device);
 
 /* After region_claim. */
 uint32_t region_slot(void);
+struct vgpu_usage_slot *region_own_slot(void); /* NULL before */
 struct vgpu_usage_slot_device *region_counters(uint32_t device);
 
 /* Pieces of memory that several processes hold (slot.h), under the fork guard. _share says whether

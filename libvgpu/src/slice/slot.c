@@ -112,6 +112,8 @@ static void occupy(uint32_t index, void *usage, const uint64_t key[2])
     struct vgpu_usage_slot *row = usage_slot(usage, index);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
+    row->unknown_entries = row->moved_entries = 0;
+    memset(row->noted_entry, 0, sizeof row->noted_entry);
     row->pid = (uint32_t)syscall(SYS_getpid);
     row->start_time_ticks = own_start_time();
     row->attached_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;

@@ -26,6 +26,7 @@ RESOLVER = (
 HIDDEN = ("-Wl,--version-script=tests/native/resolve_hidden.map", "-Wno-unused-parameter")
 DRIVERS = ROOT / "libvgpu/sim/lib"
 LEAST_NAMES = 60  # that the simulated driver and NVML have and the table hooks
+MOST_LINES = 8  # on stderr, of names that a process noted (entry_notes.c)
 LEDGER_ROUNDS, MAP_ROUNDS = (200_000, 200_000) if IS_LONG else (10_000, 20_000)
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -86,3 +87,16 @@ def test_eight_threads_resolve_every_name_at_once(compile_program: Compile, sani
 
     assert done.returncode == 0, done.stderr[:4000]
     assert int(done.stdout) > LEAST_NAMES
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_eight_threads_note_each_name_once(compile_program: Compile, sanitizer: str) -> None:
+    notes = ("libvgpu/src/slice/entry_notes.c", "libvgpu/src/slice/log.c")
+    program = compile_program("entry_notes_threads.c", *notes, flags=SANITIZERS[sanitizer])
+
+    done = run(program)
+
+    assert done.returncode == 0, done.stderr[:4000]
+    lines = done.stderr.splitlines()
+    assert len(lines) == MOST_LINES
+    assert all(line.startswith("libvgpu: the driver answers cuName") for line in lines)

@@ -232,6 +232,20 @@ def test_gpus_whose_tenants_share_a_server_are_named_as_fault_domains() -> None:
     assert agent_checks.fault_domains({}) == []
 
 
+def test_entry_points_that_no_build_knew_are_a_warning() -> None:
+    (finding,) = node_checks.entry_points([(1, ""), (3, "cuFutureCall")], 2)
+
+    assert (finding.check, finding.level) == ("entry-points", WARN)
+    assert finding.message == (
+        "the driver answered 2 processes of 2 slices with entry points that their library does not "
+        "know (up to 3 a process, cuFutureCall among them): these pass and are not held to the "
+        "slice"
+    )
+    assert "update" in finding.fix
+    assert "among" not in node_checks.entry_points([(1, "")], 1)[0].message
+    assert node_checks.entry_points([], 0) == []
+
+
 def test_a_socket_nobody_listens_at_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "s"
     assert isinstance(connect_problem(path), FileNotFoundError)

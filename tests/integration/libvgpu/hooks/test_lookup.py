@@ -17,11 +17,11 @@ HAS_STATUS = DRIVER_VERSIONS["12.4"]  # a driver that has cuGetProcAddress_v2
 both_optimisations = pytest.mark.parametrize("optimisation", ["-O0", "-O3"])
 
 
-def look_up(program: Path, machine: Machine, state: str) -> None:
+def look_up(program: Path, machine: Machine, *state: str) -> None:
     environment = machine.environment(os.environ) | {"LD_PRELOAD": str(shim_path())}
 
     done = subprocess.run(
-        [str(program), state], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+        [str(program), *state], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
 
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
@@ -43,6 +43,15 @@ def test_what_an_older_driver_lacks_is_not_there(
     oldest = Machine.create([PROFILES["t4"]], tmp_path / "oldest", DRIVER_VERSIONS["11.8"])
 
     look_up(compile_program("shim_lookup.c", flags=(optimisation,)), oldest, "older")
+
+
+def test_a_dlsym_of_another_library_stays_that_one(
+    compile_program: Compile, machine: Machine
+) -> None:
+    flags = ("-shared", "-fPIC", "-Wl,--version-script=tests/native/own_dlsym.map")
+    library = compile_program("own_dlsym.c", flags=flags)
+
+    look_up(compile_program("shim_lookup.c"), machine, "own", str(library))
 
 
 def test_rtld_next_stays_relative_to_the_library_that_asks(compile_program: Compile) -> None:

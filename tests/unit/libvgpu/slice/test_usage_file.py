@@ -86,6 +86,36 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path
         read_usage(tmp_path / "slice")
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (b"cuFutureCall", "cuFutureCall"),
+        (b"x" * 48, ""),
+        (b"cu\x1b[31mRed", ""),
+        (b"cu\xff\xfe", ""),
+        (b"", ""),
+    ],
+)
+def test_noted_entry_points_are_bounded_whatever_a_tenant_writes(
+    tmp_path: Path, written: bytes, read: str
+) -> None:
+    create(tmp_path / "slice", LIMITS)
+    path = tmp_path / "slice/usage"
+    image = bytearray(path.read_bytes())
+    file = ffi.from_buffer("unsigned char[]", image)
+    ffi.cast("struct vgpu_usage_header *", file).hi_slot = 1
+    row = lib.usage_slot(file, 0)
+    row.gen, row.pid = 1, 11
+    row.unknown_entries, row.moved_entries = (1 << 32) - 1, 3
+    ffi.memmove(row.noted_entry, written, len(written))
+    path.write_bytes(image)
+
+    (process,) = read_usage(tmp_path / "slice").processes
+
+    assert (process.unknown_entries, process.moved_entries) == (lib.VGPU_NOTED_ENTRIES, 3)
+    assert process.noted_entry == read
+
+
 def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,67 @@
+#include "slice/entry_notes.h"
+
+#include <string.h>
+
+#include "slice/log.h"
+#include "slice/region.h"
+
+#define MOST_LINES 8
+#define NAME_WORDS (sizeof((struct vgpu_usage_slot *)0)->noted_entry / sizeof(uint64_t))
+
+static uint64_t seen[VGPU_NOTED_ENTRIES]; /* hashes of kind and name (FNV-1a), in order of coming */
+static uint32_t counts[ENTRY_KINDS];
+static uint64_t first_name[NAME_WORDS];
+
+/* Who stores an older count looks again, so that the last to store has the newest. */
+static void copy_count(uint32_t *to, const uint32_t *from)
+{
+    uint32_t value;
+    do {
+        value = __atomic_load_n(from, __ATOMIC_SEQ_CST);
+        __atomic_store_n(to, value, __ATOMIC_SEQ_CST);
+    } while (value != __atomic_load_n(from, __ATOMIC_SEQ_CST));
+}
+
+static void copy_name(uint64_t *to, const uint64_t *from)
+{
+    for (size_t i = 0; i < NAME_WORDS; i++)
+        __atomic_store_n(&to[i], __atomic_load_n(&from[i], __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+void entry_notes_tell(struct vgpu_usage_slot *slot)
+{
+    copy_name((uint64_t *)slot->noted_entry, first_name);
+    copy_count(&slot->unknown_entries, &counts[ENTRY_UNKNOWN]);
+    copy_count(&slot->moved_entries, &counts[ENTRY_MOVED]);
+}
+
+void entry_note(enum entry_kind kind, const char *name)
+{
+    uint64_t hash = 14695981039346656037u + kind;
+    for (const unsigned char *at = (const unsigned char *)name; *at != 0; at++)
+        hash = (hash ^ *at) * 1099511628211u;
+    uint32_t place = 0;
+    for (uint64_t before = 0; place < VGPU_NOTED_ENTRIES; place++, before = 0) {
+        if (__atomic_compare_exchange_n(&seen[place], &before, hash, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+            break;
+        if (before == hash)
+            return;
+    }
+    if (place == VGPU_NOTED_ENTRIES)
+        return;
+    if (place == 0) {
+        uint64_t words[NAME_WORDS] = {0};
+        memcpy(words, name, strnlen(name, sizeof words - 1));
+        copy_name(first_name, words);
+    }
+    __atomic_fetch_add(&counts[kind], 1, __ATOMIC_SEQ_CST);
+    if (place < MOST_LINES)
+        log_line(LOG_WARN, "the driver answers %s with %s; it passes and is not held to the slice",
+                 name,
+                 kind == ENTRY_MOVED ? "another version of it than this build knows"
+                                     : "an entry point that this build does not know");
+    struct vgpu_usage_slot *slot = region_own_slot();
+    if (slot != NULL)
+        entry_notes_tell(slot);
+}
