@@ -5,6 +5,16 @@
 
 #define ROUNDS 2
 
+/* Nothing is left of what a slot's last user noted of entry points; notes something itself. */
+static void note(struct slots *slots, uint32_t index)
+{
+    struct vgpu_usage_slot *row = usage_slot(slots->fixture.usage, index);
+    CHECK(row->unknown_entries == 0 && row->moved_entries == 0 && row->noted_entry[0] == 0,
+          "slot %u is not clean", index);
+    row->unknown_entries = row->moved_entries = 1;
+    memcpy(row->noted_entry, "cuOld", sizeof "cuOld");
+}
+
 int main(int argc, char **argv)
 {
     static struct slot pieces[VGPU_SLOT_COUNT], others[VGPU_SLOT_COUNT];
@@ -15,12 +25,12 @@ int main(int argc, char **argv)
         uint64_t count = 0, processes = 0, key[2] = {round << 32, 1};
         while (count < VGPU_SLOT_COUNT && slots_export(&slots, &pieces[count], key, 1)) {
             key[0]++;
-            count++;
+            note(&slots, pieces[count++].index);
         }
         while (processes < VGPU_SLOT_COUNT &&
                slot_claim(&others[processes], slots.path, slots.fixture.usage,
                           slots.fixture.limits) == 0)
-            processes++;
+            note(&slots, others[processes++].index);
         CHECK(count + processes == VGPU_SLOT_COUNT - 1, "%llu and %llu", (unsigned long long)count,
               (unsigned long long)processes);
         CHECK(processes >= VGPU_SLOT_COUNT / 2 && count >= 100, "%llu pieces left %llu",

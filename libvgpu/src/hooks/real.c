@@ -74,14 +74,6 @@ void *real_dlsym(void *handle, const char *name)
     return ((void *(*)(void *, const char *))real_dlsym_address)(handle, name);
 }
 
-void *real_dlvsym(void *handle, const char *name, const char *version)
-{
-    if (!real_find_loader())
-        return NULL;
-    return ((void *(*)(void *, const char *, const char *))real_dlvsym_address)(handle, name,
-                                                                                version);
-}
-
 /* Opens a library that the process already has, or, if asked, one it does not have yet. */
 static void *open_library(const char *name, bool may_load)
 {

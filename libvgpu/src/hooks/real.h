@@ -112,7 +112,6 @@ void *real_find_cuda(const char *symbol);
 /* The loader's own dlsym and dlvsym, found without asking them; NULL only in a process that has
  * neither libc.so.6 nor libdl.so.2. */
 void *real_dlsym(void *handle, const char *name);
-void *real_dlvsym(void *handle, const char *name, const char *version);
 
 /* The real dlsym and dlvsym as addresses, for the tail jumps of resolve.c. */
 extern void *real_dlsym_address;

@@ -13,46 +13,47 @@ extern void *dlvsym(void *handle, const char *name, const char *version);
 
 struct hook_row {
     const char *symbol;
-    void *hook;          /* NULL: it passes */
+    void *hook;
     void *const *driver; /* field of `real` */
-    uint16_t length;     /* of the symbol */
     bool nvml;
 };
 
-#undef ROW_IF_PASS
-#define ROW_IF_PASS(symbol, twin) PASSES(symbol) PASSES_##twin(symbol)
-#define PASSES_none(symbol)
-#define PASSES_ptsz(symbol) PASSES(symbol##_ptsz)
-#define PASSES_ptds(symbol) PASSES(symbol##_ptds)
-#define TABLE_ROW(symbol, hook, driver) \
-    {#symbol, (void *)(hook), (void *const *)(driver), sizeof #symbol - 1, #symbol[0] == 'n'},
-
 static const struct hook_row rows[] = {
-#define EACH(symbol) TABLE_ROW(symbol, &symbol, &real.symbol)
-#define PASSES(symbol) TABLE_ROW(symbol, NULL, NULL)
+#define EACH(symbol) {#symbol, (void *)&symbol, (void *const *)&real.symbol, #symbol[0] == 'n'},
 #include "hooks/hooks.def"
 #undef EACH
 };
-#define ROWS_END (rows + sizeof rows / sizeof *rows)
-
-/* The next row whose symbol is the name followed by nothing, or by what tells versions and twins of
- * a public name apart: each public name is the symbol of its oldest version. */
-static const struct hook_row *next_form(const struct hook_row *row, const char *name, size_t length)
-{
-    for (; row < ROWS_END; row++)
-        if (row->length >= length && (row->symbol[length] == 0 || row->symbol[length] == '_') &&
-            memcmp(row->symbol, name, length) == 0)
-            return row;
-    return NULL;
-}
 
 static const struct hook_row *find_row(const char *name)
 {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].symbol, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+/* All rows, also those that pass. */
+static const struct entry_point {
+    const char *symbol;
+    size_t length;
+} entry_points[] = {
+#undef ROW
+#define ROW(symbol, public_name, since, policy, twin, words) EACH(symbol) TWIN_##twin(symbol)
+#define EACH(symbol) {#symbol, sizeof #symbol - 1},
+#include "hooks/hooks.def"
+#undef EACH
+};
+
+/* From `at` on, the first whose symbol is the name followed by nothing or by what tells versions and
+ * twins of a public name apart. A public name is the symbol of its oldest version. NULL: none. */
+static const struct entry_point *find_form(const struct entry_point *at, const char *name)
+{
     size_t length = strlen(name);
-    const struct hook_row *row = next_form(rows, name, length);
-    while (row != NULL && row->length != length)
-        row = next_form(row + 1, name, length);
-    return row;
+    for (; at < entry_points + sizeof entry_points / sizeof *entry_points; at++)
+        if (at->length >= length && (at->symbol[length] == 0 || at->symbol[length] == '_') &&
+            memcmp(at->symbol, name, length) == 0)
+            return at;
+    return NULL;
 }
 
 /* Driver names are "cu" and a capital (not "curl_…" or "cudaMalloc"), NVML's "nvml" and one. */
@@ -65,6 +66,7 @@ static bool may_be_ours(const char *name)
     return name[0] == 'd' && name[1] == 'l';
 }
 
+/* Whether it is in the library of the loader's own dlsym, of which there may be several versions. */
 static bool is_loaders(void *function)
 {
     Dl_info loader, info;
@@ -72,9 +74,11 @@ static bool is_loaders(void *function)
            dladdr(function, &info) != 0 && info.dli_fbase == loader.dli_fbase;
 }
 
-/* The driver's answer to a name that has no row. */
-static void note_unknown(void *handle, const char *name)
+/* For a name that is not hooked. */
+static void note_symbol(void *handle, const char *name)
 {
+    if (name[0] != 'c' || find_form(entry_points, name) != NULL)
+        return;
     void *found = real_has_cuda() && real_load_cuda() ? real_find_cuda(name) : NULL;
     if (found != NULL && (handle == RTLD_NEXT || real_dlsym(handle, name) == found))
         entry_note(ENTRY_UNKNOWN, name);
@@ -89,19 +93,19 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
     if (name == NULL || !may_be_ours(name))
         return theirs;
     if (strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0) {
-        /* Only where the loader's own, of whatever version, would be the answer: another library
-         * may define its own. */
+        /* Only where the loader's own would be the answer: another library may define its own. */
+        void *(*find)(void *, const char *, const char *) = real_dlvsym_address;
+        bool loader =
+            handle == RTLD_NEXT ||
+            is_loaders(version != NULL ? find(handle, name, version) : real_dlsym(handle, name));
         void *ours = name[2] == 's' ? (void *)&dlsym : (void *)&dlvsym;
-        if (handle == RTLD_NEXT || is_loaders(version != NULL ? real_dlvsym(handle, name, version)
-                                                              : real_dlsym(handle, name)))
-            return (struct resolve_answer){ours, 1};
-        return theirs;
+        return loader ? (struct resolve_answer){ours, 1} : theirs;
     }
     const struct hook_row *row = find_row(name);
-    if (row == NULL && name[0] == 'c')
-        note_unknown(handle, name);
-    if (row == NULL || row->hook == NULL)
+    if (row == NULL) {
+        note_symbol(handle, name);
         return theirs;
+    }
     bool is_loaded =
         row->nvml ? real_has_nvml() && real_load_nvml() : real_has_cuda() && real_load_cuda();
     if (!is_loaded || *row->driver == NULL) {
@@ -118,17 +122,16 @@ __attribute__((used)) struct resolve_answer resolve_symbol(void *handle, const c
     return theirs;
 }
 
-/* The driver's answer to cuGetProcAddress that is no hooked row's. It is never exchanged for a hook:
- * what a newer driver answers may be a newer version, whose arguments are not ours. */
+/* For an answer that is no hooked row's. It stays the driver's: the newest version of a name may take
+ * other arguments than any hook. */
 static void note_answer(const char *name, void *function)
 {
-    size_t length = strlen(name);
     bool is_hooked = false;
-    const struct hook_row *row = next_form(rows, name, length), *first = row;
-    for (; row != NULL; row = next_form(row + 1, name, length)) {
-        is_hooked |= row->hook != NULL;
-        if (row->hook == NULL && real_find_cuda(row->symbol) == function)
+    const struct entry_point *first = find_form(entry_points, name);
+    for (const struct entry_point *at = first; at != NULL; at = find_form(at + 1, name)) {
+        if (real_find_cuda(at->symbol) == function)
             return;
+        is_hooked |= find_row(at->symbol) != NULL;
     }
     if (first == NULL || is_hooked)
         entry_note(first == NULL ? ENTRY_UNKNOWN : ENTRY_MOVED, name);
@@ -138,9 +141,9 @@ void *resolve_replacement(const char *name, void *driver_function)
 {
     if (driver_function == NULL)
         return NULL;
-    for (const struct hook_row *row = rows; row < ROWS_END; row++)
-        if (!row->nvml && row->hook != NULL && *row->driver == driver_function)
-            return row->hook;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rows[i].nvml && *rows[i].driver == driver_function)
+            return rows[i].hook;
     note_answer(name, driver_function);
     return driver_function;
 }

@@ -9,30 +9,17 @@
 #define NAME_WORDS (sizeof((struct vgpu_usage_slot *)0)->noted_entry / sizeof(uint64_t))
 
 static uint64_t seen[VGPU_NOTED_ENTRIES]; /* hashes of kind and name (FNV-1a), in order of coming */
-static uint32_t counts[ENTRY_KINDS];
-static uint64_t first_name[NAME_WORDS];
-
-/* Who stores an older count looks again, so that the last to store has the newest. */
-static void copy_count(uint32_t *to, const uint32_t *from)
-{
-    uint32_t value;
-    do {
-        value = __atomic_load_n(from, __ATOMIC_SEQ_CST);
-        __atomic_store_n(to, value, __ATOMIC_SEQ_CST);
-    } while (value != __atomic_load_n(from, __ATOMIC_SEQ_CST));
-}
-
-static void copy_name(uint64_t *to, const uint64_t *from)
-{
-    for (size_t i = 0; i < NAME_WORDS; i++)
-        __atomic_store_n(&to[i], __atomic_load_n(&from[i], __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-}
+static uint64_t notes[1 + NAME_WORDS];    /* as in the slot: both counts, the first name */
 
 void entry_notes_tell(struct vgpu_usage_slot *slot)
 {
-    copy_name((uint64_t *)slot->noted_entry, first_name);
-    copy_count(&slot->unknown_entries, &counts[ENTRY_UNKNOWN]);
-    copy_count(&slot->moved_entries, &counts[ENTRY_MOVED]);
+    uint64_t *to = (uint64_t *)slot + 1, counts;
+    for (size_t i = 1; i <= NAME_WORDS; i++)
+        __atomic_store_n(&to[i], __atomic_load_n(&notes[i], __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+    do { /* who stored older counts looks again: the last to store has the newest */
+        counts = __atomic_load_n(&notes[0], __ATOMIC_SEQ_CST);
+        __atomic_store_n(&to[0], counts, __ATOMIC_SEQ_CST);
+    } while (counts != __atomic_load_n(&notes[0], __ATOMIC_SEQ_CST));
 }
 
 void entry_note(enum entry_kind kind, const char *name)
@@ -50,12 +37,11 @@ void entry_note(enum entry_kind kind, const char *name)
     }
     if (place == VGPU_NOTED_ENTRIES)
         return;
-    if (place == 0) {
-        uint64_t words[NAME_WORDS] = {0};
-        memcpy(words, name, strnlen(name, sizeof words - 1));
-        copy_name(first_name, words);
-    }
-    __atomic_fetch_add(&counts[kind], 1, __ATOMIC_SEQ_CST);
+    uint64_t words[NAME_WORDS] = {0};
+    memcpy(words, name, strnlen(name, sizeof words - 1));
+    for (size_t i = 0; place == 0 && i < NAME_WORDS; i++)
+        __atomic_store_n(&notes[1 + i], words[i], __ATOMIC_RELAXED);
+    __atomic_fetch_add(&notes[0], kind == ENTRY_MOVED ? 1ull << 32 : 1, __ATOMIC_SEQ_CST);
     if (place < MOST_LINES)
         log_line(LOG_WARN, "the driver answers %s with %s; it passes and is not held to the slice",
                  name,

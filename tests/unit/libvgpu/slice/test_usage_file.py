@@ -91,7 +91,9 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path
     [
         (b"cuFutureCall", "cuFutureCall"),
         (b"x" * 48, ""),
+        (b"x" * 47, "x" * 47),
         (b"cu\x1b[31mRed", ""),
+        (b"cuCall\n", ""),
         (b"cu\xff\xfe", ""),
         (b"", ""),
     ],
