@@ -11,6 +11,7 @@
 #include "compute/uncapped.h"
 #include "compute/waiting.h"
 #include "hooks/real.h"
+#include "memory/local_memory.h"
 #include "slice/devices.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
@@ -182,6 +183,11 @@ struct capture_pause capture_pause(void)
 
 void capture_resume(struct capture_pause pause)
 {
+}
+
+bool local_memory_is_ambiguous(void)
+{
+    return false;
 }
 
 bool capture_is_any(void)

@@ -253,9 +253,10 @@ CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkern
                               CUdevice device)
 {
     CUresult result = check_kernel(kernel, device);
-    return result == CUDA_SUCCESS
-               ? read_attribute(value, attribute, (CUfunction)kernel, device_of(device))
-               : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    ((CUfunction)kernel)->loaded = true; /* as it may be: a driver is free to load it for that */
+    return read_attribute(value, attribute, (CUfunction)kernel, device_of(device));
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,

@@ -4,6 +4,7 @@
 #include "compute/cap.h"
 #include "compute/capture.h"
 #include "compute/virtual_time.h"
+#include "memory/local_memory.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
 
@@ -62,7 +63,8 @@ void budget_grant(struct flight *flight, uint32_t device, const struct estimate 
     struct batch *open = timing_open_batch(&flight->timing);
     if (estimate->samples < ESTIMATE_KNOWN || turns_is_busy(&flight->turns) ||
         arrival_is_behind(region_usage(), device, region_slot(), now_ns, now_ns) ||
-        capture_is_any() || !flight_has_no_turns(flight) || budget_is_granted(prepaid.device) ||
+        capture_is_any() || local_memory_is_ambiguous() || !flight_has_no_turns(flight) ||
+        budget_is_granted(prepaid.device) ||
         region_device_count() > 1) /* a kernel of a library is one object on all devices */
         return;
     if (open != NULL && (open->thread != 0 || open->ends_behind))

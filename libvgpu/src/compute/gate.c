@@ -4,6 +4,7 @@
 #include "compute/capture.h"
 #include "compute/throttle.h"
 #include "compute/uncapped.h"
+#include "memory/local_functions.h"
 #include "slice/devices.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
@@ -13,17 +14,26 @@ static const uint64_t always = 1;
 
 const uint64_t *gate_watch = &never;
 uint64_t gate_expected = 1;
+const uint64_t *gate_quiet_watch = &never;
+uint64_t gate_quiet_expected = 1;
+
+static void set_words(const uint64_t **watched, uint64_t *expectation, const uint64_t *watch,
+                      uint64_t expected)
+{
+    __atomic_store_n(expectation, UINT64_MAX, __ATOMIC_RELEASE); /* no word ever holds it */
+    __atomic_store_n(watched, watch, __ATOMIC_RELEASE);
+    __atomic_store_n(expectation, expected, __ATOMIC_RELEASE);
+}
 
 static void set_gate(const uint64_t *watch, uint64_t expected)
 {
-    __atomic_store_n(&gate_expected, UINT64_MAX, __ATOMIC_RELEASE); /* no word ever holds it */
-    __atomic_store_n(&gate_watch, watch, __ATOMIC_RELEASE);
-    __atomic_store_n(&gate_expected, expected, __ATOMIC_RELEASE);
+    set_words(&gate_watch, &gate_expected, watch, expected);
 }
 
 void gate_shut(void)
 {
     set_gate(&never, 1);
+    set_words(&gate_quiet_watch, &gate_quiet_expected, &never, 1);
 }
 
 /* Opens the gate when no device of the slice has a cap, as of the generation read first, and no
@@ -37,10 +47,13 @@ static void gate_refresh(void)
             gate_shut();
             return;
         }
+    set_words(&gate_quiet_watch, &gate_quiet_expected, &header->active_generation, generation);
     set_gate(&header->active_generation, generation);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (uncapped_is_sampling()) /* asked last: it may have begun meanwhile */
         gate_shut();
+    else if (local_functions_any_pending())
+        set_gate(&never, 1); /* but the quiet one stays open */
 }
 
 enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream,

@@ -22,6 +22,17 @@ static inline bool gate_is_open(void)
     return __builtin_expect(*gate_watch == gate_expected, 1);
 }
 
+/* The same while a function is pending (local_functions.h): launches of others pass. */
+extern const uint64_t *gate_quiet_watch;
+extern uint64_t gate_quiet_expected;
+
+static inline bool gate_is_quiet(void)
+{
+    return __atomic_load_n(__atomic_load_n(&gate_quiet_watch, __ATOMIC_ACQUIRE),
+                           __ATOMIC_ACQUIRE) ==
+           __atomic_load_n(&gate_quiet_expected, __ATOMIC_ACQUIRE);
+}
+
 /* Makes every launch look, until one finds that it need not. */
 void gate_shut(void);
 

@@ -11,6 +11,7 @@
 #include "memory/allocation_map.h"
 #include "memory/context_charge.h"
 #include "memory/deferred_free.h"
+#include "memory/local_memory.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
@@ -38,6 +39,12 @@ void contexts_lock(void)
 void contexts_unlock(void)
 {
     lock_give_back(&context_lock);
+}
+
+static void drop_context(CUcontext context)
+{
+    charge_drop_context(context);
+    local_memory_context_ended(context);
 }
 
 /* ---- primary contexts ---- */
@@ -76,6 +83,8 @@ static CUresult retain_charged(struct context_charge *opening, CUcontext *contex
         context_charge_undone(opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_SUCCESS)
+        local_memory_context_made(*context);
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
         primary_charge[device] = opening->charge;
         primary_context[device] = *context;
@@ -116,7 +125,7 @@ void primary_settle(CUdevice device)
         real.cuDevicePrimaryCtxGetState == NULL ||
         real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active)
         return;
-    charge_drop_context(primary_context[device]);
+    drop_context(primary_context[device]);
     charge_cancel(&primary_charge[device]);
     primary_context[device] = NULL;
     primary_charge[device] = (struct charge){.device = CHARGE_NONE};
@@ -163,7 +172,7 @@ static void forget_events(CUcontext context)
         if (result != CUDA_SUCCESS && !(drops_all)) \
             count_reference(device, 1); \
         if (result == CUDA_SUCCESS && (drops_all) && is_accounted(device)) \
-            charge_drop_context(primary_context[device]); \
+            drop_context(primary_context[device]); \
         if (result == CUDA_SUCCESS) \
             primary_settle(device); \
         if (context != NULL) \
@@ -190,6 +199,8 @@ static CUresult created(struct context_charge *opening, CUresult result, const C
         context_charge_undone(opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_SUCCESS)
+        local_memory_context_made(*context);
     if (result == CUDA_SUCCESS && opening->charge.device >= 0) {
         struct allocation allocation = {
             .address = charge_context(*context),
@@ -273,7 +284,7 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
         contexts_lock(); \
         CUresult result = real.symbol(context); \
         if (result == CUDA_SUCCESS) \
-            charge_drop_context(context); /* its own charge is one of them */ \
+            drop_context(context); /* its own charge is one of them */ \
         deferred_free_let_go_context(context, result == CUDA_SUCCESS); \
         contexts_unlock(); \
         return result; \
@@ -301,7 +312,7 @@ VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
     CUresult result = real.cuCtxDetach(context);
     bool is_over = result == CUDA_SUCCESS && has_ended(context);
     if (is_over)
-        charge_drop_context(context);
+        drop_context(context);
     deferred_free_let_go_context(context, is_over);
     contexts_unlock();
     return result;

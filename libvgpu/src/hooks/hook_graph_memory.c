@@ -2,13 +2,15 @@
  * reserved when they are uploaded or launched (the launches are in hook_launch.c). */
 #include "hooks/hook.h"
 #include "memory/graph_memory.h"
+#include "memory/local_memory.h"
 #include "memory/pool.h"
 #include "slice/region.h"
 
 /* An executable graph that is being made. */
 struct instantiation {
     struct graph_need need;
-    bool takes_memory; /* at once */
+    struct local_growth growth; /* of its kernels' local memory, which is taken at once */
+    bool takes_memory;          /* at once */
 };
 
 /* Before the driver's call: CUDA_SUCCESS, or what the hook returns. */
@@ -16,8 +18,13 @@ static CUresult instantiate_begin(struct instantiation *making, CUgraph graph, b
 {
     CUresult result = graph_need_of(graph, &making->need);
     making->takes_memory = takes_memory && making->need.count > 0;
+    making->growth = (struct local_growth){0};
+    if (result == CUDA_SUCCESS)
+        result = local_memory_begin_graph(&making->growth, making->need.local_bytes_a_thread);
     if (result == CUDA_SUCCESS && making->takes_memory)
         result = graph_memory_begin(&making->need);
+    if (result != CUDA_SUCCESS)
+        local_memory_end(&making->growth, result);
     return result;
 }
 
@@ -26,6 +33,7 @@ static CUresult instantiate_end(struct instantiation *making, CUresult result,
 {
     if (making->takes_memory)
         graph_memory_end(&making->need);
+    local_memory_end(&making->growth, result);
     if (result == CUDA_SUCCESS)
         graph_memory_keep(*exec, &making->need);
     return result;
@@ -99,6 +107,50 @@ WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
 
 UPLOAD(cuGraphUpload)
 UPLOAD(cuGraphUpload_ptsz)
+
+/* ---- what changes the kernels of an executable graph ---- */
+
+#define UPDATE(symbol, arguments, values) \
+    VGPU_EXPORT CUresult symbol arguments \
+    { \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        struct instantiation making; \
+        CUresult refusal = instantiate_begin(&making, graph, false); \
+        if (refusal != CUDA_SUCCESS) \
+            return refusal; \
+        return local_memory_end(&making.growth, real.symbol values); \
+    }
+
+UPDATE(cuGraphExecUpdate,
+       (CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, CUgraphExecUpdateResult *result),
+       (exec, graph, error_node, result))
+UPDATE(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result),
+       (exec, graph, result))
+UPDATE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph graph),
+       (exec, node, graph))
+
+#define SET_KERNEL(symbol, form, kernel) \
+    VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUgraphNode node, form *params) \
+    { \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        struct local_growth growth; \
+        CUresult result = \
+            local_memory_begin_graph(&growth, params != NULL ? (kernel) : (uint64_t)0); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        return local_memory_end(&growth, real.symbol(exec, node, params)); \
+    }
+
+SET_KERNEL(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1,
+           local_memory_of(params->func, NULL))
+SET_KERNEL(cuGraphExecKernelNodeSetParams_v2, const CUDA_KERNEL_NODE_PARAMS,
+           local_memory_of(params->func, params->kern))
+SET_KERNEL(cuGraphExecNodeSetParams, CUgraphNodeParams,
+           params->type == CU_GRAPH_NODE_TYPE_KERNEL
+               ? local_memory_of(params->kernel.func, params->kernel.kern)
+               : 0)
 
 VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {

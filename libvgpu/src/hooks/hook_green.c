@@ -12,6 +12,7 @@
 #include "memory/allocation_map.h"
 #include "memory/context_charge.h"
 #include "memory/deferred_free.h"
+#include "memory/local_memory.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
@@ -42,6 +43,8 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
     }
     if (result == CUDA_SUCCESS)
         *green = made;
+    if (result == CUDA_SUCCESS)
+        local_memory_context_made(inner);
     if (result == CUDA_SUCCESS && opening.charge.device >= 0) {
         struct allocation allocation = {
             .address = (uintptr_t)made,
@@ -116,8 +119,10 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     CUresult result = real.cuGreenCtxDestroy(green);
     if (result == CUDA_SUCCESS) {
         primary_settle_all(); /* first: those that ended have nothing left to be handed */
-        if (inner != NULL)
+        if (inner != NULL) {
             drop_green(inner);
+            local_memory_context_ended(inner);
+        }
     }
     deferred_free_let_go_context(inner, result == CUDA_SUCCESS);
     contexts_unlock();

@@ -13,9 +13,11 @@
 #include "hooks/hook_launch.h"
 #include "memory/deferred_free.h"
 #include "memory/graph_memory.h"
+#include "memory/local_functions.h"
 #include "memory/pool.h"
 
-static __thread uint32_t measured_device;
+__thread struct local_growth launch_growth;
+static __thread struct launch launch_under_way; /* behind a thunk */
 
 #define KERNEL_ARGUMENTS \
     CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
@@ -28,9 +30,8 @@ static __thread uint32_t measured_device;
 #define MEASURED(symbol, arguments, values) \
     static CUresult measured_##symbol arguments \
     { \
-        CUresult result = real.symbol values; \
-        throttle_after(measured_device); \
-        return result; \
+        struct launch launch = launch_under_way; \
+        return launch_end(&launch, real.symbol values); \
     }
 
 MEASURED(cuLaunchKernel, (KERNEL_ARGUMENTS, void **extra), (KERNEL_VALUES, extra))
@@ -57,26 +58,32 @@ __attribute__((used)) static const struct launch_row launch_rows[] = {
     [ROW_COOPERATIVE_PTSZ] = LAUNCH_ROW(cuLaunchCooperativeKernel_ptsz, 1),
 };
 
+static CUresult launch_is_too_large(void)
+{
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* True where nothing is pending that this launch is of, and else the gate would be open. */
+static inline __attribute__((always_inline)) bool is_let_through(const void *object)
+{
+    return gate_is_quiet() && !local_functions_is_pending(object);
+}
+
 /* The decision where nothing is prepaid; apart, so that the way before needs no stack. */
 static __attribute__((noinline)) void *launch_ask_gate(CUfunction function, uint64_t blocks,
                                                        CUstream stream,
                                                        const struct launch_row *row)
 {
-    if (prepaid_take_elsewhere(function, blocks, stream))
+    if (is_let_through(function))
         return *row->driver;
-    if (!real_load_cuda() || *row->driver == NULL)
+    launch_under_way =
+        launch_ask(row->driver, function, blocks, launch_stream(stream, row->is_per_thread), true);
+    if (launch_under_way.refusal == CUDA_ERROR_OUT_OF_MEMORY)
+        return (void *)launch_is_too_large;
+    if (launch_under_way.refusal != CUDA_SUCCESS)
         return (void *)launch_refused;
-    stream = launch_stream(stream, row->is_per_thread);
-    uint32_t device = 0;
-    switch (gate_enter(function, blocks, stream, collective_is_function(function), &device)) {
-    case GATE_PASS:
-        return *row->driver;
-    case GATE_MEASURE:
-        measured_device = device;
-        return row->measured;
-    default:
-        return (void *)launch_refused;
-    }
+    return launch_under_way.is_measured || launch_under_way.is_growing ? row->measured
+                                                                       : *row->driver;
 }
 
 /* Returns the address the thunk jumps to. A thread's own default stream goes by the name of the
@@ -129,8 +136,14 @@ struct launch launch_ask(const void *field, const void *object, uint64_t amount,
     struct launch launch = {0};
     if (!cuda_has(field))
         return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    if (amount == 0 || prepaid_take_elsewhere(object, amount, stream))
+    if (amount == 0 || prepaid_take_elsewhere(object, amount, stream) || is_let_through(object))
         return launch;
+    if (is_kernel && local_functions_is_pending(object)) {
+        launch.refusal = local_memory_begin(&launch_growth, object, stream);
+        launch.is_growing = launch_growth.context != NULL;
+        if (launch.refusal != CUDA_SUCCESS)
+            return launch;
+    }
     bool is_collective = is_kernel && collective_is_function((CUfunction)object);
     switch (gate_enter(object, amount, stream, is_collective, &launch.device)) {
     case GATE_PASS:
@@ -140,6 +153,8 @@ struct launch launch_ask(const void *field, const void *object, uint64_t amount,
         break;
     default:
         launch.refusal = launch_refused();
+        if (launch.is_growing)
+            local_memory_end(&launch_growth, launch.refusal);
     }
     return launch;
 }

@@ -14,13 +14,18 @@
 #include "compute/throttle.h"
 #include "hooks/export.h"
 #include "hooks/hook.h"
+#include "memory/local_memory.h"
 
 /* What was decided about a launch. All zero: it goes to the driver, and nothing else is done. */
 struct launch {
     CUresult refusal; /* CUDA_SUCCESS: call the driver */
     bool is_measured; /* and then tell the throttle of `device` */
+    bool is_growing;  /* and then say what became of the growth that this thread began */
     uint32_t device;
 };
+
+/* Of this thread's launch under way, where it may grow the context's local memory. */
+extern __thread struct local_growth launch_growth;
 
 static inline CUresult launch_refused(void)
 {
@@ -54,6 +59,8 @@ static inline CUresult launch_end(const struct launch *launch, CUresult result)
 {
     if (launch->is_measured)
         throttle_after(launch->device);
+    if (__builtin_expect(launch->is_growing, 0))
+        local_memory_end(&launch_growth, result);
     return result;
 }
 

@@ -4,6 +4,7 @@
  * several devices is one call: it waits for the cap of each device before that call, is charged
  * to each, and never waits between its parts, whose kernels may wait for one another. */
 #include "hooks/hook_launch.h"
+#include "memory/local_functions.h"
 #include "vgpu/contract.h"
 
 /* The driver refuses a grid without blocks. */
@@ -14,7 +15,7 @@ static uint64_t blocks_of(int width, int height)
 
 VGPU_EXPORT CUresult cuLaunch(CUfunction function)
 {
-    struct launch launch = launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, false);
+    struct launch launch = launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, true);
     if (launch.refusal != CUDA_SUCCESS)
         return launch.refusal;
     return launch_end(&launch, real.cuLaunch(function));
@@ -23,7 +24,7 @@ VGPU_EXPORT CUresult cuLaunch(CUfunction function)
 VGPU_EXPORT CUresult cuLaunchGrid(CUfunction function, int width, int height)
 {
     struct launch launch = launch_begin(&real.cuLaunchGrid, function, blocks_of(width, height),
-                                        CU_STREAM_LEGACY, false);
+                                        CU_STREAM_LEGACY, true);
     if (launch.refusal != CUDA_SUCCESS)
         return launch.refusal;
     return launch_end(&launch, real.cuLaunchGrid(function, width, height));
@@ -32,7 +33,7 @@ VGPU_EXPORT CUresult cuLaunchGrid(CUfunction function, int width, int height)
 VGPU_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
 {
     struct launch launch =
-        launch_begin(&real.cuLaunchGridAsync, function, blocks_of(width, height), stream, false);
+        launch_begin(&real.cuLaunchGridAsync, function, blocks_of(width, height), stream, true);
     if (launch.refusal != CUDA_SUCCESS)
         return launch.refusal;
     return launch_end(&launch, real.cuLaunchGridAsync(function, width, height, stream));
@@ -49,8 +50,15 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     uint32_t measured[VGPU_MAX_DEVICES];
     uint32_t measured_count = 0;
+    struct local_growth growths[VGPU_MAX_DEVICES];
+    unsigned int grown_count = 0;
+    CUresult refusal = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < count && refusal == CUDA_SUCCESS; i++)
+        if (local_functions_is_pending(launches[i].function))
+            refusal = local_memory_begin(&growths[grown_count++], launches[i].function,
+                                         launches[i].hStream);
     enum gate_answer answer = GATE_PASS;
-    for (unsigned int i = 0; i < count && answer != GATE_REFUSE; i++) {
+    for (unsigned int i = 0; i < count && answer != GATE_REFUSE && refusal == CUDA_SUCCESS; i++) {
         const CUDA_LAUNCH_PARAMS *part = &launches[i];
         uint64_t blocks = (uint64_t)part->gridDimX * part->gridDimY * part->gridDimZ;
         if (blocks == 0)
@@ -60,10 +68,13 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
         if (answer == GATE_MEASURE)
             measured_count++;
     }
-    CUresult result = answer == GATE_REFUSE
+    CUresult result = refusal != CUDA_SUCCESS ? refusal
+                      : answer == GATE_REFUSE
                           ? launch_refused()
                           : real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     while (measured_count > 0) /* also of a launch that is refused: their batches are open */
         throttle_after(measured[--measured_count]);
+    while (grown_count > 0)
+        local_memory_end(&growths[--grown_count], result);
     return result;
 }

@@ -5,6 +5,7 @@
 #include "hooks/hook.h"
 #include "hooks/hook_unload.h"
 #include "memory/charge.h"
+#include "memory/local_memory.h"
 #include "slice/region.h"
 
 /* A library that is being loaded. Code alone is not charged: with lazy loading it comes kernel by
@@ -84,7 +85,7 @@ VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     if (!cuda_has(&real.cuLibraryUnload))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)library);
-    return charge_free_end(&free, code_unloaded(real.cuLibraryUnload(library)));
+    return charge_free_end(&free, code_unloaded(library, real.cuLibraryUnload(library)));
 }
 
 /* ---- what hands something of a library out: charged before the driver does ---- */
@@ -100,8 +101,10 @@ VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, con
     CUresult result = real.cuLibraryGetKernel(&found, library, name);
     if (result == CUDA_SUCCESS)
         result = library_charge_use(library);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        local_memory_handed_out_kernels(&found, 1, library);
         *kernel = found;
+    }
     return result;
 }
 
@@ -113,7 +116,23 @@ VGPU_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int c
     CUresult result = library_charge_use(library);
     if (result != CUDA_SUCCESS)
         return result;
-    return real.cuLibraryEnumerateKernels(kernels, count, library);
+    unsigned int there = 0;
+    result = real.cuLibraryEnumerateKernels(kernels, count, library);
+    if (result == CUDA_SUCCESS && kernels != NULL && real.cuLibraryGetKernelCount != NULL &&
+        real.cuLibraryGetKernelCount(&there, library) == CUDA_SUCCESS)
+        local_memory_handed_out_kernels(kernels, there < count ? there : count, library);
+    return result;
+}
+
+/* The library is charged since its kernel was handed out. */
+VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    if (!cuda_has(&real.cuKernelGetFunction))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuKernelGetFunction(function, kernel);
+    if (result == CUDA_SUCCESS)
+        local_memory_handed_out_function(*function, kernel);
+    return result;
 }
 
 VGPU_EXPORT CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)

@@ -1,6 +1,7 @@
 /* Hook of a context's limits. What the printf buffer and the malloc heap take beyond their
  * defaults, and the stack of every thread that the device can hold at once, is device memory (the
- * defaults are part of what every context costs). The difference is reserved before the driver is
+ * defaults are part of what every context costs). The stacks are local memory, which launches grow,
+ * and have one charge with it (local_memory.h). The difference is reserved before the driver is
  * asked, corrected to the limit it then tells (it rounds), and given back with a lower limit or
  * with the context.
  *
@@ -13,6 +14,7 @@
 #include "hooks/hook.h"
 #include "hooks/hook_context.h"
 #include "memory/allocation_map.h"
+#include "memory/local_memory.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
@@ -35,31 +37,15 @@ static bool read_limit(CUlimit limit, uint64_t *bytes)
     return result == CUDA_SUCCESS;
 }
 
-static uint64_t attribute(CUdevice_attribute attribute, CUdevice device)
-{
-    int value = 0;
-    if (real.cuDeviceGetAttribute == NULL ||
-        real.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS || value < 1)
-        return 1;
-    return (uint64_t)value;
-}
-
-/* Threads that the device holds at once, each with a stack of its own. */
-static uint64_t thread_count(CUdevice device)
-{
-    return attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) *
-           attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device);
-}
-
 /* What a limit of `value` takes beyond the default. */
-static uint64_t cost(CUdevice device, CUlimit limit, uint64_t value)
+static uint64_t cost(CUcontext context, CUdevice device, CUlimit limit, uint64_t value)
 {
-    uint64_t bytes;
+    if (limit == CU_LIMIT_STACK_SIZE)
+        return local_memory_cost(context, value);
     if (value <= default_bytes[device][limit])
         return 0;
-    uint64_t count = limit == CU_LIMIT_STACK_SIZE ? thread_count(device) : 1;
-    if (__builtin_mul_overflow(value - default_bytes[device][limit], count, &bytes) ||
-        bytes > UINT64_MAX - ALLOCATION_BYTES)
+    uint64_t bytes = value - default_bytes[device][limit];
+    if (bytes > UINT64_MAX - ALLOCATION_BYTES)
         return UINT64_MAX;
     return (bytes + ALLOCATION_BYTES - 1) / ALLOCATION_BYTES * ALLOCATION_BYTES;
 }
@@ -74,12 +60,12 @@ static struct charge take_charge(int index, uint64_t key)
     return charge;
 }
 
-static CUresult set(struct charge *charge, CUdevice device, CUlimit limit, size_t value,
-                    uint64_t before)
+static CUresult set(struct charge *charge, CUcontext context, CUdevice device, CUlimit limit,
+                    size_t value, uint64_t before)
 {
     uint64_t held = charge->bytes;
     uint64_t now = value;
-    uint64_t wanted = cost(device, limit, value);
+    uint64_t wanted = cost(context, device, limit, value);
     if (wanted > held && charge_resize(charge, wanted) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = real.cuCtxSetLimit(limit, value);
@@ -88,11 +74,23 @@ static CUresult set(struct charge *charge, CUdevice device, CUlimit limit, size_
         return result;
     }
     read_limit(limit, &now);
-    if (charge_resize(charge, cost(device, limit, now)) == CUDA_SUCCESS)
+    if (charge_resize(charge, cost(context, device, limit, now)) == CUDA_SUCCESS)
         return CUDA_SUCCESS;
     real.cuCtxSetLimit(limit, before);
     charge_resize(charge, held);
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Its charge is that of local memory, which launches change, too. */
+static CUresult set_stack(CUcontext context, CUdevice device, size_t value, uint64_t before)
+{
+    struct charge *charge = local_memory_charge(context);
+    if (charge == NULL)
+        return real.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value);
+    CUresult result = set(charge, context, device, CU_LIMIT_STACK_SIZE, value, before);
+    if (result == CUDA_SUCCESS && read_limit(CU_LIMIT_STACK_SIZE, &before))
+        local_memory_limit_set(context, before);
+    return result;
 }
 
 /* Of the current context, which is one of `device`. */
@@ -102,13 +100,15 @@ static CUresult charge_limit(CUcontext context, CUdevice device, CUlimit limit, 
     int index = devices_find(device);
     if (index < 0 || !read_limit(limit, &before))
         return real.cuCtxSetLimit(limit, value); /* nothing can be made there, or set */
+    if (limit == CU_LIMIT_STACK_SIZE)
+        return set_stack(context, device, value, before);
     if (!is_default_known[device][limit]) {
         default_bytes[device][limit] = before;
         is_default_known[device][limit] = true;
     }
     uint64_t key = charge_context(context) << KEY_SHIFT | (uint64_t)limit;
     struct charge charge = take_charge(index, key);
-    CUresult result = set(&charge, device, limit, value, before);
+    CUresult result = set(&charge, context, device, limit, value, before);
     if (charge.bytes > 0)
         charge_keep(&charge, SPACE_LIMIT, key);
     return result;

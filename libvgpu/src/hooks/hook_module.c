@@ -6,6 +6,7 @@
 #include "hooks/hook.h"
 #include "hooks/hook_unload.h"
 #include "memory/charge.h"
+#include "memory/local_memory.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
@@ -124,5 +125,30 @@ VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
     if (!cuda_has(&real.cuModuleUnload))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)module);
-    return charge_free_end(&free, code_unloaded(real.cuModuleUnload(module)));
+    return charge_free_end(&free, code_unloaded(module, real.cuModuleUnload(module)));
+}
+
+/* ---- what hands functions out: their first launch may grow local memory ---- */
+
+VGPU_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    if (!cuda_has(&real.cuModuleGetFunction))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = real.cuModuleGetFunction(function, module, name);
+    if (result == CUDA_SUCCESS)
+        local_memory_handed_out(function, 1, module);
+    return result;
+}
+
+VGPU_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count,
+                                                CUmodule module)
+{
+    if (!cuda_has(&real.cuModuleEnumerateFunctions))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    unsigned int there = 0;
+    CUresult result = real.cuModuleEnumerateFunctions(functions, count, module);
+    if (result == CUDA_SUCCESS && functions != NULL && real.cuModuleGetFunctionCount != NULL &&
+        real.cuModuleGetFunctionCount(&there, module) == CUDA_SUCCESS)
+        local_memory_handed_out(functions, there < count ? there : count, module);
+    return result;
 }

@@ -4,11 +4,14 @@
 
 #include "compute/collective.h"
 #include "compute/throttle.h"
+#include "memory/local_memory.h"
 #include "vgpu/cuda_api.h"
 
-/* Returns the call's answer. */
-static inline CUresult code_unloaded(CUresult result)
+/* Returns the call's answer. `owner`: the module or library. */
+static inline CUresult code_unloaded(const void *owner, CUresult result)
 {
+    if (result == CUDA_SUCCESS)
+        local_memory_unloaded(owner);
     collective_forget();
     throttle_forget_functions();
     return result;

@@ -51,6 +51,8 @@
     CALL(cuGraphGetEdges) \
     CALL(cuGraphGetEdges_v2) \
     CALL(cuMemGetAllocationGranularity) \
+    CALL(cuGraphKernelNodeGetParams) \
+    CALL(cuGraphKernelNodeGetParams_v2) \
     CALL(cuCtxGetCurrent) \
     CALL(cuCtxGetDevice) \
     CALL(cuCtxGetLimit) \
@@ -65,6 +67,10 @@
     CALL(cuStreamGetId_ptsz) \
     CALL(cuPointerGetAttribute) \
     CALL(cuFuncGetName) \
+    CALL(cuFuncGetAttribute) \
+    CALL(cuKernelGetAttribute) \
+    CALL(cuModuleGetFunctionCount) \
+    CALL(cuLibraryGetKernelCount) \
     CALL(cuKernelGetName) \
     CALL(cuStreamIsCapturing) \
     CALL(cuStreamQuery) \

@@ -23,6 +23,7 @@ struct pool;
 /* By GPU, in ascending order. */
 struct graph_need {
     int count;
+    uint64_t local_bytes_a_thread; /* the most that a kernel of it needs; local_memory.h */
     uint64_t stream; /* where it is to run, by its lasting number; 0: that is not known */
     struct {
         CUdevice ordinal;

@@ -122,6 +122,8 @@ static void visit_child(struct places *places, uint32_t node, const struct graph
 {
     struct place *taken[GRAPH_MOST_DEVICES];
     uint32_t row, step;
+    if (child->local_bytes_a_thread > places->peak->local_bytes_a_thread)
+        places->peak->local_bytes_a_thread = child->local_bytes_a_thread;
     for (int i = 0; i < child->count; i++) {
         CUdevice ordinal = child->each[i].ordinal;
         add(&places->peak->each[device_at(places->peak, ordinal)].lasting_bytes,
@@ -178,6 +180,7 @@ static CUresult peak_of(CUgraph graph, struct graph_peak *peak, int depth)
     struct graph_walk walk;
     peak->count = 0;
     CUresult result = graph_walk_begin(&walk, graph);
+    peak->local_bytes_a_thread = walk.local_bytes_a_thread;
     if (result != CUDA_SUCCESS || walk.count == 0)
         return result;
     struct places *places =

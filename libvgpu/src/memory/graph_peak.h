@@ -23,6 +23,7 @@
 
 struct graph_peak {
     int count;
+    uint64_t local_bytes_a_thread; /* the most that a kernel of it needs; local_memory.h */
     struct {
         CUdevice ordinal;
         uint64_t shared_bytes;  /* places for what the graph frees itself */

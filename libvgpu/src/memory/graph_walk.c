@@ -5,6 +5,7 @@
 
 #include "hooks/real.h"
 #include "memory/charge.h"
+#include "memory/local_memory.h"
 
 /* An edge that is not known only means that less shares memory. */
 struct edges {
@@ -77,6 +78,21 @@ static CUresult ask_node(struct graph_walk_node *node)
     return result;
 }
 
+/* Of kernels of libraries the first version tells no function. */
+static uint64_t local_bytes_of(CUgraphNode node)
+{
+    CUDA_KERNEL_NODE_PARAMS params = {0};
+    CUDA_KERNEL_NODE_PARAMS_v1 old = {0};
+    if (real.cuGraphKernelNodeGetParams_v2 != NULL)
+        return real.cuGraphKernelNodeGetParams_v2(node, &params) == CUDA_SUCCESS
+                   ? local_memory_of(params.func, params.kern)
+                   : 0;
+    return real.cuGraphKernelNodeGetParams != NULL &&
+                   real.cuGraphKernelNodeGetParams(node, &old) == CUDA_SUCCESS
+               ? local_memory_of(old.func, NULL)
+               : 0;
+}
+
 /* Without the data of edges the driver refuses to tell of those that have some. */
 static CUresult ask_edges(CUgraph graph, struct edges *edges)
 {
@@ -100,6 +116,10 @@ static CUresult ask_nodes(struct graph_walk *walk, const CUgraphNode *handles, s
             walk->nodes[i].handle = handles[i];
             walk->nodes[i].type = type;
             result = ask_node(&walk->nodes[i]);
+        } else if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+            uint64_t bytes = local_bytes_of(handles[i]);
+            if (bytes > walk->local_bytes_a_thread)
+                walk->local_bytes_a_thread = bytes;
         }
         *any |= type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_GRAPH;
     }

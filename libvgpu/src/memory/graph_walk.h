@@ -33,6 +33,7 @@ struct graph_walk {
     uint32_t (*labels)[GRAPH_ROWS]; /* at first 0 */
     void *mapping;
     size_t mapped_bytes;
+    uint64_t local_bytes_a_thread; /* the most that a kernel needs, child graphs' not counted */
 };
 
 CUresult graph_walk_begin(struct graph_walk *walk, CUgraph graph);

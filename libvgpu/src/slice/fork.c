@@ -12,6 +12,7 @@
 #include "memory/allocation_map.h"
 #include "memory/deferred_free.h"
 #include "memory/graph_memory.h"
+#include "memory/local_memory.h"
 #include "memory/pool_state.h"
 #include "memory/shared_memory.h"
 #include "memory/slabs.h"
@@ -25,6 +26,7 @@
 static void (*const child_resets[])(void) = {
     region_after_fork,        /* LOCK_FORK_GUARD, the slot */
     contexts_after_fork,      /* LOCK_CONTEXTS */
+    local_memory_after_fork,  /* of LOCK_CONTEXTS */
     library_book_after_fork,  /* LOCK_LIBRARIES */
     share_after_fork,         /* LOCK_OPENS */
     deferred_free_after_fork, /* LOCK_DEFERRED_FREES */
