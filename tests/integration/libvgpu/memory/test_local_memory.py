@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
+from libvgpu.sim.spec import DRIVER_VERSIONS
 from support.measured import measured_machine
 from support.slices import Slice
 from support.walk import Look, assert_exact, walk
@@ -172,6 +173,8 @@ for name, form in forms.items():
 def test_a_kernel_of_a_library_is_asked_just_before_its_first_launch(
     measured: Machine, slice_of: SliceOf
 ) -> None:
+    if measured.driver_version < DRIVER_VERSIONS["12.8"]:
+        pytest.skip("asks cuKernelGetLibrary, of CUDA 12.5")
     part = slice_of(measured, memory_bytes=4 * GIB)
     code = """
 def is_loaded(kernel):
