@@ -133,7 +133,8 @@ static void lose_patience(struct flight *flight, uint32_t device, int64_t now_ns
 
 /* True when what is on the GPU has run for so much longer than foreseen that it may wait for the launch
  * that the cap holds. That goes then, and all of it is debt. */
-static bool is_awaited(struct flight *flight, uint32_t device, int64_t now_ns)
+static bool is_awaited(struct flight *flight, uint32_t device, const struct estimate *estimate,
+                       int64_t now_ns)
 {
     const struct batch *oldest = timing_oldest(&flight->timing);
     if (oldest == NULL)
@@ -142,6 +143,9 @@ static bool is_awaited(struct flight *flight, uint32_t device, int64_t now_ns)
     end_ns = end_ns > oldest->predicted_end_ns ? end_ns : oldest->predicted_end_ns;
     if (end_ns < flight->interlock.released_ns) /* one at a time */
         end_ns = flight->interlock.released_ns;
+    if (estimate->samples > 0 && estimate->uneven_score == 0 &&
+        !interlock_is_on(&flight->interlock, now_ns))
+        end_ns += estimate->gpu_ns; /* may have been charged before anybody knew that */
     return now_ns - end_ns > patience_of(flight, device, now_ns);
 }
 
@@ -153,7 +157,7 @@ enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
     if (wait->looked_ns != 0)
         wait->order_ns += now_ns - wait->looked_ns;
     wait->is_capped |= why == LAUNCH_WAIT_CAP;
-    if (why == LAUNCH_WAIT_CAP && is_awaited(flight, device, now_ns)) {
+    if (why == LAUNCH_WAIT_CAP && is_awaited(flight, device, estimate, now_ns)) {
         lose_patience(flight, device, now_ns);
         return LAUNCH_WAIT_NOTHING;
     }

@@ -1,4 +1,4 @@
-"""A long kernel on one stream does not hold up the launches on another."""
+"""Kernels that last long: they do not hold up another stream, and few go ahead at the start."""
 
 from collections.abc import Callable
 
@@ -51,3 +51,28 @@ def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of:
     assert float(longest_seconds) < LONGEST_LAUNCH_SECONDS
     assert int(state) == NOT_READY  # the long one ran all the while
     assert part.usage().devices[0].launches == KNOWN_LAUNCHES + 1 + LAUNCHES_BESIDE
+
+
+QUEUED = """
+import os
+from support.cuda_client import *
+from libvgpu.sim import Machine
+open_context()
+long = Spinner(200_000_000)
+began = time.monotonic()
+while time.monotonic() < began + 1.2:
+    long.launch()
+print(Machine.open(os.environ["VGPU_SIM_MACHINE"]).books()[0].busy_ns, flush=True)
+os._exit(0)
+"""
+
+
+def test_few_long_kernels_go_before_their_length_is_known(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    """One is let go, as the GPU might wait for it; what they take is known then."""
+    part = slice_of(machine, memory_bytes=GIB, core_percent=25)
+
+    (busy_ns,) = part.run(QUEUED)
+
+    assert int(busy_ns) <= 2.2 * 200_000_000
