@@ -1,4 +1,4 @@
-/* Creating and opening the machine file, and holding a process slot in it. */
+/* Creating and opening the machine file, and holding a process slot in it. Who only looks has none. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -101,9 +101,9 @@ static int lock_slot(int file, int command, uint32_t slot, struct flock *lock)
 
 /* Takes a free slot: the lock is held by an open file whose only reference is one mapped page,
  * which neither a child of a fork nor a program that closes all descriptors can touch. */
-static int claim_slot(struct sim_machine *machine, const char *path)
+static int claim_slot(struct sim_machine *machine)
 {
-    int file = open(path, O_RDWR | O_CLOEXEC);
+    int file = open(machine->path, O_RDWR | O_CLOEXEC);
     if (file < 0)
         return -errno;
     uint32_t first = __atomic_fetch_add(&machine->header->next_slot, 1, __ATOMIC_RELAXED);
@@ -208,18 +208,17 @@ int sim_machine_allocate(struct sim_machine *machine, const void *part, size_t b
     return error == ENOSPC || error == EDQUOT || error == EFBIG ? -ENOSPC : 0;
 }
 
-int sim_machine_open(const char *directory, struct sim_machine **result)
+int sim_machine_watch(const char *directory, struct sim_machine **result)
 {
     char path[4096];
     int error = machine_path(path, sizeof path, directory, "");
     struct sim_machine *machine = error ? NULL : calloc(1, sizeof *machine);
     if (!machine)
         return error ? error : -ENOMEM;
+    machine->slot = SIM_NOBODY;
     machine->path = strdup(path);
     machine->file = machine->path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     error = !machine->path ? -ENOMEM : machine->file < 0 ? -errno : map_machine(machine);
-    if (!error)
-        error = claim_slot(machine, path);
     for (uint32_t i = 0; !error && i < machine->header->device_count; i++) {
         struct sim_device *device = &machine->devices[i];
         device->machine = machine;
@@ -228,8 +227,25 @@ int sim_machine_open(const char *directory, struct sim_machine **result)
         device->scratch = malloc(sizeof *device->scratch);
         device->workers = malloc(sizeof *device->workers);
         pthread_mutex_init(&device->mutex, NULL);
-        error = device->scratch && device->workers ? sim_device_detach_slot(device) : -ENOMEM;
+        error = device->scratch && device->workers ? 0 : -ENOMEM;
     }
+    if (error) {
+        sim_machine_close(machine);
+        return error;
+    }
+    *result = machine;
+    return 0;
+}
+
+int sim_machine_open(const char *directory, struct sim_machine **result)
+{
+    struct sim_machine *machine;
+    int error = sim_machine_watch(directory, &machine);
+    if (error)
+        return error;
+    error = claim_slot(machine);
+    for (uint32_t i = 0; !error && i < machine->header->device_count; i++)
+        error = sim_device_detach_slot(&machine->devices[i]);
     if (error) {
         sim_machine_close(machine);
         return error;

@@ -160,7 +160,10 @@ int sim_machine_create(const char *directory, const char *identifier,
                        const struct sim_device_identity *devices, uint32_t count);
 uint32_t sim_machine_driver_version(const struct sim_machine *machine);
 uint64_t sim_machine_backing_bytes(const struct sim_machine *machine);
+/* Becomes one of the machine's processes; -EUSERS: there are SIM_PROCESS_SLOTS. */
 int sim_machine_open(const char *directory, struct sim_machine **machine);
+/* Only looks: takes no slot, and must change nothing. */
+int sim_machine_watch(const char *directory, struct sim_machine **machine);
 void sim_machine_close(struct sim_machine *machine);
 /* Reads the driver version of the machine in a directory without becoming one of its processes. */
 int sim_machine_peek_version(const char *directory, uint32_t *driver_version);

@@ -58,8 +58,13 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mod
     NVML_CHECK(device, device);
     if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
         return NVML_ERROR_INVALID_ARGUMENT;
-    /* The real one is for root; whoever can write the machine's file is that here. */
-    return sim_machine_set_compute_mode(nvml.machine, device->machine_index, (uint32_t)mode) == 0
-               ? NVML_SUCCESS
-               : NVML_ERROR_UNKNOWN;
+    /* The real one is for root; whoever can write the machine's file is that here. What this library
+     * has only looks. */
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    struct sim_machine *machine;
+    if (!directory || sim_machine_open(directory, &machine) != 0)
+        return NVML_ERROR_UNKNOWN;
+    int error = sim_machine_set_compute_mode(machine, device->machine_index, (uint32_t)mode);
+    sim_machine_close(machine);
+    return error ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
 }

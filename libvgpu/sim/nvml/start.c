@@ -23,7 +23,7 @@ static void renew_in_child(void)
     if (!nvml.references) /* the parent was just about to start */
         return;
     const char *directory = getenv("VGPU_SIM_MACHINE");
-    if (!directory || sim_machine_open(directory, &nvml.machine) != 0)
+    if (!directory || sim_machine_watch(directory, &nvml.machine) != 0)
         nvml.references = nvml.device_count = nvml.instance_count = 0;
 }
 
@@ -37,7 +37,7 @@ static nvmlReturn_t open_machine(void)
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || !*directory)
         return NVML_ERROR_DRIVER_NOT_LOADED;
-    int error = sim_machine_open(directory, &nvml.machine);
+    int error = sim_machine_watch(directory, &nvml.machine);
     if (error) {
         nvml.machine = NULL;
         fprintf(stderr, "simulated libnvidia-ml: no machine in %s (VGPU_SIM_MACHINE): %s\n",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
 from support.nvml_programs import NVML_PRELUDE, answers, until_ready
@@ -44,6 +45,18 @@ say(driver=nvml.nvmlSystemGetDriverVersion(), nvml=nvml.nvmlSystemGetNVMLVersion
         "cuda": cuda,
         "before": cuda,
     }
+
+
+def test_who_only_looks_takes_no_place_among_the_machines_processes(machine: Machine) -> None:
+    """The shim keeps NVML open in each process, which is one process and not two."""
+    others = [Machine.open(machine.directory) for _ in range(255)]
+    with pytest.raises(SimulationError):
+        Machine.open(machine.directory)
+
+    assert answers(machine, "say(name=nvml.nvmlDeviceGetUUID(handles[0]))") == {
+        "name": machine.devices[0].uuid
+    }
+    assert {len(each.devices) for each in others} == {len(machine.devices)}
 
 
 def test_a_gpu_says_where_it_is_and_what_class_of_device(machine: Machine) -> None:
