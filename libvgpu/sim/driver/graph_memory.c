@@ -252,12 +252,13 @@ void graph_memory_prepare(const struct graph_memory_plan *plan, unsigned long lo
     for (int i = 0; i < driver.device_count; i++) {
         struct graph_pool *pool = graph_pool_of(&driver.devices[i]);
         uint64_t later_bytes = 0;
-        if (plan->footprint_bytes[i])
-            graph_grant_take(pool, plan->owner, stream_id, plan->footprint_bytes[i]);
         for (size_t j = 0; j < plan->taken_count; j++)
             if (plan->taken[j]->device == &driver.devices[i] && !plan->taken[j]->live)
                 later_bytes += charged_bytes(plan->taken[j]);
-        if (later_bytes && graph_pool_use(pool, later_bytes))
+        bool used = later_bytes && graph_pool_use(pool, later_bytes);
+        if (plan->footprint_bytes[i]) /* beside that, as a launch has both at one time */
+            graph_grant_take(pool, plan->owner, stream_id, plan->footprint_bytes[i]);
+        if (used)
             graph_pool_leave(pool, later_bytes); /* reserved from now on, and not used yet */
     }
     pthread_mutex_unlock(&graph_memory_mutex);

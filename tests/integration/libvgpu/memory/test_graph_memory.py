@@ -246,6 +246,29 @@ wait()
     assert machine.books()[0].memory_peak_bytes <= LIMIT
 
 
+def test_an_upload_takes_what_the_launch_needs(machine: Machine, slice_of: SliceOf) -> None:
+    part = slice_of(machine, memory_bytes=LIMIT)
+
+    words = part.run(
+        START
+        + """
+graph = check(driver.cuGraphCreate(0))
+node, address = add_alloc(graph, 20 * MIB)
+freed = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
+add_alloc(graph, 20 * MIB, [freed])               # outlives the launch
+executable = instantiate(graph)
+check(driver.cuGraphUpload(executable, stream))
+check(driver.cuStreamSynchronize(stream))
+print(agree())
+check(driver.cuMemAlloc(24 * MIB))
+print(launch(executable), agree())
+"""
+    )
+
+    assert words == [str(40 * MIB), "0", str(LIMIT)]
+    assert machine.books()[0].memory_peak_bytes <= LIMIT
+
+
 def test_a_graph_needs_what_is_alive_at_one_time(
     machine: Machine, slice_of: SliceOf, tmp_path: Path
 ) -> None:
