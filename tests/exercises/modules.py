@@ -1,4 +1,4 @@
-"""Exercises of modules and libraries: their variables are charged from the load on."""
+"""Exercises of modules and libraries: what a load takes is charged, what comes later soon after."""
 
 import tempfile
 from ctypes import byref, c_size_t, c_uint64, c_void_p
@@ -19,10 +19,10 @@ def _image(megabytes: int = 1) -> bytes:
 
 def _module(driver: Driver, load: str, image: Any, *options: Any) -> None:
     module = c_void_p()
+    with driver.full(left_bytes=2 * MIB - 1):  # first: a second one might fit next to this one
+        driver.refuse(load, byref(c_void_p()), image, *options)
     with driver.charged(2 * MIB, "module"):
         driver.check(load, byref(module), image, *options)
-    with driver.full(left_bytes=2 * MIB - 1):
-        driver.refuse(load, byref(c_void_p()), image, *options)
     with driver.charged(-2 * MIB, "module"):
         driver.check("cuModuleUnload", module)
 
@@ -43,20 +43,25 @@ def module_of_a_file(driver: Driver) -> None:
 
 
 def _library(driver: Driver, load: str, image: bytes, use: str, *arguments: Any) -> None:
+    """What a library takes when it is first used is there before it is known: not refused."""
     library = c_void_p()
     with driver.charged(0):  # it is in no context yet
         driver.check(load, byref(library), image, *NO_OPTIONS)
     placed = [library if argument is library_handle else argument for argument in arguments]
-    with driver.full(left_bytes=2 * MIB - 1):
-        driver.refuse(use, *placed)
-    with driver.charged(2 * MIB, "module"):
+    taken = 0 if use in TAKES_NOTHING else 2 * MIB
+    with driver.charged(taken, "other"):
         driver.check(use, *placed)
+        driver.check("cuCtxSynchronize")
     with driver.charged(0):
         driver.check(use, *placed)
-    with driver.charged(-2 * MIB, "module"):
+        driver.check("cuCtxSynchronize")
+    with driver.charged(-taken, "other"):
         driver.check("cuLibraryUnload", library)
+        driver.check("cuCtxSynchronize")
 
 
+#: A kernel is no memory before it is launched.
+TAKES_NOTHING = ("cuLibraryGetKernel", "cuLibraryEnumerateKernels")
 #: Stands for the library in the arguments of a call.
 library_handle = object()
 
@@ -83,11 +88,10 @@ def libraries(driver: Driver) -> None:
 
 @exercise("cuLibraryGetUnifiedFunction")
 def unified_function(driver: Driver) -> None:
-    """No simulated GPU has one, but the driver may load the library to look."""
+    """No simulated GPU has one, and its driver loads nothing to look."""
     library, function = c_void_p(), c_void_p()
     driver.check("cuLibraryLoadData", byref(library), _image(), *NO_OPTIONS)
-    with driver.full(left_bytes=2 * MIB - 1):
-        driver.refuse("cuLibraryGetUnifiedFunction", byref(function), library, b"one")
-    with driver.charged(2 * MIB, "module"):
+    with driver.charged(0):
         driver.call("cuLibraryGetUnifiedFunction", byref(function), library, b"one")
+        driver.check("cuCtxSynchronize")
     driver.check("cuLibraryUnload", library)

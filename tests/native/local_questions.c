@@ -9,10 +9,10 @@
 #include "compute/throttle.h"
 #include "hooks/hook_context.h"
 #include "hooks/real.h"
-#include "memory/context_cost.h"
 #include "memory/granule.h"
 #include "memory/local_functions.h"
 #include "memory/local_memory.h"
+#include "memory/reconcile.h"
 #include "slice/devices.h"
 #include "slice/log.h"
 #include "slice/region.h"
@@ -162,7 +162,7 @@ uint64_t granule_known_bytes(uint32_t device)
     return GRANULE_STEP_BYTES;
 }
 
-bool context_cost_own_bytes(uint32_t device, uint64_t *bytes)
+bool reconcile_own_bytes(uint32_t device, uint64_t *bytes)
 {
     return false; /* what was computed stands */
 }

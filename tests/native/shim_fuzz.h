@@ -80,7 +80,6 @@ void share_step(void);
 void share_rest(void);
 CUdeviceptr memory_any(void);
 void code_step(void);
-void code_rest(void);
 void context_step(void);
 void context_rest(void);
 

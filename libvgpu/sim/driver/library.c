@@ -1,7 +1,8 @@
 /*
  * Libraries: an image that belongs to no context. Each context gets a module of it, with variables
  * of its own, when one of its kernels is launched there or its module or variables are asked for;
- * with CUDA_MODULE_LOADING=EAGER too, where the driver would load it into every context at once.
+ * with CUDA_MODULE_LOADING=EAGER in the context that is current at the load, too, where the driver
+ * would load it into every context at once.
  * A kernel is the same handle in all contexts, and as a function as well.
  */
 #include <stdlib.h>
@@ -69,6 +70,14 @@ static CUresult load(CUlibrary *result, const void *bytes, uint64_t length)
     library->magic = MAGIC_LIBRARY;
     library->image = image;
     image->library = library;
+    struct CUctx_st *context;
+    if (!module_loads_lazily() && context_current(&context) == CUDA_SUCCESS)
+        error = library_module(library, context, NULL);
+    if (error != CUDA_SUCCESS) {
+        image_free(image);
+        free(library);
+        return error;
+    }
     *result = library;
     return CUDA_SUCCESS;
 }

@@ -74,7 +74,7 @@ CUresult module_global_of(const struct CUmod_st *module, const char *name, CUdev
     return CUDA_SUCCESS;
 }
 
-static bool loads_lazily(void)
+bool module_loads_lazily(void)
 {
     const char *mode = getenv("CUDA_MODULE_LOADING");
     if (mode && strcmp(mode, "EAGER") == 0)
@@ -102,7 +102,8 @@ static CUresult load(CUmodule *result, const void *bytes, uint64_t length)
         return error;
     }
     image->module = *result;
-    for (struct CUfunc_st *each = image->functions; each && !loads_lazily(); each = each->next)
+    for (struct CUfunc_st *each = image->functions; each && !module_loads_lazily();
+         each = each->next)
         each->loaded = true;
     return CUDA_SUCCESS;
 }
@@ -234,6 +235,6 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     DRIVER_CHECK();
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = loads_lazily() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
+    *mode = module_loads_lazily() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }

@@ -120,6 +120,9 @@ CUresult module_global_of(const struct CUmod_st *module, const char *name, CUdev
                           size_t *bytes);
 void jit_options_answer(unsigned int count, const CUjit_option *options, void **values);
 
+/* By CUDA_MODULE_LOADING, or as this driver does without it. */
+bool module_loads_lazily(void);
+
 /* library.c */
 CUresult library_module(struct CUlib_st *library, struct CUctx_st *context,
                         struct CUmod_st **module);

@@ -10,8 +10,7 @@
  *     logs nothing: one comparison where there is no cap (gate.h), one look-up and one
  *     atomic subtraction where it is prepaid (prepaid.h).
  *  5. No malloc and no free: a hook may run inside the program's own allocator. Records lie in
- *     anonymous mappings of their own and are used again. (Libraries are loaded outside of any
- *     allocator: library_book.c may.)
+ *     anonymous mappings of their own and are used again.
  *  6. The environment is read once, at the start, and not at all where the runtime mounted this
  *     library (region.h). setenv only in cuInit, for MPS.
  *  7. Locks in the order of locks.h. No call of the driver that can wait under a lock, but for those

@@ -14,6 +14,7 @@
 #include "memory/array_size.h"
 #include "memory/charge.h"
 #include "memory/granule.h"
+#include "memory/reconcile.h"
 #include "memory/sparse_array.h"
 #include "slice/devices.h"
 #include "slice/region.h"
@@ -73,6 +74,7 @@ static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *fo
     if (form == NULL || form->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) ||
         region_open() == REGION_NONE)
         return CUDA_SUCCESS;
+    reconcile_quiet();
     CUresult result = devices_ask_stream_ordinal(NULL, &device, &is_known);
     if (result != CUDA_SUCCESS || !is_known)
         return result;

@@ -12,6 +12,7 @@
 #include "memory/context_charge.h"
 #include "memory/deferred_free.h"
 #include "memory/local_memory.h"
+#include "memory/reconcile.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
@@ -77,7 +78,7 @@ static CUresult retain_charged(struct context_charge *opening, CUcontext *contex
     if (result != CUDA_SUCCESS)
         return result;
     result = retain(context, device);
-    if (!context_charge_end(opening, result, context)) {
+    if (!context_charge_end(opening, result)) {
         real.cuDevicePrimaryCtxRelease_v2(device);
         count_reference(device, -1);
         context_charge_undone(opening, *context);
@@ -126,7 +127,7 @@ void primary_settle(CUdevice device)
         real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active)
         return;
     drop_context(primary_context[device]);
-    charge_cancel(&primary_charge[device]);
+    context_charge_ended(&primary_charge[device]);
     primary_context[device] = NULL;
     primary_charge[device] = (struct charge){.device = CHARGE_NONE};
     __atomic_store_n(&primary_references[device], 0, __ATOMIC_RELAXED);
@@ -180,6 +181,9 @@ static void forget_events(CUcontext context)
                                          result == CUDA_SUCCESS && \
                                              ((drops_all) || primary_context[device] != context)); \
         contexts_unlock(); \
+        if (is_last) \
+            reconcile_soon(); \
+        reconcile_quiet(); \
         return result; \
     }
 
@@ -194,7 +198,7 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 /* The charge of a created context is kept in the allocation map under the handle itself. */
 static CUresult created(struct context_charge *opening, CUresult result, const CUcontext *context)
 {
-    if (!context_charge_end(opening, result, context)) {
+    if (!context_charge_end(opening, result)) {
         real.cuCtxDestroy_v2(*context);
         context_charge_undone(opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -206,6 +210,7 @@ static CUresult created(struct context_charge *opening, CUresult result, const C
             .address = charge_context(*context),
             .bytes = opening->charge.bytes,
             .context = charge_context(*context),
+            .owner = &context_charge_owner,
             .device = (uint16_t)opening->charge.device,
             .kind = VGPU_KIND_CONTEXT,
             .space = SPACE_CONTEXT,
@@ -287,6 +292,7 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
             drop_context(context); /* its own charge is one of them */ \
         deferred_free_let_go_context(context, result == CUDA_SUCCESS); \
         contexts_unlock(); \
+        reconcile_quiet(); \
         return result; \
     }
 
@@ -315,5 +321,6 @@ VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
         drop_context(context);
     deferred_free_let_go_context(context, is_over);
     contexts_unlock();
+    reconcile_quiet();
     return result;
 }

@@ -13,6 +13,7 @@
 #include "memory/context_charge.h"
 #include "memory/deferred_free.h"
 #include "memory/local_memory.h"
+#include "memory/reconcile.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
@@ -36,7 +37,7 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
     CUgreenCtx made = NULL; /* a refusal leaves the program's as it was */
     result = real.cuGreenCtxCreate(green != NULL ? &made : NULL, description, device, flags);
     CUcontext inner = result == CUDA_SUCCESS ? inner_context(made) : NULL;
-    if (!context_charge_end(&opening, result, &inner)) {
+    if (!context_charge_end(&opening, result)) {
         real.cuGreenCtxDestroy(made);
         context_charge_undone(&opening, inner);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -50,6 +51,7 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
             .address = (uintptr_t)made,
             .bytes = opening.charge.bytes,
             .context = charge_context(inner),
+            .owner = &context_charge_owner,
             .device = (uint16_t)opening.charge.device,
             .kind = VGPU_KIND_CONTEXT,
             .space = SPACE_CONTEXT,
@@ -126,5 +128,6 @@ VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     }
     deferred_free_let_go_context(inner, result == CUDA_SUCCESS);
     contexts_unlock();
+    reconcile_quiet();
     return result;
 }

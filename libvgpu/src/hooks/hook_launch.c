@@ -15,6 +15,7 @@
 #include "memory/graph_memory.h"
 #include "memory/local_functions.h"
 #include "memory/pool.h"
+#include "memory/reconcile.h"
 
 __thread struct local_growth launch_growth;
 static __thread struct launch launch_under_way; /* behind a thunk */
@@ -196,6 +197,7 @@ static CUresult waited(int64_t began_ns, CUresult result)
     uncapped_after_wait();
     pool_after_wait();
     deferred_free_look();
+    reconcile_quiet();
     return result;
 }
 

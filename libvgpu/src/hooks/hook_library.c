@@ -1,84 +1,43 @@
-/* Hooks of libraries: their load and unload, and the calls that hand out what is in them, from
- * which on they may be loaded into any context (library_charge.h). */
-#include "code/library_charge.h"
-#include "code/module_size.h"
+/* Hooks of libraries: code that belongs to no context. Its load is charged until the unload, and what
+ * the calls load that hand something of it out is looked for at the next quiet moment (code_load.h). */
+#include "code/code_load.h"
 #include "hooks/hook.h"
 #include "hooks/hook_unload.h"
-#include "memory/charge.h"
 #include "memory/local_memory.h"
-#include "slice/region.h"
-
-/* A library that is being loaded. Code alone is not charged: with lazy loading it comes kernel by
- * kernel. */
-struct load {
-    struct library *charged; /* NULL: the driver fills the program's own variable */
-    CUlibrary made;
-};
-
-/* Before the driver's call, which fills what load_target says: CUDA_SUCCESS, or what the hook
- * returns. `size` of a load that nobody charges is empty. */
-static CUresult load_begin(struct load *load, const struct image_size *size)
-{
-    *load = (struct load){NULL, NULL};
-    if (module_size_reserved(size) == 0 && !size->is_unknown)
-        return CUDA_SUCCESS;
-    return library_charge_begin(&load->charged, size);
-}
-
-static CUlibrary *load_target(struct load *load, CUlibrary *library)
-{
-    return load->charged != NULL ? &load->made : library;
-}
-
-static CUresult load_end(const struct load *load, CUresult result, CUlibrary *library)
-{
-    if (load->charged == NULL)
-        return result;
-    result = library_charge_loaded(load->charged, result, load->made);
-    if (result == CUDA_SUCCESS)
-        *library = load->made;
-    return result;
-}
-
-static bool is_charged(const CUlibrary *library)
-{
-    return library != NULL && region_open() != REGION_NONE;
-}
+#include "memory/reconcile.h"
 
 #define OPTIONS \
     CUjit_option *jit_options, void **jit_values, unsigned int jit_count, \
         CUlibraryOption *options, void **option_values, unsigned int option_count
 #define OPTION_VALUES jit_options, jit_values, jit_count, options, option_values, option_count
 
-VGPU_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, OPTIONS)
-{
-    if (!cuda_has(&real.cuLibraryLoadData))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct load load;
-    struct image_size size = {0};
-    if (is_charged(library))
-        size = module_size_of_image(image, MODULE_ANY_DEVICE);
-    CUresult result = load_begin(&load, &size);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuLibraryLoadData(load_target(&load, library), image, OPTION_VALUES);
-    return load_end(&load, result, library);
-}
+#define LOAD(symbol, type) \
+    VGPU_EXPORT CUresult symbol(CUlibrary *library, const type *image, OPTIONS) \
+    { \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        struct code_load load = {0}; \
+        enum code_load_verdict verdict; \
+        CUlibrary made = NULL; /* a refusal leaves the program's as it was */ \
+        CUresult result; \
+        do { \
+            code_load_begin(&load); \
+            result = real.symbol(library != NULL ? &made : NULL, image, OPTION_VALUES); \
+            verdict = code_load_end(&load, result); \
+            if (verdict != CODE_LOADED) \
+                real.cuLibraryUnload(made); \
+        } while (verdict == CODE_TRY_AGAIN); \
+        if (verdict == CODE_REFUSED) \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        if (result == CUDA_SUCCESS) { \
+            *library = made; \
+            charge_keep_lasting(&load.charge, SPACE_MODULE, (uintptr_t)made, NULL); \
+        } \
+        return result; \
+    }
 
-VGPU_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, OPTIONS)
-{
-    if (!cuda_has(&real.cuLibraryLoadFromFile))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct load load;
-    struct image_size size = {0};
-    if (is_charged(library))
-        size = module_size_of_file(path, MODULE_ANY_DEVICE);
-    CUresult result = load_begin(&load, &size);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuLibraryLoadFromFile(load_target(&load, library), path, OPTION_VALUES);
-    return load_end(&load, result, library);
-}
+LOAD(cuLibraryLoadData, void)
+LOAD(cuLibraryLoadFromFile, char)
 
 VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
@@ -88,23 +47,16 @@ VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     return charge_free_end(&free, code_unloaded(library, real.cuLibraryUnload(library)));
 }
 
-/* ---- what hands something of a library out: charged before the driver does ---- */
+/* ---- what may be loaded by this, or by the launch that comes next ---- */
 
-/* A name that is not there takes nothing: the driver looks first, as a kernel is no memory yet. */
 VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     if (!cuda_has(&real.cuLibraryGetKernel))
         return CUDA_ERROR_NOT_INITIALIZED;
-    CUkernel found = NULL;
-    if (kernel == NULL)
-        return real.cuLibraryGetKernel(kernel, library, name);
-    CUresult result = real.cuLibraryGetKernel(&found, library, name);
+    CUresult result = real.cuLibraryGetKernel(kernel, library, name);
     if (result == CUDA_SUCCESS)
-        result = library_charge_use(library);
-    if (result == CUDA_SUCCESS) {
-        local_memory_handed_out_kernels(&found, 1, library);
-        *kernel = found;
-    }
+        local_memory_handed_out_kernels(kernel, 1, library);
+    reconcile_soon();
     return result;
 }
 
@@ -113,18 +65,17 @@ VGPU_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int c
 {
     if (!cuda_has(&real.cuLibraryEnumerateKernels))
         return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = library_charge_use(library);
-    if (result != CUDA_SUCCESS)
-        return result;
     unsigned int there = 0;
-    result = real.cuLibraryEnumerateKernels(kernels, count, library);
+    CUresult result = real.cuLibraryEnumerateKernels(kernels, count, library);
     if (result == CUDA_SUCCESS && kernels != NULL && real.cuLibraryGetKernelCount != NULL &&
         real.cuLibraryGetKernelCount(&there, library) == CUDA_SUCCESS)
         local_memory_handed_out_kernels(kernels, there < count ? there : count, library);
+    reconcile_soon();
     return result;
 }
 
-/* The library is charged since its kernel was handed out. */
+/* The kernel was handed out, with its library; its function of the current context is another
+ * handle. */
 VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     if (!cuda_has(&real.cuKernelGetFunction))
@@ -132,48 +83,26 @@ VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     CUresult result = real.cuKernelGetFunction(function, kernel);
     if (result == CUDA_SUCCESS)
         local_memory_handed_out_function(*function, kernel);
+    reconcile_soon();
     return result;
 }
 
-VGPU_EXPORT CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
-{
-    if (!cuda_has(&real.cuLibraryGetModule))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = library_charge_use(library);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return real.cuLibraryGetModule(module, library);
-}
+#define HAND_OUT(symbol, parameters, ...) \
+    VGPU_EXPORT CUresult symbol parameters \
+    { \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+        CUresult result = real.symbol(__VA_ARGS__); \
+        reconcile_soon(); \
+        return result; \
+    }
 
-VGPU_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
-                                        const char *name)
-{
-    if (!cuda_has(&real.cuLibraryGetGlobal))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = library_charge_use(library);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return real.cuLibraryGetGlobal(address, bytes, library, name);
-}
-
-VGPU_EXPORT CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library,
-                                         const char *name)
-{
-    if (!cuda_has(&real.cuLibraryGetManaged))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = library_charge_use(library);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return real.cuLibraryGetManaged(address, bytes, library, name);
-}
-
-VGPU_EXPORT CUresult cuLibraryGetUnifiedFunction(void **function, CUlibrary library,
-                                                 const char *name)
-{
-    if (!cuda_has(&real.cuLibraryGetUnifiedFunction))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = library_charge_use(library);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return real.cuLibraryGetUnifiedFunction(function, library, name);
-}
+HAND_OUT(cuLibraryGetModule, (CUmodule * module, CUlibrary library), module, library)
+HAND_OUT(cuLibraryGetGlobal,
+         (CUdeviceptr * address, size_t *bytes, CUlibrary library, const char *name), address,
+         bytes, library, name)
+HAND_OUT(cuLibraryGetManaged,
+         (CUdeviceptr * address, size_t *bytes, CUlibrary library, const char *name), address,
+         bytes, library, name)
+HAND_OUT(cuLibraryGetUnifiedFunction, (void **function, CUlibrary library, const char *name),
+         function, library, name)

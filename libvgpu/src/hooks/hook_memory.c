@@ -3,6 +3,7 @@
 #include "hooks/hook.h"
 #include "memory/charge.h"
 #include "memory/piece.h"
+#include "memory/reconcile.h"
 #include "vgpu/contract.h"
 
 VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
@@ -10,6 +11,7 @@ VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     if (!cuda_has(&real.cuMemAlloc_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct piece piece;
+    reconcile_quiet();
     CUresult result = piece_reserve_current(&piece, VGPU_KIND_PLAIN, bytes);
     if (result != CUDA_SUCCESS)
         return result;
@@ -22,6 +24,7 @@ VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsig
     if (!cuda_has(&real.cuMemAllocManaged))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct piece piece;
+    reconcile_quiet();
     CUresult result = piece_reserve_apart_current(&piece, VGPU_KIND_MANAGED, bytes);
     if (result != CUDA_SUCCESS)
         return result;
@@ -87,6 +90,7 @@ VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
     if (!cuda_has(&real.cuMemAllocPitch_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct piece piece;
+    reconcile_quiet();
     CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
         return result;
@@ -100,7 +104,9 @@ VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
     if (!cuda_has(&real.cuMemFree_v2))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct charge_free free = charge_free_begin(SPACE_ADDRESS, address);
-    return charge_free_end(&free, real.cuMemFree_v2(address));
+    CUresult result = charge_free_end(&free, real.cuMemFree_v2(address));
+    reconcile_quiet();
+    return result;
 }
 
 /* ---- CUDA 3 and before: addresses of 32 bits ---- */
@@ -110,6 +116,7 @@ VGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
     if (!cuda_has(&real.cuMemAlloc))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct piece piece;
+    reconcile_quiet();
     CUresult result = piece_reserve_current(&piece, VGPU_KIND_PLAIN, bytes);
     if (result != CUDA_SUCCESS)
         return result;
@@ -124,6 +131,7 @@ VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
     if (!cuda_has(&real.cuMemAllocPitch))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct piece piece;
+    reconcile_quiet();
     CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes);
     if (result != CUDA_SUCCESS)
         return result;
@@ -137,5 +145,7 @@ VGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address)
     if (!cuda_has(&real.cuMemFree))
         return CUDA_ERROR_NOT_INITIALIZED;
     struct charge_free free = charge_free_begin(SPACE_ADDRESS, address);
-    return charge_free_end(&free, real.cuMemFree(address));
+    CUresult result = charge_free_end(&free, real.cuMemFree(address));
+    reconcile_quiet();
+    return result;
 }

@@ -6,6 +6,7 @@
 #include "memory/charge.h"
 #include "memory/deferred_free.h"
 #include "memory/pool.h"
+#include "memory/reconcile.h"
 
 /* After the driver's call on a pool that pool_begin was asked about: what the hook returns.
  * `give_back` undoes what turned out not to fit. */
@@ -31,6 +32,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
         struct pool *pool = NULL; \
         CUmemoryPool handle; \
         bool is_recorded; \
+        reconcile_quiet(); \
         CUresult result = capture_ask(true_stream, &is_recorded); \
         if (result == CUDA_SUCCESS && !is_recorded && real.from_pool != NULL) \
             result = pool_lock_of_stream(&pool, true_stream, &handle); \
@@ -53,6 +55,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         bool is_recorded; \
+        reconcile_quiet(); \
         CUresult result = capture_ask(true_stream, &is_recorded); \
         if (result == CUDA_SUCCESS && !is_recorded) \
             result = pool_lock(&pool, handle, true_stream); \

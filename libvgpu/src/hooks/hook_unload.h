@@ -5,6 +5,7 @@
 #include "compute/collective.h"
 #include "compute/throttle.h"
 #include "memory/local_memory.h"
+#include "memory/reconcile.h"
 #include "vgpu/cuda_api.h"
 
 /* Returns the call's answer. `owner`: the module or library. */
@@ -14,6 +15,7 @@ static inline CUresult code_unloaded(const void *owner, CUresult result)
         local_memory_unloaded(owner);
     collective_forget();
     throttle_forget_functions();
+    reconcile_soon(); /* what it loaded later is gone, too */
     return result;
 }
 

@@ -5,6 +5,7 @@
 #include "hooks/hook_nvml.h"
 #include "hooks/real.h"
 #include "memory/granule.h"
+#include "memory/reconcile.h"
 #include "slice/devices.h"
 #include "slice/ledger.h"
 #include "slice/limits_file.h"
@@ -54,6 +55,7 @@ VGPU_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     if (!real_load_cuda() || real.cuMemGetInfo_v2 == NULL)
         return CUDA_ERROR_NOT_INITIALIZED;
+    reconcile_quiet(); /* programs size their pools by what this shows */
     CUresult result = real.cuMemGetInfo_v2(free_bytes, total_bytes);
     if (result != CUDA_SUCCESS || region_open() == REGION_NONE)
         return result;

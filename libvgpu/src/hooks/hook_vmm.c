@@ -5,6 +5,7 @@
  * the driver reads them. */
 #include "hooks/hook.h"
 #include "memory/charge.h"
+#include "memory/reconcile.h"
 #include "memory/vmm.h"
 #include "slice/devices.h"
 #include "slice/region.h"
@@ -42,6 +43,7 @@ VGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     CUmemGenericAllocationHandle made = 0;
     struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_VMM, .bytes = bytes};
     int device = device_of(&wanted.location);
+    reconcile_quiet();
     if (device != DEVICE_UNKNOWN &&
         charge_reserve(&charge, device, VGPU_KIND_VMM, bytes) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,6 +66,7 @@ VGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     struct vmm_record *record = vmm_release_begin(handle);
     CUresult result = real.cuMemRelease(handle);
     vmm_release_end(record, result == CUDA_SUCCESS);
+    reconcile_quiet();
     return result;
 }
 

@@ -18,7 +18,6 @@ enum allocation_space {
     SPACE_ARRAY,    /* CUarray, CUmipmappedArray */
     SPACE_MODULE,   /* CUmodule, CUlibrary */
     SPACE_EXTERNAL, /* CUexternalMemory */
-    SPACE_LIBRARY,  /* pairs of library and context (library_book.c) */
     SPACE_LATE,     /* CUevent behind a free in a stream's order (deferred_free.c) */
     SPACE_HANDLE    /* CUmemGenericAllocationHandle: told to owners; the records are in vmm.c */
 };

@@ -1,6 +1,6 @@
 #include "memory/context_charge.h"
 
-#include "code/library_context.h"
+#include "memory/reconcile.h"
 #include "slice/devices.h"
 #include "slice/log.h"
 #include "slice/region.h"
@@ -8,7 +8,9 @@
 
 #define TRIES 3
 
-static bool had_context[VGPU_MAX_DEVICES];     /* atomic: this process has made one on the device */
+static bool had_context[VGPU_MAX_DEVICES];   /* atomic: this process has made one on the device */
+static uint32_t under_way[VGPU_MAX_DEVICES]; /* atomic: contexts that are being made */
+static uint32_t context_count[VGPU_MAX_DEVICES]; /* atomic */
 static uint64_t green_bytes[VGPU_MAX_DEVICES]; /* atomic: the largest that was measured, 0: none */
 
 static uint64_t counted(const uint64_t *counter)
@@ -37,10 +39,9 @@ static CUresult reserve_green(struct context_charge *opening, uint32_t device)
     return charge_reserve(&opening->charge, (int)device, VGPU_KIND_CONTEXT, bytes);
 }
 
-static CUresult begin(struct context_charge *opening, CUdevice device, bool is_green)
+static CUresult reserve(struct context_charge *opening, CUdevice device, bool is_green)
 {
-    *opening = (struct context_charge){
-        .charge.device = CHARGE_NONE, .libraries.device = CHARGE_NONE, .is_green = is_green};
+    *opening = (struct context_charge){.charge.device = CHARGE_NONE, .is_green = is_green};
     enum region_state state = region_open();
     if (state == REGION_NONE)
         return CUDA_SUCCESS;
@@ -56,18 +57,25 @@ static CUresult begin(struct context_charge *opening, CUdevice device, bool is_g
                                : reserve_estimate(opening, (uint32_t)index);
     if (result != CUDA_SUCCESS)
         return result;
-    result = library_context_reserve(&opening->libraries, index);
-    if (result != CUDA_SUCCESS)
-        charge_cancel(&opening->charge);
     /* A further context costs what the first did. It is not measured: what other threads take, and
      * shared memory that passes to this process when its owner goes, would count as its cost. */
     bool is_judged = opening->is_first || !opening->is_known || is_green;
-    if (result != CUDA_SUCCESS || (is_told && opening->is_known && !is_green) || !is_judged)
-        return result;
+    if ((is_told && opening->is_known && !is_green) || !is_judged)
+        return CUDA_SUCCESS;
     opening->is_sampled = true;
     opening->before = context_cost_sample((uint32_t)index);
     opening->charge_count = counted(&own->count);
+    if (opening->is_first && !__atomic_load_n(&had_context[index], __ATOMIC_RELAXED))
+        reconcile_pid_is((uint32_t)index, opening->before.own_count > 0);
     return CUDA_SUCCESS;
+}
+
+static CUresult begin(struct context_charge *opening, CUdevice device, bool is_green)
+{
+    CUresult result = reserve(opening, device, is_green);
+    if (result == CUDA_SUCCESS && opening->charge.device >= 0)
+        __atomic_add_fetch(&under_way[opening->charge.device], 1, __ATOMIC_RELEASE);
+    return result;
 }
 
 CUresult context_charge_begin(struct context_charge *opening, CUdevice device)
@@ -146,21 +154,66 @@ static uint64_t measured_bytes(struct context_charge *opening)
     }
 }
 
-bool context_charge_end(struct context_charge *opening, CUresult result, const CUcontext *context)
+static bool settle(struct context_charge *opening, CUresult result)
 {
     struct charge *charge = &opening->charge;
     if (result != CUDA_SUCCESS) {
-        charge_cancel(&opening->libraries);
         charge_cancel(charge);
         return true;
     }
-    if (charge->device >= 0 && charge_resize(charge, measured_bytes(opening)) != CUDA_SUCCESS) {
-        charge_cancel(&opening->libraries);
+    if (charge->device >= 0 && charge_resize(charge, measured_bytes(opening)) != CUDA_SUCCESS)
         return false;
-    }
-    if (charge->device >= 0)
+    if (charge->device >= 0) {
         __atomic_store_n(&had_context[charge->device], true, __ATOMIC_RELAXED);
-    return library_context_made(&opening->libraries, *context);
+        __atomic_add_fetch(&context_count[charge->device], 1, __ATOMIC_RELAXED);
+        reconcile_begin();
+    }
+    return true;
+}
+
+bool context_charge_end(struct context_charge *opening, CUresult result)
+{
+    int device = opening->charge.device;
+    bool is_settled = settle(opening, result);
+    if (device >= 0)
+        __atomic_sub_fetch(&under_way[device], 1, __ATOMIC_RELEASE);
+    return is_settled;
+}
+
+void context_charge_ended(const struct charge *charge)
+{
+    if (charge->device < 0)
+        return;
+    charge_cancel(charge);
+    __atomic_sub_fetch(&context_count[charge->device], 1, __ATOMIC_RELAXED);
+    reconcile_soon();
+}
+
+static void release(struct charge_owner *owner, const struct allocation *allocation)
+{
+    (void)owner;
+    context_charge_ended(&(struct charge){
+        .device = allocation->device, .kind = allocation->kind, .bytes = allocation->bytes});
+}
+
+struct charge_owner context_charge_owner = {.release = release};
+
+uint32_t context_charge_count(uint32_t device)
+{
+    return __atomic_load_n(&context_count[device], __ATOMIC_RELAXED);
+}
+
+bool context_charge_is_under_way(uint32_t device)
+{
+    return __atomic_load_n(&under_way[device], __ATOMIC_ACQUIRE) != 0;
+}
+
+void context_charge_after_fork(void)
+{
+    for (uint32_t device = 0; device < VGPU_MAX_DEVICES; device++) {
+        had_context[device] = false;
+        context_count[device] = under_way[device] = 0;
+    }
 }
 
 void context_charge_undone(struct context_charge *opening, CUcontext context)

@@ -12,11 +12,10 @@
 
 struct context_charge {
     struct charge charge;
-    struct charge libraries; /* what is loaded into it with it (library_context.h) */
-    bool is_first;           /* this process held nothing on the device */
-    bool is_known;           /* what the charge was reserved by is an estimate */
-    bool is_sampled;         /* otherwise another process has just measured */
-    bool is_rough;           /* others may have a part in what was measured */
+    bool is_first;   /* this process held nothing on the device */
+    bool is_known;   /* what the charge was reserved by is an estimate */
+    bool is_sampled; /* otherwise another process has just measured */
+    bool is_rough;   /* others may have a part in what was measured */
     bool is_green;
     struct context_cost_sample before;
     uint64_t charge_count; /* of this process's charges on the device, after its own */
@@ -34,8 +33,19 @@ CUresult context_charge_begin_green(struct context_charge *opening, CUdevice dev
 
 /* After the driver answered `result`. False when the context does not fit after all: end it, then
  * call context_charge_undone, so that nothing is free while it is still there. */
-bool context_charge_end(struct context_charge *opening, CUresult result, const CUcontext *context);
+bool context_charge_end(struct context_charge *opening, CUresult result);
 void context_charge_undone(struct context_charge *opening, CUcontext context);
+
+/* The end of a context's charge, for those that are kept in the allocation map: it is their owner. */
+extern struct charge_owner context_charge_owner;
+void context_charge_ended(const struct charge *charge);
+
+/* The contexts of this process on a device; whether one is being made, which is reserved and not there. */
+uint32_t context_charge_count(uint32_t device);
+bool context_charge_is_under_way(uint32_t device);
+
+/* For fork.c. */
+void context_charge_after_fork(void);
 
 /* Of one that did not fit: whether to make it once more, since another container's allocation may
  * have been taken for it. For `tries` that were made. */

@@ -1,5 +1,6 @@
 #include "memory/context_cost.h"
 
+#include <stddef.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -102,17 +103,19 @@ static void list_own_of_many(nvmlDevice_t handle, unsigned int count,
     munmap(room, size);
 }
 
-static void list_own(nvmlDevice_t handle, struct context_cost_sample *sample)
+/* Returns what NVML answered. */
+static nvmlReturn_t list_own(nvmlDevice_t handle, struct context_cost_sample *sample)
 {
     nvmlProcessInfo_t few[FEW_PROCESSES];
     unsigned int count = FEW_PROCESSES;
     if (real.nvmlDeviceGetComputeRunningProcesses_v3 == NULL)
-        return;
+        return NVML_ERROR_NOT_SUPPORTED;
     nvmlReturn_t result = real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, few);
     if (result == NVML_ERROR_INSUFFICIENT_SIZE)
         list_own_of_many(handle, count, sample);
     else if (result == NVML_SUCCESS)
         find_own(few, count, sample);
+    return result;
 }
 
 static bool gpu_bytes(nvmlDevice_t handle, uint64_t *bytes)
@@ -125,19 +128,46 @@ static bool gpu_bytes(nvmlDevice_t handle, uint64_t *bytes)
     return true;
 }
 
+/* NVML takes milliseconds to begin, so that it is begun once; it counts, and the program's own end leaves
+ * it open. Racing first callers begin it twice. */
+static bool is_begun;                          /* atomic */
+static nvmlDevice_t handles[VGPU_MAX_DEVICES]; /* atomic */
+
+static nvmlDevice_t handle_of(uint32_t device)
+{
+    nvmlDevice_t handle = __atomic_load_n(&handles[device], __ATOMIC_ACQUIRE);
+    if (handle != NULL)
+        return handle;
+    if (!real_load_nvml() || real.nvmlInit_v2 == NULL || real.nvmlDeviceGetHandleByUUID == NULL)
+        return NULL;
+    if (!__atomic_load_n(&is_begun, __ATOMIC_ACQUIRE)) {
+        if (real.nvmlInit_v2() != NVML_SUCCESS)
+            return NULL;
+        __atomic_store_n(&is_begun, true, __ATOMIC_RELEASE);
+    }
+    const char *uuid = limits_device(region_limits(), device)->uuid;
+    if (real.nvmlDeviceGetHandleByUUID(uuid, &handle) != NVML_SUCCESS)
+        return NULL;
+    __atomic_store_n(&handles[device], handle, __ATOMIC_RELEASE);
+    return handle;
+}
+
+void context_cost_after_fork(void)
+{
+    is_begun = false;
+    for (uint32_t device = 0; device < VGPU_MAX_DEVICES; device++)
+        handles[device] = NULL;
+}
+
 struct context_cost_sample context_cost_sample(uint32_t device)
 {
     struct context_cost_sample sample = {0};
-    nvmlDevice_t handle;
-    if (!real_load_nvml() || real.nvmlInit_v2 == NULL || real.nvmlShutdown == NULL ||
-        real.nvmlDeviceGetHandleByUUID == NULL || real.nvmlInit_v2() != NVML_SUCCESS)
+    nvmlDevice_t handle = handle_of(device);
+    if (handle == NULL)
         return sample;
-    const char *uuid = limits_device(region_limits(), device)->uuid;
-    if (real.nvmlDeviceGetHandleByUUID(uuid, &handle) == NVML_SUCCESS) {
-        list_own(handle, &sample);
-        sample.is_gpu_known = gpu_bytes(handle, &sample.gpu_bytes);
-    }
-    real.nvmlShutdown();
+    if (list_own(handle, &sample) == NVML_ERROR_UNINITIALIZED)
+        context_cost_after_fork(); /* the program ended NVML more often than it began it */
+    sample.is_gpu_known = gpu_bytes(handle, &sample.gpu_bytes);
     return sample;
 }
 
@@ -161,11 +191,4 @@ enum context_cost_quality context_cost_growth(const struct context_cost_sample *
     }
     *bytes = grown;
     return is_gpu_known ? CONTEXT_COST_ROUGH : CONTEXT_COST_UNKNOWN;
-}
-
-bool context_cost_own_bytes(uint32_t device, uint64_t *bytes)
-{
-    struct context_cost_sample sample = context_cost_sample(device);
-    *bytes = sample.own_bytes;
-    return sample.own_count == 1;
 }

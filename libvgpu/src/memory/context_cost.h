@@ -46,6 +46,9 @@ struct context_cost_sample {
 
 struct context_cost_sample context_cost_sample(uint32_t device);
 
+/* For fork.c. */
+void context_cost_after_fork(void);
+
 /* What the context cost that was made between two samples: in *bytes, unless it is unknown.
  * had_context: this process had made one on the device before. */
 enum context_cost_quality context_cost_growth(const struct context_cost_sample *before,
@@ -56,9 +59,5 @@ enum context_cost_quality context_cost_growth(const struct context_cost_sample *
  * roughly, which returns the least that was found so. */
 void context_cost_keep(uint32_t device, uint64_t bytes);
 uint64_t context_cost_keep_rough(uint32_t device, uint64_t bytes);
-
-/* What NVML says this process holds on the device. False where NVML does not know the process (in
- * another PID namespace), lists several of its pid, or is not there. */
-bool context_cost_own_bytes(uint32_t device, uint64_t *bytes);
 
 #endif

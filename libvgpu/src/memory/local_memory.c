@@ -8,9 +8,9 @@
 #include "hooks/hook_context.h"
 #include "hooks/real.h"
 #include "memory/charge.h"
-#include "memory/context_cost.h"
 #include "memory/granule.h"
 #include "memory/local_functions.h"
+#include "memory/reconcile.h"
 #include "slice/devices.h"
 #include "slice/log.h"
 #include "slice/region.h"
@@ -226,7 +226,7 @@ static CUresult reserve(struct local_growth *growth, struct account *account)
         return CUDA_ERROR_OUT_OF_MEMORY;
     growth->grown_bytes = wanted_bytes - charge->bytes;
     growth->is_sampled = taking[charge->device] == TAKING_UNKNOWN &&
-                         context_cost_own_bytes((uint32_t)charge->device, &growth->own_bytes);
+                         reconcile_own_bytes((uint32_t)charge->device, &growth->own_bytes);
     CUresult result = charge_resize(charge, wanted_bytes);
     growth->charge_count = own_charges(charge->device);
     return result;
@@ -274,7 +274,7 @@ static void measure(const struct local_growth *growth, int device)
 {
     uint64_t own_bytes;
     if (growth->is_sampled && own_charges(device) == growth->charge_count &&
-        context_cost_own_bytes((uint32_t)device, &own_bytes))
+        reconcile_own_bytes((uint32_t)device, &own_bytes))
         taking[device] =
             own_bytes < growth->own_bytes + growth->grown_bytes / 2 ? TAKES_NOTHING : TAKES;
 }

@@ -37,6 +37,7 @@ struct shared {
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shared *records;
+static uint64_t held_bytes[VGPU_MAX_DEVICES]; /* atomic */
 
 /* ---- keys ---- */
 
@@ -116,6 +117,7 @@ static bool sweep(void)
         if (each->parent != NULL) /* first: what the pool still keeps must not be free meanwhile */
             pool_took_back(each->parent, each->bytes);
         region_leave(&each->slot, each->device);
+        region_add(&held_bytes[each->device], -(int64_t)each->bytes);
         each->is_used = false;
         any = true;
     }
@@ -162,6 +164,13 @@ void shared_memory_after_fork(void)
             close_probe(each);
         each->is_used = false;
     }
+    for (uint32_t device = 0; device < VGPU_MAX_DEVICES; device++)
+        held_bytes[device] = 0;
+}
+
+uint64_t shared_memory_held_bytes(uint32_t device)
+{
+    return __atomic_load_n(&held_bytes[device], __ATOMIC_RELAXED);
 }
 
 static struct shared *spare_record(void)
@@ -194,6 +203,7 @@ static void fill(struct shared *shared, const uint64_t key[2], uint32_t device, 
     shared->probe = -1;
     shared->parent = parent;
     shared->is_used = true;
+    region_add(&held_bytes[device], (int64_t)bytes);
 }
 
 struct charge_owner *shared_memory_export(const struct charge *charge, const uint64_t key[2],

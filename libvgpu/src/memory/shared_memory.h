@@ -43,6 +43,9 @@ struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *ch
 /* Whether an owner is a shared piece. */
 bool shared_memory_is(const struct charge_owner *owner);
 
+/* The bytes of all pieces on a device that this process has, by whichever charge. */
+uint64_t shared_memory_held_bytes(uint32_t device);
+
 /* The key of a descriptor that this container exported. False: it is none. */
 bool shared_memory_key_of_descriptor(uint64_t key[2], int descriptor);
 

@@ -3,17 +3,19 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#include "code/library_book.h"
 #include "compute/throttle.h"
 #include "compute/uncapped.h"
 #include "hooks/hook_context.h"
 #include "hooks/hook_external.h"
 #include "hooks/hook_share.h"
 #include "memory/allocation_map.h"
+#include "memory/context_charge.h"
+#include "memory/context_cost.h"
 #include "memory/deferred_free.h"
 #include "memory/graph_memory.h"
 #include "memory/local_memory.h"
 #include "memory/pool_state.h"
+#include "memory/reconcile.h"
 #include "memory/shared_memory.h"
 #include "memory/slabs.h"
 #include "memory/sparse_array.h"
@@ -24,15 +26,17 @@
 /* In the order of the locks that they reset (locks.h), but the slot before everything: from then on
  * nothing is charged to the parent. The only list in slice/ that knows the rooms above it. */
 static void (*const child_resets[])(void) = {
-    region_after_fork,        /* LOCK_FORK_GUARD, the slot */
+    region_after_fork, /* LOCK_FORK_GUARD, the slot */
+    context_charge_after_fork,
+    context_cost_after_fork,
     contexts_after_fork,      /* LOCK_CONTEXTS */
     local_memory_after_fork,  /* of LOCK_CONTEXTS */
-    library_book_after_fork,  /* LOCK_LIBRARIES */
     share_after_fork,         /* LOCK_OPENS */
     deferred_free_after_fork, /* LOCK_DEFERRED_FREES */
     shared_memory_after_fork, /* LOCK_SHARED_MEMORY */
     pool_after_fork,          /* LOCK_GRAPH_POOL, LOCK_STREAM_POOL, LOCK_POOLS */
     sparse_array_after_fork,  /* LOCK_SPARSE_ARRAYS */
+    reconcile_after_fork,     /* LOCK_RECONCILE */
     throttle_after_fork,      /* LOCK_THROTTLE */
     uncapped_after_fork,      /* LOCK_SAMPLES */
     slabs_after_fork,         /* LOCK_SLABS */

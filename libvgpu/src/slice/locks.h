@@ -20,8 +20,6 @@
 #define LOCK_LEVELS(LEVEL) \
     /* making and ending contexts, and their limits (hook_context.c) */ \
     LEVEL(LOCK_CONTEXTS) \
-    /* libraries and the contexts that they are charged in (library_book.c) */ \
-    LEVEL(LOCK_LIBRARIES) \
     /* how often an IPC handle is open (hook_share.c) */ \
     LEVEL(LOCK_OPENS) \
     /* one GPU's graph memory (pool_state.h); a launch takes several, by the GPU's ordinal. What is \
@@ -36,6 +34,8 @@
     LEVEL(LOCK_STREAM_POOL) \
     /* sparse arrays that were made unseen (sparse_array.c) */ \
     LEVEL(LOCK_SPARSE_ARRAYS) \
+    /* what this process holds, by NVML (reconcile.c); nobody waits for it */ \
+    LEVEL(LOCK_RECONCILE) \
     /* what is in flight on one device (throttle.c), and the samples without a cap (uncapped.c) */ \
     LEVEL(LOCK_THROTTLE) \
     LEVEL(LOCK_SAMPLES) \

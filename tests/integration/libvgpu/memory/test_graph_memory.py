@@ -285,6 +285,7 @@ def chain(count, bytes):
         node, address = add_alloc(graph, bytes, last)
         last = [check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))]
     return graph
+check(driver.cuCtxSynchronize())              # what the stream takes is charged
 before = ledger_bytes()
 print(launch(instantiate(chain(100, 64 * MIB))), ledger_bytes() - before)
 wait()
@@ -373,7 +374,8 @@ def random_graph(dice):
         check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
     return graph
 answers = set()
-unknown = device_bytes() - ledger_bytes()     # what streams take
+check(driver.cuCtxSynchronize())              # what streams take is charged
+unknown = device_bytes() - ledger_bytes()
 for seed in range(150):
     dice = random.Random(seed)
     executable = instantiate(random_graph(dice))

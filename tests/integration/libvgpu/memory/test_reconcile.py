@@ -1,0 +1,326 @@
+"""What the hooks do not see of a process is charged by NVML's figure, at quiet moments."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from libvgpu.sim import Machine
+from support import CLIENT_PATH, Compile
+from support.lacking import with_libraries, without_symbols
+from support.measured import measured_machine
+from support.slices import Slice
+from support.waiting import PATIENCE_S
+
+SliceOf = Callable[..., Slice]
+MIB = 1 << 20
+GIB = 1 << 30
+CONTEXT_MIB = 518
+OUT_OF_MEMORY = 2
+#: ``quiet()`` is a moment at which the shim may ask again.
+START = """
+import os, sys, time
+from support.both_books import device_bytes, ledger_bytes
+from support.cuda_client import *
+from support.device_code import kernel, ptx
+MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
+def code(answer): return int(answer[0])
+def quiet():
+    time.sleep(1.1)
+    check(driver.cuCtxSynchronize())
+def lazy(mib):
+    image = ptx(f"// vgpu_sim_first_launch_mib={mib}\\n" + kernel("one"))
+    return check(driver.cuLibraryLoadData(image, *NONE))
+def launch(library):
+    function = driver.CUfunction(int(check(driver.cuLibraryGetKernel(library, b"one"))))
+    return code(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+def beyond(): return device_bytes() - ledger_bytes()
+context = open_context()
+"""
+
+
+def numbers(part: Slice, code: str, *arguments: str) -> list[int]:
+    return [int(word) for word in part.run(START + code, *arguments)]
+
+
+def kind_bytes(part: Slice, kind: str) -> int:
+    return part.usage().devices[0].kind_bytes[kind]
+
+
+@pytest.fixture(params=["ideal", "measured"])
+def part(request: pytest.FixtureRequest, tmp_path: Path, slice_of: SliceOf) -> Slice:
+    """A slice of 4 GiB, on a GPU without friction and on one as it was measured."""
+    if request.param == "ideal":
+        return slice_of(request.getfixturevalue("costly_machine"), memory_bytes=4 * GIB)
+    return slice_of(measured_machine(tmp_path), memory_bytes=4 * GIB)
+
+
+def test_what_first_launches_load_is_charged_at_a_quiet_moment_and_given_back(part: Slice) -> None:
+    seen = numbers(
+        part,
+        """
+large, small = lazy(93), lazy(18)
+launch(large); launch(small); launch(large)
+quiet(); print(beyond())
+check(driver.cuLibraryUnload(large))
+quiet(); print(beyond())
+check(driver.cuDevicePrimaryCtxRelease(0))
+print(device_bytes(), ledger_bytes())
+""",
+    )
+
+    assert seen == [0, 0, 0, 0]
+
+
+def test_it_is_charged_as_other(part: Slice) -> None:
+    process = part.start(START + "launch(lazy(93)); quiet(); print('ready', flush=True); input()")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+
+    assert 93 * MIB <= kind_bytes(part, "other") <= 94 * MIB  # in whole blocks, where there are any
+
+
+def test_beyond_the_limit_it_is_charged_and_the_next_allocation_refused(part: Slice) -> None:
+    seen = numbers(
+        part,
+        """
+held = check(driver.cuMemAlloc(4096 * MIB - ledger_bytes() - 50 * MIB))
+print(launch(lazy(93)))
+quiet(); print(beyond(), int(ledger_bytes() >= 4139 * MIB), code(driver.cuMemAlloc(1)))
+check(driver.cuMemFree(held)); print(code(driver.cuMemAlloc(MIB)))
+""",
+    )
+
+    assert seen == [0, 0, 1, OUT_OF_MEMORY, 0]
+
+
+def test_a_context_that_ends_takes_it_along_though_others_stay(part: Slice) -> None:
+    seen = numbers(
+        part,
+        """
+loaded = lazy(93)
+second = check(create_context())
+launch(loaded)
+quiet(); print(beyond())
+check(driver.cuCtxDestroy(second))
+check(driver.cuCtxSetCurrent(context))
+print(beyond(), launch(loaded))
+quiet(); print(beyond())
+""",
+    )
+
+    assert seen == [0, 0, 0, 0]
+
+
+def test_what_neighbours_take_does_not_count(part: Slice, slice_of: SliceOf) -> None:
+    neighbour = slice_of(part.machine, memory_bytes=16 * GIB)
+    other = neighbour.start(
+        START + "print('ready', flush=True); input();"
+        "held = check(driver.cuMemAlloc(8192 * MIB)); launch(lazy(93)); quiet();"
+        "print(ledger_bytes(), flush=True); input()"
+    )
+    assert other.stdout is not None and other.stdin is not None
+    other.stdout.readline()
+    own = part.start(
+        START + "print(ledger_bytes(), flush=True); input(); quiet();"
+        "check(driver.cuMemAlloc(MIB)); quiet(); print(ledger_bytes(), flush=True)"
+    )
+    assert own.stdout is not None and own.stdin is not None
+    begun = int(own.stdout.readline())
+    other.stdin.write("go\n")
+    other.stdin.flush()
+    other.stdout.readline()
+    own.stdin.write("go\n")
+    own.stdin.flush()
+
+    assert 0 < int(own.stdout.readline()) - begun <= 2 * MIB
+
+
+def test_a_piece_that_was_exported_is_not_charged_twice(part: Slice) -> None:
+    importer = """
+import ctypes, sys
+from support.cuda_client import *
+open_context()
+handle = driver.CUipcMemHandle()
+ctypes.memmove(handle.getPtr(), bytes.fromhex(sys.argv[1]), 64)
+check(driver.cuIpcOpenMemHandle(handle, 1))
+import time; time.sleep(1.1); check(driver.cuCtxSynchronize())
+print("ready", flush=True); input()
+"""
+    seen = numbers(
+        part,
+        f"""
+import ctypes, subprocess
+held = check(driver.cuMemAlloc(64 * MIB))
+handle = ctypes.string_at(check(driver.cuIpcGetMemHandle(held)).getPtr(), 64)
+other = subprocess.Popen([sys.executable, "-c", {importer!r}, handle.hex()],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+other.stdout.readline()
+quiet(); print(beyond()); launch(lazy(93)); quiet(); print(beyond())
+other.communicate(b"\\n")
+""",
+    )
+
+    assert seen == [0, 0]
+
+
+def test_memory_that_is_charged_and_not_taken_hides_as_much(
+    tmp_path: Path, slice_of: SliceOf
+) -> None:
+    """Managed memory is taken as it is touched; the ledger never has less than the GPU gave."""
+    part = slice_of(measured_machine(tmp_path), memory_bytes=4 * GIB)
+
+    seen = numbers(
+        part,
+        """
+managed = check(driver.cuMemAllocManaged(200 * MIB, 1))
+launch(lazy(93))
+quiet(); print(beyond() // MIB)
+check(driver.cuMemFree(managed))
+quiet(); print(beyond())
+""",
+    )
+
+    assert seen == [94 - 200, 0]
+
+
+def test_a_forked_child_is_charged_nothing_of_its_parents(part: Slice) -> None:
+    seen = numbers(
+        part,
+        """
+launch(lazy(93)); quiet()
+before = ledger_bytes()
+child = os.fork()
+if child == 0:
+    time.sleep(1.1)
+    os._exit(code(driver.cuMemAlloc(1)) == 0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), ledger_bytes() - before, beyond())
+""",
+    )
+
+    assert seen == [0, 0, 0]
+
+
+# ---- which figures are believed ----------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, compile_program: Compile) -> Path:
+    """A directory with an NVML that answers by a script."""
+    library = compile_program("nvml_stranger.c", flags=("-shared", "-fPIC"))
+    directory = tmp_path / "lib"
+    directory.mkdir()
+    shutil.copy(library, directory / "libnvidia-ml.so.1")
+    return directory
+
+
+UNKNOWN = 2**64 - 1
+#: The first two answers are to the questions before and after the context was made.
+ALLOCATED = "check(driver.cuMemAlloc(64 * MIB)); quiet();"
+
+
+@pytest.mark.parametrize(
+    ("listed", "used", "then", "charged_mib"),
+    [
+        pytest.param(";518;600", None, "", 600, id="listed once"),
+        pytest.param(";518;600;600;550", None, "quiet();", 550, id="less is given back"),
+        pytest.param(";518;700;600", None, "", 600, id="the lesser of two looks"),
+        pytest.param(";518;600;600;0", None, "quiet();", 600, id="nothing"),
+        pytest.param(";518;600;600;", None, "quiet();", 600, id="not listed"),
+        pytest.param(f";518;600;600;{UNKNOWN}", None, "quiet();", 600, id="not available"),
+        pytest.param(";518;600,600;600", None, "quiet();", 518, id="listed twice, once"),
+        pytest.param("1;518;600", None, "", 518, id="listed before us"),
+        pytest.param(";518;600", "0;518;550", "", 518, id="more than the GPU has in use"),
+        pytest.param(";518;600;600;50", None, ALLOCATED, 664, id="less than was taken"),
+        pytest.param(";518;600;600;600", None, ALLOCATED, 664, id="stands still"),
+        pytest.param(";518;600;600;664", None, ALLOCATED, 664, id="moves with us"),
+    ],
+)
+def test_a_figure_is_believed_that_can_only_be_ours(
+    costly_machine: Machine,
+    slice_of: SliceOf,
+    stranger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listed: str,
+    used: str | None,
+    then: str,
+    charged_mib: int,
+) -> None:
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    part.change(context_bytes=CONTEXT_MIB * MIB)
+    monkeypatch.setenv("NVML_LISTED", listed)
+    if used is not None:
+        monkeypatch.setenv("NVML_USED", used)
+
+    seen = numbers(with_libraries(part, stranger), f"quiet(); {then} print(ledger_bytes() // MIB)")
+
+    assert seen == [charged_mib]
+
+
+def test_nvml_is_asked_no_more_than_once_a_second(
+    costly_machine: Machine,
+    slice_of: SliceOf,
+    stranger: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    monkeypatch.setenv("NVML_LISTED", ";518")
+    monkeypatch.setenv("NVML_ASKED", str(tmp_path / "asked"))
+    seconds = 3
+
+    numbers(
+        with_libraries(part, stranger),
+        f"""
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    check(driver.cuMemFree(check(driver.cuMemAlloc(MIB)))); check(driver.cuCtxSynchronize())
+""",
+    )
+
+    context = 2
+    assert context + 1 <= (tmp_path / "asked").stat().st_size <= context + seconds + 1
+
+
+def test_where_nvml_does_not_tell_nothing_is_charged_and_that_is_said(
+    costly_machine: Machine, slice_of: SliceOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VGPU_LOG", "info")
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    blind = without_symbols(
+        part, tmp_path / "lib", "libnvidia-ml.so.1", "nvmlDeviceGetComputeRunningProcesses_v3"
+    )
+
+    process = blind.start(START + "launch(lazy(93)); quiet(); quiet(); print(beyond() // MIB)")
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+
+    assert stdout.split() == ["93"]
+    assert stderr.count("what its first launches load") == 1
+
+
+def test_a_run_without_an_agent_is_as_true(tmp_path: Path) -> None:
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "VGPU_RUN_DIR": str(tmp_path / "run"),
+        "VGPU_SIM_CALIBRATION": "h100",
+        "PYTHONPATH": CLIENT_PATH,
+    }
+    run = ["-m", "vgpuctl", "run", "--simulate", "h100", "--memory", "4Gi", "--", sys.executable]
+    code = START + "launch(lazy(93)); quiet(); print(beyond())"
+
+    done = subprocess.run(
+        [sys.executable, *run, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+    assert (done.stdout.split(), done.returncode) == (["0"], 0), done.stderr
