@@ -1,8 +1,9 @@
 """Whether racing processes ever get a byte too much, or are refused a byte that there was.
 
-64 processes take and give memory of every kind in one slice that is too small for them. The peak
-of the simulated GPU tells whether the limit was ever exceeded; about once a second they stand
-still, and the rest of the limit must be there to the last byte.
+64 processes take and give memory of every kind in one slice that is too small for them; but not
+code, whose load is measured, so that one that does not fit is over the limit until it is undone.
+The peak of the simulated GPU tells whether the limit was ever exceeded; about once a second they
+stand still, and the rest of the limit must be there to the last byte.
 """
 
 import time
@@ -14,7 +15,7 @@ PROCESSES = 64
 SECONDS = 60.0
 LIMIT_BYTES = 512 * MIB
 BETWEEN_LOOKS_SECONDS = 1.0
-CASE = f"{PROCESSES} processes, every kind of memory"
+CASE = f"{PROCESSES} processes, every kind of memory but code"
 
 
 def _count(quantity: str, unit: str, value: float) -> Measurement:

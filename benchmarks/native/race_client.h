@@ -48,8 +48,6 @@ enum race_kind {
     RACE_ARRAY,
     RACE_ARRAY_3D,
     RACE_MIPMAP,
-    RACE_MODULE,
-    RACE_LIBRARY,
     RACE_GRAPH,    /* memory that a graph leaves allocated */
     RACE_EXPORTED, /* its handle stands on the board */
     RACE_IMPORTED,

@@ -356,6 +356,44 @@ print(held())
     ) == [0]
 
 
+CHURN = """
+print("ready", flush=True)
+sys.stdin.readline()
+end, refused, modules = time.monotonic() + 1.5, 0, []
+while time.monotonic() < end:
+    answer = driver.cuModuleLoadData(variable(1500000))
+    if code(answer) == 0: modules.append(answer[1])
+    else: refused += 1
+    if len(modules) > 3: check(driver.cuModuleUnload(modules.pop(0)))
+look()
+print(refused, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_processes_that_load_code_at_once_are_within_the_limit_at_rest(
+    costly_machine: Machine, slice_of: SliceOf
+) -> None:
+    part = slice_of(costly_machine, memory_bytes=4 * CONTEXT + 14 * MIB)
+    processes = [part.start(START.replace("agree()", "0") + CHURN) for _ in range(4)]
+    for each in processes:
+        assert each.stdout is not None and each.stdin is not None
+        assert each.stdout.readline() == "ready\n"
+    for each in processes:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    refused = [int(each.stdout.readline()) for each in processes if each.stdout is not None]
+
+    held = costly_machine.books()[0].memory_used_bytes
+    charged = part.usage().devices[0].used_bytes
+
+    assert min(refused) > 0
+    assert held == charged <= 4 * CONTEXT + 14 * MIB
+    for each in processes:
+        each.communicate("\n")
+
+
 def test_a_forked_child_leaves_its_parents_libraries_alone(part: Slice) -> None:
     assert numbers(
         part,
