@@ -30,7 +30,7 @@ from .figure import Figure, Measurement, Options, spread
 from .nulldriver import DEVICE_UUID, build_client, build_driver
 
 _LIMIT_BYTES = 1 << 30
-_CONTEXT_BYTES = 1 << 20  # as the node agent says it; else each process would measure it
+_CONTEXT_BYTES = 1 << 20  # as the node agent says it
 _PROFILE = "h100-80g"
 _WAYS = {"elf": "linked", "getproc": "cuGetProcAddress"}
 _BATCHES = 9
@@ -51,6 +51,7 @@ class Case:
         core_percent: the share it is called under.
         calls: in a batch.
         processes: that call at once, all in one slice.
+        is_told: the host's estimate of a context is in `limits`.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Case:
     core_percent: int
     calls: int
     processes: int = 1
+    is_told: bool = True
 
 
 CASES = (
@@ -70,6 +72,7 @@ CASES = (
 CROWDS = (
     Case("cuMemAlloc + cuMemFree, 16 processes", "alloc", 100, 20_000, 16),
     Case("first context, 64 processes at once, simulated driver", "context", 100, 1, 64),
+    Case("the same where nobody has an estimate yet", "context", 100, 1, 64, is_told=False),
 )
 
 
@@ -108,7 +111,7 @@ class Bench:
             limit = DeviceLimit(
                 uuid,
                 limit_bytes,
-                context_bytes=context_bytes,
+                context_bytes=context_bytes if case.is_told else 0,
                 core_percent=case.core_percent,
             )
             region.create(slice_directory, ContainerLimits("benchmark", Family.VGPU, (limit,)))

@@ -12,6 +12,11 @@ def ledger_bytes(device: int = 0) -> int:
     return read_usage(Path(os.environ["VGPU_DIR"])).devices[device].used_bytes
 
 
+def kind_bytes(kind: str, device: int = 0) -> int:
+    """Returns what the container is charged of a kind."""
+    return read_usage(Path(os.environ["VGPU_DIR"])).devices[device].kind_bytes[kind]
+
+
 def device_bytes(device: int = 0) -> int:
     """Returns what all processes hold of that GPU of the machine."""
     return Machine.open(Path(os.environ["VGPU_SIM_MACHINE"])).books()[device].memory_used_bytes

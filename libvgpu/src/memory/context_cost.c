@@ -41,6 +41,12 @@ bool context_cost_is_rough(uint32_t device)
     return measured_ns & ROUGH;
 }
 
+bool context_cost_is_likely(uint32_t device, uint64_t bytes)
+{
+    uint64_t told_bytes = limits_device(region_limits(), device)->context_bytes;
+    return bytes > 0 && (told_bytes == 0 || bytes / 2 <= told_bytes);
+}
+
 enum context_cost_quality context_cost_news(uint32_t device)
 {
     struct vgpu_usage_device *shared = region_shared(device);

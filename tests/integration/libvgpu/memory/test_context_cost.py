@@ -46,12 +46,12 @@ def cost_of(machine: Machine) -> int:
     return machine.devices[0].profile.context_bytes
 
 
-@pytest.mark.parametrize("told_mib", [0, 1, 1000])
-def test_whatever_the_host_estimates_the_context_is_charged_what_it_costs(
-    costly_machine: Machine, slice_of: SliceOf, told_mib: int
+@pytest.mark.parametrize("told_percent", [0, 60, 300])
+def test_near_what_the_host_estimates_the_context_is_charged_what_it_costs(
+    costly_machine: Machine, slice_of: SliceOf, told_percent: int
 ) -> None:
     part = slice_of(costly_machine, memory_bytes=4 * GIB)
-    part.change(context_bytes=told_mib * MIB)
+    part.change(context_bytes=cost_of(costly_machine) * told_percent // 100)
 
     looks, _ = walk(part, OPEN)
 
@@ -60,12 +60,35 @@ def test_whatever_the_host_estimates_the_context_is_charged_what_it_costs(
     assert looks["second"].charged_bytes == 2 * cost_of(costly_machine)
 
 
-@pytest.mark.parametrize("told_bytes", [0, MIB])
+def test_more_than_twice_what_the_host_estimates_is_no_measurement(
+    costly_machine: Machine, slice_of: SliceOf
+) -> None:
+    """What is this process's all the same is *other* at the next quiet moment."""
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    told_bytes = cost_of(costly_machine) * 2 // 5
+    part.change(context_bytes=told_bytes)
+
+    looks, words = walk(
+        part,
+        """
+from support.cuda_client import *
+from support.both_books import kind_bytes
+open_context(); print(kind_bytes("context"))
+check(driver.cuCtxSynchronize()); print(kind_bytes("context"), kind_bytes("other"))
+look("quiet")
+""",
+    )
+
+    assert words == [*[str(told_bytes)] * 2, str(cost_of(costly_machine) - told_bytes)]
+    assert_exact(looks)
+
+
+@pytest.mark.parametrize("told_percent", [0, 60])
 def test_a_context_that_turns_out_not_to_fit_is_ended_again(
-    costly_machine: Machine, slice_of: SliceOf, told_bytes: int
+    costly_machine: Machine, slice_of: SliceOf, told_percent: int
 ) -> None:
     part = slice_of(costly_machine, memory_bytes=cost_of(costly_machine) - 1)
-    part.change(context_bytes=told_bytes)
+    part.change(context_bytes=cost_of(costly_machine) * told_percent // 100)
     code = f"{TRY}look('refused'); print(check(driver.cuDevicePrimaryCtxGetState(0))[1])"
 
     looks, words = walk(part, code)
