@@ -23,10 +23,13 @@ class Ledger:
     Attributes:
         used_bytes: of each device, without what processes held that are dead.
         pids: of the processes that live, as they see themselves.
+        context_bytes: of each device, what its processes say that their first context was measured
+            to take; 0 where none was, or others may have a part in it.
     """
 
     used_bytes: tuple[int, ...]
     pids: frozenset[int]
+    context_bytes: tuple[int, ...]
 
 
 def read_ledger(directory: Path) -> Ledger:
@@ -49,7 +52,14 @@ def read_ledger(directory: Path) -> Ledger:
                     used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
             elif not (row.shared_key[0] or row.shared_key[1]):
                 pids.add(int(row.pid))
-    return Ledger(tuple(max(0, each) for each in used), frozenset(pids))
+        contexts = [_context_bytes(copy, index) for index in range(header.device_capacity)]
+    return Ledger(tuple(max(0, each) for each in used), frozenset(pids), tuple(contexts))
+
+
+def _context_bytes(copy: Any, index: int) -> int:
+    row = lib.usage_device(copy, index)
+    is_exact = row.context_measured_ns != 0 and not row.context_measured_ns & lib.VGPU_CONTEXT_ROUGH
+    return min(int(row.context_bytes), lib.LEDGER_MAX_BYTES) if is_exact else 0
 
 
 def _beginning(path: Path, descriptor: int) -> tuple[Any, Any]:

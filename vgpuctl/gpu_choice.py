@@ -31,7 +31,8 @@ def gpus_of_driver() -> tuple[GpuCandidate, ...]:
     except InventoryError as error:
         raise InventoryError(error.message, NO_DRIVER_HINT) from None
     return tuple(
-        GpuCandidate(g.index, g.uuid, g.name, g.memory_bytes, g.context_bytes) for g in found
+        GpuCandidate(g.index, g.uuid, g.name, g.memory_bytes, g.context_bytes, g.driver)
+        for g in found
     )
 
 

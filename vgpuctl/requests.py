@@ -26,7 +26,8 @@ class GpuCandidate:
         uuid: NVML's name of it; empty while a simulated machine is not started yet.
         product: its marketing name.
         memory_bytes: its whole memory.
-        context_bytes: what one context costs; 0 where only the shim can measure it.
+        context_bytes: what one context costs; 0 where that is not known yet.
+        driver: its version; empty of a simulated GPU, whose contexts are known.
     """
 
     index: int
@@ -34,6 +35,7 @@ class GpuCandidate:
     product: str
     memory_bytes: int
     context_bytes: int = 0
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)

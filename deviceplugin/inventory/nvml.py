@@ -46,7 +46,9 @@ class NvmlInventory:
                 "(vgpuctl sim run SPEC -- COMMAND)",
             ) from None
         try:
-            found = [_describe(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+            driver = _text(_ask(pynvml, "nvmlSystemGetDriverVersion") or "")
+            count = pynvml.nvmlDeviceGetCount()
+            found = [_describe(pynvml, index, driver) for index in range(count)]
             there = [each for each in found if each is not None]
             return _connected(pynvml, [gpu for gpu, _ in there], [handle for _, handle in there])
         except pynvml.NVMLError as error:
@@ -63,7 +65,7 @@ def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
         return None
 
 
-def _describe(pynvml: Any, index: int) -> tuple[Gpu, Any] | None:
+def _describe(pynvml: Any, index: int, driver: str) -> tuple[Gpu, Any] | None:
     """Returns a GPU and its handle, None where it is lost: the others must not suffer from it."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -74,6 +76,7 @@ def _describe(pynvml: Any, index: int) -> tuple[Gpu, Any] | None:
             memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
             numa_node=_numa_node(pynvml, handle),
             minor=_ask(pynvml, "nvmlDeviceGetMinorNumber", handle),
+            driver=driver,
             compute_major=_compute_major(pynvml, handle),
         )
     except pynvml.NVMLError_GpuIsLost as error:

@@ -14,7 +14,8 @@ class Gpu:
 
     Attributes:
         numa_node: None where NVML does not tell.
-        context_bytes: what one context is expected to cost; 0 lets the shim measure it.
+        context_bytes: what one context is known to cost; 0 where that is for containers to measure.
+        driver: its version; empty where NVML does not tell.
         compute_major: of its compute capability; None where NVML does not tell.
         minor: n of its node /dev/nvidia<n>; None where NVML does not tell.
         closeness: how close the node's other GPUs are, by UUID, on the scale of
@@ -27,6 +28,7 @@ class Gpu:
     memory_bytes: int
     numa_node: int | None = None
     context_bytes: int = 0
+    driver: str = ""
     minor: int | None = None
     compute_major: int | None = None
     closeness: Mapping[str, int] = field(default_factory=dict, hash=False)

@@ -8,6 +8,7 @@ from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import Half
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
+from .context_costs import ContextCosts, kind_of
 from .exclusive_gpu import is_exclusive
 from .layout import Layout
 from .offer import fits_layout, gpu_units
@@ -17,10 +18,17 @@ MIB = 1 << 20
 CONTAINER_PIPE_DIRECTORY = "/run/vgpu/mps"
 #: Of a GPU that is not there any more, where nobody noted how it was shared.
 DEFAULT_COMPUTE = ComputeMode.STRICT
+_NO_COSTS = ContextCosts()
 
 
-def asked_on(layout: Layout, allocation: Allocation) -> ContainerLimits:
-    """Returns what an allocation is worth without any rule, by how its GPUs are shared now."""
+def asked_on(
+    layout: Layout, allocation: Allocation, costs: ContextCosts = _NO_COSTS
+) -> ContainerLimits:
+    """Returns what an allocation is worth without any rule, by how its GPUs are shared now.
+
+    Args:
+        costs: what contexts of this node were measured to take.
+    """
     uuids = allocation.uuids
     here = {g.gpu.uuid: g for g in layout.gpus if g.gpu.uuid in uuids}
     shared = here.get(allocation.uuid)
@@ -33,7 +41,11 @@ def asked_on(layout: Layout, allocation: Allocation) -> ContainerLimits:
     }
     mode = shared.compute if shared else allocation.compute
     mode = DEFAULT_COMPUTE if mode is None else mode
-    return asked_limits(allocation, mode, shared.gpu.context_bytes if shared else 0, whole_bytes)
+    context_bytes = 0
+    if shared is not None:
+        kind = kind_of(shared.gpu, shared.served_by_mps)
+        context_bytes = shared.gpu.context_bytes or costs.of(kind)
+    return asked_limits(allocation, mode, context_bytes, whole_bytes)
 
 
 def asked_limits(

@@ -26,6 +26,7 @@ from typing import Protocol
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.notices import EventReason, node_notice
+from deviceplugin.policy.context_costs import MeasuredContext
 from libvgpu.errors import VgpuError
 
 from . import procfs
@@ -55,6 +56,10 @@ class WatchedNode(Protocol):
 
     def set_unaccounted(self, charges: Charges) -> None:
         """Charges allocations for memory that the shim does not count."""
+        ...
+
+    def note_contexts(self, found: Sequence[MeasuredContext]) -> None:
+        """Takes what containers measured that a context takes."""
         ...
 
 
@@ -172,6 +177,8 @@ class MemoryWatch:
         if self._stop.is_set():
             return
         self._put(check.charges, check.watched)
+        if check.contexts:
+            self._node.note_contexts(check.contexts)
         self._is_charging = any(
             check.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
             for allocation_id, each in check.watched.items()

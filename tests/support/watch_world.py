@@ -13,6 +13,7 @@ import pytest
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.notices import Notice
+from deviceplugin.policy.context_costs import MeasuredContext
 from deviceplugin.watch import process_attribution, procfs, watcher
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading
@@ -44,6 +45,7 @@ class WatchWorld:
         self.broken: Exception | None = None
         self.memory: dict[int, int | None] = {}
         self.used_bytes: int | None = None
+        self.contexts: list[MeasuredContext] = []
         self.reads = 0
         self.on_read: Callable[[], object] = lambda: None
         real = procfs.read_mounts
@@ -94,6 +96,9 @@ class WatchWorld:
             )
             self.slices[name] = asked, replace(limits, devices=devices)
 
+    def note_contexts(self, found: Sequence[MeasuredContext]) -> None:
+        self.contexts.extend(found)
+
     def add(self, name: str = "a", limit_bytes: int = 8 * GIB) -> None:
         limits = ContainerLimits(name, Family.VGPU, (DeviceLimit(GPU, limit_bytes),))
         create(self.allocations / name, limits)
@@ -109,6 +114,14 @@ class WatchWorld:
         for slot, pid in enumerate(pids):
             lib.usage_slot(file, slot).gen = 1
             lib.usage_slot(file, slot).pid = pid
+        path.write_bytes(image)
+
+    def write_context(self, context_bytes: int, measured_ns: int, name: str = "a") -> None:
+        """Writes what the container says that a context takes."""
+        path = self.allocations / name / "usage"
+        image = bytearray(path.read_bytes())
+        row = lib.usage_device(ffi.from_buffer("unsigned char[]", image), 0)
+        row.context_bytes, row.context_measured_ns = context_bytes, measured_ns
         path.write_bytes(image)
 
     def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: Any) -> None:

@@ -31,7 +31,7 @@ from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, mps_server, ownership
+from vgpuctl import core_sum, mps_server, ownership, run_contexts
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
@@ -165,22 +165,25 @@ def run(
     with contextlib.ExitStack() as made:
         made.enter_context(signals_held())
         there, base = made.enter_context(_gpus(spec, requests))
-        devices = limits_for(requests, there, _COMPUTE_MODES[compute])
         kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
+        there = run_contexts.with_costs(there, kept_in, mps)
+        devices = limits_for(requests, there, _COMPUTE_MODES[compute])
+        uuids = [device.uuid for device in devices]
         ownership.sweep(kept_in)
         mps_server.sweep(kept_in)
         if mps:
-            uuids = [device.uuid for device in devices]
             pipe = made.enter_context(
                 mps_server.served(kept_in, uuids, base, simulated=spec is not None)
             )
             devices = tuple(replace(device, mps_pipe_directory=pipe) for device in devices)
         allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
+        candidates = {gpu.uuid: gpu for gpu in there}
+        made.callback(run_contexts.note, directory, uuids, candidates, kept_in, mps)
         limits = ContainerLimits(allocation_id, Family.VGPU, devices)
         with core_sum.admitting(kept_in):
             core_sum.require_free_share(kept_in, devices)
             _make_slice(directory, limits, command)
-        arbiters = ArbiterSet(kept_in, [d.uuid for d in devices], make=Arbiter, hold=hold_gpu)
+        arbiters = ArbiterSet(kept_in, uuids, make=Arbiter, hold=hold_gpu)
         made.callback(arbiters.stop)
         environment = _slice_environment(base, directory, limits, shim)
         return run_in_foreground(command, environment, arbiters, LOOK_EVERY_S)

@@ -56,6 +56,9 @@
 #define VGPU_KIND_MODULE 6  /* module globals */
 #define VGPU_KIND_OTHER 7
 
+/* In context_measured_ns: others may have a part in what was measured. */
+#define VGPU_CONTEXT_ROUGH 1
+
 /* How many lengths of delay are told apart (delay.h). */
 #define VGPU_DELAY_BUCKETS 16
 
@@ -166,7 +169,7 @@ struct vgpu_usage_device {
     uint64_t block_bytes; /* granule.h: what the GPU gives memory in; 0: nobody has asked it yet */
     uint8_t reserved2[56];
     uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
-    uint64_t context_measured_ns; /* CLOCK_MONOTONIC; 0: not measured yet */
+    uint64_t context_measured_ns; /* CLOCK_MONOTONIC, VGPU_CONTEXT_ROUGH; 0: not measured yet */
 };
 
 /* One per process, and one per shared piece of memory. gen: even = free and clean, odd = in use or

@@ -139,8 +139,7 @@ static uint64_t measured_bytes(struct context_charge *opening)
         return bytes;
     struct context_cost_sample after = context_cost_sample(device);
     bool had = __atomic_load_n(&had_context[device], __ATOMIC_RELAXED);
-    enum context_cost_quality quality =
-        context_cost_growth(&opening->before, &after, had, &bytes);
+    enum context_cost_quality quality = context_cost_growth(&opening->before, &after, had, &bytes);
     switch (context_cost_is_likely(device, bytes) ? quality : CONTEXT_COST_UNKNOWN) {
     case CONTEXT_COST_EXACT:
         return judged_bytes(opening, bytes);

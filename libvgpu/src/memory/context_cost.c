@@ -13,7 +13,7 @@
 #define FEW_PROCESSES 64
 #define MORE_PROCESSES 64 /* may appear between two questions */
 #define FRESH_NS 1000000000u
-#define ROUGH ((uint64_t)1)                    /* in context_measured_ns */
+#define ROUGH ((uint64_t)VGPU_CONTEXT_ROUGH)
 #define BYTES_UNKNOWN ((unsigned long long)-1) /* NVML_VALUE_NOT_AVAILABLE */
 
 /* ---- what the container knows ---- */

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu.sim.profiles import PROFILES
+from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, IS_LONG
 from support.waiting import PATIENCE_S, wait_until
 
@@ -158,6 +158,20 @@ class Ctl:
 @pytest.fixture
 def ctl(tmp_path: Path) -> Ctl:
     return Ctl(tmp_path)
+
+
+def test_a_run_knows_what_a_context_takes_from_those_before_it(ctl: Ctl, tmp_path: Path) -> None:
+    """On GPUs that the driver lists; those of ``--simulate`` say it themselves."""
+    machine = Machine.create([PROFILES["h100-80g"]], tmp_path / "machine")
+    told = PRELUDE + "import os; from pathlib import Path; from libvgpu.region import read_limits\n"
+    told += "print(read_limits(Path(os.environ['VGPU_DIR'])).limits.devices[0].context_bytes)"
+    command = ["run", "--memory", "4GiB", "--", sys.executable, "-c", told]
+
+    answers = [ctl(*command, **machine.environment({})) for _ in range(2)]
+
+    assert [answer.stderr for answer in answers] == ["", ""]
+    known_bytes = machine.devices[0].profile.context_bytes
+    assert [answer.stdout for answer in answers] == ["0\n", f"{known_bytes}\n"]
 
 
 def _is_gone(pid: int) -> bool:

@@ -222,3 +222,17 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
     assert alive(rogue) == [True]
     assert not node.lines("process bypasses the shim")
     assert not node.lines("process of no allocation uses a GPU")
+
+
+def test_a_container_knows_what_a_context_takes_from_those_before_it(start: Start) -> None:
+    node = start()
+    first = node.admit("first")
+    assert first.limit().context_bytes == 0
+    first.start(HOLD, MIB)
+    wait_until(lambda: (node.base / "s" / "context-costs.json").exists())
+
+    taken = node.machine.devices[0].profile.context_bytes
+    assert node.admit("second").limit().context_bytes == taken
+    node.stop_agent()
+    node.start_agent()
+    assert node.admit("third").limit().context_bytes == taken

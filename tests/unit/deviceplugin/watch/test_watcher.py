@@ -10,6 +10,7 @@ import pytest
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason, Notice
+from deviceplugin.policy.context_costs import MeasuredContext
 from deviceplugin.watch import procfs
 from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
@@ -109,6 +110,22 @@ def test_memory_that_comes_and_goes_between_readings_is_no_excess(
 
     assert world.charged() == 0
     assert messages(told) == []
+
+
+@pytest.mark.parametrize(
+    ("measured_ns", "told"), [(0, False), (1000, True), (1001, False)], ids=["never", "", "roughly"]
+)
+def test_what_a_container_measured_a_context_to_take_is_told_with_what_it_holds(
+    world: WatchWorld, measured_ns: int, told: bool
+) -> None:
+    world.write_ledger(2 * GIB, KNOWN)
+    world.write_context(518 * MIB, measured_ns)
+    world.put(KNOWN, 2 * GIB)
+
+    world.look(1)
+
+    expected = [MeasuredContext("a", GPU, 518 * MIB, 2 * GIB)]
+    assert world.contexts == (expected if told else [])
 
 
 def test_a_slice_that_was_lowered_may_hold_what_it_had(world: WatchWorld) -> None:
