@@ -72,7 +72,7 @@ CASES = (
 CROWDS = (
     Case("cuMemAlloc + cuMemFree, 16 processes", "alloc", 100, 20_000, 16),
     Case("first context, 64 processes at once, simulated driver", "context", 100, 1, 64),
-    Case("the same where nobody has an estimate yet", "context", 100, 1, 64, is_told=False),
+    Case("first context of 64, with no estimate yet", "context", 100, 1, 64, is_told=False),
 )
 
 

@@ -44,7 +44,7 @@ bool context_cost_is_rough(uint32_t device)
 bool context_cost_is_likely(uint32_t device, uint64_t bytes)
 {
     uint64_t told_bytes = limits_device(region_limits(), device)->context_bytes;
-    return bytes > 0 && (told_bytes == 0 || bytes / 2 <= told_bytes);
+    return told_bytes == 0 || (bytes > 0 && bytes / 2 <= told_bytes);
 }
 
 enum context_cost_quality context_cost_news(uint32_t device)

@@ -33,8 +33,8 @@ enum context_cost_quality {
 /* How well a process of this container has measured it within the last second. */
 enum context_cost_quality context_cost_news(uint32_t device);
 
-/* False of what is no measurement: nothing, or more than twice what the host says, of which others have a
- * part. What of it is this process's all the same, reconcile.h finds. */
+/* False of what is no measurement next to the host's estimate: nothing, or more than twice as much, of which
+ * others have a part. What of it is this process's all the same, reconcile.h finds. */
 bool context_cost_is_likely(uint32_t device, uint64_t bytes);
 
 /* Whether the estimate is what somebody measured roughly. */
