@@ -10,6 +10,7 @@ import pytest
 
 from libvgpu import region
 from support import IS_LONG
+from support.lazy_code import START
 from support.sim_programs import PRELUDE
 from support.waiting import wait_until
 from support.watched_node import (
@@ -222,6 +223,20 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
     assert alive(rogue) == [True]
     assert not node.lines("process bypasses the shim")
     assert not node.lines("process of no allocation uses a GPU")
+
+
+def test_what_a_pods_libraries_load_later_is_charged_without_the_agent(start: Start) -> None:
+    node = start()
+    pod = node.admit("torch")
+
+    code = START + "launch(lazy(93)); quiet(); say(ready=beyond()); sys.stdin.read()"
+    beyond_bytes = pod.start(code)
+
+    assert beyond_bytes <= 2 * MIB
+    (process,) = region.read_usage(pod.directory).processes
+    assert process.devices[0].kind_bytes["other"] >= 93 * MIB
+    time.sleep(SEEN_WITHIN_S)
+    assert quiet(node, pod)
 
 
 def test_a_container_knows_what_a_context_takes_from_those_before_it(start: Start) -> None:

@@ -12,6 +12,7 @@ import pytest
 from libvgpu.sim import Machine
 from support import CLIENT_PATH, Compile
 from support.lacking import with_libraries, without_symbols
+from support.lazy_code import START
 from support.measured import measured_machine
 from support.slices import Slice
 from support.waiting import PATIENCE_S
@@ -21,26 +22,6 @@ MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_MIB = 518
 OUT_OF_MEMORY = 2
-#: ``quiet()`` is a moment at which the shim may ask again.
-START = """
-import os, sys, time
-from support.both_books import device_bytes, ledger_bytes
-from support.cuda_client import *
-from support.device_code import kernel, ptx
-MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
-def code(answer): return int(answer[0])
-def quiet():
-    time.sleep(1.1)
-    check(driver.cuCtxSynchronize())
-def lazy(mib):
-    image = ptx(f"// vgpu_sim_first_launch_mib={mib}\\n" + kernel("one"))
-    return check(driver.cuLibraryLoadData(image, *NONE))
-def launch(library):
-    function = driver.CUfunction(int(check(driver.cuLibraryGetKernel(library, b"one"))))
-    return code(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
-def beyond(): return device_bytes() - ledger_bytes()
-context = open_context()
-"""
 
 
 def numbers(part: Slice, code: str, *arguments: str) -> list[int]:
