@@ -45,4 +45,11 @@ static inline bool cuda_has(const void *field)
     return real_load_cuda() && *(void *const *)field != NULL;
 }
 
+/* The first line of a hook: ends it where the driver lacks the function. */
+#define NEEDS(symbol) \
+    do { \
+        if (!cuda_has(&real.symbol)) \
+            return CUDA_ERROR_NOT_INITIALIZED; \
+    } while (0)
+
 #endif

@@ -6,9 +6,7 @@
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t handle, unsigned int *count,
                                                      unsigned int *pids)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetAccountingPids);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetAccountingPids);
     return region_open() == REGION_NONE ? real.nvmlDeviceGetAccountingPids(handle, count, pids)
                                         : NVML_ERROR_NOT_SUPPORTED;
 }
@@ -16,9 +14,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t handle, unsign
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t handle, unsigned int pid,
                                                       nvmlAccountingStats_t *stats)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetAccountingStats);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetAccountingStats);
     return region_open() == REGION_NONE ? real.nvmlDeviceGetAccountingStats(handle, pid, stats)
                                         : NVML_ERROR_NOT_SUPPORTED;
 }
@@ -26,9 +22,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t handle, unsig
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t handle,
                                                          nvmlAccountingStats_v2_t *stats)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetAccountingStats_v2);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetAccountingStats_v2);
     return region_open() == REGION_NONE ? real.nvmlDeviceGetAccountingStats_v2(handle, stats)
                                         : NVML_ERROR_NOT_SUPPORTED;
 }

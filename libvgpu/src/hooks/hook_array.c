@@ -98,98 +98,53 @@ static CUresult made(const struct charge *charge, CUresult result,
     return result;
 }
 
-VGPU_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *form)
-{
-    if (!cuda_has(&real.cuArray3DCreate_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = reserve(&charge, form, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return made(&charge, real.cuArray3DCreate_v2(array, form), form, array);
-}
+/* `known` is the form in full, NULL where the program gave none. */
+#define CREATE(symbol, parameters, handle, known, levels, ...) \
+    VGPU_EXPORT CUresult symbol parameters \
+    { \
+        NEEDS(symbol); \
+        struct charge charge; \
+        const CUDA_ARRAY3D_DESCRIPTOR *whole = known; \
+        CUresult result = reserve(&charge, whole, levels); \
+        return result != CUDA_SUCCESS \
+                   ? result \
+                   : made(&charge, real.symbol(handle, __VA_ARGS__), whole, handle); \
+    }
 
-VGPU_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *form)
-{
-    if (!cuda_has(&real.cuArray3DCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-    if (form != NULL)
-        wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = form->Width,
-                                         .Height = form->Height,
-                                         .Depth = form->Depth,
-                                         .Format = form->Format,
-                                         .NumChannels = form->NumChannels,
-                                         .Flags = form->Flags};
-    const CUDA_ARRAY3D_DESCRIPTOR *known = form != NULL ? &wide : NULL;
-    struct charge charge;
-    CUresult result = reserve(&charge, known, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return made(&charge, real.cuArray3DCreate(array, form), known, array);
-}
+#define FLAT(form) \
+    ((form) == NULL ? NULL \
+                    : &(CUDA_ARRAY3D_DESCRIPTOR){.Width = (form)->Width, \
+                                                 .Height = (form)->Height, \
+                                                 .Format = (form)->Format, \
+                                                 .NumChannels = (form)->NumChannels})
+#define DEEP(form) \
+    ((form) == NULL ? NULL \
+                    : &(CUDA_ARRAY3D_DESCRIPTOR){.Width = (form)->Width, \
+                                                 .Height = (form)->Height, \
+                                                 .Depth = (form)->Depth, \
+                                                 .Format = (form)->Format, \
+                                                 .NumChannels = (form)->NumChannels, \
+                                                 .Flags = (form)->Flags})
 
-#define FLAT_FORM(form) \
-    ((CUDA_ARRAY3D_DESCRIPTOR){.Width = (form)->Width, \
-                               .Height = (form)->Height, \
-                               .Format = (form)->Format, \
-                               .NumChannels = (form)->NumChannels})
+CREATE(cuArrayCreate, (CUarray * array, const CUDA_ARRAY_DESCRIPTOR_v1 *form), array, FLAT(form), 0,
+       form)
+CREATE(cuArrayCreate_v2, (CUarray * array, const CUDA_ARRAY_DESCRIPTOR *form), array, FLAT(form), 0,
+       form)
+CREATE(cuArray3DCreate, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *form), array,
+       DEEP(form), 0, form)
+CREATE(cuArray3DCreate_v2, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR *form), array, form, 0,
+       form)
+CREATE(cuMipmappedArrayCreate,
+       (CUmipmappedArray * array, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int levels), array,
+       form, levels > 0 ? levels : 1, form, levels)
 
-VGPU_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *form)
-{
-    if (!cuda_has(&real.cuArrayCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-    if (form != NULL)
-        wide = FLAT_FORM(form);
-    const CUDA_ARRAY3D_DESCRIPTOR *known = form != NULL ? &wide : NULL;
-    struct charge charge;
-    CUresult result = reserve(&charge, known, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return made(&charge, real.cuArrayCreate(array, form), known, array);
-}
+#define DESTROY(symbol, type) \
+    VGPU_EXPORT CUresult symbol(type array) \
+    { \
+        NEEDS(symbol); \
+        struct charge_free free = charge_free_begin(SPACE_ARRAY, (uintptr_t)array); \
+        return charge_free_end(&free, real.symbol(array)); \
+    }
 
-VGPU_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
-{
-    if (!cuda_has(&real.cuArrayCreate_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-    if (form != NULL)
-        wide = FLAT_FORM(form);
-    const CUDA_ARRAY3D_DESCRIPTOR *known = form != NULL ? &wide : NULL;
-    struct charge charge;
-    CUresult result = reserve(&charge, known, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return made(&charge, real.cuArrayCreate_v2(array, form), known, array);
-}
-
-VGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
-                                            const CUDA_ARRAY3D_DESCRIPTOR *form,
-                                            unsigned int levels)
-{
-    if (!cuda_has(&real.cuMipmappedArrayCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge charge;
-    CUresult result = reserve(&charge, form, levels > 0 ? levels : 1);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return made(&charge, real.cuMipmappedArrayCreate(array, form, levels), form, array);
-}
-
-VGPU_EXPORT CUresult cuArrayDestroy(CUarray array)
-{
-    if (!cuda_has(&real.cuArrayDestroy))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge_free free = charge_free_begin(SPACE_ARRAY, (uintptr_t)array);
-    return charge_free_end(&free, real.cuArrayDestroy(array));
-}
-
-VGPU_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
-{
-    if (!cuda_has(&real.cuMipmappedArrayDestroy))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge_free free = charge_free_begin(SPACE_ARRAY, (uintptr_t)array);
-    return charge_free_end(&free, real.cuMipmappedArrayDestroy(array));
-}
+DESTROY(cuArrayDestroy, CUarray)
+DESTROY(cuMipmappedArrayDestroy, CUmipmappedArray)

@@ -102,8 +102,7 @@ static void begun(CUstream stream, CUresult result)
 #define BEGIN_CAPTURE(symbol, arguments, values) \
     VGPU_EXPORT CUresult symbol arguments \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         /* counted before it begins: a launch on another thread must not be measured into it */ \
         __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
         throttle_before_wait(); /* nothing prepaid may go into it either */ \
@@ -144,8 +143,7 @@ static CUresult ended(CUstream stream, CUresult result)
 #define END_CAPTURE(symbol) \
     VGPU_EXPORT CUresult symbol(CUstream stream, CUgraph *graph) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         return ended(stream, real.symbol(stream, graph)); \
     }
 

@@ -108,8 +108,7 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
 
 VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    if (!cuda_has(&real.cuDevicePrimaryCtxRetain))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuDevicePrimaryCtxRetain);
     if (region_open() == REGION_NONE)
         return real.cuDevicePrimaryCtxRetain(context, device);
     contexts_lock();
@@ -160,8 +159,7 @@ static void forget_events(CUcontext context)
 #define END_PRIMARY(symbol, drops_all) \
     VGPU_EXPORT CUresult symbol(CUdevice device) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         CUcontext context = NULL; \
         bool is_last = (drops_all) || count_reference(device, -1) <= 0; \
         if (is_accounted(device) && is_last) \
@@ -242,8 +240,7 @@ static CUresult create_end(struct context_charge *opening, CUresult result,
 /* The hook's body: `call` makes the context. */
 #define CREATE_CONTEXT(symbol, call) \
     do { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         struct context_charge opening; \
         int tries = 0; \
         CUresult result; \
@@ -283,8 +280,7 @@ VGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
 #define DESTROY_CONTEXT(symbol) \
     VGPU_EXPORT CUresult symbol(CUcontext context) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         forget_events(context); \
         contexts_lock(); \
         CUresult result = real.symbol(context); \
@@ -311,8 +307,7 @@ static bool has_ended(CUcontext context)
 /* The driver counts the references; the last one ends the context. */
 VGPU_EXPORT CUresult cuCtxDetach(CUcontext context)
 {
-    if (!cuda_has(&real.cuCtxDetach))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuCtxDetach);
     forget_events(context);
     contexts_lock();
     CUresult result = real.cuCtxDetach(context);

@@ -33,24 +33,18 @@ struct launch copy_ask(const void *field, const void *kind, struct copy_side tar
 #define ROW_COPY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes) \
     { \
-        struct launch launch = \
-            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                       launch_stream(NULL, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(target, source, bytes)); \
+        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                          launch_stream(NULL, per_thread)), \
+               real.symbol(target, source, bytes)); \
     }
 
 #define ROW_COPY_ASYNC(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes, \
                                 CUstream stream) \
     { \
-        struct launch launch = \
-            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                       launch_stream(stream, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(target, source, bytes, stream)); \
+        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                          launch_stream(stream, per_thread)), \
+               real.symbol(target, source, bytes, stream)); \
     }
 
 ROW_COPY(cuMemcpy, 0)
@@ -67,26 +61,18 @@ ROW_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, 1)
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes) \
     { \
-        struct launch launch = \
-            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                       launch_stream(NULL, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, \
-                          real.symbol(target, target_context, source, source_context, bytes)); \
+        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                          launch_stream(NULL, per_thread)), \
+               real.symbol(target, target_context, source, source_context, bytes)); \
     }
 
 #define PEER_COPY_ASYNC(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes, CUstream stream) \
     { \
-        struct launch launch = \
-            copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                       launch_stream(stream, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end( \
-            &launch, real.symbol(target, target_context, source, source_context, bytes, stream)); \
+        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
+                          launch_stream(stream, per_thread)), \
+               real.symbol(target, target_context, source, source_context, bytes, stream)); \
     }
 
 PEER_COPY(cuMemcpyPeer, 0)
@@ -101,34 +87,26 @@ static const struct copy_side array_side = {CU_MEMORYTYPE_ARRAY, 0};
 #define TO_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUarray target, size_t offset, CUdeviceptr source, size_t bytes) \
     { \
-        struct launch launch = \
-            copy_begin(&real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
-                       launch_stream(NULL, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(target, offset, source, bytes)); \
+        LAUNCH(copy_begin(&real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
+                          launch_stream(NULL, per_thread)), \
+               real.symbol(target, offset, source, bytes)); \
     }
 
 #define FROM_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUarray source, size_t offset, size_t bytes) \
     { \
-        struct launch launch = copy_begin(&real.symbol, &array_copy, COPY_SIDE(target), \
-                                          array_side, bytes, launch_stream(NULL, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(target, source, offset, bytes)); \
+        LAUNCH(copy_begin(&real.symbol, &array_copy, COPY_SIDE(target), array_side, bytes, \
+                          launch_stream(NULL, per_thread)), \
+               real.symbol(target, source, offset, bytes)); \
     }
 
 #define BETWEEN_ARRAYS(symbol, size, per_thread) \
     VGPU_EXPORT CUresult symbol(CUarray target, size target_offset, CUarray source, \
                                 size source_offset, size bytes) \
     { \
-        struct launch launch = launch_begin(&real.symbol, &array_copy, bytes, \
-                                            launch_stream(NULL, per_thread), false); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, \
-                          real.symbol(target, target_offset, source, source_offset, bytes)); \
+        LAUNCH(launch_begin(&real.symbol, &array_copy, bytes, launch_stream(NULL, per_thread), \
+                            false), \
+               real.symbol(target, target_offset, source, source_offset, bytes)); \
     }
 
 TO_ARRAY(cuMemcpyDtoA_v2, 0)
@@ -211,43 +189,33 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
 #define ROW_BATCH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, size_t *failed, CUstream stream) \
     { \
-        struct launch launch = row_batch_begin(&real.symbol, targets, sources, sizes, count, \
-                                               launch_stream(stream, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(BATCH_VALUES, failed, stream)); \
+        LAUNCH(row_batch_begin(&real.symbol, targets, sources, sizes, count, \
+                               launch_stream(stream, per_thread)), \
+               real.symbol(BATCH_VALUES, failed, stream)); \
     }
 
 #define ROW_BATCH_V2(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, CUstream stream) \
     { \
-        struct launch launch = row_batch_begin(&real.symbol, targets, sources, sizes, count, \
-                                               launch_stream(stream, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(BATCH_VALUES, stream)); \
+        LAUNCH(row_batch_begin(&real.symbol, targets, sources, sizes, count, \
+                               launch_stream(stream, per_thread)), \
+               real.symbol(BATCH_VALUES, stream)); \
     }
 
 #define BOX_BATCH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        struct launch launch = \
-            box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(count, copies, failed, flags, stream)); \
+        LAUNCH(box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)), \
+               real.symbol(count, copies, failed, flags, stream)); \
     }
 
 #define BOX_BATCH_V2(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        struct launch launch = \
-            box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(count, copies, flags, stream)); \
+        LAUNCH(box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)), \
+               real.symbol(count, copies, flags, stream)); \
     }
 
 ROW_BATCH(cuMemcpyBatchAsync, 0)

@@ -111,8 +111,7 @@ static CUresult keep_part(struct allocation *import, CUresult result, enum alloc
 VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                             const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    if (!cuda_has(&real.cuImportExternalMemory))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuImportExternalMemory);
     uint64_t key[2];
     if (memory == NULL || description == NULL || region_open() == REGION_NONE)
         return real.cuImportExternalMemory(memory, description);
@@ -145,8 +144,7 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
 
 VGPU_EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 {
-    if (!cuda_has(&real.cuDestroyExternalMemory))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuDestroyExternalMemory);
     struct charge_free free = charge_free_begin(SPACE_EXTERNAL, (uintptr_t)memory);
     return charge_free_end(&free, real.cuDestroyExternalMemory(memory));
 }
@@ -155,8 +153,7 @@ VGPU_EXPORT CUresult
 cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory memory,
                                 const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description)
 {
-    if (!cuda_has(&real.cuExternalMemoryGetMappedBuffer))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuExternalMemoryGetMappedBuffer);
     struct allocation import;
     bool is_held = hold(memory, &import); /* what is made of it keeps the whole */
     CUresult result = real.cuExternalMemoryGetMappedBuffer(address, memory, description);
@@ -170,8 +167,7 @@ VGPU_EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(
     CUmipmappedArray *mipmap, CUexternalMemory memory,
     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *description)
 {
-    if (!cuda_has(&real.cuExternalMemoryGetMappedMipmappedArray))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuExternalMemoryGetMappedMipmappedArray);
     struct allocation import;
     bool is_held = hold(memory, &import); /* what is made of it keeps the whole */
     CUresult result = real.cuExternalMemoryGetMappedMipmappedArray(mipmap, memory, description);

@@ -45,8 +45,7 @@ static CUresult instantiate_end(struct instantiation *making, CUresult result,
 VGPU_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
                                         char *log, size_t log_bytes)
 {
-    if (!cuda_has(&real.cuGraphInstantiate))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuGraphInstantiate);
     struct instantiation making;
     CUresult result = instantiate_begin(&making, graph, false);
     if (result != CUDA_SUCCESS)
@@ -58,8 +57,7 @@ VGPU_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgrap
 VGPU_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
                                            CUgraphNode *error_node, char *log, size_t log_bytes)
 {
-    if (!cuda_has(&real.cuGraphInstantiate_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuGraphInstantiate_v2);
     struct instantiation making;
     CUresult result = instantiate_begin(&making, graph, false);
     if (result != CUDA_SUCCESS)
@@ -71,8 +69,7 @@ VGPU_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
 VGPU_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                                  unsigned long long flags)
 {
-    if (!cuda_has(&real.cuGraphInstantiateWithFlags))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuGraphInstantiateWithFlags);
     struct instantiation making;
     CUresult result = instantiate_begin(&making, graph, (flags & TAKES_AT_ONCE) != 0);
     if (result != CUDA_SUCCESS)
@@ -84,8 +81,7 @@ VGPU_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph grap
     VGPU_EXPORT CUresult symbol(CUgraphExec *exec, CUgraph graph, \
                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         struct instantiation making; \
         CUresult result = instantiate_begin( \
             &making, graph, params != NULL && (params->flags & TAKES_AT_ONCE) != 0); \
@@ -100,8 +96,7 @@ WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
 #define UPLOAD(symbol) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         return graph_memory_call(exec, stream, real.symbol); \
     }
 
@@ -113,8 +108,7 @@ UPLOAD(cuGraphUpload_ptsz)
 #define UPDATE(symbol, arguments, values) \
     VGPU_EXPORT CUresult symbol arguments \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         struct instantiation making; \
         CUresult refusal = instantiate_begin(&making, graph, false); \
         if (refusal != CUDA_SUCCESS) \
@@ -133,8 +127,7 @@ UPDATE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, 
 #define SET_KERNEL(symbol, form, kernel) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUgraphNode node, form *params) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         struct local_growth growth; \
         CUresult result = \
             local_memory_begin_graph(&growth, params != NULL ? (kernel) : (uint64_t)0); \
@@ -154,8 +147,7 @@ SET_KERNEL(cuGraphExecNodeSetParams, CUgraphNodeParams,
 
 VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-    if (!cuda_has(&real.cuGraphExecDestroy))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuGraphExecDestroy);
     /* before the driver: the next graph may get the same handle at once. One that is in use is
      * destroyed all the same, when it is done. */
     struct graph_need need;
@@ -169,8 +161,7 @@ VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 
 VGPU_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    if (!cuda_has(&real.cuDeviceGraphMemTrim))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuDeviceGraphMemTrim);
     CUresult result = real.cuDeviceGraphMemTrim(device);
     struct pool *pool = result == CUDA_SUCCESS ? pool_lock_of_graphs(device) : NULL;
     if (pool != NULL)

@@ -64,8 +64,7 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
 VGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description,
                                       CUdevice device, unsigned int flags)
 {
-    if (!cuda_has(&real.cuGreenCtxCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuGreenCtxCreate);
     CUcontext primary;
     if (region_open() == REGION_NONE)
         return real.cuGreenCtxCreate(green, description, device, flags);
@@ -110,8 +109,7 @@ static void drop_green(CUcontext inner)
 
 VGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
-    if (!cuda_has(&real.cuGreenCtxDestroy))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuGreenCtxDestroy);
     CUcontext inner = NULL;
     if (green != NULL && region_open() != REGION_NONE)
         inner = inner_context(green);

@@ -167,11 +167,9 @@ struct launch launch_ask(const void *field, const void *object, uint64_t amount,
         uint64_t blocks = \
             config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
         CUstream stream = config == NULL ? NULL : config->hStream; \
-        struct launch launch = \
-            launch_begin(&real.symbol, function, blocks, launch_stream(stream, per_thread), true); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, real.symbol(config, function, parameters, extra)); \
+        LAUNCH( \
+            launch_begin(&real.symbol, function, blocks, launch_stream(stream, per_thread), true), \
+            real.symbol(config, function, parameters, extra)); \
     }
 
 LAUNCH_EX(cuLaunchKernelEx, 0)
@@ -180,11 +178,8 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
 #define LAUNCH_GRAPH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        struct launch launch = \
-            launch_begin(&real.symbol, exec, 1, launch_stream(stream, per_thread), false); \
-        if (launch.refusal != CUDA_SUCCESS) \
-            return launch.refusal; \
-        return launch_end(&launch, graph_memory_call(exec, stream, real.symbol)); \
+        LAUNCH(launch_begin(&real.symbol, exec, 1, launch_stream(stream, per_thread), false), \
+               graph_memory_call(exec, stream, real.symbol)); \
     }
 
 LAUNCH_GRAPH(cuGraphLaunch, 0)
@@ -201,58 +196,18 @@ static CUresult waited(int64_t began_ns, CUresult result)
     return result;
 }
 
-VGPU_EXPORT CUresult cuStreamSynchronize(CUstream stream)
-{
-    if (!cuda_has(&real.cuStreamSynchronize))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuStreamSynchronize(stream));
-}
+#define WAIT(symbol, parameters, ...) \
+    VGPU_EXPORT CUresult symbol parameters \
+    { \
+        NEEDS(symbol); \
+        int64_t began_ns = throttle_before_wait(); \
+        return waited(began_ns, real.symbol(__VA_ARGS__)); \
+    }
 
-VGPU_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
-{
-    if (!cuda_has(&real.cuStreamSynchronize_ptsz))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuStreamSynchronize_ptsz(stream));
-}
-
-VGPU_EXPORT CUresult cuEventSynchronize(CUevent event)
-{
-    if (!cuda_has(&real.cuEventSynchronize))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuEventSynchronize(event));
-}
-
-VGPU_EXPORT CUresult cuCtxSynchronize(void)
-{
-    if (!cuda_has(&real.cuCtxSynchronize))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuCtxSynchronize());
-}
-
-VGPU_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
-{
-    if (!cuda_has(&real.cuCtxSynchronize_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuCtxSynchronize_v2(context));
-}
-
-VGPU_EXPORT CUresult cuMemcpyDtoH_v2(void *host, CUdeviceptr device, size_t bytes)
-{
-    if (!cuda_has(&real.cuMemcpyDtoH_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuMemcpyDtoH_v2(host, device, bytes));
-}
-
-VGPU_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *host, CUdeviceptr device, size_t bytes)
-{
-    if (!cuda_has(&real.cuMemcpyDtoH_v2_ptds))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    int64_t began_ns = throttle_before_wait();
-    return waited(began_ns, real.cuMemcpyDtoH_v2_ptds(host, device, bytes));
-}
+WAIT(cuStreamSynchronize, (CUstream stream), stream)
+WAIT(cuStreamSynchronize_ptsz, (CUstream stream), stream)
+WAIT(cuEventSynchronize, (CUevent event), event)
+WAIT(cuCtxSynchronize, (void))
+WAIT(cuCtxSynchronize_v2, (CUcontext context), context)
+WAIT(cuMemcpyDtoH_v2, (void *host, CUdeviceptr device, size_t bytes), host, device, bytes)
+WAIT(cuMemcpyDtoH_v2_ptds, (void *host, CUdeviceptr device, size_t bytes), host, device, bytes)

@@ -1,9 +1,4 @@
-/* What a plain C hook of a launch does: launch_begin, the driver, launch_end.
- *
- *     struct launch launch = launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, false);
- *     if (launch.refusal != CUDA_SUCCESS)
- *         return launch.refusal;
- *     return launch_end(&launch, real.cuLaunch(function));
+/* What a plain C hook of a launch does: launch_begin, the driver, launch_end, all by LAUNCH.
  *
  * Launches that take many arguments enter through the thunks of hook_launch.c instead. */
 #ifndef VGPU_HOOK_LAUNCH_H
@@ -63,5 +58,12 @@ static inline CUresult launch_end(const struct launch *launch, CUresult result)
         local_memory_end(&launch_growth, result);
     return result;
 }
+
+/* The body of a hook: `begin` decides, `call` calls the driver. */
+#define LAUNCH(begin, call) \
+    do { \
+        struct launch launch = begin; \
+        return launch.refusal != CUDA_SUCCESS ? launch.refusal : launch_end(&launch, call); \
+    } while (0)
 
 #endif

@@ -15,28 +15,21 @@ static uint64_t blocks_of(int width, int height)
 
 VGPU_EXPORT CUresult cuLaunch(CUfunction function)
 {
-    struct launch launch = launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, true);
-    if (launch.refusal != CUDA_SUCCESS)
-        return launch.refusal;
-    return launch_end(&launch, real.cuLaunch(function));
+    LAUNCH(launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, true),
+           real.cuLaunch(function));
 }
 
 VGPU_EXPORT CUresult cuLaunchGrid(CUfunction function, int width, int height)
 {
-    struct launch launch = launch_begin(&real.cuLaunchGrid, function, blocks_of(width, height),
-                                        CU_STREAM_LEGACY, true);
-    if (launch.refusal != CUDA_SUCCESS)
-        return launch.refusal;
-    return launch_end(&launch, real.cuLaunchGrid(function, width, height));
+    LAUNCH(launch_begin(&real.cuLaunchGrid, function, blocks_of(width, height), CU_STREAM_LEGACY,
+                        true),
+           real.cuLaunchGrid(function, width, height));
 }
 
 VGPU_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
 {
-    struct launch launch =
-        launch_begin(&real.cuLaunchGridAsync, function, blocks_of(width, height), stream, true);
-    if (launch.refusal != CUDA_SUCCESS)
-        return launch.refusal;
-    return launch_end(&launch, real.cuLaunchGridAsync(function, width, height, stream));
+    LAUNCH(launch_begin(&real.cuLaunchGridAsync, function, blocks_of(width, height), stream, true),
+           real.cuLaunchGridAsync(function, width, height, stream));
 }
 
 VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches,
@@ -44,8 +37,7 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
 {
     if (gate_is_open())
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
-    if (!cuda_has(&real.cuLaunchCooperativeKernelMultiDevice))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuLaunchCooperativeKernelMultiDevice);
     if (launches == NULL || count > VGPU_MAX_DEVICES) /* each on a device of its own */
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     uint32_t measured[VGPU_MAX_DEVICES];

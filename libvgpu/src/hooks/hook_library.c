@@ -1,48 +1,25 @@
 /* Hooks of libraries: code that belongs to no context. Its load is charged until the unload, and what
  * the calls load that hand something of it out is looked for at the next quiet moment (code_load.h). */
-#include "code/code_load.h"
-#include "hooks/hook.h"
-#include "hooks/hook_unload.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "hooks/hook_code.h"
 
 #define OPTIONS \
     CUjit_option *jit_options, void **jit_values, unsigned int jit_count, \
         CUlibraryOption *options, void **option_values, unsigned int option_count
 #define OPTION_VALUES jit_options, jit_values, jit_count, options, option_values, option_count
 
-#define LOAD(symbol, type) \
-    VGPU_EXPORT CUresult symbol(CUlibrary *library, const type *image, OPTIONS) \
-    { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-        struct code_load load = {0}; \
-        enum code_load_verdict verdict; \
-        CUlibrary made = NULL; /* a refusal leaves the program's as it was */ \
-        CUresult result; \
-        do { \
-            code_load_begin(&load); \
-            result = real.symbol(library != NULL ? &made : NULL, image, OPTION_VALUES); \
-            verdict = code_load_end(&load, result); \
-            if (verdict != CODE_LOADED) \
-                real.cuLibraryUnload(made); \
-        } while (verdict == CODE_TRY_AGAIN); \
-        if (verdict == CODE_REFUSED) \
-            return CUDA_ERROR_OUT_OF_MEMORY; \
-        if (result == CUDA_SUCCESS) { \
-            *library = made; \
-            charge_keep_lasting(&load.charge, SPACE_MODULE, (uintptr_t)made, NULL); \
-        } \
-        return result; \
-    }
+static void keep(const struct charge *charge, uint64_t library)
+{
+    charge_keep_lasting(charge, SPACE_MODULE, library, NULL);
+}
 
-LOAD(cuLibraryLoadData, void)
-LOAD(cuLibraryLoadFromFile, char)
+LOAD(cuLibraryLoadData, library, (CUlibrary * library, const void *image, OPTIONS),
+     real.cuLibraryUnload, keep, image, OPTION_VALUES)
+LOAD(cuLibraryLoadFromFile, library, (CUlibrary * library, const char *path, OPTIONS),
+     real.cuLibraryUnload, keep, path, OPTION_VALUES)
 
 VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    if (!cuda_has(&real.cuLibraryUnload))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuLibraryUnload);
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)library);
     return charge_free_end(&free, code_unloaded(library, real.cuLibraryUnload(library)));
 }
@@ -51,8 +28,7 @@ VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 
 VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
-    if (!cuda_has(&real.cuLibraryGetKernel))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuLibraryGetKernel);
     CUresult result = real.cuLibraryGetKernel(kernel, library, name);
     if (result == CUDA_SUCCESS)
         local_memory_handed_out_kernels(kernel, 1, library);
@@ -63,8 +39,7 @@ VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, con
 VGPU_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count,
                                                CUlibrary library)
 {
-    if (!cuda_has(&real.cuLibraryEnumerateKernels))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuLibraryEnumerateKernels);
     unsigned int there = 0;
     CUresult result = real.cuLibraryEnumerateKernels(kernels, count, library);
     if (result == CUDA_SUCCESS && kernels != NULL && real.cuLibraryGetKernelCount != NULL &&
@@ -78,8 +53,7 @@ VGPU_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int c
  * handle. */
 VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    if (!cuda_has(&real.cuKernelGetFunction))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuKernelGetFunction);
     CUresult result = real.cuKernelGetFunction(function, kernel);
     if (result == CUDA_SUCCESS)
         local_memory_handed_out_function(*function, kernel);
@@ -90,8 +64,7 @@ VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 #define HAND_OUT(symbol, parameters, ...) \
     VGPU_EXPORT CUresult symbol parameters \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         CUresult result = real.symbol(__VA_ARGS__); \
         reconcile_soon(); \
         return result; \

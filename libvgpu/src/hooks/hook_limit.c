@@ -116,8 +116,7 @@ static CUresult charge_limit(CUcontext context, CUdevice device, CUlimit limit, 
 
 VGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    if (!cuda_has(&real.cuCtxSetLimit))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuCtxSetLimit);
     CUcontext context = NULL;
     CUdevice device = 0;
     if ((unsigned int)limit >= LIMITS || region_open() != REGION_MAPPED ||

@@ -6,31 +6,25 @@
 #include "memory/reconcile.h"
 #include "vgpu/contract.h"
 
-VGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
-{
-    if (!cuda_has(&real.cuMemAlloc_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct piece piece;
-    reconcile_quiet();
-    CUresult result = piece_reserve_current(&piece, VGPU_KIND_PLAIN, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuMemAlloc_v2(address, bytes);
-    return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0);
-}
+#define ALLOCATE(symbol, parameters, reserve, kind, ...) \
+    VGPU_EXPORT CUresult symbol parameters \
+    { \
+        NEEDS(symbol); \
+        struct piece piece; \
+        reconcile_quiet(); \
+        CUresult result = reserve(&piece, kind, bytes); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        result = real.symbol(address, __VA_ARGS__); \
+        return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0); \
+    }
 
-VGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
-{
-    if (!cuda_has(&real.cuMemAllocManaged))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct piece piece;
-    reconcile_quiet();
-    CUresult result = piece_reserve_apart_current(&piece, VGPU_KIND_MANAGED, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuMemAllocManaged(address, bytes, flags);
-    return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0);
-}
+ALLOCATE(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), piece_reserve_current,
+         VGPU_KIND_PLAIN, bytes)
+ALLOCATE(cuMemAlloc, (CUdeviceptr_v1 * address, unsigned int bytes), piece_reserve_current,
+         VGPU_KIND_PLAIN, bytes) /* CUDA 3 and before: addresses of 32 bits */
+ALLOCATE(cuMemAllocManaged, (CUdeviceptr * address, size_t bytes, unsigned int flags),
+         piece_reserve_apart_current, VGPU_KIND_MANAGED, bytes, flags)
 
 /* ---- rows with a pitch ---- */
 
@@ -84,68 +78,35 @@ static CUresult settle_rows(struct piece *piece, CUresult result, CUdeviceptr ad
     return piece_settle(piece, result, address);
 }
 
-VGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
-                                        size_t height, unsigned int element_bytes)
-{
-    if (!cuda_has(&real.cuMemAllocPitch_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct piece piece;
-    reconcile_quiet();
-    CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
-    bool is_made = result == CUDA_SUCCESS;
-    return settle_rows(&piece, result, is_made ? *address : 0, is_made ? *pitch : 0, height);
-}
+#define ALLOCATE_ROWS(symbol, address_type, size) \
+    VGPU_EXPORT CUresult symbol(address_type *address, size *pitch, size width_bytes, size height, \
+                                unsigned int element_bytes) \
+    { \
+        NEEDS(symbol); \
+        struct piece piece; \
+        reconcile_quiet(); \
+        CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes); \
+        if (result != CUDA_SUCCESS) \
+            return result; \
+        result = real.symbol(address, pitch, width_bytes, height, element_bytes); \
+        bool is_made = result == CUDA_SUCCESS; \
+        return settle_rows(&piece, result, is_made ? *address : 0, is_made ? *pitch : 0, height); \
+    }
 
-VGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
-{
-    if (!cuda_has(&real.cuMemFree_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge_free free = charge_free_begin(SPACE_ADDRESS, address);
-    CUresult result = charge_free_end(&free, real.cuMemFree_v2(address));
-    reconcile_quiet();
-    return result;
-}
+ALLOCATE_ROWS(cuMemAllocPitch_v2, CUdeviceptr, size_t)
+ALLOCATE_ROWS(cuMemAllocPitch, CUdeviceptr_v1, unsigned int)
 
-/* ---- CUDA 3 and before: addresses of 32 bits ---- */
+/* ---- ends ---- */
 
-VGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
-{
-    if (!cuda_has(&real.cuMemAlloc))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct piece piece;
-    reconcile_quiet();
-    CUresult result = piece_reserve_current(&piece, VGPU_KIND_PLAIN, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuMemAlloc(address, bytes);
-    return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0);
-}
+#define FREE(symbol, type) \
+    VGPU_EXPORT CUresult symbol(type address) \
+    { \
+        NEEDS(symbol); \
+        struct charge_free free = charge_free_begin(SPACE_ADDRESS, address); \
+        CUresult result = charge_free_end(&free, real.symbol(address)); \
+        reconcile_quiet(); \
+        return result; \
+    }
 
-VGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch,
-                                     unsigned int width_bytes, unsigned int height,
-                                     unsigned int element_bytes)
-{
-    if (!cuda_has(&real.cuMemAllocPitch))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct piece piece;
-    reconcile_quiet();
-    CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real.cuMemAllocPitch(address, pitch, width_bytes, height, element_bytes);
-    bool is_made = result == CUDA_SUCCESS;
-    return settle_rows(&piece, result, is_made ? *address : 0, is_made ? *pitch : 0, height);
-}
-
-VGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address)
-{
-    if (!cuda_has(&real.cuMemFree))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    struct charge_free free = charge_free_begin(SPACE_ADDRESS, address);
-    CUresult result = charge_free_end(&free, real.cuMemFree(address));
-    reconcile_quiet();
-    return result;
-}
+FREE(cuMemFree_v2, CUdeviceptr)
+FREE(cuMemFree, CUdeviceptr_v1)

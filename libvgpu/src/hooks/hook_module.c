@@ -1,11 +1,7 @@
 /* Hooks of modules: code in one context, charged from the load to the unload or the context's end
  * (code_load.h). */
-#include "code/code_load.h"
 #include "compute/capture.h"
-#include "hooks/hook.h"
-#include "hooks/hook_unload.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "hooks/hook_code.h"
 
 /* Undoes a load that does not count. */
 static void unload(CUmodule module)
@@ -15,43 +11,22 @@ static void unload(CUmodule module)
     capture_resume(pause);
 }
 
-#define LOAD(symbol, parameters, ...) \
-    VGPU_EXPORT CUresult symbol parameters \
-    { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
-        struct code_load load = {0}; \
-        enum code_load_verdict verdict; \
-        CUmodule made = NULL; /* a refusal leaves the program's as it was */ \
-        CUresult result; \
-        do { \
-            code_load_begin(&load); \
-            result = real.symbol(module != NULL ? &made : NULL, __VA_ARGS__); \
-            verdict = code_load_end(&load, result); \
-            if (verdict != CODE_LOADED) \
-                unload(made); \
-        } while (verdict == CODE_TRY_AGAIN); \
-        if (verdict == CODE_REFUSED) \
-            return CUDA_ERROR_OUT_OF_MEMORY; \
-        if (result == CUDA_SUCCESS) { \
-            *module = made; \
-            charge_keep(&load.charge, SPACE_MODULE, (uintptr_t)made); \
-        } \
-        return result; \
-    }
+static void keep(const struct charge *charge, uint64_t module)
+{
+    charge_keep(charge, SPACE_MODULE, module);
+}
 
-LOAD(cuModuleLoad, (CUmodule * module, const char *path), path)
-LOAD(cuModuleLoadData, (CUmodule * module, const void *image), image)
-LOAD(cuModuleLoadDataEx,
+LOAD(cuModuleLoad, module, (CUmodule * module, const char *path), unload, keep, path)
+LOAD(cuModuleLoadData, module, (CUmodule * module, const void *image), unload, keep, image)
+LOAD(cuModuleLoadDataEx, module,
      (CUmodule * module, const void *image, unsigned int option_count, CUjit_option *options,
       void **option_values),
-     image, option_count, options, option_values)
-LOAD(cuModuleLoadFatBinary, (CUmodule * module, const void *image), image)
+     unload, keep, image, option_count, options, option_values)
+LOAD(cuModuleLoadFatBinary, module, (CUmodule * module, const void *image), unload, keep, image)
 
 VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    if (!cuda_has(&real.cuModuleUnload))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuModuleUnload);
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)module);
     return charge_free_end(&free, code_unloaded(module, real.cuModuleUnload(module)));
 }
@@ -60,8 +35,7 @@ VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
 
 VGPU_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-    if (!cuda_has(&real.cuModuleGetFunction))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuModuleGetFunction);
     CUresult result = real.cuModuleGetFunction(function, module, name);
     if (result == CUDA_SUCCESS)
         local_memory_handed_out(function, 1, module);
@@ -72,8 +46,7 @@ VGPU_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
 VGPU_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count,
                                                 CUmodule module)
 {
-    if (!cuda_has(&real.cuModuleEnumerateFunctions))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuModuleEnumerateFunctions);
     unsigned int there = 0;
     CUresult result = real.cuModuleEnumerateFunctions(functions, count, module);
     if (result == CUDA_SUCCESS && functions != NULL && real.cuModuleGetFunctionCount != NULL &&

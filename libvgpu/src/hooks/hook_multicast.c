@@ -9,8 +9,7 @@
 VGPU_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
                                        const CUmulticastObjectProp *properties)
 {
-    if (!cuda_has(&real.cuMulticastCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMulticastCreate);
     if (object == NULL || region_open() == REGION_NONE)
         return real.cuMulticastCreate(object, properties);
     CUmemGenericAllocationHandle made = 0;
@@ -28,8 +27,7 @@ VGPU_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, siz
                                         CUmemGenericAllocationHandle handle, size_t offset,
                                         size_t bytes, unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMulticastBindMem))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMulticastBindMem);
     if (region_open() == REGION_NONE)
         return real.cuMulticastBindMem(object, object_offset, handle, offset, bytes, flags);
     struct vmm_call call;
@@ -45,8 +43,7 @@ VGPU_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, 
                                            CUmemGenericAllocationHandle handle, size_t offset,
                                            size_t bytes, unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMulticastBindMem_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMulticastBindMem_v2);
     if (region_open() == REGION_NONE)
         return real.cuMulticastBindMem_v2(object, device, object_offset, handle, offset, bytes,
                                           flags);
@@ -63,8 +60,7 @@ VGPU_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, si
                                          CUdeviceptr address, size_t bytes,
                                          unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMulticastBindAddr))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMulticastBindAddr);
     if (region_open() == REGION_NONE)
         return real.cuMulticastBindAddr(object, object_offset, address, bytes, flags);
     struct vmm_call call;
@@ -79,8 +75,7 @@ VGPU_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object,
                                             size_t object_offset, CUdeviceptr address, size_t bytes,
                                             unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMulticastBindAddr_v2))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMulticastBindAddr_v2);
     if (region_open() == REGION_NONE)
         return real.cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
     struct vmm_call call;
@@ -95,8 +90,7 @@ VGPU_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object,
 VGPU_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,
                                        size_t object_offset, size_t bytes)
 {
-    if (!cuda_has(&real.cuMulticastUnbind))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMulticastUnbind);
     uint64_t before = vmm_now();
     CUresult result = real.cuMulticastUnbind(object, device, object_offset, bytes);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)

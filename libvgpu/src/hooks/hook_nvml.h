@@ -19,6 +19,14 @@ static inline nvmlReturn_t nvml_lacks(const void *field)
     return *(void *const *)field == NULL ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_SUCCESS;
 }
 
+/* The first line of a hook: ends it where NVML lacks the function. */
+#define NVML_NEEDS(symbol) \
+    do { \
+        nvmlReturn_t lack = nvml_lacks(&real.symbol); \
+        if (lack != NVML_SUCCESS) \
+            return lack; \
+    } while (0)
+
 /* The device of the slice that a handle stands for, or DEVICE_NOT_OURS: also where there should be
  * a slice and it cannot be read. Asked when region_open does not say REGION_NONE. */
 static inline int shown_device(nvmlDevice_t handle)

@@ -26,8 +26,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
 #define ALLOCATION_HOOKS(alloc, from_pool, free, same) \
     VGPU_EXPORT CUresult alloc(CUdeviceptr *address, size_t bytes, CUstream stream) \
     { \
-        if (!cuda_has(&real.alloc)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(alloc); \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         CUmemoryPool handle; \
@@ -50,8 +49,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
     VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle, \
                                    CUstream stream) \
     { \
-        if (!cuda_has(&real.from_pool)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(from_pool); \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         bool is_recorded; \
@@ -71,8 +69,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
     { \
-        if (!cuda_has(&real.free)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(free); \
         if (capture_is_active(stream != NULL ? stream : same)) \
             return real.free(address, stream); \
         struct allocation taken; \
@@ -93,8 +90,7 @@ ALLOCATION_HOOKS(cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAs
 
 VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    if (!cuda_has(&real.cuMemPoolCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemPoolCreate);
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
         pool_placed(*pool, properties->location, properties->allocType, true);
@@ -103,8 +99,7 @@ VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
 
 VGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
-    if (!cuda_has(&real.cuMemPoolDestroy))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemPoolDestroy);
     struct pool *pool = pool_destroying(handle);
     CUresult result = real.cuMemPoolDestroy(handle);
     pool_destroyed(pool, result == CUDA_SUCCESS);
@@ -113,8 +108,7 @@ VGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 
 VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
 {
-    if (!cuda_has(&real.cuMemPoolTrimTo))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemPoolTrimTo);
     CUresult result = real.cuMemPoolTrimTo(handle, bytes_to_keep);
     struct pool *pool = NULL;
     if (result == CUDA_SUCCESS)
@@ -129,8 +123,7 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
     VGPU_EXPORT CUresult symbol(CUmemoryPool *pool, CUmemLocation *location, \
                                 CUmemAllocationType type) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         CUresult result = real.symbol(pool, location, type); \
         if (result == CUDA_SUCCESS) \
             pool_placed(*pool, *location, type, false); \

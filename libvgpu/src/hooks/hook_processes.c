@@ -62,9 +62,7 @@ static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
     { \
         struct process found[VGPU_SLOT_COUNT]; \
         unsigned int none = 0; \
-        nvmlReturn_t lack = nvml_lacks(&real.symbol); \
-        if (lack != NVML_SUCCESS) \
-            return lack; \
+        NVML_NEEDS(symbol); \
         if (region_open() == REGION_NONE) \
             return real.symbol(handle, count, infos); \
         nvmlReturn_t result = real.symbol(handle, count != NULL ? &none : NULL, NULL); \
@@ -98,9 +96,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t hand
                                                                nvmlProcessDetailList_t *details)
 {
     struct process found[VGPU_SLOT_COUNT];
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetRunningProcessDetailList);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetRunningProcessDetailList);
     if (region_open() == REGION_NONE || details == NULL)
         return real.nvmlDeviceGetRunningProcessDetailList(handle, details);
     nvmlProcessDetailList_t asked = {.version = details->version, .mode = details->mode};

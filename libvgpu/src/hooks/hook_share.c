@@ -45,8 +45,7 @@ static void share(CUdeviceptr address, const void *handle, size_t handle_bytes)
 
 VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    if (!cuda_has(&real.cuIpcGetMemHandle))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuIpcGetMemHandle);
     CUdeviceptr base;
     size_t bytes;
     CUresult result = real.cuIpcGetMemHandle(handle, address);
@@ -58,8 +57,7 @@ VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
 
 VGPU_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr address)
 {
-    if (!cuda_has(&real.cuMemPoolExportPointer))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemPoolExportPointer);
     CUresult result = real.cuMemPoolExportPointer(exported, address);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)
         share(address, exported, sizeof *exported);
@@ -147,8 +145,7 @@ static CUresult opened(struct import *import, CUdeviceptr address)
 #define OPEN_HANDLE(symbol) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         lock_take(&opens_lock, LOCK_OPENS); \
         struct import import = import_begin(&handle, sizeof handle); \
         CUresult result = real.symbol(address, handle, flags); \
@@ -165,8 +162,7 @@ OPEN_HANDLE(cuIpcOpenMemHandle_v2)
 
 VGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-    if (!cuda_has(&real.cuIpcCloseMemHandle))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuIpcCloseMemHandle);
     struct allocation found;
     lock_take(&opens_lock, LOCK_OPENS);
     bool known = allocation_map_take(SPACE_ADDRESS, address, &found);
@@ -184,8 +180,7 @@ VGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 VGPU_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
                                             CUmemPoolPtrExportData *exported)
 {
-    if (!cuda_has(&real.cuMemPoolImportPointer))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemPoolImportPointer);
     struct import import = import_begin(exported, sizeof *exported);
     CUresult result = real.cuMemPoolImportPointer(address, pool, exported);
     if (result != CUDA_SUCCESS) {

@@ -168,8 +168,7 @@ static CUresult run(struct list *list, CUstream stream,
 #define MAP_ARRAY(symbol, named) \
     VGPU_EXPORT CUresult symbol(CUarrayMapInfo *entries, unsigned int count, CUstream stream) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         if (entries == NULL || region_open() == REGION_NONE) \
             return real.symbol(entries, count, stream); \
         struct list list; \

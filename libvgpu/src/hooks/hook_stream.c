@@ -7,8 +7,7 @@
 #define DESTROY(symbol) \
     VGPU_EXPORT CUresult symbol(CUstream stream) \
     { \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         throttle_forget_stream(stream); \
         CUresult result = real.symbol(stream); \
         if (result == CUDA_SUCCESS) \

@@ -11,8 +11,7 @@
     { \
         if (gate_is_open()) \
             return real.symbol values; \
-        if (!cuda_has(&real.symbol)) \
-            return CUDA_ERROR_NOT_INITIALIZED; \
+        NEEDS(symbol); \
         throttle_before_wait(); \
         return real.symbol values; \
     }

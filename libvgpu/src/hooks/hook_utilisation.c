@@ -85,9 +85,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle,
 {
     nvmlProcessUtilizationSample_t found[OWN_SAMPLES_MOST];
     unsigned int none = 0;
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetProcessUtilization);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetProcessUtilization);
     if (region_open() == REGION_NONE)
         return real.nvmlDeviceGetProcessUtilization(handle, samples, count, since_us);
     nvmlReturn_t result =
@@ -113,9 +111,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t hand
 {
     nvmlProcessUtilizationSample_t found[OWN_SAMPLES_MOST];
     unsigned int count;
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetProcessesUtilizationInfo);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetProcessesUtilizationInfo);
     if (region_open() == REGION_NONE || info == NULL)
         return real.nvmlDeviceGetProcessesUtilizationInfo(handle, info);
     nvmlProcessesUtilizationInfo_t asked = {.version = info->version,
@@ -171,9 +167,7 @@ static void make_own(nvmlDevice_t handle, nvmlUtilization_t *utilization)
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle,
                                                        nvmlUtilization_t *utilization)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetUtilizationRates);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetUtilizationRates);
     nvmlReturn_t result = real.nvmlDeviceGetUtilizationRates(handle, utilization);
     if (result == NVML_SUCCESS && region_open() != REGION_NONE)
         make_own(handle, utilization);
@@ -183,9 +177,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle,
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t handle,
                                                          nvmlGpuDynamicPstatesInfo_t *info)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetDynamicPstatesInfo);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetDynamicPstatesInfo);
     nvmlReturn_t result = real.nvmlDeviceGetDynamicPstatesInfo(handle, info);
     if (result != NVML_SUCCESS || region_open() == REGION_NONE)
         return result;
@@ -223,9 +215,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t handle, nvmlSamplingT
                                               nvmlValueType_t *value_type, unsigned int *count,
                                               nvmlSample_t *samples)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetSamples);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetSamples);
     bool is_ours = type == NVML_GPU_UTILIZATION_SAMPLES || type == NVML_MEMORY_UTILIZATION_SAMPLES;
     if (!is_ours || region_open() == REGION_NONE || (samples != NULL && count != NULL && !*count))
         return real.nvmlDeviceGetSamples(handle, type, since_us, value_type, count, samples);

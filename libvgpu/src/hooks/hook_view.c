@@ -1,9 +1,8 @@
 /* Hooks that show the slice in place of the GPU: memory totals of the driver and of NVML. Whoever
  * only looks claims no slot. A GPU that the slice does not name has nothing, and where there should
  * be a slice and it cannot be read, no GPU has. */
-#include "hooks/export.h"
+#include "hooks/hook.h"
 #include "hooks/hook_nvml.h"
-#include "hooks/real.h"
 #include "memory/granule.h"
 #include "memory/reconcile.h"
 #include "slice/devices.h"
@@ -51,60 +50,41 @@ static struct view view_of(int device, uint64_t physical_free_bytes)
     return view;
 }
 
-VGPU_EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
-{
-    if (!real_load_cuda() || real.cuMemGetInfo_v2 == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    reconcile_quiet(); /* programs size their pools by what this shows */
-    CUresult result = real.cuMemGetInfo_v2(free_bytes, total_bytes);
-    if (result != CUDA_SUCCESS || region_open() == REGION_NONE)
-        return result;
-    int device = region_open() == REGION_MAPPED ? devices_current() : DEVICE_NOT_OURS;
-    struct view view = view_of(device, *free_bytes);
-    *free_bytes = view.free_bytes;
-    *total_bytes = view.total_bytes;
-    return CUDA_SUCCESS;
-}
-
-VGPU_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
-{
-    if (!real_load_cuda() || real.cuDeviceTotalMem_v2 == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = real.cuDeviceTotalMem_v2(bytes, device);
-    if (result == CUDA_SUCCESS && region_open() != REGION_NONE)
-        *bytes = view_of(shown_cuda_device(device), 0).total_bytes;
-    return result;
-}
-
 /* The forms of CUDA 3 and before say at most what 32 bits hold, as the driver does. */
 static unsigned int narrow(uint64_t bytes)
 {
     return bytes > UINT32_MAX ? UINT32_MAX : (unsigned int)bytes;
 }
 
-VGPU_EXPORT CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes)
-{
-    if (!real_load_cuda() || real.cuMemGetInfo == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = real.cuMemGetInfo(free_bytes, total_bytes);
-    if (result != CUDA_SUCCESS || region_open() == REGION_NONE)
-        return result;
-    int device = region_open() == REGION_MAPPED ? devices_current() : DEVICE_NOT_OURS;
-    struct view view = view_of(device, *free_bytes);
-    *free_bytes = narrow(view.free_bytes);
-    *total_bytes = narrow(view.total_bytes);
-    return CUDA_SUCCESS;
-}
+#define MEMORY_INFO(symbol, size, fitted) \
+    VGPU_EXPORT CUresult symbol(size *free_bytes, size *total_bytes) \
+    { \
+        NEEDS(symbol); \
+        reconcile_quiet(); /* programs size their pools by what this shows */ \
+        CUresult result = real.symbol(free_bytes, total_bytes); \
+        if (result != CUDA_SUCCESS || region_open() == REGION_NONE) \
+            return result; \
+        int device = region_open() == REGION_MAPPED ? devices_current() : DEVICE_NOT_OURS; \
+        struct view view = view_of(device, *free_bytes); \
+        *free_bytes = fitted(view.free_bytes); \
+        *total_bytes = fitted(view.total_bytes); \
+        return CUDA_SUCCESS; \
+    }
 
-VGPU_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
-{
-    if (!real_load_cuda() || real.cuDeviceTotalMem == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    CUresult result = real.cuDeviceTotalMem(bytes, device);
-    if (result == CUDA_SUCCESS && region_open() != REGION_NONE)
-        *bytes = narrow(view_of(shown_cuda_device(device), 0).total_bytes);
-    return result;
-}
+#define TOTAL_MEMORY(symbol, size, fitted) \
+    VGPU_EXPORT CUresult symbol(size *bytes, CUdevice device) \
+    { \
+        NEEDS(symbol); \
+        CUresult result = real.symbol(bytes, device); \
+        if (result == CUDA_SUCCESS && region_open() != REGION_NONE) \
+            *bytes = fitted(view_of(shown_cuda_device(device), 0).total_bytes); \
+        return result; \
+    }
+
+MEMORY_INFO(cuMemGetInfo_v2, size_t, (size_t))
+MEMORY_INFO(cuMemGetInfo, unsigned int, narrow)
+TOTAL_MEMORY(cuDeviceTotalMem_v2, size_t, (size_t))
+TOTAL_MEMORY(cuDeviceTotalMem, unsigned int, narrow)
 
 /* The same for NVML, which also says what is used. A total that a tenant's program has spoilt must
  * not show more than there can be. */
@@ -120,9 +100,7 @@ static struct view view_of_nvml(nvmlDevice_t handle, uint64_t physical_bytes,
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetMemoryInfo);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetMemoryInfo);
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
     if (result != NVML_SUCCESS || region_open() == REGION_NONE)
         return result;
@@ -135,9 +113,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory
 
 VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-    nvmlReturn_t lack = nvml_lacks(&real.nvmlDeviceGetMemoryInfo_v2);
-    if (lack != NVML_SUCCESS)
-        return lack;
+    NVML_NEEDS(nvmlDeviceGetMemoryInfo_v2);
     nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
     if (result != NVML_SUCCESS || region_open() == REGION_NONE)
         return result;

@@ -35,8 +35,7 @@ static int device_of(const CUmemLocation *location)
 VGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMemCreate))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemCreate);
     if (handle == NULL || properties == NULL || region_open() == REGION_NONE)
         return real.cuMemCreate(handle, bytes, properties, flags);
     CUmemAllocationProp wanted = *properties;
@@ -61,8 +60,7 @@ VGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
 
 VGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    if (!cuda_has(&real.cuMemRelease))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemRelease);
     struct vmm_record *record = vmm_release_begin(handle);
     CUresult result = real.cuMemRelease(handle);
     vmm_release_end(record, result == CUDA_SUCCESS);
@@ -73,8 +71,7 @@ VGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 VGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                                  void *address)
 {
-    if (!cuda_has(&real.cuMemRetainAllocationHandle))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemRetainAllocationHandle);
     if (handle == NULL || region_open() == REGION_NONE)
         return real.cuMemRetainAllocationHandle(handle, address);
     struct vmm_call call;
@@ -118,8 +115,7 @@ static void cancel_import(CUmemGenericAllocationHandle handle, uint64_t before,
 VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMemMap))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemMap);
     if (region_open() == REGION_NONE)
         return real.cuMemMap(address, bytes, offset, handle, flags);
     struct vmm_call call;
@@ -141,8 +137,7 @@ VGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 VGPU_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
-    if (!cuda_has(&real.cuMemUnmap))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemUnmap);
     uint64_t before = vmm_now();
     CUresult result = real.cuMemUnmap(address, bytes);
     if (result == CUDA_SUCCESS)

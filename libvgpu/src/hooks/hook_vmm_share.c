@@ -43,8 +43,7 @@ VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
                                                   CUmemAllocationHandleType type,
                                                   unsigned long long flags)
 {
-    if (!cuda_has(&real.cuMemExportToShareableHandle))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemExportToShareableHandle);
     uint64_t key[2];
     CUresult result = real.cuMemExportToShareableHandle(shareable, handle, type, flags);
     if (result != CUDA_SUCCESS || region_open() != REGION_MAPPED)
@@ -93,8 +92,7 @@ static int device_of(CUmemGenericAllocationHandle handle)
 VGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
                                                     void *shareable, CUmemAllocationHandleType type)
 {
-    if (!cuda_has(&real.cuMemImportFromShareableHandle))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    NEEDS(cuMemImportFromShareableHandle);
     if (handle == NULL || region_open() == REGION_NONE)
         return real.cuMemImportFromShareableHandle(handle, shareable, type);
     struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_VMM};

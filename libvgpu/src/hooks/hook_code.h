@@ -1,0 +1,50 @@
+/* What hooks of modules and of libraries have in common. */
+#ifndef VGPU_HOOK_CODE_H
+#define VGPU_HOOK_CODE_H
+
+#include "code/code_load.h"
+#include "compute/collective.h"
+#include "compute/throttle.h"
+#include "hooks/hook.h"
+#include "memory/local_memory.h"
+#include "memory/reconcile.h"
+
+/* A hook that loads code, as `handle`, its first parameter; the arguments behind it follow. `undo` unloads
+ * what does not count; `keep` keeps the charge of what was loaded. */
+#define LOAD(symbol, handle, parameters, undo, keep, ...) \
+    VGPU_EXPORT CUresult symbol parameters \
+    { \
+        NEEDS(symbol); \
+        struct code_load load = {0}; \
+        enum code_load_verdict verdict; \
+        __typeof__(*handle) made = NULL; /* a refusal leaves the program's as it was */ \
+        CUresult result; \
+        do { \
+            code_load_begin(&load); \
+            result = real.symbol(handle != NULL ? &made : NULL, __VA_ARGS__); \
+            verdict = code_load_end(&load, result); \
+            if (verdict != CODE_LOADED) \
+                undo(made); \
+        } while (verdict == CODE_TRY_AGAIN); \
+        if (verdict == CODE_REFUSED) \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        if (result == CUDA_SUCCESS) { \
+            *handle = made; \
+            keep(&load.charge, (uintptr_t)made); \
+        } \
+        return result; \
+    }
+
+/* Behind the driver's call that unloads code: other functions may get the same handles. Returns the call's
+ * answer. `owner`: the module or library. */
+static inline CUresult code_unloaded(const void *owner, CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        local_memory_unloaded(owner);
+    collective_forget();
+    throttle_forget_functions();
+    reconcile_soon(); /* what it loaded later is gone, too */
+    return result;
+}
+
+#endif
