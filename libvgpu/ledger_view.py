@@ -25,11 +25,13 @@ class Ledger:
         pids: of the processes that live, as they see themselves.
         context_bytes: of each device, what its processes say that their first context was measured
             to take; 0 where none was, or others may have a part in it.
+        block_bytes: of each device, what they say that it gives memory in; 0 where nobody asked.
     """
 
     used_bytes: tuple[int, ...]
     pids: frozenset[int]
     context_bytes: tuple[int, ...]
+    block_bytes: tuple[int, ...]
 
 
 def read_ledger(directory: Path) -> Ledger:
@@ -52,12 +54,23 @@ def read_ledger(directory: Path) -> Ledger:
                     used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
             elif not (row.shared_key[0] or row.shared_key[1]):
                 pids.add(int(row.pid))
-        contexts = [_context_bytes(copy, index) for index in range(header.device_capacity)]
-    return Ledger(tuple(max(0, each) for each in used), frozenset(pids), tuple(contexts))
+        rows = [lib.usage_device(copy, index) for index in range(header.device_capacity)]
+        used = [max(0, each) for each in used]
+    return Ledger(
+        tuple(used),
+        frozenset(pids),
+        tuple(map(_context_bytes, rows)),
+        tuple(map(_block_bytes, rows)),
+    )
 
 
-def _context_bytes(copy: Any, index: int) -> int:
-    row = lib.usage_device(copy, index)
+def _block_bytes(row: Any) -> int:
+    size = int(row.block_bytes)
+    is_sane = lib.VGPU_LEAST_BLOCK_BYTES <= size <= lib.VGPU_MOST_BLOCK_BYTES
+    return size if is_sane and size & (size - 1) == 0 else 0
+
+
+def _context_bytes(row: Any) -> int:
     is_exact = row.context_measured_ns != 0 and not row.context_measured_ns & lib.VGPU_CONTEXT_ROUGH
     return min(int(row.context_bytes), lib.LEDGER_MAX_BYTES) if is_exact else 0
 

@@ -31,6 +31,7 @@ class DeviceLimit:
         memory_limit_bytes: what all processes of the container together may hold.
         physical_bytes: the part of it backed by memory (limit ÷ overcommit); 0 means the same.
         context_bytes: what one context is expected to cost; 0 lets the shim measure it.
+        block_bytes: what the GPU gives memory in; 0 lets the shim ask the driver.
         unaccounted_bytes: unaccounted memory: measured by the host beyond the ledger, charged too.
         core_percent: 1..100; 100 is not capped; 0 is left-overs only.
         compute_mode: see `ComputeMode`.
@@ -52,6 +53,7 @@ class DeviceLimit:
     mps_thread_percentage: int = 0
     mps_pinned_bytes: int = 0
     mps_pipe_directory: str = ""
+    block_bytes: int = 0
 
     @property
     def is_mps_client(self) -> bool:

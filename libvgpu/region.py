@@ -205,6 +205,7 @@ def _encode(limits: ContainerLimits) -> tuple[Any, Any]:
         row.memory_limit_bytes = device.memory_limit_bytes
         row.physical_bytes = device.physical_bytes or device.memory_limit_bytes
         row.context_bytes = device.context_bytes
+        row.block_bytes = device.block_bytes
         row.unaccounted_bytes = device.unaccounted_bytes
         row.core_percent = device.core_percent
         row.compute_mode = int(device.compute_mode)
@@ -252,6 +253,7 @@ def _device(row: Any) -> DeviceLimit:
         memory_limit_bytes=row.memory_limit_bytes,
         physical_bytes=row.physical_bytes,
         context_bytes=row.context_bytes,
+        block_bytes=row.block_bytes,
         unaccounted_bytes=row.unaccounted_bytes,
         core_percent=row.core_percent,
         compute_mode=ComputeMode(row.compute_mode),

@@ -28,6 +28,7 @@ class GpuCandidate:
         memory_bytes: its whole memory.
         context_bytes: what one context costs; 0 where that is not known yet.
         driver: its version; empty of a simulated GPU, whose contexts are known.
+        block_bytes: what it gives memory in; 0 where that is not known yet.
     """
 
     index: int
@@ -36,6 +37,7 @@ class GpuCandidate:
     memory_bytes: int
     context_bytes: int = 0
     driver: str = ""
+    block_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def limits_for(
                 memory_limit_bytes=memory_bytes,
                 physical_bytes=memory_bytes,
                 context_bytes=gpu.context_bytes,
+                block_bytes=gpu.block_bytes,
                 core_percent=request.core_percent,
                 compute_mode=compute,
                 weight=request.core_percent,

@@ -20,7 +20,7 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.asked_limits import asked_on
-from deviceplugin.policy.context_costs import ContextCosts
+from deviceplugin.policy.learnt_sizes import LearntSizes
 from deviceplugin.policy.limit_changes import change_text, pending
 from deviceplugin.policy.limit_rules import matching_rule
 from deviceplugin.policy.limits_resolver import ResolvedLimits, resolve
@@ -55,15 +55,15 @@ class Enforcement:
         store: SliceStore,
         rules: Sequence[LimitRule],
         labels: LabelsOf = no_labels,
-        costs: ContextCosts | None = None,
+        learnt: LearntSizes | None = None,
     ) -> None:
         """Has resolved nothing yet.
 
         Args:
-            costs: what contexts take, for allocations that are resolved from now on.
+            learnt: sizes that containers measured, for allocations that are resolved from now on.
         """
         self._state, self._store, self._labels = state, store, labels
-        self._costs = costs or ContextCosts()
+        self._learnt = learnt or LearntSizes()
         self.rules = rules
         self._kept: dict[str, _Kept] = {}
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
@@ -221,7 +221,7 @@ class Enforcement:
     def _resolve(self, allocation: Allocation, room: RaiseRoom) -> ResolvedLimits:
         return resolve(
             allocation,
-            asked_on(self._state.layout, allocation, self._costs),
+            asked_on(self._state.layout, allocation, self._learnt),
             self._rule(allocation),
             room,
             self._charged(allocation.allocation_id),

@@ -16,11 +16,11 @@ from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy import offer, pairing
-from deviceplugin.policy.context_costs import MeasuredContext, kind_of
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
+from deviceplugin.policy.learnt_sizes import MeasuredSizes, kind_of
 from deviceplugin.policy.limits_resolver import ResolvedLimits
 from deviceplugin.policy.placement import Closest
-from deviceplugin.store.context_costs_file import KeptContextCosts
+from deviceplugin.store.learnt_sizes_file import KeptSizes
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
@@ -68,8 +68,8 @@ class SliceService:
             closest: which of several GPUs lie close together.
         """
         self.state, self._store = state, store
-        self._contexts = KeptContextCosts(store.state_dir)
-        self._enforcement = Enforcement(state, store, rules, sources.labels, self._contexts.costs)
+        self._sizes = KeptSizes(store.state_dir)
+        self._enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
         self.admission = Admission(kept, self._sync, sources.clock, wait_for_mps, closest)
@@ -229,11 +229,11 @@ class SliceService:
         with self.state.lock:
             self._enforcement.set_unaccounted(charges)
 
-    def note_contexts(self, found: Sequence[MeasuredContext]) -> None:
-        """Has the containers that come know what a context takes; those that are there measured."""
+    def note_sizes(self, found: Sequence[MeasuredSizes]) -> None:
+        """Has the containers that come know what those that are there measured."""
         with self.state.lock:
             shared = {each.gpu.uuid: each for each in self.layout.gpus}
-            self._contexts.note(
+            self._sizes.note(
                 (kind_of(on.gpu, on.served_by_mps), each)
                 for each in found
                 if (on := shared.get(each.uuid)) is not None

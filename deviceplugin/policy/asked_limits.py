@@ -8,9 +8,9 @@ from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import Half
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
-from .context_costs import ContextCosts, kind_of
 from .exclusive_gpu import is_exclusive
 from .layout import Layout
+from .learnt_sizes import LearntSizes, Sizes, kind_of
 from .offer import fits_layout, gpu_units
 
 MIB = 1 << 20
@@ -18,16 +18,17 @@ MIB = 1 << 20
 CONTAINER_PIPE_DIRECTORY = "/run/vgpu/mps"
 #: Of a GPU that is not there any more, where nobody noted how it was shared.
 DEFAULT_COMPUTE = ComputeMode.STRICT
-_NO_COSTS = ContextCosts()
+_NOTHING_LEARNT = LearntSizes()
+_UNKNOWN = Sizes()
 
 
 def asked_on(
-    layout: Layout, allocation: Allocation, costs: ContextCosts = _NO_COSTS
+    layout: Layout, allocation: Allocation, learnt: LearntSizes = _NOTHING_LEARNT
 ) -> ContainerLimits:
     """Returns what an allocation is worth without any rule, by how its GPUs are shared now.
 
     Args:
-        costs: what contexts of this node were measured to take.
+        learnt: what containers of this node measured.
     """
     uuids = allocation.uuids
     here = {g.gpu.uuid: g for g in layout.gpus if g.gpu.uuid in uuids}
@@ -41,24 +42,24 @@ def asked_on(
     }
     mode = shared.compute if shared else allocation.compute
     mode = DEFAULT_COMPUTE if mode is None else mode
-    context_bytes = 0
+    sizes = _UNKNOWN
     if shared is not None:
-        kind = kind_of(shared.gpu, shared.served_by_mps)
-        context_bytes = shared.gpu.context_bytes or costs.of(kind)
-    return asked_limits(allocation, mode, context_bytes, whole_bytes)
+        sizes = learnt.of(kind_of(shared.gpu, shared.served_by_mps))
+        sizes = replace(sizes, context_bytes=shared.gpu.context_bytes or sizes.context_bytes)
+    return asked_limits(allocation, mode, sizes, whole_bytes)
 
 
 def asked_limits(
     allocation: Allocation,
     compute: ComputeMode,
-    context_bytes: int = 0,
+    sizes: Sizes = _UNKNOWN,
     whole_bytes: Mapping[str, int] | None = None,
 ) -> ContainerLimits:
     """Returns what an allocation is worth without any rule; a half that is missing is 0.
 
     Args:
         compute: how the config holds compute on its GPUs (family vgpu).
-        context_bytes: what a context costs there; 0 lets the shim measure it.
+        sizes: of contexts and blocks there; what is not known the shim measures.
         whole_bytes: memory of each GPU whose last part of a unit nobody else could have, since the
             allocation has all its units, by UUID.
     """
@@ -71,7 +72,8 @@ def asked_limits(
             uuid=uuid,
             memory_limit_bytes=memory_bytes,
             physical_bytes=memory_bytes,
-            context_bytes=context_bytes,
+            context_bytes=sizes.context_bytes,
+            block_bytes=sizes.block_bytes,
             core_percent=percent,
             compute_mode=compute,
             weight=max(1, percent),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.context_costs import MeasuredContext
+from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
 from libvgpu.errors import RegionError
 from libvgpu.ledger_view import Ledger, read_ledger
 from libvgpu.limits import ContainerLimits
@@ -56,7 +56,7 @@ class MemoryComparison:
         bypassing: see `watcher`.
         foreign: the same.
         keys: what is followed over time.
-        contexts: what containers say that a context takes.
+        sizes: what containers say of contexts and blocks.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class MemoryComparison:
         self.bypassing: list[SeenProcess] = []
         self.foreign: list[SeenProcess] = []
         self.keys: set[Hashable] = set()
-        self.contexts: list[MeasuredContext] = []
+        self.sizes: list[MeasuredSizes] = []
         self._gpus, self._steady, self._slice_bytes = gpus, steady, slice_bytes
         self._read_again, self._pause = read_again, pause
 
@@ -103,14 +103,14 @@ class MemoryComparison:
             elif not each.allocation_id and not self._is_mps_server(uuid, each):
                 self._note(self.foreign, uuid, each, reading)
         ledgers = {each: self._ledger(each) for each in mine}
-        self._note_contexts(uuid, reading, mine, ledgers)
+        self._note_sizes(uuid, reading, mine, ledgers)
         for allocation_id, belongings in mine.items():
             for each in belongings:
                 if self._is_bypassing(uuid, each, ledgers[allocation_id]):
                     self._note(self.bypassing, uuid, each, reading)
         self._charge(uuid, self._excess(uuid, reading, mine, ledgers))
 
-    def _note_contexts(
+    def _note_sizes(
         self,
         uuid: str,
         reading: GpuReading,
@@ -119,11 +119,12 @@ class MemoryComparison:
     ) -> None:
         for allocation_id, belongings in mine.items():
             index, ledger = self.watched[allocation_id].index(uuid), ledgers[allocation_id]
-            if index is None or ledger is None or not ledger.context_bytes[index]:
+            if index is None or ledger is None:
                 continue
             held = max(reading.memory_bytes[each.process.pid] or 0 for each in belongings)
-            context_bytes = ledger.context_bytes[index]
-            self.contexts.append(MeasuredContext(allocation_id, uuid, context_bytes, held))
+            sizes = Sizes(ledger.context_bytes[index], ledger.block_bytes[index])
+            if sizes != Sizes():
+                self.sizes.append(MeasuredSizes(allocation_id, uuid, sizes, held))
 
     def _excess(
         self,
@@ -232,4 +233,4 @@ def _larger(one: Ledger | None, other: Ledger | None) -> Ledger | None:
     if one is None or other is None:
         return None
     used = tuple(map(max, one.used_bytes, other.used_bytes))
-    return Ledger(used, one.pids | other.pids, one.context_bytes)
+    return Ledger(used, one.pids | other.pids, one.context_bytes, one.block_bytes)

@@ -26,7 +26,7 @@ from typing import Protocol
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.policy.context_costs import MeasuredContext
+from deviceplugin.policy.learnt_sizes import MeasuredSizes
 from libvgpu.errors import VgpuError
 
 from . import procfs
@@ -58,8 +58,8 @@ class WatchedNode(Protocol):
         """Charges allocations for memory that the shim does not count."""
         ...
 
-    def note_contexts(self, found: Sequence[MeasuredContext]) -> None:
-        """Takes what containers measured that a context takes."""
+    def note_sizes(self, found: Sequence[MeasuredSizes]) -> None:
+        """Takes what containers measured of contexts and blocks."""
         ...
 
 
@@ -177,8 +177,8 @@ class MemoryWatch:
         if self._stop.is_set():
             return
         self._put(check.charges, check.watched)
-        if check.contexts:
-            self._node.note_contexts(check.contexts)
+        if check.sizes:
+            self._node.note_sizes(check.sizes)
         self._is_charging = any(
             check.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
             for allocation_id, each in check.watched.items()

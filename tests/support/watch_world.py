@@ -13,7 +13,7 @@ import pytest
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.notices import Notice
-from deviceplugin.policy.context_costs import MeasuredContext
+from deviceplugin.policy.learnt_sizes import MeasuredSizes
 from deviceplugin.watch import process_attribution, procfs, watcher
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading
@@ -45,7 +45,7 @@ class WatchWorld:
         self.broken: Exception | None = None
         self.memory: dict[int, int | None] = {}
         self.used_bytes: int | None = None
-        self.contexts: list[MeasuredContext] = []
+        self.sizes: list[MeasuredSizes] = []
         self.reads = 0
         self.on_read: Callable[[], object] = lambda: None
         real = procfs.read_mounts
@@ -96,8 +96,8 @@ class WatchWorld:
             )
             self.slices[name] = asked, replace(limits, devices=devices)
 
-    def note_contexts(self, found: Sequence[MeasuredContext]) -> None:
-        self.contexts.extend(found)
+    def note_sizes(self, found: Sequence[MeasuredSizes]) -> None:
+        self.sizes.extend(found)
 
     def add(self, name: str = "a", limit_bytes: int = 8 * GIB) -> None:
         limits = ContainerLimits(name, Family.VGPU, (DeviceLimit(GPU, limit_bytes),))
@@ -116,12 +116,15 @@ class WatchWorld:
             lib.usage_slot(file, slot).pid = pid
         path.write_bytes(image)
 
-    def write_context(self, context_bytes: int, measured_ns: int, name: str = "a") -> None:
-        """Writes what the container says that a context takes."""
+    def write_sizes(
+        self, context_bytes: int, measured_ns: int, block_bytes: int, name: str = "a"
+    ) -> None:
+        """Writes what the container says that contexts and blocks take."""
         path = self.allocations / name / "usage"
         image = bytearray(path.read_bytes())
         row = lib.usage_device(ffi.from_buffer("unsigned char[]", image), 0)
         row.context_bytes, row.context_measured_ns = context_bytes, measured_ns
+        row.block_bytes = block_bytes
         path.write_bytes(image)
 
     def put(self, pid: int, memory_bytes: int | None, name: str = "a", **more: Any) -> None:

@@ -31,7 +31,7 @@ from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, mps_server, ownership, run_contexts
+from vgpuctl import core_sum, mps_server, ownership, run_sizes
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
@@ -166,7 +166,7 @@ def run(
         made.enter_context(signals_held())
         there, base = made.enter_context(_gpus(spec, requests))
         kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
-        there = run_contexts.with_costs(there, kept_in, mps)
+        there = run_sizes.with_sizes(there, kept_in, mps)
         devices = limits_for(requests, there, _COMPUTE_MODES[compute])
         uuids = [device.uuid for device in devices]
         ownership.sweep(kept_in)
@@ -178,7 +178,7 @@ def run(
             devices = tuple(replace(device, mps_pipe_directory=pipe) for device in devices)
         allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
         candidates = {gpu.uuid: gpu for gpu in there}
-        made.callback(run_contexts.note, directory, uuids, candidates, kept_in, mps)
+        made.callback(run_sizes.note, directory, uuids, candidates, kept_in, mps)
         limits = ContainerLimits(allocation_id, Family.VGPU, devices)
         with core_sum.admitting(kept_in):
             core_sum.require_free_share(kept_in, devices)

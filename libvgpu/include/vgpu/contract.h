@@ -56,6 +56,10 @@
 #define VGPU_KIND_MODULE 6  /* module globals */
 #define VGPU_KIND_OTHER 7
 
+/* What block_bytes may be: a power of two between these. */
+#define VGPU_LEAST_BLOCK_BYTES 512 /* every driver rounds up to it */
+#define VGPU_MOST_BLOCK_BYTES 33554432
+
 /* In context_measured_ns: others may have a part in what was measured. */
 #define VGPU_CONTEXT_ROUGH 1
 
@@ -105,7 +109,7 @@ struct vgpu_device_limit {
     /* CUDA_MPS_PIPE_DIRECTORY in the container; empty: no client of MPS there. It stays for the
      * life of the file. Family vgpu has it alone, without the two above: its share is held in time. */
     char mps_pipe_directory[128];
-    uint8_t reserved[8];
+    uint64_t block_bytes; /* what the GPU gives memory in; 0: ask the driver */
 };
 
 /* The arbiter's grant for one device: outside the copies, stored by the arbiter alone, who wakes

@@ -98,29 +98,21 @@ static struct view view_of_nvml(nvmlDevice_t handle, uint64_t physical_bytes,
     return view;
 }
 
-VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
-{
-    NVML_NEEDS(nvmlDeviceGetMemoryInfo);
-    nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo(device, memory);
-    if (result != NVML_SUCCESS || region_open() == REGION_NONE)
-        return result;
-    struct view view = view_of_nvml(device, memory->total, memory->free);
-    memory->total = view.total_bytes;
-    memory->used = view.used_bytes;
-    memory->free = view.free_bytes;
-    return NVML_SUCCESS;
-}
+#define NVML_MEMORY(symbol, type, more) \
+    VGPU_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, type *memory) \
+    { \
+        NVML_NEEDS(symbol); \
+        nvmlReturn_t result = real.symbol(device, memory); \
+        if (result != NVML_SUCCESS || region_open() == REGION_NONE) \
+            return result; \
+        struct view view = view_of_nvml(device, memory->total, memory->free); \
+        memory->total = view.total_bytes; \
+        memory->used = view.used_bytes; \
+        memory->free = view.free_bytes; \
+        more; \
+        return NVML_SUCCESS; \
+    }
 
-VGPU_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
-{
-    NVML_NEEDS(nvmlDeviceGetMemoryInfo_v2);
-    nvmlReturn_t result = real.nvmlDeviceGetMemoryInfo_v2(device, memory);
-    if (result != NVML_SUCCESS || region_open() == REGION_NONE)
-        return result;
-    struct view view = view_of_nvml(device, memory->total, memory->free);
-    memory->total = view.total_bytes;
-    memory->reserved = 0; /* the card's own reserve is in no slice */
-    memory->used = view.used_bytes;
-    memory->free = view.free_bytes;
-    return NVML_SUCCESS;
-}
+NVML_MEMORY(nvmlDeviceGetMemoryInfo, nvmlMemory_t, (void)0)
+NVML_MEMORY(nvmlDeviceGetMemoryInfo_v2, nvmlMemory_v2_t,
+            memory->reserved = 0) /* the card's own reserve is in no slice */

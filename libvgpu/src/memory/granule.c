@@ -8,13 +8,12 @@
 #include "hooks/real.h"
 #include "memory/charge.h"
 #include "slice/ledger.h"
+#include "slice/limits_file.h"
 #include "slice/region.h"
-#include "vgpu/contract.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define PROBE_BYTES (MIB + 1) /* too large to share a block of 2 MiB, the largest there is so far */
 #define USUAL_BLOCK_BYTES (2 * MIB)
-#define MOST_BLOCK_BYTES (32 * MIB)
 #define TRIES 4
 #define BEING_ASKED 1 /* in `usage` */
 #define MOST_WAITING_NS 20000000
@@ -23,7 +22,8 @@
 /* A tenant's program may write what it likes into `usage`; slabs are found by a power of two. */
 static bool is_sane(uint64_t bytes)
 {
-    return bytes >= GRANULE_STEP_BYTES && bytes <= MOST_BLOCK_BYTES && (bytes & (bytes - 1)) == 0;
+    return bytes >= GRANULE_STEP_BYTES && bytes <= VGPU_MOST_BLOCK_BYTES &&
+           (bytes & (bytes - 1)) == 0;
 }
 
 /* By how much the device's free bytes fell. */
@@ -47,7 +47,7 @@ static uint64_t probe(void)
     uint64_t block_bytes = taken_by(&one, PROBE_BYTES);
     uint64_t further_bytes = 0;
     bool is_exact = block_bytes == charge_rounded(PROBE_BYTES);
-    if (block_bytes >= PROBE_BYTES && block_bytes <= MOST_BLOCK_BYTES)
+    if (block_bytes >= PROBE_BYTES && block_bytes <= VGPU_MOST_BLOCK_BYTES)
         further_bytes = taken_by(&other, block_bytes + 1);
     if (one != 0)
         real.cuMemFree_v2(one);
@@ -81,7 +81,12 @@ static uint64_t ask(uint32_t device)
 static uint64_t find_out(uint32_t device)
 {
     uint64_t *shared = &region_shared(device)->block_bytes;
-    uint64_t found = 0;
+    uint64_t found = 0, told = limits_device(region_limits(), device)->block_bytes;
+    if (is_sane(told)) {
+        __atomic_compare_exchange_n(shared, &found, told, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_RELAXED);
+        return told;
+    }
     if (!__atomic_compare_exchange_n(shared, &found, BEING_ASKED, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE)) {
         int64_t give_up_ns = waiting_now_ns() + MOST_WAITING_NS;

@@ -3,7 +3,8 @@
  * An H100 gives blocks of 2 MiB; a driver that gives what is asked, in steps of 512 bytes, has none. No
  * call tells, so the driver's free bytes do: a piece just larger than 1 MiB takes a block of its own, and
  * one just larger than that takes two. Other processes change the free bytes too, so an answer counts when
- * two pieces agree. The first process of a container asks, and all others find the answer in `usage`.
+ * two pieces agree. The host says in `limits` what containers before this one found; where it does not, the
+ * first process of a container asks. All others find the answer in `usage`.
  *
  * Where nothing agrees, blocks are taken to be of 2 MiB: rather too much is charged than too little. Racing first callers store the same. */
 #ifndef VGPU_GRANULE_H
@@ -11,7 +12,9 @@
 
 #include <stdint.h>
 
-#define GRANULE_STEP_BYTES 512 /* of what is asked: every driver rounds up to it */
+#include "vgpu/contract.h"
+
+#define GRANULE_STEP_BYTES VGPU_LEAST_BLOCK_BYTES
 
 /* The bytes of a block; GRANULE_STEP_BYTES where there are none. `device` is that of the current context,
  * and the process has its slot. */

@@ -13,8 +13,8 @@ from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.policy import pairing, podresources_listing
 from deviceplugin.policy.asked_limits import asked_on
-from deviceplugin.policy.context_costs import ContextCosts
 from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.learnt_sizes import LearntSizes
 from deviceplugin.recovery.rebuild import Rebuilt
 from deviceplugin.store import slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
@@ -119,7 +119,7 @@ def forgets_over_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_wrong_limits(patch: pytest.MonkeyPatch) -> None:
-    def too_much(layout: Layout, allocation: Allocation, costs: ContextCosts) -> ContainerLimits:
+    def too_much(layout: Layout, allocation: Allocation, costs: LearntSizes) -> ContainerLimits:
         asked = asked_on(layout, allocation)
         (device, *rest) = asked.devices
         return replace(asked, devices=(replace(device, core_percent=100), *rest))

@@ -4,6 +4,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -239,15 +240,24 @@ def test_what_a_pods_libraries_load_later_is_charged_without_the_agent(start: St
     assert quiet(node, pod)
 
 
-def test_a_container_knows_what_a_context_takes_from_those_before_it(start: Start) -> None:
+def test_containers_know_what_those_before_them_measured(start: Start) -> None:
     node = start()
-    first = node.admit("first")
-    assert first.limit().context_bytes == 0
-    first.start(HOLD, MIB)
-    wait_until(lambda: (node.base / "s" / "context-costs.json").exists())
+    profile = node.machine.devices[0].profile
+    kept = node.base / "s" / "learnt-sizes.json"
 
-    taken = node.machine.devices[0].profile.context_bytes
-    assert node.admit("second").limit().context_bytes == taken
-    node.stop_agent()
-    node.start_agent()
-    assert node.admit("third").limit().context_bytes == taken
+    def is_known(allocation_id: str) -> bool:
+        return kept.exists() and allocation_id in kept.read_text()
+
+    for number in range(3):
+        pod = node.admit(f"pod-{number}", memory_gib=1)
+        known = profile.context_bytes if number else 0
+        assert (pod.limit().context_bytes, pod.limit().block_bytes) == (known, 0)
+        pod.start(HOLD, MIB)
+        wait_until(partial(is_known, pod.allocation_id))
+
+    block_bytes = profile.calibration.block_bytes
+    for restarts in range(2):
+        limit = node.admit(f"later-{restarts}", memory_gib=1).limit()
+        assert (limit.context_bytes, limit.block_bytes) == (profile.context_bytes, block_bytes)
+        node.stop_agent()
+        node.start_agent()

@@ -65,6 +65,18 @@ def test_as_many_pieces_are_granted_as_the_gpu_gives_blocks_for(part: Slice, siz
     assert looks["full"].taken_bytes <= limit_bytes
 
 
+@pytest.mark.parametrize("told", [0, BLOCK, 3 * MIB, 1 << 40])
+def test_a_gpu_whose_blocks_the_host_knows_is_not_asked(part: Slice, told: int) -> None:
+    part.change(block_bytes=told)
+
+    looks, _ = walk(part, OPEN + "piece(MIB + 1); look('one')")
+
+    assert_exact(looks)
+    device = part.machine.devices[0]
+    peak_bytes = part.machine.books()[0].memory_peak_bytes - device.profile.context_bytes
+    assert (peak_bytes == BLOCK) == (told == BLOCK)  # a question takes two pieces for an instant
+
+
 def test_at_the_limit_a_piece_still_goes_where_a_slab_has_room(part: Slice) -> None:
     code = """
 large = fill(600_000)

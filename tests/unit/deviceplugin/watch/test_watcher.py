@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason, Notice
-from deviceplugin.policy.context_costs import MeasuredContext
+from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
 from deviceplugin.watch import procfs
 from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
@@ -113,19 +113,27 @@ def test_memory_that_comes_and_goes_between_readings_is_no_excess(
 
 
 @pytest.mark.parametrize(
-    ("measured_ns", "told"), [(0, False), (1000, True), (1001, False)], ids=["never", "", "roughly"]
+    ("measured_ns", "block_bytes", "told"),
+    [
+        (0, 0, None),
+        (1000, 2 * MIB, Sizes(518 * MIB, 2 * MIB)),
+        (1001, 512, Sizes(0, 512)),  # roughly
+        (1000, 1, Sizes(518 * MIB)),  # somebody asks
+        (1000, 3 * MIB, Sizes(518 * MIB)),
+        (1000, 64 * MIB, Sizes(518 * MIB)),
+        (1000, (1 << 64) - 1, Sizes(518 * MIB)),
+    ],
 )
-def test_what_a_container_measured_a_context_to_take_is_told_with_what_it_holds(
-    world: WatchWorld, measured_ns: int, told: bool
+def test_what_a_container_measured_is_told_with_what_it_holds(
+    world: WatchWorld, measured_ns: int, block_bytes: int, told: Sizes | None
 ) -> None:
     world.write_ledger(2 * GIB, KNOWN)
-    world.write_context(518 * MIB, measured_ns)
+    world.write_sizes(518 * MIB, measured_ns, block_bytes)
     world.put(KNOWN, 2 * GIB)
 
     world.look(1)
 
-    expected = [MeasuredContext("a", GPU, 518 * MIB, 2 * GIB)]
-    assert world.contexts == (expected if told else [])
+    assert world.sizes == ([MeasuredSizes("a", GPU, told, 2 * GIB)] if told else [])
 
 
 def test_a_slice_that_was_lowered_may_hold_what_it_had(world: WatchWorld) -> None:

@@ -136,4 +136,4 @@ def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
     path.write_bytes(image)
     monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: slot != 1)
 
-    assert read_ledger(tmp_path / "slice") == Ledger((70,), frozenset({11}), (0,))
+    assert read_ledger(tmp_path / "slice") == Ledger((70,), frozenset({11}), (0,), (0,))

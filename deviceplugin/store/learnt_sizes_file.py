@@ -1,4 +1,4 @@
-"""What contexts take, kept over restarts.
+"""What contexts and blocks take, kept over restarts.
 
 The agent has it in its state directory, `vgpuctl run` in its run directory. The caller keeps two
 writers apart, or loses what one of them learnt.
@@ -15,28 +15,29 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deviceplugin.log import event
-from deviceplugin.policy.context_costs import ContextCosts, ContextKind, MeasuredContext
+from deviceplugin.policy.learnt_sizes import GpuKind, LearntSizes, MeasuredSizes, Sizes
+from libvgpu.sizes import MAX_BYTES
 
-FILE = "context-costs.json"
+FILE = "learnt-sizes.json"
 
 
-class KeptContextCosts:
-    """`ContextCosts` with their file.
+class KeptSizes:
+    """`LearntSizes` with their file.
 
     Attributes:
-        costs: what is known; changed in place.
+        learnt: what is known; changed in place.
     """
 
     def __init__(self, directory: Path) -> None:
         """Takes over what was saved in a directory."""
         self._path = directory / FILE
-        self.costs = _load(self._path)
+        self.learnt = _load(self._path)
 
-    def note(self, found: Iterable[tuple[ContextKind | None, MeasuredContext]]) -> None:
+    def note(self, found: Iterable[tuple[GpuKind | None, MeasuredSizes]]) -> None:
         """Takes what containers measured on GPUs of some kinds; of a kind that is None nothing."""
         is_news = False
         for kind, each in found:
-            is_news |= kind is not None and self.costs.note(kind, each)
+            is_news |= kind is not None and self.learnt.note(kind, each)
         if is_news:
             self._save()
 
@@ -46,30 +47,36 @@ class KeptContextCosts:
                 "product": kind.product,
                 "driver": kind.driver,
                 "under_mps": kind.under_mps,
-                "bytes": sizes,
+                "sizes": {each: [s.context_bytes, s.block_bytes] for each, s in sizes.items()},
             }
-            for kind, sizes in self.costs.measured.items()
+            for kind, sizes in self.learnt.measured.items()
         ]
         new = self._path.with_suffix(".new")
         try:
             new.write_text(json.dumps(rows))
             os.replace(new, self._path)
         except OSError as error:
-            event(logging.WARNING, "what contexts take cannot be saved", reason=error.strerror)
+            event(logging.WARNING, "learnt sizes cannot be saved", reason=error.strerror)
             with contextlib.suppress(OSError):
                 new.unlink()
 
 
-def _load(path: Path) -> ContextCosts:
+def _sizes(context_bytes: int, block_bytes: int) -> Sizes:
+    if not all(0 <= int(size) <= MAX_BYTES for size in (context_bytes, block_bytes)):
+        raise ValueError
+    return Sizes(int(context_bytes), int(block_bytes))
+
+
+def _load(path: Path) -> LearntSizes:
     try:
         rows = json.loads(path.read_text())
-        return ContextCosts(
+        return LearntSizes(
             {
-                ContextKind(str(row["product"]), str(row["driver"]), bool(row["under_mps"])): {
-                    str(key): int(size) for key, size in row["bytes"].items()
+                GpuKind(str(row["product"]), str(row["driver"]), bool(row["under_mps"])): {
+                    str(each): _sizes(*sizes) for each, sizes in row["sizes"].items()
                 }
                 for row in rows
             }
         )
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
-        return ContextCosts()
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError):
+        return LearntSizes()
