@@ -144,7 +144,7 @@ class Admission:
 
     def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         book, new_id = self._state.book, os.urandom(6).hex()
-        for settled in pairing.settle_before(book, family, half, units):
+        for settled in pairing.settle_before(book, family, half):
             book.put(settled)
         allocation = pairing.allocate(
             self._layout, book, family, half, units, self._clock(), new_id

@@ -21,7 +21,7 @@ Everything takes the book and the time as arguments and returns new values or ra
 `AllocationRefused`; the caller enters them into the book under its lock.
 """
 
-from collections.abc import Container, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
@@ -140,8 +140,6 @@ def allocate(
 ) -> Allocation:
     """Returns the allocation that ``units`` open or join; the caller enters it.
 
-    The same units again for an allocation that is still open are the same call again.
-
     Args:
         units: what the kubelet decided to give.
         now: seconds since the epoch.
@@ -154,13 +152,9 @@ def allocate(
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
     given = {uuid: in_order(here) for uuid, here in gpus_of(half, units, what).items()}
     partner = open_allocation(book, family, half, now)
-    joined = partner.uuids if partner is not None else ()
-    _check_given(book, family, half, given, gpus, joined, what)
+    _check_given(book, half, given, gpus, partner, what)
     ordered = tuple(unit for here in given.values() for unit in here)
     if partner is None:
-        again = book.holder(ordered[0])
-        if again is not None and not again.settled and set(again.of(half)) == set(ordered):
-            return again
         first = next(iter(given))
         shared = gpus[first]
         if shared.served_by_mps:
@@ -179,37 +173,34 @@ def allocate(
     return replace(partner.with_half(half, ordered, now), settled=True)
 
 
-def settle_before(
-    book: AllocationBook, family: Family, half: Half, units: Iterable[str]
-) -> list[Allocation]:
+def settle_before(book: AllocationBook, family: Family, half: Half) -> list[Allocation]:
     """Returns the open allocations that an `Allocate` of ``half`` ends, settled.
 
-    A container is asked for each half once, so the same half again is another container's, unless
-    it is the same call again.
+    A container is asked for each half once, and the kubelet asks no second time, so the same half
+    again is another container's: with the same units one's to whom an init container passed them.
     """
-    wanted = set(units)
     return [
         replace(h, settled=True)
         for h in book.allocations.values()
-        if h.family is family and not h.settled and h.of(half) and set(h.of(half)) != wanted
+        if h.family is family and not h.settled and h.of(half)
     ]
 
 
 def _check_given(
     book: AllocationBook,
-    family: Family,
     half: Half,
     given: dict[str, list[str]],
     gpus: dict[str, SharedGpu],
-    joined: Container[str],
+    partner: Allocation | None,
     what: str,
 ) -> None:
     """Refuses units that are not offered, are somebody else's, or are spread over GPUs.
 
     Args:
         given: the units of each GPU, by number.
-        joined: GPUs of which the container has the other half.
+        partner: what the container has of the other half.
     """
+    joined = partner.uuids if partner is not None else ()
     for uuid, units in given.items():
         if uuid not in gpus or unit_number(units[-1]) >= gpu_units(gpus[uuid], half):
             raise AllocationRefused(f"{what} names units that are not offered: {shown(units)}")
@@ -231,7 +222,11 @@ def _check_given(
                 f"{what} is spread over the GPUs {', '.join(sorted(given))}; a slice is on one "
                 f"GPU, or has all {gpu_units(gpus[uuid], half)} units of each"
             )
-        others = [h for h in book.on_gpu(uuid) if h.owner is not None and not h.missing_since]
+        others = [
+            holder
+            for holder in book.on_gpu(uuid)
+            if holder is not partner and holder.owner is not None and not holder.missing_since
+        ]
         if others:
             raise AllocationRefused(
                 f"{what} means whole GPUs, but GPU {uuid} carries {others[0].described()}"

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.testing import AdmissionFailed
+from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
 from support.in_process_node import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode, running_node
 from support.waiting import wait_until
+
+EVERYTHING = {"nvidia.com/vgpu-core": 200, "nvidia.com/vgpu-memory": 32}
 
 
 @pytest.fixture
@@ -144,6 +146,46 @@ def test_whole_gpus_come_with_all_their_memory(node: InProcessNode) -> None:
     assert {d.uuid for d in devices} == {VGPU_GPU.uuid, SPARE_GPU.uuid}
     assert [(d.core_percent, d.memory_limit_bytes) for d in devices] == [(100, 16 * GIB)] * 2
     assert host["/run/vgpu/ring.1"].is_fifo()
+
+
+def test_whole_gpus_may_be_asked_for_by_both_halves_in_either_order(node: InProcessNode) -> None:
+    orders = set()
+    for round_number in range(12):
+        pod = node.admit(f"p{round_number}", {"vgpu-core": 200, "vgpu-memory": 32})
+        orders.add(tuple(pod.container("c0").devices))
+
+        options = node.kubelet.run_options(pod, "c0")
+
+        assert len(options.envs["NVIDIA_VISIBLE_DEVICES"].split(",")) == 2
+        node.kubelet.finish(pod)
+        wait_until(lambda: EVERYTHING.items() <= node.kubelet.allocatable().items())
+    assert len(orders) == 2
+
+
+def test_an_init_container_of_equal_cores_starts_and_so_does_what_comes_after_it(
+    node: InProcessNode,
+) -> None:
+    core, pair = (
+        {"nvidia.com/vgpu-core": 20},
+        {"nvidia.com/vgpu-core": 20, "nvidia.com/vgpu-memory": 8},
+    )
+    cores_first = 0
+    for round_number in range(12):
+        pod = node.kubelet.admit(
+            PodManifest(
+                f"p{round_number}",
+                (ContainerManifest("main", limits=pair),),
+                init_containers=(ContainerManifest("init", limits=core),),
+            )
+        )
+        if next(iter(pod.container("main").devices)) == "nvidia.com/vgpu-core":
+            cores_first += 1
+            assert node.limit(pod, "init").core_percent == 20
+            main = node.limit(pod, "main")
+            assert (main.core_percent, main.memory_limit_bytes) == (20, 8 * GIB)
+        node.kubelet.finish(pod)
+        wait_until(lambda: EVERYTHING.items() <= node.kubelet.allocatable().items())
+    assert 0 < cores_first < 12
 
 
 def test_halves_of_two_containers_are_refused_at_the_start(node: InProcessNode) -> None:

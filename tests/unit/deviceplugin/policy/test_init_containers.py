@@ -30,7 +30,7 @@ class Pod:
     def give(self, half: Half, numbers: range) -> Allocation:
         self.made += 1
         units = [unit_name("GPU-0", half, n) for n in numbers]
-        for settled in pairing.settle_before(self.book, VGPU, half, units):
+        for settled in pairing.settle_before(self.book, VGPU, half):
             self.book.put(settled)
         given = pairing.allocate(LAYOUT, self.book, VGPU, half, units, NOW, f"id{self.made}")
         self.book.put(given)
@@ -109,12 +109,15 @@ def test_units_that_two_containers_show_stop_both_from_starting() -> None:
         assert "record for team/pod/main and team/other/main at once" in problem
 
 
-def test_the_same_call_again_changes_nothing() -> None:
+def test_the_same_half_of_the_same_units_is_the_next_containers() -> None:
     pod = Pod()
-    first, again = pod.give(Half.CORE, range(50)), pod.give(Half.CORE, range(50))
+    init, main = pod.give(Half.CORE, range(20)), pod.give(Half.CORE, range(20))
+    pair = pod.give(Half.MEMORY, range(8))
 
-    assert again == first
-    assert pod.give(Half.MEMORY, range(4)).allocation_id == first.allocation_id
+    assert main.allocation_id != init.allocation_id
+    assert (pair.allocation_id, len(pair.core), len(pair.memory)) == (main.allocation_id, 20, 8)
+    (alone,) = (h for h in pod.book.allocations.values() if h.allocation_id != main.allocation_id)
+    assert (alone.settled, len(alone.core), len(alone.memory)) == (True, 20, 0)
 
 
 def test_what_an_init_container_borrowed_serves_the_next_as_well() -> None:

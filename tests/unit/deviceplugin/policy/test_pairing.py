@@ -70,7 +70,7 @@ class PureAdmission:
 
     def allocate(self, half: Half, units: list[str]) -> Allocation:
         self.made += 1
-        for settled in pairing.settle_before(self.book, VGPU, half, units):
+        for settled in pairing.settle_before(self.book, VGPU, half):
             self.book.put(settled)
         allocation = pairing.allocate(
             self.layout, self.book, VGPU, half, units, self.now, f"id{self.made}"
