@@ -14,6 +14,7 @@
 
 #define BUFFER_BITS 16
 #define BUFFER_MASK ((1u << BUFFER_BITS) - 1)
+#define REAPING_READS 2
 
 static uint32_t bounded(uint32_t limit, uint32_t most)
 {
@@ -202,9 +203,11 @@ int sim_device_read(struct sim_device *device, sim_change reader, void *argument
 {
     pthread_mutex_lock(&device->mutex);
     uint64_t active;
+    int tries = 0;
     do { /* the queues may have been reused under the copy if it is not the active one any more */
         active = __atomic_load_n(&device->header->active, __ATOMIC_ACQUIRE);
-    } while (!settle_copy(device, device->scratch, active, false, true) ||
+        /* to look for the dead takes long, and where others change the state all the time they do */
+    } while (!settle_copy(device, device->scratch, active, false, tries++ < REAPING_READS) ||
              __atomic_load_n(&device->header->active, __ATOMIC_ACQUIRE) != active);
     int error = reader(device, device->scratch, argument);
     pthread_mutex_unlock(&device->mutex);
