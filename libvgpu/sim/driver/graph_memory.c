@@ -256,7 +256,7 @@ void graph_memory_prepare(const struct graph_memory_plan *plan, unsigned long lo
             if (plan->taken[j]->device == &driver.devices[i] && !plan->taken[j]->live)
                 later_bytes += charged_bytes(plan->taken[j]);
         bool used = later_bytes && graph_pool_use(pool, later_bytes);
-        if (plan->footprint_bytes[i]) /* beside that, as a launch has both at one time */
+        if (plan->footprint_bytes[i]) /* next to that: a launch has both at one time */
             graph_grant_take(pool, plan->owner, stream_id, plan->footprint_bytes[i]);
         if (used)
             graph_pool_leave(pool, later_bytes); /* reserved from now on, and not used yet */
