@@ -1,4 +1,8 @@
-"""What the agent needs to know of a GPU, wherever it learns it."""
+"""What the agent needs to know of a GPU, wherever it learns it.
+
+A MIG device is a `Gpu` of its own, whose `mig` says which part of which GPU it is; the GPU that is
+cut lists its MIG devices. So whatever is shared, whole GPU or MIG device, has one type.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,17 +13,56 @@ UNKNOWN_INDEX = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU.
+class MigPart:
+    """Which part of a GPU a MIG device is; NVML's numbers and counts.
 
     Attributes:
+        parent_uuid: of the GPU that is cut.
+        number: of the MIG device among those of its GPU.
+        profile: as NVIDIA writes it, for example ``1g.5gb``, ``1g.5gb+me`` or ``1c.3g.20gb``.
+        gpu_instance: NVML's id of the GPU instance.
+        compute_instance: NVML's id of the compute instance in it.
+        gpu_slices: of the GPU instance (``slices.gi``).
+        compute_slices: of the compute instance (``slices.ci``).
+    """
+
+    parent_uuid: str
+    number: int
+    profile: str
+    gpu_instance: int
+    compute_instance: int
+    multiprocessors: int = 0
+    gpu_slices: int = 0
+    compute_slices: int = 0
+    copy_engines: int = 0
+    decoders: int = 0
+    encoders: int = 0
+    jpeg_engines: int = 0
+    optical_flow_engines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, or one MIG device.
+
+    Attributes:
+        index: of the GPU; a MIG device has that of its GPU.
+        name: the product, as NVML says it.
         numa_node: None where NVML does not tell.
         context_bytes: what one context is known to cost; 0 where that is for containers to measure.
         driver: its version; empty where NVML does not tell.
+        cuda_version: the newest CUDA that the driver serves, major and minor; None where NVML does
+            not tell.
         compute_major: of its compute capability; None where NVML does not tell.
+        compute_minor: the same.
+        architecture: in lower case, for example ``ampere``; empty where NVML does not tell.
         minor: n of its node /dev/nvidia<n>; None where NVML does not tell.
         closeness: how close the node's other GPUs are, by UUID, on the scale of
             `topology.closeness`; one that is missing is as far as can be. Never changed.
+        is_mig_capable: it can be cut.
+        is_mig_enabled: it is in MIG mode, so it cannot be given whole.
+        mig_devices: what it is cut into, by number.
+        mig: of a MIG device; None of a GPU.
     """
 
     index: int
@@ -32,6 +75,13 @@ class Gpu:
     minor: int | None = None
     compute_major: int | None = None
     closeness: Mapping[str, int] = field(default_factory=dict, hash=False)
+    cuda_version: tuple[int, int] | None = None
+    compute_minor: int | None = None
+    architecture: str = ""
+    is_mig_capable: bool = False
+    is_mig_enabled: bool = False
+    mig_devices: tuple["Gpu", ...] = ()
+    mig: MigPart | None = None
 
 
 class Inventory(Protocol):
