@@ -95,6 +95,8 @@ class AgentReport(msgspec.Struct):
     unhealthy_gpus: dict[str, str] = {}
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
+    withheld_gpus: dict[str, str] = {}
+    unmatched_entries: list[str] = []
 
 
 class _Connection(http.client.HTTPConnection):
