@@ -121,11 +121,13 @@ TABLES = {
     "flags": "### `flags`",
     "resources": "### `resources`",
     "imex": "### `imex`",
+    "mig": "### `mig[]`",
 }
 NESTED = {
     "limits.match": "Key of `match`",
     "flags.plugin": "Key of `flags.plugin`",
     "sharing.fractional.match": "Key of `fractional[].match`",
+    "mig.match": "Key of `fractional[].match`",
     "resources.gpus": "Key of a pattern",
     "resources.migs": "Key of a pattern",
     "resources.mig": "Key of a pattern",

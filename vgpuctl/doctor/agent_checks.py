@@ -128,20 +128,24 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.draining_gpus.items())
     ]
-    return (
-        withheld
-        + unmatched
-        + drains
-        + [
-            fail(
-                "gpu",
-                f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
-                "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) "
-                "or reboot; it is offered again by itself",
-            )
-            for uuid, why in sorted(report.unhealthy_gpus.items())
-        ]
-    )
+    mig = [
+        warn(
+            "mig",
+            f"GPU {uuid} is not cut as the config says: {why}",
+            "end what uses it and run vgpuctl mig apply with the config, or change its mig entries",
+        )
+        for uuid, why in sorted(report.mig_differences.items())
+    ]
+    unhealthy = [
+        fail(
+            "gpu",
+            f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
+            "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
+            "reboot; it is offered again by itself",
+        )
+        for uuid, why in sorted(report.unhealthy_gpus.items())
+    ]
+    return [*withheld, *unmatched, *mig, *drains, *unhealthy]
 
 
 def watch(report: AgentReport) -> list[Finding]:

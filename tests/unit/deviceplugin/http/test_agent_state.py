@@ -57,6 +57,7 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
         unhealthy={"GPU-1": "XID 79"},
         draining={"GPU-2": "mps until 1 slices have ended"},
         layout=Layout("nvidia.com", (), withheld=(CUT,), unmatched=("$.sharing.fractional[0]",)),
+        gpus=(),
         held=with_given({}, "nvidia.com/gpu", ["GPU-4"], 0.0),
     )
     allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
