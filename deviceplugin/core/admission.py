@@ -28,7 +28,7 @@ from deviceplugin.store.slice_files import Answer
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 
-from .parts import Allocations
+from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
 
 #: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false);
@@ -43,20 +43,20 @@ class Admission:
         self,
         kept: Allocations,
         sync: PodResourcesSync,
-        clock: Callable[[], float],
+        sources: Sources,
         wait_for_mps: WaitForMps,
         closest: Closest,
     ) -> None:
         """Has answered nothing yet.
 
         Args:
-            clock: seconds since the epoch.
+            sources: of the time.
             wait_for_mps: waits until the GPUs are as a container needs them.
             closest: which of several GPUs lie close together.
         """
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
         self._sync, self._wait_for_mps = sync, wait_for_mps
-        self._clock, self._closest = clock, closest
+        self._clock, self._wall_clock, self._closest = sources.clock, sources.wall_clock, closest
         self._who = PodCorrelation()
 
     @property
@@ -86,7 +86,7 @@ class Admission:
         with self._state.lock:
             partner = pairing.open_allocation(self._state.book, family, half, asked_at)
             if partner is not None:
-                self._state.book.put(replace(partner, changed_at=self._clock()))
+                self._state.book.put(replace(partner, changed_s=self._clock()))
             with self._settling_on_refusal(family, half):
                 chosen = self._choose(family, half, available, must_include, count, kin)
         self._sync.expect_allocate()
@@ -152,6 +152,7 @@ class Admission:
         shared = self._layout.find(allocation.uuid)
         allocation = replace(
             allocation,
+            changed_at=self._wall_clock(),
             shim_build=allocation.shim_build or self._store.build,
             compute=shared.compute if shared else None,
         )

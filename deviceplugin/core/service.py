@@ -72,7 +72,7 @@ class SliceService:
         self._enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
-        self.admission = Admission(kept, self._sync, sources.clock, wait_for_mps, closest)
+        self.admission = Admission(kept, self._sync, sources, wait_for_mps, closest)
         self._skipped = 0
         take_over(state, store, sources.read_checkpoint())
         with state.lock:
