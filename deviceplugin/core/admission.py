@@ -23,7 +23,7 @@ from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
 from deviceplugin.policy.pod_correlation import PodCorrelation
 from deviceplugin.recovery import kubelet_records
-from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from deviceplugin.store.slice_files import Answer
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
@@ -191,9 +191,9 @@ class Admission:
         Raises:
             VgpuError: in one sentence, why it must not start.
         """
-        listing, entries = self._sync.look_patiently(units), self._sync.recorded()
+        listing, record = self._sync.look_patiently(units), self._sync.record()
         try:
-            done = self._start(family, half, units, listing, entries)
+            done = self._start(family, half, units, listing, record)
             is_client = done.served_by_mps and not exclusive_gpu.is_exclusive(done)
             self._wait_for_mps(done.uuids, is_client)
         except VgpuError as error:
@@ -220,7 +220,7 @@ class Admission:
         half: Half,
         units: Sequence[str],
         listing: Sequence[podresources_listing.Listed] | None,
-        entries: Sequence[KubeletEntry],
+        record: CheckpointReading,
     ) -> Allocation:
         wanted = frozenset(units)
         with self._state.lock:
@@ -234,7 +234,19 @@ class Admission:
                     f"{resource_name(self._layout.resource_domain, family, half)}; "
                     "delete the pod, so that it is admitted again"
                 )
-            return [self._let_start(allocation, listing, entries) for allocation in allocations][-1]
+            if listing is None:
+                doubts = [
+                    kubelet_records.unconfirmed(record, h.allocation_id, wanted)
+                    for h in allocations
+                ]
+                if None not in doubts:
+                    raise AllocationRefused(
+                        "podresources of the kubelet gave no answer in time, so nobody says "
+                        f"whose container this is: {doubts[-1]}; the kubelet tries it again"
+                    )
+            return [
+                self._let_start(allocation, listing, record.entries) for allocation in allocations
+            ][-1]
 
     def _let_start(
         self,

@@ -32,6 +32,9 @@ from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
 from .startup import take_over
 
+#: At which call of `reconcile` podresources is asked while all is well, and without allocations.
+_CALM_EVERY, _EMPTY_EVERY = 4, 16
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -143,15 +146,26 @@ class SliceService:
         """Asks podresources whose the allocations are and frees those that have ended.
 
         Called every second; while nobody is unknown or missing it asks at every fourth call, since
-        the listing of a full node is most of what an idle agent does.
+        the listing of a full node is most of what an idle agent does, and so it does while
+        podresources does not answer, since that may take a second. Without any allocation it looks
+        now and then, to notice that.
         """
+        health = self._sync.health
         with self.state.lock:
             allocations = self.state.book.allocations.values()
             is_calm = all(h.owner and h.settled and not h.missing_since for h in allocations)
-            self._skipped = (self._skipped + 1) % 4 if is_calm else 0
-            if not allocations or self._skipped:
+            every = _CALM_EVERY if is_calm or health.is_silent else 1
+            if not allocations and not health.is_failing:
+                every = _EMPTY_EVERY
+            self._skipped = (self._skipped + 1) % every
+            if self._skipped:
                 return
         self._sync.look()
+
+    @property
+    def podresources_problem(self) -> str | None:
+        """Why units come back late or never; None while podresources answers."""
+        return self._sync.health.problem
 
     def follow_config(self, config: AgentConfig, wanted: Layout) -> None:
         """Puts a new config into force: its ``limits`` in all containers, its sharing as slices

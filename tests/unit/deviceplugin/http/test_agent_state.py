@@ -54,7 +54,9 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
         draining={"GPU-2": "mps until 1 slices have ended"},
     )
     allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
-    service = SimpleNamespace(state=node, resolved=lambda: [(allocation, resolved)])
+    service = SimpleNamespace(
+        state=node, resolved=lambda: [(allocation, resolved)], podresources_problem="silent"
+    )
     return AgentState(
         Identity("n1", "abc"),
         watch,
