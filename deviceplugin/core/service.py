@@ -26,7 +26,8 @@ from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from libvgpu.limits import ContainerLimits, Family
 
-from .admission import Admission, WaitForMps
+from .admission import Admission
+from .container_start import ContainerStart, WaitForMps
 from .enforcement import Enforcement
 from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
@@ -50,7 +51,8 @@ class SliceService:
 
     Attributes:
         state: what is kept under the one lock.
-        admission: answers what the kubelet asks for a container.
+        admission: answers what the kubelet asks when it admits a container.
+        starts: answers whether a container may start.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class SliceService:
         store: SliceStore,
         rules: Sequence[LimitRule],
         sources: Sources,
-        wait_for_mps: WaitForMps = lambda uuids, under_mps: None,
+        wait_for_mps: WaitForMps = lambda uuids, under_mps, within_s: None,
         closest: Closest = pairing.first_by_index,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
@@ -75,7 +77,8 @@ class SliceService:
         self._enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
-        self.admission = Admission(kept, self._sync, sources, wait_for_mps, closest)
+        self.admission = Admission(kept, self._sync, sources, closest)
+        self.starts = ContainerStart(kept, self._sync, wait_for_mps)
         self._skipped = 0
         take_over(state, store, sources.read_checkpoint())
         with state.lock:

@@ -164,7 +164,7 @@ class PluginServer:
 
     def pre_start(self, request: Any) -> pb.PreStartContainerResponse:
         """Answers PreStartContainer."""
-        self._service.admission.pre_start(self._family, self._half, list(request.devices_ids))
+        self._service.starts.pre_start(self._family, self._half, list(request.devices_ids))
         return pb.PreStartContainerResponse()
 
 

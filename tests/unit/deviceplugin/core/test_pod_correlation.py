@@ -230,7 +230,7 @@ def test_a_start_is_refused_where_two_containers_share_a_allocation(kubelet: Kub
     kubelet.answers = True
     (allocation,) = kubelet.allocations()
 
-    said = refuse(lambda: kubelet.service.admission.pre_start(VGPU, Half.CORE, allocation.core))
+    said = refuse(lambda: kubelet.service.starts.pre_start(VGPU, Half.CORE, allocation.core))
 
     assert "went to different containers (team/one/main has only 30 of its 38 units)" in said
 
