@@ -2,7 +2,10 @@
 
 * Only core: the same share of the GPU's memory, rounded down to units, at least one.
 * Whole GPUs: all their memory.
-* Only memory: no compute of its own. It runs on what others leave over, with the least weight.
+* Only memory, in family vgpu: no compute of its own. It runs on what others leave over, with the
+  least weight. In family mps it is refused: MPS knows a most for each client, fixed at its start,
+  and nothing that is left over. Without one the container would take what others reserved; 1 %
+  would be a slice that nobody asked for.
 
 The units that this uses up are *implicit*: taken from free ones and withdrawn from the kubelet
 until the container ends, so that the kubelet's sums stay true.
@@ -52,7 +55,8 @@ def complete_start(
         if allocation.family is Family.MPS:
             raise AllocationRefused(
                 f"{memory}: {len(allocation.memory)} without {core} cannot be honoured, since MPS "
-                f"reserves no left-over compute; ask for {core} too"
+                f"reserves no left-over compute; ask for {core} too, or for memory alone of a GPU "
+                "of family vgpu"
             )
         return replace(allocation, settled=True)
     what = f"{core}: {len(allocation.core)} without {memory}"

@@ -1,4 +1,4 @@
-"""A pod that asks for core alone, moments after those ended that had the GPUs' memory."""
+"""What a pod gets that asks for one half alone, also moments after those ended that had memory."""
 
 import time
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ import pytest
 
 from deviceplugin.core import container_start
 from deviceplugin.testing import AdmissionFailed
+from libvgpu.limits import ComputeMode
 from support.in_process_node import GIB, InProcessNode, running_node
 
 CORE = {"vgpu-core": 50}
@@ -44,3 +45,20 @@ def test_it_does_not_wait_for_those_that_run(
         node.kubelet.run_options(pod, "c0")
 
     assert time.monotonic() - began_s < 30
+
+
+def test_memory_alone_is_served_in_family_vgpu_and_refused_in_family_mps(
+    node: InProcessNode,
+) -> None:
+    served = node.admit("served", {"vgpu-memory": 4})
+    refused = node.admit("refused", {"mps-memory": 4})
+
+    limit = node.limit(served)
+    assert (limit.memory_limit_bytes, limit.compute_mode) == (4 * GIB, ComputeMode.ELASTIC)
+    said = (
+        "nvidia.com/mps-memory: 4 without nvidia.com/mps-core cannot be honoured, since MPS "
+        "reserves no left-over compute; ask for nvidia.com/mps-core too, or for memory alone of a "
+        "GPU of family vgpu"
+    )
+    with pytest.raises(AdmissionFailed, match=said):
+        node.kubelet.run_options(refused, "c0")
