@@ -203,6 +203,7 @@ def _run(
     http.listen(
         listener,
         pages({"/metrics": metrics.page, "/healthz": said.healthz, "/readyz": said.readyz}),
+        urgent=("/healthz", "/readyz"),
     )
     control = settings.run_dir / AGENT_SOCKET
     ends.callback(control.unlink, missing_ok=True)

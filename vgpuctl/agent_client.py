@@ -114,6 +114,7 @@ class AgentReport(msgspec.Struct):
     shim_build: str
     mps_gpus: list[str] = []
     loop_problem: str | None = None
+    podresources_problem: str | None = None
     unhealthy_gpus: dict[str, str] = {}
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}

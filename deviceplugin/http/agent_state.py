@@ -134,6 +134,7 @@ class AgentState:
                 "hint": problem.hint if problem else None,
                 "in_part": self._watch.in_part,
             },
+            "podresources_problem": self._service.podresources_problem,
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
             "watch": self._findings().shown(),

@@ -159,6 +159,9 @@ CONFIG_RELOAD_SUCCESS = MetricName(
 CONFIG_HASH = MetricName(
     "vgpu_config_hash", "gauge", "Hash of the config that is in force, as a number"
 )
+PODRESOURCES_UP = MetricName(
+    "vgpu_podresources_up", "gauge", "0 if the kubelet's podresources has not answered for long"
+)
 WATCH_UP = MetricName(
     "vgpu_watch_up", "gauge", "1 if the agent can see the processes on the node's GPUs"
 )
@@ -207,6 +210,7 @@ COLLECTED = (
     *MPS,
     CONFIG_RELOAD_SUCCESS,
     CONFIG_HASH,
+    PODRESOURCES_UP,
     WATCH_UP,
     WATCH_PROCESSES_KILLED,
     RESOURCE_REGISTERED,

@@ -71,6 +71,7 @@ class NodeCollector:
         good, digest = self._config()
         yield _single(names.CONFIG_RELOAD_SUCCESS, good)
         yield _single(names.CONFIG_HASH, int(digest[:12], 16))
+        yield _single(names.PODRESOURCES_UP, not self._service.podresources_problem)
         yield _single(names.WATCH_UP, not findings.problem)
         yield _single(names.WATCH_PROCESSES_KILLED, findings.ended)
         registered = names.RESOURCE_REGISTERED.family()

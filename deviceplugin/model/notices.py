@@ -32,6 +32,8 @@ class EventReason(Enum):
     MPS_SERVER_ENDED = "MpsServerEnded", True
     MPS_SETTINGS_RESTORED = "MpsSettingsRestored", True
     MPS_UNAVAILABLE = "MpsUnavailable", True
+    POD_RESOURCES_UNAVAILABLE = "PodResourcesUnavailable", True
+    POD_RESOURCES_AVAILABLE = "PodResourcesAvailable", False
     UNACCOUNTED_MEMORY = "UnaccountedMemory", True
     UNACCOUNTED_MEMORY_GONE = "UnaccountedMemoryGone", False
     SHIM_BYPASSED = "ShimBypassed", True

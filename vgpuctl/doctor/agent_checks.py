@@ -105,6 +105,20 @@ def resources(report: AgentReport) -> Finding:
     return ok("resources", f"registered since {moment}: {names}")
 
 
+def podresources(report: AgentReport) -> list[Finding]:
+    """Tells of an agent that podresources does not answer, whatever its socket does here."""
+    if report.podresources_problem is None:
+        return []
+    return [
+        fail(
+            "podresources",
+            f"the agent has no answer: {report.podresources_problem}",
+            "see that the kubelet runs and that its pod-resources directory is mounted into the "
+            "agent's pod",
+        )
+    ]
+
+
 def gpus(report: AgentReport) -> list[Finding]:
     """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, or the config
     does not say how.

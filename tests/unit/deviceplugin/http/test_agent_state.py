@@ -61,7 +61,9 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
         held=with_given({}, "nvidia.com/gpu", ["GPU-4"], 0.0),
     )
     allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
-    service = SimpleNamespace(state=node, resolved=lambda: [(allocation, resolved)])
+    service = SimpleNamespace(
+        state=node, resolved=lambda: [(allocation, resolved)], podresources_problem="silent"
+    )
     return AgentState(
         Identity("n1", "abc"),
         watch,

@@ -37,6 +37,7 @@ def make_collector(
 ) -> NodeCollector:
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
+        podresources_problem=None,
         allocations=lambda: [(allocation, limits)],
         state=SimpleNamespace(layout=Layout("nvidia.com", ()), unhealthy={}, held={}),
     )
