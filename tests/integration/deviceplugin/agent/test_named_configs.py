@@ -1,10 +1,12 @@
 """Several named configs in one ConfigMap, of which the node's label chooses."""
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.api_server import StandInApiServer
 from deviceplugin.config.chosen import Fallback, Selection
@@ -15,6 +17,7 @@ from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
 from support.tls_api_server import make_api_server
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
+from vgpuctl.cli import cli
 
 PAIR = {"vgpu-core": 20, "vgpu-memory": 8}
 LABEL = "nvidia.com/device-plugin.config"
@@ -76,6 +79,9 @@ def test_a_changed_label_switches_the_config_of_running_containers(
     server.nodes["test-node"][LABEL] = "a"
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
     wait_until(lambda: in_force(node) == ("a", f"label {LABEL}"))
+    status = CliRunner().invoke(cli, ["status", "--run-dir", str(node.run_dir), "-o", "json"])
+    assert f"vgpuctl: config a, chosen by label {LABEL}" in status.stderr
+    assert isinstance(json.loads(status.stdout), list)
     assert str(node.configs) + "/a" == agent_report(node.run_dir).config.path
     server.nodes["test-node"][LABEL] = "b"
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 2 * GIB)

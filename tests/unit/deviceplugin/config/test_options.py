@@ -1,6 +1,5 @@
 """Every option of agent and MPS runner that says where the config is, and its variable."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ class Caught:
 
 
 @pytest.fixture
-def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
+def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     caught = Caught()
@@ -42,7 +41,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
         monkeypatch.setattr(program, "stop_on_signals", lambda: None)
         monkeypatch.setattr(program.log, "set_up", lambda: None)
     monkeypatch.setattr(agent_program, "_return_freed_memory", lambda: None)
-    yield caught
+    return caught
 
 
 def call(*options: str, command: Any = agent_program.main, **variables: str) -> Result:
