@@ -34,7 +34,7 @@ def state_dir_option(command: _Command) -> _Command:
     return click.option(
         "--state-dir",
         envvar="VGPU_STATE_DIR",
-        default=DEFAULT_STATE_DIR,
+        default=str(DEFAULT_STATE_DIR),
         show_default=True,
         type=click.Path(path_type=Path, file_okay=False),
         help="What the agent keeps over a reboot, among it the config that it last accepted.",
