@@ -12,14 +12,14 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from deviceplugin.config.loading import AgentConfig, load_config
+from deviceplugin.config.chosen import Selection
 from deviceplugin.config.overrides import SaidFlag
-from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.config_follower import ConfigFollower
+from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
@@ -42,7 +42,7 @@ from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.layout import Layout, absent_devices, all_devices, lay_out
+from deviceplugin.policy.layout import Layout, all_devices
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -72,12 +72,14 @@ class AgentSettings:
     """What the agent is started with.
 
     Attributes:
+        config: a config file, or a directory of named ones.
         metrics_address: HOST:PORT.
-        node_name: for log lines.
+        node_name: of the Node, for its label, Events and log lines.
         spawn_mps: whether to start the MPS daemons where nobody runs them.
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
             what runs on them.
         said: flags of command line and environment, which count more than the config file's.
+        selection: which config of a directory is used.
     """
 
     config: Path
@@ -89,24 +91,33 @@ class AgentSettings:
     spawn_mps: bool = True
     watch_health: bool = False
     said: tuple[SaidFlag, ...] = ()
+    selection: Selection = field(default_factory=Selection)
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
     """Runs the agent until ``stop`` is set.
 
     Raises:
-        VgpuError: bad config, no GPUs, no room on disk, or another agent is running; nothing is
-            registered then.
+        VgpuError: bad config and no kept one, no GPUs, no room on disk, or another agent is
+            running; nothing is registered then.
     """
-    config = load_config(settings.config, settings.said)
-    gpus = inventory.gpus()
-    # A GPU that is lost must not keep the others from being served, so its entry is left out here.
-    layout = lay_out(config, gpus, absent_devices(config, gpus)[0])
-    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
+    # What Kubernetes tells, and what it is told.
+    api = ApiServer.from_environment(os.environ)
+    life = open_config(
+        settings.config,
+        settings.selection,
+        settings.said,
+        api,
+        settings.node_name,
+        settings.state_dir,
+        inventory.gpus,
+    )
+    config, node = life.first.config, NodeGpus(life.gpus, life.first.layout)
+    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, node.gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, config, NodeGpus(gpus, layout), store, ends, stop)
+            _run(settings, api, life, node, store, ends, stop)
         event(logging.INFO, "agent stopped")
 
 
@@ -127,7 +138,8 @@ class NodeGpus:
 
 def _run(
     settings: AgentSettings,
-    config: AgentConfig,
+    api: ApiServer | None,
+    life: ConfigLife,
     node: NodeGpus,
     store: SliceStore,
     ends: contextlib.ExitStack,
@@ -137,8 +149,7 @@ def _run(
 
     What ends first when the agent stops is what was made last.
     """
-    # What Kubernetes tells, and what it is told.
-    api = ApiServer.from_environment(os.environ)
+    config = life.first.config
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
@@ -156,6 +167,7 @@ def _run(
         settings.spawn_mps,
         state,
         is_running=store.running,
+        state_dir=settings.state_dir,
     )
     service = SliceService(state, store, config.rules, sources, mps.wait, node.closest)
     service.devices.whole = config.whole
@@ -169,8 +181,12 @@ def _run(
     memory = MemoryWatch(service, attribution, config.watch)
     health = HealthWatch(service.gpu_uuids(), service.set_unhealthy)
     arbiters = NodeArbiters(settings.run_dir)
-    watch = ConfigWatch(settings.config, config)
-    follower = ConfigFollower(watch, node.gpus, service, memory, arbiters, api is not None)
+    watch = life.watch()
+    follower = ConfigFollower(
+        watch, node.gpus, service, memory, arbiters, life.kept, api is not None
+    )
+    ends.callback(life.label.stop)
+    life.label.start()
 
     # What the kubelet asks.
     durations = AllocateDurations()
@@ -196,6 +212,7 @@ def _run(
         service,
         registrar.registrations,
         lambda: memory.findings,
+        lambda: life.label.problem,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -238,6 +255,7 @@ def _run(
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
+            (_COMPACT_EVERY_S, life.kept.look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
         ],

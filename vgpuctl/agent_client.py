@@ -39,9 +39,15 @@ class AgentOfReport(msgspec.Struct):
 
 
 class ConfigOfReport(msgspec.Struct):
-    """Its config file.
+    """Its config.
 
     Attributes:
+        path: of the file that was last looked at.
+        name: of the named config in force; empty where there is one file only, or for the empty
+            config.
+        chosen_by: what chose the name; empty where there is one file only.
+        is_kept: what is in force was kept from before the agent's start, since the file is bad.
+        label_problem: why the label that chooses the name is not told; empty where it is.
         error: why the file's present content, or a part of it, is not in force.
         in_part: the rest of the present content is.
     """
@@ -52,6 +58,16 @@ class ConfigOfReport(msgspec.Struct):
     error: str | None = None
     hint: str | None = None
     in_part: bool = False
+    name: str = ""
+    chosen_by: str = ""
+    is_kept: bool = False
+    label_problem: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The named config in force and what chose it; empty where there is one file only."""
+        name = f"config {self.name}" if self.name else "the empty config"
+        return f"{name}, chosen by {self.chosen_by}" if self.chosen_by else ""
 
 
 class ResourceOfReport(msgspec.Struct):

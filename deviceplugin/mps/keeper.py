@@ -72,16 +72,20 @@ class MpsKeeper:
         demand: MpsDemand,
         ready_timeout_s: float = _READY_TIMEOUT_S,
         is_running: Callable[[str], bool] = lambda allocation_id: True,
+        state_dir: Path | None = None,
     ) -> None:
         """Does nothing yet.
 
         Args:
+            config: what a runner is told of it: a file, or a directory of named ones.
             spawn: whether to start a runner where there is none.
             demand: knows what the containers of this node need.
             ready_timeout_s: how long a container waits.
             is_running: whether processes of an allocation live.
+            state_dir: where the accepted config is kept, for the runner; None for its own default.
         """
         self._config, self._run_dir, self._spawn = config, run_dir, spawn
+        self._state_dir = state_dir
         self._demand = demand
         self._telling = MpsTelling(demand, is_running)
         self._timeout_s = ready_timeout_s
@@ -248,12 +252,13 @@ class MpsKeeper:
 
     def _start(self) -> None:
         path = self._log_path()
+        state = [] if self._state_dir is None else ["--state-dir", str(self._state_dir)]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "ab") as output:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", "deviceplugin.mps", "--config", str(self._config),
-                     "--run-dir", str(self._run_dir), "--detach"],
+                     "--run-dir", str(self._run_dir), *state, "--detach"],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                     start_new_session=True,
                 )  # fmt: skip

@@ -68,20 +68,38 @@ def agent(report: AgentReport | VgpuError, now: float, is_node: bool) -> Finding
     )
 
 
-def config(report: AgentReport) -> Finding:
-    """Checks that the config file's present content is in force."""
+def config(report: AgentReport) -> list[Finding]:
+    """Checks that the present content of the config is in force, and the label that chooses it."""
     told = report.config
+    named = f"{told.shown}; " if told.shown else ""
+    found = []
     if told.error is None:
-        return ok(
-            "config", f"{told.path} is in force ({told.digest[:12]}, {told.rules} limits rules)"
+        where = f"({told.digest[:12]}, {told.rules} limits rules)"
+        found.append(ok("config", f"{named}{told.path} is in force {where}"))
+    else:
+        fix = f"{told.hint}; " if told.hint else ""
+        holds = "the last good one stays"
+        if told.in_part:
+            holds = "the rest of it is"
+        elif told.is_kept:
+            holds = "the one kept from before the agent's start is"
+        found.append(
+            fail(
+                "config",
+                f"{told.error}; {holds} in force ({named}{told.digest[:12]})",
+                f"{fix}check it with: vgpuctl config validate {told.path}",
+            )
         )
-    fix = f"{told.hint}; " if told.hint else ""
-    holds = "the rest of it is" if told.in_part else "the last good one stays"
-    return fail(
-        "config",
-        f"{told.error}; {holds} in force ({told.digest[:12]})",
-        f"{fix}check it with: vgpuctl config validate {told.path}",
-    )
+    if told.label_problem:
+        found.append(
+            warn(
+                "config",
+                f"the node's label that chooses its config is not told: {told.label_problem}; the "
+                "last known one counts",
+                "see that the agent's service account may get nodes, and that --node-name is right",
+            )
+        )
+    return found
 
 
 def resources(report: AgentReport) -> Finding:

@@ -47,7 +47,7 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
         found.append(agent_checks.kubelet_socket(check, path, connect_problem(path), is_node))
     found.append(agent_checks.agent(report, time.time(), is_node))
     if isinstance(report, AgentReport):
-        found += [agent_checks.config(report), agent_checks.resources(report)]
+        found += [*agent_checks.config(report), agent_checks.resources(report)]
         found += agent_checks.podresources(report)
         found += agent_checks.gpus(report) + agent_checks.watch(report)
     found += _run_directory(run_dir)

@@ -211,12 +211,34 @@ def test_a_loop_that_stands_still_fails() -> None:
 
 
 def test_a_rejected_config_fails_with_its_last_error() -> None:
-    found = agent_checks.config(report("line 2: unknown key 'sharring'"))
+    (found,) = agent_checks.config(report("line 2: unknown key 'sharring'"))
 
     assert found.level == FAIL
     assert found.message.startswith("line 2: unknown key 'sharring'; the last good one stays")
     assert found.fix == "check it with: vgpuctl config validate /etc/c.yaml"
-    assert agent_checks.config(report()).level == OK
+    assert [each.level for each in agent_checks.config(report())] == [OK]
+
+
+def test_the_named_config_is_named_and_a_label_that_is_not_told_warns() -> None:
+    named = report()
+    named.config.name, named.config.chosen_by = "a100", "label nvidia.com/device-plugin.config"
+    named.config.label_problem = "the API server answers 403"
+    empty = report()
+    empty.config.chosen_by = "fallback empty"
+    kept = report("config file /etc/c.yaml cannot be read: No such file")
+    kept.config.is_kept = True
+
+    good, warned = agent_checks.config(named)
+
+    assert good.level == OK
+    assert "config a100, chosen by label nvidia.com/device-plugin.config; /etc/c.yaml" in (
+        good.message
+    )
+    assert (warned.level, "answers 403" in warned.message) == (WARN, True)
+    assert "the empty config, chosen by fallback empty" in agent_checks.config(empty)[0].message
+    (bad,) = agent_checks.config(kept)
+    assert bad.level == FAIL
+    assert "No such file; the one kept from before the agent's start is in force" in bad.message
 
 
 def test_resources_that_are_not_registered_fail_by_name() -> None:

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Request
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.config.source import ConfigSource, ConfigText
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
@@ -37,7 +38,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def watch() -> ConfigWatch:
-    return ConfigWatch(Path("/etc/vgpu/config.yaml"), parse_config("version: v1\n"))
+    text = ConfigText("/etc/vgpu/a100", "version: v1\n", "a100", "default config")
+    return ConfigWatch(ConfigSource(Path("/etc/vgpu")), text, parse_config(text.text))
 
 
 @pytest.fixture
@@ -69,6 +71,7 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
         watch,
         service,  # type: ignore[arg-type]
         lambda: registered,
+        label_problem=lambda: "nobody tells",
         clock=clock,
     )
 
@@ -114,7 +117,9 @@ def test_a_rejected_config_shows_with_its_reason_and_keeps_it_ready(
 
     assert (before["error"], before["hint"]) == (None, None)
     assert told == before | {"error": "line 2: no", "hint": "say yes"}
-    assert told["path"] == "/etc/vgpu/config.yaml"
+    assert told["path"] == "/etc/vgpu/a100"
+    assert (told["name"], told["chosen_by"], told["is_kept"]) == ("a100", "default config", False)
+    assert told["label_problem"] == "nobody tells"
     assert state.readyz(ASK).status_code == 200
 
 

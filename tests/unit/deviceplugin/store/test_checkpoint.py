@@ -11,6 +11,7 @@ import pytest
 
 from deviceplugin.config.loading import load_config
 from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.config.source import ConfigSource
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import asked_limits
@@ -247,7 +248,8 @@ def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> N
 def test_a_config_counts_once_it_is_whole_and_good(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("version: v1\n")
-    watch = ConfigWatch(path, load_config(path))
+    source = ConfigSource(path)
+    watch = ConfigWatch(source, source.read(), load_config(path))
     assert watch.look() is None
 
     path.write_text("version: v1\nlimits:\n- {core: ")  # an editor half-way
