@@ -113,6 +113,7 @@ class AgentConfig:
         forms: how containers are told which GPUs are theirs.
         watch: what is done about a process that bypasses its slice.
         not_served: what the file asks for and the agent does not do yet, as sentences.
+        fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
         digest: hash of the text, to tell one version of the file from another.
     """
 
@@ -125,6 +126,7 @@ class AgentConfig:
     text: str
     places: Places
     watch: WatchPolicy = WatchPolicy.REPORT
+    fail_on_init_error: bool = True
 
 
 def load_config(path: Path) -> AgentConfig:
@@ -169,6 +171,7 @@ def parse_config(text: str, name: str = "config") -> AgentConfig:
         digest=hashlib.sha256(text.encode()).hexdigest(),
         places=places,
         watch=WatchPolicy(file.watch.unaccounted),
+        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
     )
 
 

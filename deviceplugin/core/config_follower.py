@@ -8,6 +8,7 @@ from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.known_gpus import KnownGpus
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
 from deviceplugin.watch.watcher import MemoryWatch
@@ -33,13 +34,14 @@ class ConfigFollower:
 
         Args:
             watch: of the config file, with that config.
-            gpus: those of the node.
+            gpus: those of the node when the agent starts.
             has_api: whether there is an API server that knows labels.
         """
         self._watch, self._gpus, self._has_api = watch, gpus, has_api
         self._service, self._memory, self._arbiters = service, memory, arbiters
         self._first = watch.config
-        # What was not there when the agent started may be named again, and nothing else.
+        # What was not there when the agent started, or went since, may be named again, and nothing
+        # else.
         self._absent, skipped = absent_devices(self._first, gpus)
         if skipped is not None:
             watch.take(self._first, skipped)
@@ -66,6 +68,33 @@ class ConfigFollower:
         self._say_missing_nodes(self._service.layout)
         event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
         self._say_what_waits(new)
+
+    def follow_gpus(self, known: KnownGpus) -> None:
+        """Shares other GPUs as the config in force says.
+
+        Where it does not fit them, all stays as it is, and the config counts as skipped in part.
+        """
+        config = self._watch.config
+        absent, skipped = absent_devices(config, known.here)
+        self._absent |= absent
+        try:
+            wanted = lay_out(config, known.here, self._absent)
+        except ConfigError as error:
+            self._say_skipped(config, error)
+            return
+        self._gpus = known.here
+        layout = replace(wanted, resource_domain=self._first.resource_domain)
+        self._service.follow_gpus((*known.here, *known.replaced), layout)
+        self._say_skipped(config, skipped)
+        self._arbiters.look()
+        self._say_missing_nodes(self._service.layout)
+
+    def _say_skipped(self, config: AgentConfig, skipped: ConfigError | None) -> None:
+        before = self._watch.problem
+        if before is not None and not self._watch.in_part:
+            return  # the file was edited since, and what it says now is not in force
+        if str(before or "") != str(skipped or ""):
+            self._watch.take(config, skipped)
 
     def _say_what_waits(self, config: AgentConfig) -> None:
         if config.resource_domain != self._first.resource_domain:

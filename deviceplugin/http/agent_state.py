@@ -135,6 +135,8 @@ class AgentState:
             },
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
+            "left_out_gpus": dict(node.left_out),
+            "driver_problem": node.driver_problem,
             "watch": self._findings().shown(),
             "draining_gpus": dict(node.draining),
             "allocations": [

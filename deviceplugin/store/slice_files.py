@@ -52,7 +52,7 @@ class SliceStore:
 
         Args:
             forms: how answers name the GPUs, for as long as the store lives.
-            gpus: those of the node; the indexes and device nodes of answers are from here.
+            gpus: those of the node now; the indexes and device nodes of answers are from here.
         """
         self.run_dir = run_dir
         self.state_dir = state_dir
@@ -61,6 +61,10 @@ class SliceStore:
         self.builds = ShimBuilds(state_dir)
         self.spare = SpareFiles(run_dir)
         self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
+
+    def follow_gpus(self, gpus: Sequence[Gpu]) -> None:
+        """Takes the indexes and device nodes of answers from other GPUs from now on."""
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
 
     def prepare(self) -> None:
         """Makes the directories and installs the present build of the shim.

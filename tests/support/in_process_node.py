@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import agent
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.policy import podresources_listing
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region
@@ -44,6 +44,9 @@ class GivenGpus:
 
     def gpus(self) -> tuple[Gpu, ...]:
         return (MPS_GPU, VGPU_GPU, SPARE_GPU)
+
+    def listing(self) -> GpuListing:
+        return GpuListing(self.gpus())
 
 
 class InProcessNode:

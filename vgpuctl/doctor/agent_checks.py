@@ -8,7 +8,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
 from ..agent_client import AgentReport, AgentUnreachable, ProcessOfReport
-from .finding import Finding, fail, ok, warn
+from .finding import RESET_GPU, Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 
 
@@ -105,8 +105,13 @@ def resources(report: AgentReport) -> Finding:
     return ok("resources", f"registered since {moment}: {names}")
 
 
+_START_DRIVER = "install or start the NVIDIA driver; the agent notices it by itself"
+
+
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is unhealthy, or it drains."""
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, it drains, or NVML fails
+    for it.
+    """
     drains = [
         warn(
             "gpu",
@@ -115,15 +120,18 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.draining_gpus.items())
     ]
-    return drains + [
-        fail(
-            "gpu",
-            f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
-            "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
-            "reboot; it is offered again by itself",
-        )
+    failing = [
+        f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}"
         for uuid, why in sorted(report.unhealthy_gpus.items())
+    ] + [
+        f"GPU {gpu} is left out until it works: {why}"
+        for gpu, why in sorted(report.left_out_gpus.items())
     ]
+    if report.driver_problem:
+        drains.append(
+            fail("gpu", f"the agent waits for the driver: {report.driver_problem}", _START_DRIVER)
+        )
+    return drains + [fail("gpu", said, RESET_GPU) for said in failing]
 
 
 def watch(report: AgentReport) -> list[Finding]:

@@ -51,6 +51,8 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
     node = SimpleNamespace(
         mps_gpus=lambda: {"GPU-0": True},
         unhealthy={"GPU-1": "XID 79"},
+        left_out={"3": "NVML says: Unknown Error"},
+        driver_problem="",
         draining={"GPU-2": "mps until 1 slices have ended"},
     )
     allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
@@ -126,6 +128,8 @@ def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) 
 
     assert said["mps_gpus"] == ["GPU-0"]
     assert said["unhealthy_gpus"] == {"GPU-1": "XID 79"}
+    assert said["left_out_gpus"] == {"3": "NVML says: Unknown Error"}
+    assert said["driver_problem"] == ""
     assert said["draining_gpus"] == {"GPU-2": "mps until 1 slices have ended"}
     (origins,) = said["allocations"]
     assert origins == {

@@ -37,7 +37,9 @@ def make_collector(
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
         allocations=lambda: [(allocation, limits)],
-        state=SimpleNamespace(layout=SimpleNamespace(gpus=()), unhealthy={}),
+        state=SimpleNamespace(
+            layout=SimpleNamespace(gpus=()), unhealthy={}, left_out={"3": "why"}, driver_problem=""
+        ),
     )
     store = SimpleNamespace(directory=lambda _: directory)
     return NodeCollector(
