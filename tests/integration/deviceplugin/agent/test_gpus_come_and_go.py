@@ -21,6 +21,7 @@ from support.in_process_node import (
     InProcessNode,
     only_device,
     running_node,
+    wait_until_lost,
 )
 from support.waiting import wait_until
 from vgpuctl.agent_client import AgentReport, agent_report
@@ -307,7 +308,8 @@ def test_a_replaced_driver_ends_the_agent_so_that_another_begins(
         assert node.failure is REPLACED
         ending = next(r for r in log.records if "driver was replaced" in r.getMessage())
         assert ending.notice.reason.value == "DriverReplaced"  # type: ignore[attr-defined]
+        wait_until_lost(node.kubelet)
         node.failure, node.inventory.found = None, here
         node.start_agent()
-        wait_until(lambda: is_asked(node))
+        wait_until(lambda: offers_whole(node, MPS_GPU))
         assert node.limit(pod).core_percent == 60
