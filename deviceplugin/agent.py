@@ -40,6 +40,7 @@ from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -63,6 +64,7 @@ _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
+_FOREIGN_EVERY_S = 29.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,9 @@ def _run(
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
     registrar = Registrar(plugins.directory, plugins.wanted)
+    foreign = ForeignPluginWatch(
+        plugins.directory, lambda: [p.resource for p in plugins.wanted()], service.gpu_uuids
+    )
 
     # What scrapers, probes and vgpuctl ask.
     metrics = Metrics(
@@ -232,6 +237,7 @@ def _run(
             (_COMPACT_EVERY_S, checkpoint.compact),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
+            (_FOREIGN_EVERY_S, foreign.look),
         ],
         said.turned,
         stop,
