@@ -36,7 +36,12 @@ def pod(found: dict[tuple[str, str], dict[str, Any]], name: str) -> dict[str, An
 
 
 def rights(found: dict[tuple[str, str], dict[str, Any]]) -> set[tuple[str, str]]:
-    rules = found["ClusterRole", "vgpu-agent"]["rules"]
+    rules = [
+        rule
+        for (kind, name), each in found.items()
+        if kind in ("ClusterRole", "Role") and name == "vgpu-agent"
+        for rule in each["rules"]
+    ]
     return {(resource, verb) for r in rules for resource in r["resources"] for verb in r["verbs"]}
 
 
@@ -52,7 +57,7 @@ def test_the_namespace_of_the_release_is_left_to_helm() -> None:
     assert {o["metadata"].get("namespace", "vgpu-system") for o in own.values()} == {"vgpu-system"}
 
 
-def test_named_configs_are_selected_by_both_parts(tmp_path: Path) -> None:
+def test_named_configs_are_selected_by_the_nodes_label(tmp_path: Path) -> None:
     found = objects(*CONFIGS, "--set", "configSelection.default=default")
 
     data = found["ConfigMap", "vgpu-config"]["data"]
@@ -60,15 +65,18 @@ def test_named_configs_are_selected_by_both_parts(tmp_path: Path) -> None:
     for name, text in data.items():
         (tmp_path / name).write_text(text)
         assert load_config(tmp_path / name).resource_domain == "nvidia.com"
-    for part in ("vgpu-agent", "vgpu-mps"):
-        (container,) = pod(found, part)["containers"]
-        env = {each["name"]: each.get("value") for each in container["env"]}
-        assert "--config=/etc/vgpu" in container["args"]
-        assert env["NODE_LABEL"] == "nvidia.com/device-plugin.config"
-        assert env["DEFAULT_CONFIG"] == "default"
-        assert env["FALLBACK_STRATEGIES"] == "named,single"
-        assert "NODE_NAME" in env
-        assert pod(found, part)["serviceAccountName"] == "vgpu-agent"
+    (agent,), (runner,) = (pod(found, part)["containers"] for part in ("vgpu-agent", "vgpu-mps"))
+    env = {each["name"]: each.get("value") for each in agent["env"]}
+    assert env["NODE_LABEL"] == "nvidia.com/device-plugin.config"
+    assert env["DEFAULT_CONFIG"] == "default"
+    assert env["FALLBACK_STRATEGIES"] == "named,single"
+    assert "NODE_NAME" in env
+    assert "--config=/etc/vgpu" in agent["args"]
+    assert "--config=/etc/vgpu" in runner["args"]
+    # The runner asks nobody, but reads what the agent selected.
+    kept = {m["mountPath"]: m for m in runner["volumeMounts"]}["/var/lib/vgpu"]
+    assert kept["readOnly"]
+    assert {"name": "VGPU_STATE_DIR", "value": "/var/lib/vgpu"} in runner["env"]
     assert ("nodes", "get") in rights(found)
     assert ("nodes", "patch") not in rights(found)
 
@@ -101,8 +109,10 @@ def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
         ("nodes", "patch"),
         ("nodefeatures", "get"),
         ("nodefeatures", "create"),
-        ("nodefeatures", "update"),
+        ("nodefeatures", "patch"),
     }
+    (subject,) = more["RoleBinding", "vgpu-agent"]["subjects"]
+    assert subject in more["ClusterRoleBinding", "vgpu-agent"]["subjects"]
 
     def writable(found: Any) -> set[str]:
         (container,) = pod(found, "vgpu-agent")["containers"]

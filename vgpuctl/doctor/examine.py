@@ -67,9 +67,8 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
 
 
 def _other_plugins(directory: Path, report: AgentReport | VgpuError) -> list[Finding]:
-    """Says nothing without an agent, whose resources could not be told from others."""
     if not isinstance(report, AgentReport):
-        return []
+        return []  # its resources could not be told from others
     try:
         seen = device_plugins(directory)
         gpus = [gpu.uuid for gpu in NvmlInventory().gpus()]

@@ -1,7 +1,7 @@
 {{/* Values that do not go together are refused here, with a message. */}}
 {{- define "vgpu.check" -}}
 {{- range $name, $text := .Values.configs | default (dict "" .Values.config) }}
-{{- $where := $name | ternary (printf "configs.%s" $name) "config" }}
+{{- $where := empty $name | ternary "config" (printf "configs.%s" $name) }}
 {{- $domain := get (fromYaml $text) "resourceDomain" | default $.Values.resourceDomain }}
 {{- if ne $domain $.Values.resourceDomain }}
 {{- fail (printf "resourceDomain is %s, but %s in %s: the policy needs it too, so set it in the values" $.Values.resourceDomain $domain $where) }}
