@@ -83,6 +83,28 @@ class WatchOfReport(msgspec.Struct):
     foreign: list[ProcessOfReport] = []
 
 
+class GivenOfReport(msgspec.Struct):
+    """A GPU or MIG device of an allocation."""
+
+    gpu: str
+
+
+class AllocationOfReport(msgspec.Struct):
+    """A slice that a container has."""
+
+    allocation: str
+    owner: str
+    devices: list[GivenOfReport] = []
+
+
+class DeviceOfReport(msgspec.Struct):
+    """A device or replica that a container has; ``owner`` is empty while it is not known."""
+
+    resource: str
+    id: str
+    owner: str = ""
+
+
 class AgentReport(msgspec.Struct):
     """What ``/v1/state`` says; what a newer agent adds is left out."""
 
@@ -92,9 +114,15 @@ class AgentReport(msgspec.Struct):
     shim_build: str
     mps_gpus: list[str] = []
     loop_problem: str | None = None
+    podresources_problem: str | None = None
     unhealthy_gpus: dict[str, str] = {}
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
+    withheld_gpus: dict[str, str] = {}
+    unmatched_entries: list[str] = []
+    mig_differences: dict[str, str] = {}
+    allocations: list[AllocationOfReport] = []
+    devices: list[DeviceOfReport] = []
 
 
 class _Connection(http.client.HTTPConnection):

@@ -20,6 +20,7 @@ from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.policy.limits_resolver import ResolvedLimits
+from deviceplugin.policy.mig_layout import mig_differences
 from deviceplugin.watch.report import WatchFindings
 
 from .pages import line
@@ -133,10 +134,20 @@ class AgentState:
                 "hint": problem.hint if problem else None,
                 "in_part": self._watch.in_part,
             },
+            "podresources_problem": self._service.podresources_problem,
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
             "watch": self._findings().shown(),
             "draining_gpus": dict(node.draining),
+            "withheld_gpus": {each.gpu.uuid: each.reason for each in node.layout.withheld},
+            "unmatched_entries": [path.removeprefix("$.") for path in node.layout.unmatched],
+            "mig_differences": {
+                each.gpu.uuid: str(each) for each in mig_differences(config.mig_layouts, node.gpus)
+            },
+            "devices": [
+                {"resource": each.resource, "id": each.device_id, "owner": str(each.owner or "")}
+                for each in node.held.values()
+            ],
             "allocations": [
                 _origins(allocation, resolved) for allocation, resolved in self._service.resolved()
             ],

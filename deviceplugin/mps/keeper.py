@@ -9,6 +9,7 @@ its descendants; its log is ``<run-dir>/mps/runner.log``.
 """
 
 import logging
+import math
 import subprocess
 import sys
 import threading
@@ -116,13 +117,14 @@ class MpsKeeper:
         else:
             self._say("waiting for the MPS daemons of another process", wanted)
 
-    def wait(self, uuids: Sequence[str], under_mps: bool) -> None:
+    def wait(self, uuids: Sequence[str], under_mps: bool, within_s: float = math.inf) -> None:
         """Returns once GPUs are as a container needs them.
 
         The kubelet tries one again that was refused since too many wait, and counts no restart.
 
         Args:
             under_mps: their daemon answers; else they are as if there were no MPS.
+            within_s: how long at most, where that is less than the time that a container waits.
 
         Raises:
             MpsError: they are not in time, or too many others wait.
@@ -135,9 +137,10 @@ class MpsKeeper:
                 "time; the kubelet tries this one again"
             )
         try:
-            deadline = time.monotonic() + self._timeout_s
+            timeout_s = max(0.0, min(self._timeout_s, within_s))
+            deadline = time.monotonic() + timeout_s
             for uuid in uuids:
-                self._wait_for_one(uuid, under_mps, deadline)
+                self._wait_for_one(uuid, under_mps, deadline, timeout_s)
         finally:
             self._waiting.release()
 
@@ -163,7 +166,7 @@ class MpsKeeper:
                 write_wanted(self._run_dir, wanted)
             return wanted
 
-    def _wait_for_one(self, uuid: str, under_mps: bool, deadline: float) -> None:
+    def _wait_for_one(self, uuid: str, under_mps: bool, deadline: float, timeout_s: float) -> None:
         while (problem := self._problem(uuid, under_mps, deadline)) is not None:
             if time.monotonic() >= deadline:
                 what = (
@@ -172,7 +175,7 @@ class MpsKeeper:
                     else f"GPU {uuid}, which its container needs without MPS, is not free of it"
                 )
                 raise MpsError(
-                    f"{what} after {self._timeout_s:.0f} s: {problem}",
+                    f"{what} after {timeout_s:.0f} s: {problem}",
                     hint=f"look into {self._log_path()}",
                 )
             time.sleep(_POLL_S)

@@ -60,6 +60,7 @@ class ForeignPluginWatch:
         """
         self._directory, self._ours, self._gpus = directory, ours, gpus
         self._seen = self._told = ForeignPlugins()
+        self._once_ours: set[str] = set()
 
     def look(self) -> None:
         """Looks once; what cannot be read changes nothing."""
@@ -67,7 +68,9 @@ class ForeignPluginWatch:
             seen = device_plugins(self._directory)
         except (OSError, ValueError):
             return  # the kubelet's check in doctor and the registrar say so
-        found = foreign_plugins(seen, self._ours(), self._gpus())
+        # The kubelet's file may name what we have served until a moment ago.
+        self._once_ours.update(self._ours())
+        found = foreign_plugins(seen, self._once_ours, self._gpus())
         again, self._seen = found == self._seen, found
         if not again or found == self._told:
             return

@@ -96,8 +96,8 @@ def resources(report: AgentReport) -> Finding:
     if not report.resources:
         return warn(
             "resources",
-            "the config shares no GPU, so nothing is offered",
-            f"add an entry to sharing.fractional in {report.config.path}",
+            "no GPU is offered",
+            "see the lines about GPUs below, and `vgpuctl status` for what the node has",
         )
     since = max(r.registered_at for r in report.resources if r.registered_at is not None)
     moment = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(since))
@@ -105,8 +105,35 @@ def resources(report: AgentReport) -> Finding:
     return ok("resources", f"registered since {moment}: {names}")
 
 
+def podresources(report: AgentReport) -> list[Finding]:
+    """Tells of an agent that podresources does not answer, whatever its socket does here."""
+    if report.podresources_problem is None:
+        return []
+    return [
+        fail(
+            "podresources",
+            f"the agent has no answer: {report.podresources_problem}",
+            "see that the kubelet runs and that its pod-resources directory is mounted into the "
+            "agent's pod",
+        )
+    ]
+
+
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is unhealthy, or it drains."""
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, or the config
+    does not say how.
+    """
+    withheld = [
+        warn(
+            "gpu",
+            f"nothing of GPU {uuid} is offered: {why}",
+            f"say in {report.config.path} how it is shared, or change its MIG devices",
+        )
+        for uuid, why in sorted(report.withheld_gpus.items())
+    ]
+    unmatched = [
+        ok("config", f"{entry} is for no GPU of this node") for entry in report.unmatched_entries
+    ]
     drains = [
         warn(
             "gpu",
@@ -115,7 +142,15 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.draining_gpus.items())
     ]
-    return drains + [
+    mig = [
+        warn(
+            "mig",
+            f"GPU {uuid} is not cut as the config says: {why}",
+            "end what uses it and run vgpuctl mig apply with the config, or change its mig entries",
+        )
+        for uuid, why in sorted(report.mig_differences.items())
+    ]
+    unhealthy = [
         fail(
             "gpu",
             f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
@@ -124,6 +159,7 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.unhealthy_gpus.items())
     ]
+    return [*withheld, *unmatched, *mig, *drains, *unhealthy]
 
 
 def watch(report: AgentReport) -> list[Finding]:

@@ -25,7 +25,8 @@ class Node:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.watch = ForeignPluginWatch(directory, lambda: ["nvidia.com/vgpu-core"], lambda: [GPU])
+        self.ours = ["nvidia.com/vgpu-core"]
+        self.watch = ForeignPluginWatch(directory, lambda: self.ours, lambda: [GPU])
 
     def register(self, **resources: list[str]) -> None:
         """The kubelet writes its checkpoint."""
@@ -97,6 +98,19 @@ def test_it_is_told_once_when_it_stays_and_once_when_it_has_gone(
 def test_a_short_appearance_is_not_told(node: Node, records: list[logging.LogRecord]) -> None:
     for devices in ([], [GPU], [], [GPU], []):
         node.register(**{"nvidia.com__gpu": devices})
+        node.watch.look()
+
+    assert records == []
+
+
+def test_what_was_ours_a_moment_ago_is_not_told(
+    node: Node, records: list[logging.LogRecord]
+) -> None:
+    node.register(**{"nvidia.com__gpu": [GPU]})
+    node.ours = ["nvidia.com/gpu"]
+    node.watch.look()
+    node.ours = ["nvidia.com/vgpu-core"]
+    for _ in range(3):
         node.watch.look()
 
     assert records == []

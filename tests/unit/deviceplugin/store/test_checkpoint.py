@@ -104,6 +104,17 @@ def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) ->
     assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
 
 
+def test_moments_of_a_monotonic_clock_are_not_kept(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.record([replace(HELD, changed_at=7.0, changed_s=9.0, missing_since=9.5)])
+
+    assert Checkpoint(tmp_path).load().allocations == (replace(HELD, changed_at=7.0),)
+    # An agent of before kept when one was missed first, by the wall clock.
+    rows = [{**asdict(LONE), "family": LONE.family.name, "missing_since": 1.7e9}]
+    checkpoint.path.write_text(json.dumps({"version": 1, "allocations": rows}))
+    assert Checkpoint(tmp_path).load().allocations == (LONE,)
+
+
 def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> None:
     many = [replace(HELD, allocation_id=str(n)) for n in range(1000)]
     checkpoint = Checkpoint(tmp_path)
