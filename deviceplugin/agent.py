@@ -47,6 +47,7 @@ from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.policy.known_gpus import devices
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
+from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -70,6 +71,7 @@ _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
+_FOREIGN_EVERY_S = 29.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,9 @@ def _run(
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
     registrar = Registrar(plugins.directory, plugins.wanted)
+    foreign = ForeignPluginWatch(
+        plugins.directory, lambda: [p.resource for p in plugins.wanted()], service.gpu_uuids
+    )
 
     # What scrapers, probes and vgpuctl ask.
     metrics = Metrics(
@@ -282,6 +287,7 @@ def _run(
             (_COMPACT_EVERY_S, life.kept.look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
+            (_FOREIGN_EVERY_S, foreign.look),
         ],
         said.turned,
         stop,

@@ -1,5 +1,6 @@
 """Go programs of the tests: whether they can be built here, and building them once a source."""
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -56,10 +57,18 @@ def build(module: Path, name: str, package: str = ".") -> Path:
             digest.update(file.name.encode() + file.read_bytes())
     folder = ROOT / "build" / name
     program = folder / digest.hexdigest()[:16]
-    if program.exists():
-        return program
+    folder.parent.mkdir(exist_ok=True)
+    # Other workers of a test run may want the same program: the first builds it.
+    with open(folder.parent / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _build(module, folder, program, package)
+    return program
+
+
+def _build(module: Path, folder: Path, program: Path, package: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # of an older source
-    folder.mkdir(parents=True)
+    folder.mkdir()
     # No C compiler, no debugger's tables: two thirds of the time and of the size.
     command = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]
     result = subprocess.run(
@@ -73,4 +82,3 @@ def build(module: Path, name: str, package: str = ".") -> Path:
     )
     assert result.returncode == 0, result.stderr
     Path(f"{program}.new").rename(program)
-    return program
