@@ -21,6 +21,7 @@ from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
+from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
@@ -32,6 +33,8 @@ from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.http.server import HttpServer
 from deviceplugin.inventory import topology
+from deviceplugin.inventory.counted_xids import counted_xids
+from deviceplugin.inventory.gpu_watch import GpuWatch
 from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
@@ -39,10 +42,11 @@ from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.layout import Layout, all_devices
+from deviceplugin.policy.known_gpus import devices
+from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -61,6 +65,7 @@ _CONFIG_EVERY_S = 0.35
 #: A container takes longer than this to begin its first work.
 _ARBITERS_EVERY_S = 0.7
 _KUBELET_EVERY_S = 0.7
+_GPUS_EVERY_S = 0.7
 _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
@@ -100,6 +105,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
     Raises:
         VgpuError: bad config and no kept one, no GPUs, no room on disk, or another agent is
             running; nothing is registered then.
+        DriverReplacedError: the driver was replaced, so a new process is needed.
     """
     # What Kubernetes tells, and what it is told.
     api = ApiServer.from_environment(os.environ)
@@ -110,10 +116,11 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
         api,
         settings.node_name,
         settings.state_dir,
-        inventory.gpus,
+        inventory,
     )
-    config, node = life.first.config, NodeGpus(life.gpus, life.first.layout)
-    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, node.gpus)
+    config, gpus = life.first.config, listed_gpus(life.listed)
+    node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
+    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
@@ -123,17 +130,24 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of the node, and how the config wants them to be shared."""
+    """How the config wants the GPUs of the node to be shared, and who lists them.
 
-    gpus: tuple[Gpu, ...]
+    Attributes:
+        watch: with those that were listed first.
+    """
+
     wanted: Layout
+    watch: GpuWatch
 
-    def closest(
-        self, uuids: Sequence[str], count: int, required: Collection[str]
-    ) -> tuple[str, ...]:
-        """Returns which of some GPUs lie close together (see `topology.closest`)."""
-        devices = [each for each in all_devices(self.gpus) if each.uuid in uuids]
-        return topology.closest(devices, count, required)
+
+def _closest_on(state: NodeState) -> Closest:
+    """Returns what tells which of some GPUs lie close together (see `topology.closest`)."""
+
+    def closest(uuids: Sequence[str], count: int, required: Collection[str]) -> tuple[str, ...]:
+        gpus = devices(state.gpus)
+        return topology.closest([g for g in gpus if g.uuid in uuids], count, required)
+
+    return closest
 
 
 def _run(
@@ -160,7 +174,7 @@ def _run(
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
-    state = NodeState(checkpoint, node.wanted, node.gpus)
+    state = NodeState(checkpoint, node.wanted, listed_gpus(node.watch.latest))
     mps = MpsKeeper(
         settings.config.absolute(),
         settings.run_dir,
@@ -169,7 +183,7 @@ def _run(
         is_running=store.running,
         state_dir=settings.state_dir,
     )
-    service = SliceService(state, store, config.rules, sources, mps.wait, node.closest)
+    service = SliceService(state, store, config.rules, sources, mps.wait, _closest_on(state))
     service.devices.whole = config.whole
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
@@ -179,14 +193,20 @@ def _run(
         settings.run_dir / "allocations", RecordedPods(record.read).read
     )
     memory = MemoryWatch(service, attribution, config.watch)
-    health = HealthWatch(service.gpu_uuids(), service.set_unhealthy)
+    xids, problems = counted_xids(os.environ)
+    for problem in problems:
+        event(logging.WARNING, problem)
+    health = HealthWatch(service.gpu_uuids(), service.set_unhealthy, counts=xids.counts)
     arbiters = NodeArbiters(settings.run_dir)
     watch = life.watch()
     follower = ConfigFollower(
-        watch, node.gpus, service, memory, arbiters, life.kept, api is not None
+        watch, state.gpus, service, memory, arbiters, life.kept, api is not None
     )
     ends.callback(life.label.stop)
     life.label.start()
+    gpus = GpuFollower(
+        lambda: node.watch.latest, state, follower.follow_gpus, health.look_closer, stop
+    )
 
     # What the kubelet asks.
     durations = AllocateDurations()
@@ -230,9 +250,12 @@ def _run(
     )
     http.start()
     ends.callback(registrar.stop)
+    ends.callback(node.watch.stop)
+    node.watch.start()
     if settings.watch_health:
-        ends.callback(health.stop)
-        health.start()
+        if xids.is_watched:
+            ends.callback(health.stop)
+            health.start()
         ends.callback(memory.stop)
         memory.start()
     ends.callback(arbiters.stop)
@@ -252,6 +275,7 @@ def _run(
             (_KUBELET_EVERY_S, registrar.look),
             (_KUBELET_EVERY_S, TimeSlices(service).look),
             (_KUBELET_EVERY_S, lambda: health.follow(service.gpu_uuids())),
+            (_GPUS_EVERY_S, gpus.look),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
@@ -262,6 +286,8 @@ def _run(
         said.turned,
         stop,
     )
+    if gpus.failure is not None:
+        raise gpus.failure
 
 
 class Plugins:

@@ -132,6 +132,8 @@ class AgentReport(msgspec.Struct):
     loop_problem: str | None = None
     podresources_problem: str | None = None
     unhealthy_gpus: dict[str, str] = {}
+    left_out_gpus: dict[str, str] = {}
+    driver_problem: str = ""
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
     withheld_gpus: dict[str, str] = {}

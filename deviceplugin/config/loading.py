@@ -84,6 +84,7 @@ class AgentConfig:
         mig_layouts: into which MIG devices GPUs are to be cut.
         said: flags that command line and environment put over the file's.
         not_served: what the file asks for and the agent does not do yet, as sentences.
+        fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
         digest: hash of the text, to tell one version of the file from another.
     """
 
@@ -99,6 +100,7 @@ class AgentConfig:
     whole: WholeDevices = GIVEN_WHOLE
     mig_layouts: tuple[MigLayout, ...] = ()
     said: tuple[SaidFlag, ...] = ()
+    fail_on_init_error: bool = True
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -150,6 +152,7 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         whole=whole_devices(file, places),
         mig_layouts=mig_layouts(file.mig, places),
         said=said,
+        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
     )
 
 

@@ -8,6 +8,7 @@ from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.known_gpus import KnownGpus
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
 from deviceplugin.store.kept_config import KeptConfig
@@ -35,14 +36,15 @@ class ConfigFollower:
 
         Args:
             watch: of the config file, with that config.
-            gpus: those of the node.
+            gpus: those of the node when the agent starts.
             kept: where the config in force is kept for a restart.
             has_api: whether there is an API server that knows labels.
         """
         self._watch, self._gpus, self._has_api = watch, gpus, has_api
         self._service, self._memory, self._arbiters = service, memory, arbiters
         self._kept, self._first = kept, watch.config
-        # What was not there when the agent started may be named again, and nothing else.
+        # What was not there when the agent started, or went since, may be named again, and nothing
+        # else.
         self._absent, skipped = absent_devices(self._first, gpus)
         if skipped is not None:
             watch.skip(skipped)
@@ -85,6 +87,33 @@ class ConfigFollower:
             digest=config.digest[:12],
             rules=len(config.rules),
         )
+
+    def follow_gpus(self, known: KnownGpus) -> None:
+        """Shares other GPUs as the config in force says.
+
+        Where it does not fit them, all stays as it is, and the config counts as skipped in part.
+        """
+        config = self._watch.config
+        absent, skipped = absent_devices(config, known.here)
+        self._absent |= absent
+        try:
+            wanted = lay_out(config, known.here, self._absent)
+        except ConfigError as error:
+            self._say_skipped(config, error)
+            return
+        self._gpus = known.here
+        layout = replace(wanted, resource_domain=self._first.resource_domain)
+        self._service.follow_gpus((*known.here, *known.replaced), layout)
+        self._say_skipped(config, skipped)
+        self._arbiters.look()
+        self._say_missing_nodes(self._service.layout)
+
+    def _say_skipped(self, config: AgentConfig, skipped: ConfigError | None) -> None:
+        before = self._watch.problem
+        if before is not None and not self._watch.in_part:
+            return  # the file was edited since, and what it says now is not in force
+        if str(before or "") != str(skipped or ""):
+            self._watch.take(config, skipped)
 
     def _say_what_waits(self, config: AgentConfig) -> None:
         if config.resource_domain != self._first.resource_domain:

@@ -5,7 +5,6 @@ accepted, and what the two give at a start. `agent.run` opens it before it has t
 nothing is written here.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +12,14 @@ from deviceplugin.config.chosen import Selection
 from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.config.source import ConfigSource
+from deviceplugin.inventory.gpu_watch import Listed
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.node_label import NodeLabel
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import Inventory
 from deviceplugin.policy.first_config import Candidates, FirstConfig
 from deviceplugin.store.kept_config import KeptConfig
+
+from .gpu_follower import first_listing, listed_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,13 @@ class ConfigLife:
     """What an agent starts with, and what it follows.
 
     Attributes:
-        gpus: of the node, as they were asked for.
+        listed: the GPUs of the node, or why they cannot be listed yet.
     """
 
     source: ConfigSource
     label: NodeLabel
     kept: KeptConfig
-    gpus: tuple[Gpu, ...]
+    listed: Listed
     first: FirstConfig
 
     def watch(self) -> ConfigWatch:
@@ -47,7 +49,7 @@ def open_config(
     api: ApiServer | None,
     node_name: str,
     state_dir: Path,
-    gpus: Callable[[], tuple[Gpu, ...]],
+    inventory: Inventory,
 ) -> ConfigLife:
     """Reads the config that is to be in force.
 
@@ -55,15 +57,15 @@ def open_config(
         path: a config file, or a directory of named ones.
         said: flags of command line and environment, which count more than the config's.
         api: None where there is none.
-        gpus: asks for those of the node; only once there is a config that says something.
+        inventory: of the node; asked only once there is a config that says something.
 
     Raises:
         ConfigError: it is bad, and so is what was kept, if anything was.
-        VgpuError: of ``gpus``.
+        InventoryError: the GPUs cannot be listed, and the config does not say to wait.
     """
     label = NodeLabel(api, node_name, selection.node_label, state_dir)
     source = ConfigSource(path, selection, label.value)
     kept = KeptConfig(state_dir)
     candidates = Candidates(source.read(), kept.found(), said)
-    found = gpus()
-    return ConfigLife(source, label, kept, found, candidates.fit(found))
+    listed = first_listing(inventory, candidates.fail_on_init_error)
+    return ConfigLife(source, label, kept, listed, candidates.fit(listed_gpus(listed)))

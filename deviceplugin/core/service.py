@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from deviceplugin.config.loading import AgentConfig, LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
@@ -198,6 +199,22 @@ class SliceService:
         with self.state.lock:
             self._enforcement.rules = config.rules
             self.devices.whole = config.whole
+            self.state.share(wanted)
+            try:
+                self._enforcement.follow_rules(list(self.state.book.allocations.values()))
+            finally:
+                self.state.announce()
+
+    def follow_gpus(self, gpus: tuple[Gpu, ...], wanted: Layout) -> None:
+        """Goes by other GPUs of the node.
+
+        Args:
+            gpus: all that count, those that are gone and that containers hold included.
+            wanted: what the config says of those that are here.
+        """
+        with self.state.lock:
+            self._store.follow_gpus(gpus)
+            self.state.gpus = gpus
             self.state.share(wanted)
             try:
                 self._enforcement.follow_rules(list(self.state.book.allocations.values()))

@@ -132,6 +132,8 @@ class AgentState:
             "podresources_problem": self._service.podresources_problem,
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
+            "left_out_gpus": dict(node.left_out),
+            "driver_problem": node.driver_problem,
             "watch": self._findings().shown(),
             "draining_gpus": dict(node.draining),
             "withheld_gpus": {each.gpu.uuid: each.reason for each in node.layout.withheld},

@@ -66,6 +66,8 @@ class NodeCollector:
         yield from self._containers(allocations, findings, arbiters)
         state = self._service.state
         yield from gpu_families(state.layout, allocations, state.unhealthy, findings)
+        yield _single(names.GPUS_LEFT_OUT, len(state.left_out))
+        yield _single(names.DRIVER_UP, not state.driver_problem)
         yield mode_family(arbiters)
         yield from mps_families(self._mps())
         good, digest = self._config()

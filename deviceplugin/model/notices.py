@@ -28,6 +28,9 @@ class EventReason(Enum):
     GPU_WITHHELD = "GpuWithheld", True
     GPU_UNHEALTHY = "GpuUnhealthy", True
     GPU_HEALTHY = "GpuHealthy", False
+    DRIVER_UNAVAILABLE = "DriverUnavailable", True
+    DRIVER_AVAILABLE = "DriverAvailable", False
+    DRIVER_REPLACED = "DriverReplaced", True
     MPS_CLIENT_FAULT = "MpsClientFault", True
     MPS_SERVER_ENDED = "MpsServerEnded", True
     MPS_SETTINGS_RESTORED = "MpsSettingsRestored", True

@@ -59,6 +59,15 @@ class Candidates:
             self._parsed = error
             self._parse_kept(error)
 
+    @property
+    def fail_on_init_error(self) -> bool:
+        """What the config that is to be used says; before the GPUs are known, the first of the two
+        that says something.
+        """
+        if isinstance(self._parsed, ConfigError):
+            return self._parse_kept(self._parsed)[1].fail_on_init_error
+        return self._parsed.fail_on_init_error
+
     def fit(self, gpus: tuple[Gpu, ...]) -> FirstConfig:
         """Returns the first of the two that fits the GPUs.
 

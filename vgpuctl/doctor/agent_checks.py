@@ -8,7 +8,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
 from ..agent_client import AgentReport, AgentUnreachable, ProcessOfReport
-from .finding import Finding, fail, ok, warn
+from .finding import RESET_GPU, Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 
 
@@ -137,9 +137,12 @@ def podresources(report: AgentReport) -> list[Finding]:
     ]
 
 
+_START_DRIVER = "install or start the NVIDIA driver; the agent notices it by itself"
+
+
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, or the config
-    does not say how.
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, NVML fails for
+    it, or the config does not say how.
     """
     withheld = [
         warn(
@@ -168,16 +171,20 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.mig_differences.items())
     ]
-    unhealthy = [
-        fail(
-            "gpu",
-            f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
-            "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
-            "reboot; it is offered again by itself",
-        )
+    failing = [
+        f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}"
         for uuid, why in sorted(report.unhealthy_gpus.items())
+    ] + [
+        f"GPU {gpu} is left out until it works: {why}"
+        for gpu, why in sorted(report.left_out_gpus.items())
     ]
-    return [*withheld, *unmatched, *mig, *drains, *unhealthy]
+    driver = [
+        fail("gpu", f"the agent waits for the driver: {problem}", _START_DRIVER)
+        for problem in (report.driver_problem,)
+        if problem
+    ]
+    unhealthy = [fail("gpu", said, RESET_GPU) for said in failing]
+    return [*withheld, *unmatched, *mig, *drains, *driver, *unhealthy]
 
 
 def watch(report: AgentReport) -> list[Finding]:

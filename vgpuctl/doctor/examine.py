@@ -88,7 +88,9 @@ def _mps_clients(slices: Sequence[Slice], report: AgentReport | VgpuError) -> di
 
 def _nvml() -> Finding:
     try:
-        return node_checks.nvml([gpu.name for gpu in NvmlInventory().gpus()], "")
+        listing = NvmlInventory().listing()
+        sick = [f"GPU {each} does not work: {each.reason}" for each in listing.sick]
+        return node_checks.nvml([gpu.name for gpu in listing.gpus], "; ".join(sick))
     except InventoryError as error:
         return node_checks.nvml(None, error.message)
 

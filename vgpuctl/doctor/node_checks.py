@@ -12,7 +12,7 @@ from pathlib import Path
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
-from .finding import Finding, fail, ok, warn
+from .finding import RESET_GPU, Finding, fail, ok, warn
 
 #: What the run directory should have room for; as many slices as the kubelet admits pods.
 SLICES_WANTED = 110
@@ -28,10 +28,12 @@ def nvml(names: Sequence[str] | None, problem: str) -> Finding:
 
     Args:
         names: of the GPUs it lists, None where it does not answer.
-        problem: why it does not.
+        problem: why it does not, or of which GPUs it does not, as sentences.
     """
     if names is None:
         return fail("nvml", problem, INSTALL_DRIVER)
+    if problem:
+        return fail("nvml", problem, RESET_GPU)
     if not names:
         return fail(
             "nvml", "NVML answers and lists no GPU", "check whether lspci and dmesg show one"

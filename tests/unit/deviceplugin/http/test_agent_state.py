@@ -57,6 +57,8 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
     node = SimpleNamespace(
         mps_gpus=lambda: {"GPU-0": True},
         unhealthy={"GPU-1": "XID 79"},
+        left_out={"3": "NVML says: Unknown Error"},
+        driver_problem="",
         draining={"GPU-2": "mps until 1 slices have ended"},
         layout=Layout("nvidia.com", (), withheld=(CUT,), unmatched=("$.sharing.fractional[0]",)),
         gpus=(),
@@ -146,6 +148,8 @@ def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) 
     assert said["withheld_gpus"] == {"GPU-3": "it is in MIG mode"}
     assert said["unmatched_entries"] == ["sharing.fractional[0]"]
     assert said["devices"] == [{"resource": "nvidia.com/gpu", "id": "GPU-4", "owner": ""}]
+    assert said["left_out_gpus"] == {"3": "NVML says: Unknown Error"}
+    assert said["driver_problem"] == ""
     assert said["draining_gpus"] == {"GPU-2": "mps until 1 slices have ended"}
     (origins,) = said["allocations"]
     assert origins == {

@@ -39,7 +39,13 @@ def make_collector(
     service = SimpleNamespace(
         podresources_problem=None,
         allocations=lambda: [(allocation, limits)],
-        state=SimpleNamespace(layout=Layout("nvidia.com", ()), unhealthy={}, held={}),
+        state=SimpleNamespace(
+            layout=Layout("nvidia.com", ()),
+            unhealthy={},
+            held={},
+            left_out={"3": "why"},
+            driver_problem="",
+        ),
     )
     store = SimpleNamespace(directory=lambda _: directory)
     return NodeCollector(
