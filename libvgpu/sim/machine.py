@@ -23,7 +23,7 @@ from .books import ClientBooks, DeviceBooks, SimDevice
 from .damage import cannot_make, cannot_open
 from .faults import CallFaults, DeviceFaults
 from .identity import fill_identities, read_profile, text
-from .mig import all_devices
+from .mig import Placed
 from .profiles import Profile
 from .spec import NEWEST_DRIVER, format_driver_version
 
@@ -43,7 +43,6 @@ class Machine:
     Attributes:
         directory: where it lies.
         devices: its GPUs.
-        instances: the MIG instances of those that are in MIG mode.
         owner_fd: holds the lock of the process that it belongs to, where it belongs to one.
     """
 
@@ -51,9 +50,7 @@ class Machine:
         self.directory = directory
         self._native = native
         self.owner_fd: int | None = None
-        devices = [self._device(index) for index in range(lib.sim_machine_device_count(native))]
-        self.devices = tuple(device for device in devices if device.gpu is None)
-        self.instances = tuple(device for device in devices if device.gpu is not None)
+        self.devices = tuple(self._device(i) for i in range(lib.sim_machine_gpu_count(native)))
 
     @classmethod
     def create(
@@ -73,9 +70,8 @@ class Machine:
             UsageError: ``VGPU_SIM_HOST_MEMORY`` is not a size.
         """
         backing_bytes = _backing_bytes()
-        devices = all_devices(profiles)
-        identities = ffi.new("struct sim_device_identity[]", len(devices))
-        fill_identities(identities, devices)
+        identities = ffi.new("struct sim_device_identity[]", len(profiles))
+        fill_identities(identities, profiles)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o755)
@@ -86,11 +82,14 @@ class Machine:
             {"driver_version": driver_version, "backing_bytes": backing_bytes},
         )
         status = lib.sim_machine_create(
-            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(devices)
+            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(profiles)
         )
         if status < 0:
             raise cannot_make(directory, -status)
         machine = cls.open(directory)
+        for index, profile in enumerate(profiles):
+            if profile.mig_layout is not None:
+                machine._cut(index, profile)
         machine.describe()
         return machine
 
@@ -125,6 +124,39 @@ class Machine:
             draft.replace(about)
         except OSError as error:
             raise cannot_make(self.directory, error.errno or 0) from error
+
+    def _cut(self, gpu: int, profile: Profile) -> None:
+        """Puts a GPU into MIG mode and makes its instances."""
+        names = [kind.name for kind in profile.mig_profiles]
+        lib.sim_mig_set_mode(self._native, gpu, 1)
+        for placed in profile.mig_layout or ():
+            kind = names.index(placed.profile)
+            slot = lib.sim_mig_create(self._native, gpu, kind, placed.start)
+            status = lib.sim_mig_create_compute(self._native, gpu, slot) if slot >= 0 else slot
+            if status < 0:
+                raise cannot_make(self.directory, -status)
+
+    def _mig_instances(self, gpu: int) -> list[Any]:
+        found = ffi.new("struct sim_mig_instance[]", lib.SIM_MIG_SLOTS)
+        return list(found[0 : lib.sim_mig_instances(self._native, gpu, found)])
+
+    @property
+    def instances(self) -> tuple[SimDevice, ...]:
+        """The MIG instances that there are now, by GPU and id; those that can be used."""
+        return tuple(
+            self._device(instance.device)
+            for gpu in range(len(self.devices))
+            for instance in self._mig_instances(gpu)
+            if instance.has_compute
+        )
+
+    def mig_layout(self, gpu: int) -> tuple[Placed, ...] | None:
+        """Returns what a GPU is cut into now, by start; None where it is not in MIG mode."""
+        if lib.sim_mig_mode(self._native, gpu) != 1:
+            return None
+        kinds = self.devices[gpu].profile.mig_profiles
+        found = self._mig_instances(gpu)
+        return tuple(Placed(kinds[i.profile].name, i.start) for i in sorted(found, key=_start))
 
     @property
     def identifier(self) -> str:
@@ -222,7 +254,10 @@ class Machine:
         identity = ffi.new("struct sim_device_identity *")
         lib.sim_machine_identity(self._native, index, identity)
         gpu = identity.gpu - 1 if identity.gpu else None
-        return SimDevice(index, text(identity.uuid), read_profile(identity.profile), gpu)
+        profile = read_profile(identity)
+        if gpu is None:
+            return SimDevice(index, text(identity.uuid), profile)
+        return SimDevice(index, text(identity.uuid), profile, gpu, identity.instance)
 
     def _read_books(self, device: SimDevice) -> DeviceBooks:
         books = ffi.new("struct sim_device_books *")
@@ -250,6 +285,10 @@ class Machine:
             books.clock_ns,
             clients,
         )
+
+
+def _start(instance: Any) -> int:
+    return int(instance.start)
 
 
 def _backing_bytes() -> int:

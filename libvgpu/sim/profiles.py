@@ -19,6 +19,7 @@ import msgspec
 from ..errors import UsageError
 from ..yamltext import Places, parse, read
 from .calibration import DEFAULT, Calibration, find_calibration
+from .mig import MigProfile, Placed
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -67,7 +68,8 @@ class Profile:
         power_limit_milliwatts: board power.
         pci_device_id: NVIDIA's number of the model.
         calibration: how it and its driver behave in time and memory.
-        instances: what the GPU is cut into in MIG mode (`mig.cut`); none: it is whole.
+        mig_profiles: what it can be cut into; none: it has no MIG.
+        mig_layout: what it is cut into, by start; None: it is not in MIG mode.
     """
 
     name: str
@@ -90,7 +92,8 @@ class Profile:
     power_limit_milliwatts: int
     pci_device_id: int
     calibration: Calibration
-    instances: "tuple[Profile, ...]" = ()
+    mig_profiles: tuple[MigProfile, ...] = ()
+    mig_layout: tuple[Placed, ...] | None = None
 
 
 def _number(most: int, least: int = 1) -> Any:
@@ -99,6 +102,25 @@ def _number(most: int, least: int = 1) -> Any:
 
 def _text(pattern: str) -> Any:
     return Annotated[str, msgspec.Meta(pattern=pattern)]
+
+
+class _MigProfile(msgspec.Struct, forbid_unknown_fields=True):
+    """A kind of MIG instance; `MigProfile` says what the fields are."""
+
+    name: _text(r"^[1-7]g\.[1-9]\d{0,3}gb(\+me)?$")  # type: ignore[valid-type]
+    number: _number(17, 0)  # type: ignore[valid-type]
+    id: _number(255, 0)  # type: ignore[valid-type]
+    slices: Literal[1, 2, 3, 4, 7]
+    sm_count: _number(1024)  # type: ignore[valid-type]
+    memory_mib: _number(1 << 24)  # type: ignore[valid-type]
+    copy_engines: _number(255, 0)  # type: ignore[valid-type]
+    decoders: _number(255, 0)  # type: ignore[valid-type]
+    encoders: _number(255, 0)  # type: ignore[valid-type]
+    jpeg_engines: _number(255, 0)  # type: ignore[valid-type]
+    optical_flow_engines: _number(255, 0)  # type: ignore[valid-type]
+    instances: _number(7)  # type: ignore[valid-type]
+    size: Literal[1, 2, 4, 8]
+    starts: Annotated[list[_number(7, 0)], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
 
 
 class _Model(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,6 +150,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     pci_device_id: _number(0xFFFF)  # type: ignore[valid-type]
     calibration: str = DEFAULT
     call_costs: Literal["measured", "none"] = "measured"
+    mig_profiles: Annotated[list[_MigProfile], msgspec.Meta(max_length=8)] = []
 
     def profile(self, calibration: Calibration) -> Profile:
         return Profile(
@@ -151,6 +174,10 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             power_limit_milliwatts=self.power_limit_watts * _MILLIWATTS_PER_WATT,
             pci_device_id=self.pci_device_id,
             calibration=calibration,
+            mig_profiles=tuple(
+                MigProfile(**{**msgspec.structs.asdict(part), "starts": tuple(part.starts)})
+                for part in self.mig_profiles
+            ),
         )
 
 
@@ -211,6 +238,13 @@ def read_profile(path: Path) -> Profile:
                 f"$.{part}",
                 f"{part} is {getattr(model, part)}, more than {whole}, which is "
                 f"{getattr(model, whole)}",
+            )
+    for index, part in enumerate(model.mig_profiles):
+        if any(start % part.size or start + part.size > 8 for start in part.starts):
+            raise places.error(
+                f"$.mig_profiles[{index}].starts",
+                f"starts of {part.name} is {part.starts}, but one of {part.size} slices of memory "
+                f"begins at a multiple of that and ends within 8",
             )
     try:
         calibration = find_calibration(os.environ.get(CALIBRATION) or model.calibration)

@@ -17,6 +17,8 @@ static CUresult attach_failure(int error)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     case -EUSERS:
         return CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+    case -ENODEV: /* MIG was changed since cuInit */
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     case -ENOSPC:
         fprintf(stderr, "simulated libcuda: no space left on the disk of the machine's file\n");
         return CUDA_ERROR_OPERATING_SYSTEM;

@@ -119,7 +119,7 @@ struct CUmemPoolHandle_st {
     uint64_t max_bytes;                   /* 0: no limit */
     uint64_t identifier;                  /* among processes, once exported; 0: never */
     bool imported;                        /* another process allocates */
-    unsigned char peers[SIM_MAX_DEVICES]; /* CUmemAccess_flags of the other devices */
+    unsigned char peers[SIM_MAX_GPUS]; /* CUmemAccess_flags of the other devices */
     uint64_t used_bytes, used_high_bytes;
     uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */
     uint64_t threshold_bytes;                     /* kept over a synchronisation */
@@ -152,7 +152,7 @@ struct driver {
     const uint32_t *cold_call_ns; /* and so much longer where they are cold */
     struct sim_machine *machine;
     int device_count;
-    struct driver_device devices[SIM_MAX_DEVICES];
+    struct driver_device devices[SIM_MAX_GPUS];
     unsigned long long next_id;
 };
 
