@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._native import ffi, lib
 from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
@@ -35,6 +35,15 @@ EVENTS = {
     "ecc_single": lib.SIM_EVENT_ECC_SINGLE,
     "ecc_double": lib.SIM_EVENT_ECC_DOUBLE,
 }
+
+
+class _MigInstance(NamedTuple):
+    """A GPU instance: the index of its device, of its profile, and where it begins."""
+
+    device: int
+    profile: int
+    start: int
+    has_compute: bool
 
 
 class Machine:
@@ -136,9 +145,13 @@ class Machine:
             if status < 0:
                 raise cannot_make(self.directory, -status)
 
-    def _mig_instances(self, gpu: int) -> list[Any]:
+    def _mig_instances(self, gpu: int) -> "list[_MigInstance]":
         found = ffi.new("struct sim_mig_instance[]", lib.SIM_MIG_SLOTS)
-        return list(found[0 : lib.sim_mig_instances(self._native, gpu, found)])
+        count = lib.sim_mig_instances(self._native, gpu, found)
+        return [
+            _MigInstance(each.device, each.profile, each.start, bool(each.has_compute))
+            for each in found[0:count]
+        ]
 
     @property
     def instances(self) -> tuple[SimDevice, ...]:
@@ -155,8 +168,8 @@ class Machine:
         if lib.sim_mig_mode(self._native, gpu) != 1:
             return None
         kinds = self.devices[gpu].profile.mig_profiles
-        found = self._mig_instances(gpu)
-        return tuple(Placed(kinds[i.profile].name, i.start) for i in sorted(found, key=_start))
+        found = sorted(self._mig_instances(gpu), key=lambda instance: instance.start)
+        return tuple(Placed(kinds[each.profile].name, each.start) for each in found)
 
     @property
     def identifier(self) -> str:
@@ -285,10 +298,6 @@ class Machine:
             books.clock_ns,
             clients,
         )
-
-
-def _start(instance: Any) -> int:
-    return int(instance.start)
 
 
 def _backing_bytes() -> int:

@@ -15,6 +15,8 @@ from ..errors import UsageError
 
 #: A GPU in MIG mode without an instance.
 NONE = "none"
+#: of memory, that instances are placed on
+SLICES: int = lib.SIM_MIG_SLICES
 _BETWEEN = re.compile(r"\+(?=\d)")  # not the one of 1g.5gb+me
 _COUNTED = re.compile(r"(?P<name>[^*]*)(?:\*(?P<count>[1-9]\d{0,3}))?")
 _NATIVE_FIELDS = (
@@ -75,7 +77,7 @@ def read_native(source: Any, count: int) -> tuple[MigProfile, ...]:
     return tuple(
         MigProfile(
             name=ffi.string(native.name).decode(),
-            starts=tuple(start for start in range(lib.SIM_MIG_SLICES) if native.starts >> start & 1),
+            starts=tuple(start for start in range(SLICES) if native.starts >> start & 1),
             **{field: int(getattr(native, field)) for field in _NATIVE_FIELDS},
         )
         for native in source[0:count]
@@ -148,8 +150,8 @@ def _refusal(text: str, wanted: Sequence[int], profiles: Sequence[MigProfile], g
             )
     slices = sum(profiles[index].size for index in wanted)
     why = (
-        f"they take {slices} slices of memory, and it has {lib.SIM_MIG_SLICES}"
-        if slices > lib.SIM_MIG_SLICES
+        f"they take {slices} slices of memory, and it has {SLICES}"
+        if slices > SLICES
         else "the places where they may begin ("
         + ", ".join(
             f"{profiles[index].name} at {' or '.join(map(str, profiles[index].starts))}"

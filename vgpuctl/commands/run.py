@@ -94,8 +94,8 @@ def _gpus(
     "--gpu",
     "gpus",
     multiple=True,
-    metavar="INDEX|UUID",
-    help="Which GPU; repeat it for several [default: 0].",
+    metavar="INDEX|INDEX:MIG|UUID",
+    help="Which GPU, or MIG device of one; repeat it for several [default: 0].",
 )
 @click.option(
     "--memory",

@@ -66,8 +66,14 @@ def _family(row: Row) -> str:
     return family + ", mps" * under_mps + " (drains)" * bool(row["drains"])
 
 
+def _name(row: Row) -> str:
+    if row["index"] is None:
+        return "-"
+    return str(row["index"]) if row["mig_device"] is None else f"{row['index']}:{row['mig_device']}"
+
+
 _COLUMNS = (
-    Column("GPU", lambda row: "-" if row["index"] is None else str(row["index"]), right=True),
+    Column("GPU", lambda row: _name(row), right=True),
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
     Column("SOURCE", lambda row: str(row["source"])),

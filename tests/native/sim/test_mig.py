@@ -14,6 +14,7 @@ from support.waiting import PATIENCE_S
 GIB = 1 << 30
 NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT = 3, 6, 2
 H100 = PROFILES["h100-80g"]
+HALF_BYTES = 40448 << 20  # 39.50 GiB, as nvidia-smi shows a 3g.40gb
 CUDA = """
 check(cuda.cuInit(0))
 def text(uuid):
@@ -47,7 +48,7 @@ def test_instances_stand_behind_the_gpus(cut_machine: Machine) -> None:
     assert [device.profile.name for device in cut_machine.devices] == ["h100-80g", "t4"]
     assert [instance.gpu for instance in cut_machine.instances] == [0, 0]
     assert all(instance.uuid.startswith("MIG-") for instance in cut_machine.instances)
-    assert cut_machine.instances[0].profile.memory_bytes == H100.memory_bytes // 2
+    assert cut_machine.instances[0].profile.memory_bytes == HALF_BYTES
     assert len(cut_machine.books()) == 4
 
 
@@ -124,7 +125,7 @@ input()
         assert json.loads(program.stdout.readline()) == [
             instance.profile.memory_bytes,
             f"{H100.product} MIG 3g.40gb",
-            54,
+            60,
             2,
             0,
         ]
@@ -163,7 +164,7 @@ print(json.dumps(dict(
         "modes": [[1, 1], NOT_SUPPORTED], "most": [7, 0], "instance": [False, True],
         "uuids": uuids, "by_uuid": uuids[1], "whole": cut_machine.devices[0].uuid,
         "numbers": [[1, 0], [2, 0]], "name": f"{H100.product} MIG 3g.40gb",
-        "totals": [H100.memory_bytes, H100.memory_bytes // 2],
+        "totals": [H100.memory_bytes, HALF_BYTES],
         "refusals": [NOT_FOUND, NOT_FOUND, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_SUPPORTED,
                      NOT_SUPPORTED],
     }  # fmt: skip
