@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._native import ffi, lib
 from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
 from ..errors import SimulationError
 from ..sizes import parse_size
+from . import mig_machine
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .damage import cannot_make, cannot_open
 from .faults import CallFaults, DeviceFaults
@@ -35,15 +36,6 @@ EVENTS = {
     "ecc_single": lib.SIM_EVENT_ECC_SINGLE,
     "ecc_double": lib.SIM_EVENT_ECC_DOUBLE,
 }
-
-
-class _MigInstance(NamedTuple):
-    """A GPU instance: the index of its device, of its profile, and where it begins."""
-
-    device: int
-    profile: int
-    start: int
-    has_compute: bool
 
 
 class Machine:
@@ -98,7 +90,9 @@ class Machine:
         machine = cls.open(directory)
         for index, profile in enumerate(profiles):
             if profile.mig_layout is not None:
-                machine._cut(index, profile)
+                status = mig_machine.cut(machine._native, index, profile)
+                if status < 0:
+                    raise cannot_make(directory, -status)
         machine.describe()
         return machine
 
@@ -134,42 +128,19 @@ class Machine:
         except OSError as error:
             raise cannot_make(self.directory, error.errno or 0) from error
 
-    def _cut(self, gpu: int, profile: Profile) -> None:
-        """Puts a GPU into MIG mode and makes its instances."""
-        names = [kind.name for kind in profile.mig_profiles]
-        lib.sim_mig_set_mode(self._native, gpu, 1)
-        for placed in profile.mig_layout or ():
-            kind = names.index(placed.profile)
-            slot = lib.sim_mig_create(self._native, gpu, kind, placed.start)
-            status = lib.sim_mig_create_compute(self._native, gpu, slot) if slot >= 0 else slot
-            if status < 0:
-                raise cannot_make(self.directory, -status)
-
-    def _mig_instances(self, gpu: int) -> "list[_MigInstance]":
-        found = ffi.new("struct sim_mig_instance[]", lib.SIM_MIG_SLOTS)
-        count = lib.sim_mig_instances(self._native, gpu, found)
-        return [
-            _MigInstance(each.device, each.profile, each.start, bool(each.has_compute))
-            for each in found[0:count]
-        ]
-
     @property
     def instances(self) -> tuple[SimDevice, ...]:
-        """The MIG instances that there are now, by GPU and id; those that can be used."""
+        """The MIG instances that can be used now, by GPU and id."""
         return tuple(
             self._device(instance.device)
             for gpu in range(len(self.devices))
-            for instance in self._mig_instances(gpu)
+            for instance in mig_machine.instances(self._native, gpu)
             if instance.has_compute
         )
 
     def mig_layout(self, gpu: int) -> tuple[Placed, ...] | None:
         """Returns what a GPU is cut into now, by start; None where it is not in MIG mode."""
-        if lib.sim_mig_mode(self._native, gpu) != 1:
-            return None
-        kinds = self.devices[gpu].profile.mig_profiles
-        found = sorted(self._mig_instances(gpu), key=lambda instance: instance.start)
-        return tuple(Placed(kinds[each.profile].name, each.start) for each in found)
+        return mig_machine.layout(self._native, gpu, self.devices[gpu].profile.mig_profiles)
 
     @property
     def identifier(self) -> str:

@@ -766,10 +766,9 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
                                                        unsigned int *count);
 nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profile_id,
                                          nvmlGpuInstance_t *instance);
-nvmlReturn_t
-nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profile_id,
-                                         const nvmlGpuInstancePlacement_t *placement,
-                                         nvmlGpuInstance_t *instance);
+nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profile_id,
+                                                      const nvmlGpuInstancePlacement_t *placement,
+                                                      nvmlGpuInstance_t *instance);
 nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile_id,
                                        nvmlGpuInstance_t *instances, unsigned int *count);
 nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
@@ -780,10 +779,9 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t inst
                                                           unsigned int profile,
                                                           unsigned int engine_profile,
                                                           nvmlComputeInstanceProfileInfo_t *info);
-nvmlReturn_t
-nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t instance, unsigned int profile,
-                                              unsigned int engine_profile,
-                                              nvmlComputeInstanceProfileInfo_v2_t *info);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
+    nvmlGpuInstance_t instance, unsigned int profile, unsigned int engine_profile,
+    nvmlComputeInstanceProfileInfo_v2_t *info);
 nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_t instance,
                                                                 unsigned int profile_id,
                                                                 unsigned int *count);
@@ -793,11 +791,9 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
 nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t instance,
                                                   unsigned int profile_id,
                                                   nvmlComputeInstance_t *compute_instance);
-nvmlReturn_t
-nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t instance,
-                                                  unsigned int profile_id,
-                                                  const nvmlComputeInstancePlacement_t *placement,
-                                                  nvmlComputeInstance_t *compute_instance);
+nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
+    nvmlGpuInstance_t instance, unsigned int profile_id,
+    const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *compute_instance);
 nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t instance, unsigned int profile_id,
                                                 nvmlComputeInstance_t *compute_instances,
                                                 unsigned int *count);

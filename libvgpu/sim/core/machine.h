@@ -24,7 +24,7 @@ struct sim_device {
     pthread_mutex_t mutex;
     bool allocated; /* the disk holds this process's buffers */
     bool attached;
-    bool failed; /* as last seen: the MPS server ended under this process */
+    bool failed;         /* as last seen: the MPS server ended under this process */
     uint32_t generation; /* of the MIG instance that was there when the machine was opened */
     uint32_t lanes_open;
     uint64_t done[SIM_LANES]; /* as last seen here; notes up to it were called */

@@ -109,8 +109,8 @@ struct sim_device_identity {
     char serial[32];
     uint32_t pci_bus;
     int32_t numa_node;
-    uint32_t gpu;      /* of an instance: the index of its GPU, plus one; 0: a whole GPU */
-    uint32_t instance; /* of an instance: the id of its GPU instance */
+    uint32_t gpu;               /* of an instance: the index of its GPU, plus one; 0: a whole GPU */
+    uint32_t instance;          /* of an instance: the id of its GPU instance */
     uint32_t mig_profile_count; /* of a GPU: 0 where it has no MIG */
     uint32_t reserved;
     struct sim_mig_profile mig_profiles[SIM_MIG_PROFILES];

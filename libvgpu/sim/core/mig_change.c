@@ -149,8 +149,7 @@ static int create_locked(struct sim_machine *machine, uint32_t gpu, uint32_t pro
         return place;
     for (uint32_t slot = 0; slot < SIM_MIG_SLOTS; slot++)
         if (!mig_is_used(mig_byte(word, slot))) {
-            publish(machine, gpu,
-                    mig_with_byte(word, slot, (profile + 1) | (uint32_t)place << 4));
+            publish(machine, gpu, mig_with_byte(word, slot, (profile + 1) | (uint32_t)place << 4));
             return (int)slot;
         }
     return -ENOSPC;

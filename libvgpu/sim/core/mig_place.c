@@ -44,8 +44,7 @@ int sim_mig_place(const struct sim_mig_profile *profiles, uint32_t count, uint32
     for (uint32_t start = 0; start < SIM_MIG_SLICES; start++) {
         if (!fits(profile, start, occupied))
             continue;
-        uint32_t taken =
-            places_taken_by(profiles, count, occupied, mig_mask(start, profile->size));
+        uint32_t taken = places_taken_by(profiles, count, occupied, mig_mask(start, profile->size));
         if (taken < fewest) {
             fewest = taken;
             best = (int)start;

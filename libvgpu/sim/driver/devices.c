@@ -68,9 +68,9 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
     if (!device_of(device))
         return CUDA_ERROR_INVALID_DEVICE;
     const struct sim_device_identity *identity = device_of(device)->identity;
-    read_uuid(uuid, identity->gpu ? &sim_machine_device(driver.machine, identity->gpu - 1)
-                                         ->header->identity
-                                  : identity);
+    read_uuid(uuid, identity->gpu
+                        ? &sim_machine_device(driver.machine, identity->gpu - 1)->header->identity
+                        : identity);
     return CUDA_SUCCESS;
 }
 

@@ -116,9 +116,9 @@ struct CUmemPoolHandle_st {
     struct driver_device *device;
     CUmemLocation location; /* on the host: nothing of it is charged */
     CUmemAllocationHandleType handle_types;
-    uint64_t max_bytes;                   /* 0: no limit */
-    uint64_t identifier;                  /* among processes, once exported; 0: never */
-    bool imported;                        /* another process allocates */
+    uint64_t max_bytes;                /* 0: no limit */
+    uint64_t identifier;               /* among processes, once exported; 0: never */
+    bool imported;                     /* another process allocates */
     unsigned char peers[SIM_MAX_GPUS]; /* CUmemAccess_flags of the other devices */
     uint64_t used_bytes, used_high_bytes;
     uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */

@@ -159,16 +159,15 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
         if (instances[i].device != device->machine_index)
             continue;
         const struct sim_mig_profile *profile = nvml_mig_profile(gpu, instances[i].profile);
-        *attributes =
-            (nvmlDeviceAttributes_t){.multiprocessorCount = profile->sm_count,
-                                     .sharedCopyEngineCount = profile->copy_engines,
-                                     .sharedDecoderCount = profile->decoders,
-                                     .sharedEncoderCount = profile->encoders,
-                                     .sharedJpegCount = profile->jpeg_engines,
-                                     .sharedOfaCount = profile->optical_flow_engines,
-                                     .gpuInstanceSliceCount = profile->slices,
-                                     .computeInstanceSliceCount = profile->slices,
-                                     .memorySizeMB = profile->memory_mib};
+        *attributes = (nvmlDeviceAttributes_t){.multiprocessorCount = profile->sm_count,
+                                               .sharedCopyEngineCount = profile->copy_engines,
+                                               .sharedDecoderCount = profile->decoders,
+                                               .sharedEncoderCount = profile->encoders,
+                                               .sharedJpegCount = profile->jpeg_engines,
+                                               .sharedOfaCount = profile->optical_flow_engines,
+                                               .gpuInstanceSliceCount = profile->slices,
+                                               .computeInstanceSliceCount = profile->slices,
+                                               .memorySizeMB = profile->memory_mib};
         return NVML_SUCCESS;
     }
     return NVML_ERROR_INVALID_ARGUMENT; /* destroyed since it was checked */

@@ -35,8 +35,7 @@ struct asked {
 static nvmlReturn_t look(nvmlGpuInstance_t instance, unsigned int profile, const void *result,
                          struct asked *asked)
 {
-    nvmlReturn_t answer =
-        nvml_check_gpu_instance(instance, result, &asked->gpu, &asked->instance);
+    nvmlReturn_t answer = nvml_check_gpu_instance(instance, result, &asked->gpu, &asked->instance);
     if (answer != NVML_SUCCESS)
         return answer;
     asked->profile = nvml_mig_profile(asked->gpu, asked->instance.profile);
@@ -57,30 +56,29 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t inst
         return result;
     if (engine_profile >= NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *info = (nvmlComputeInstanceProfileInfo_t){
-        .id = asked.compute_profile,
-        .sliceCount = asked.profile->slices,
-        .instanceCount = 1,
-        .multiprocessorCount = asked.profile->sm_count,
-        .sharedCopyEngineCount = asked.profile->copy_engines,
-        .sharedDecoderCount = asked.profile->decoders,
-        .sharedEncoderCount = asked.profile->encoders,
-        .sharedJpegCount = asked.profile->jpeg_engines,
-        .sharedOfaCount = asked.profile->optical_flow_engines};
+    *info =
+        (nvmlComputeInstanceProfileInfo_t){.id = asked.compute_profile,
+                                           .sliceCount = asked.profile->slices,
+                                           .instanceCount = 1,
+                                           .multiprocessorCount = asked.profile->sm_count,
+                                           .sharedCopyEngineCount = asked.profile->copy_engines,
+                                           .sharedDecoderCount = asked.profile->decoders,
+                                           .sharedEncoderCount = asked.profile->encoders,
+                                           .sharedJpegCount = asked.profile->jpeg_engines,
+                                           .sharedOfaCount = asked.profile->optical_flow_engines};
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t
-nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t instance, unsigned int profile,
-                                              unsigned int engine_profile,
-                                              nvmlComputeInstanceProfileInfo_v2_t *info)
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
+    nvmlGpuInstance_t instance, unsigned int profile, unsigned int engine_profile,
+    nvmlComputeInstanceProfileInfo_v2_t *info)
 {
     nvmlComputeInstanceProfileInfo_t plain;
     struct asked asked;
     nvmlReturn_t result = look(instance, profile, info, &asked);
     if (result == NVML_SUCCESS)
-        result = nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, engine_profile,
-                                                              &plain);
+        result =
+            nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, engine_profile, &plain);
     if (result != NVML_SUCCESS)
         return result;
     if (info->version != nvmlComputeInstanceProfileInfo_v2 &&
@@ -148,11 +146,9 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t instance,
     return result;
 }
 
-nvmlReturn_t
-nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t instance,
-                                                  unsigned int profile_id,
-                                                  const nvmlComputeInstancePlacement_t *placement,
-                                                  nvmlComputeInstance_t *compute_instance)
+nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
+    nvmlGpuInstance_t instance, unsigned int profile_id,
+    const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *compute_instance)
 {
     struct asked asked;
     nvmlReturn_t result = look(instance, profile_id, placement, &asked);

@@ -2,8 +2,8 @@
  * nvml.gpu_instances, which stands for whatever is in that room. */
 #include "nvml.h"
 
-nvmlReturn_t nvml_check_gpu_instance(nvmlGpuInstance_t instance, const void *result,
-                                     uint32_t *gpu, struct sim_mig_instance *found)
+nvmlReturn_t nvml_check_gpu_instance(nvmlGpuInstance_t instance, const void *result, uint32_t *gpu,
+                                     struct sim_mig_instance *found)
 {
     struct sim_mig_instance instances[SIM_MIG_SLOTS];
     if (!nvml_is_started())

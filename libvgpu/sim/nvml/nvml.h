@@ -95,8 +95,8 @@ nvmlDevice_t nvml_device_at(uint32_t gpu);
 nvmlReturn_t nvml_find_profile_id(nvmlDevice_t device, unsigned int id, uint32_t *profile);
 
 /* mig_instance.c: the same for handles of GPU instances. */
-nvmlReturn_t nvml_check_gpu_instance(nvmlGpuInstance_t instance, const void *result,
-                                     uint32_t *gpu, struct sim_mig_instance *found);
+nvmlReturn_t nvml_check_gpu_instance(nvmlGpuInstance_t instance, const void *result, uint32_t *gpu,
+                                     struct sim_mig_instance *found);
 bool nvml_is_cut(nvmlDevice_t device); /* a GPU in MIG mode */
 /* The devices of the machine whose books a handle shows, itself first: a GPU's instances too. */
 unsigned int nvml_parts(nvmlDevice_t device, uint32_t parts[SIM_MAX_DEVICES]);

@@ -98,9 +98,7 @@ def fits_somehow(wanted: tuple[MigProfile, ...], occupied: int = 0) -> bool:
     if not wanted:
         return True
     masks = (((1 << wanted[0].size) - 1) << start for start in wanted[0].starts)
-    return any(
-        fits_somehow(wanted[1:], occupied | mask) for mask in masks if not mask & occupied
-    )
+    return any(fits_somehow(wanted[1:], occupied | mask) for mask in masks if not mask & occupied)
 
 
 def test_what_fits_in_any_way_is_placed_and_nothing_else() -> None:
