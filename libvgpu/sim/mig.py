@@ -63,6 +63,13 @@ class Placed:
     start: int
 
 
+def format_layout(layout: Sequence[Placed]) -> str:
+    """Returns a layout as users write it, for example ``1g.5gb*2+3g.20gb``."""
+    names = [placed.profile for placed in layout]
+    counts = {name: names.count(name) for name in names}
+    return "+".join(f"{n}*{count}" if count > 1 else n for n, count in counts.items()) or NONE
+
+
 def fill_native(target: Any, profiles: Sequence[MigProfile]) -> None:
     """Fills an array of ``struct sim_mig_profile``."""
     for native, profile in zip(target, profiles, strict=False):

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import SimulationError
 from .damage import DamagedMachine, cannot_open
 from .machine import Machine
-from .mig import NONE
+from .mig import format_layout
 from .profiles import Profile
 from .spec import NEWEST_DRIVER, MachineSpec, format_driver_version
 
@@ -151,7 +151,7 @@ def _by_start(profile: Profile) -> Profile:
 def _with_layout(profile: Profile) -> str:
     if profile.mig_layout is None:
         return profile.name
-    return f"{profile.name}/mig={'+'.join(p.profile for p in profile.mig_layout) or NONE}"
+    return f"{profile.name}/mig={format_layout(profile.mig_layout)}"
 
 
 def _check_same(machine: Machine, spec: MachineSpec) -> None:

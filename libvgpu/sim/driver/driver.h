@@ -166,6 +166,8 @@ int driver_version(void); /* of the machine, 13000 for CUDA 13.0; also before cu
 /* What a call must answer because of a fault on request; `context` may be NULL. Takes the time that
  * calls take on request. */
 CUresult fault_answer(const struct CUctx_st *context);
+/* What goes wrong on a device; on a MIG instance what does on its GPU. */
+struct sim_device_faults *fault_of(const struct driver_device *device);
 bool fault_fails_allocation(struct driver_device *device);
 /* visible.c: which devices of the machine this process sees; fills driver.devices */
 int visible_find_devices(void);

@@ -41,7 +41,7 @@ import json
 from support.cuda_client import *
 check(driver.cuInit(0))
 open_context()
-spinner = Spinner(2_000_000)
+spinner = Spinner(5_000_000)
 spinner.share_percent(1.0, wait_each=True)
 print(json.dumps(spinner.share_percent(2.0, wait_each=True)))
 """
@@ -137,6 +137,21 @@ def test_what_a_mig_device_has_not_is_refused(
     assert code != 0
     assert ("is not on this machine" if gpu == "0:3" else "GPU 0:2 (NVIDIA A100") in err
     assert uuids
+
+
+def test_sim_list_says_what_is_cut_and_used(ctl: Ctl, uuids: list[str]) -> None:
+    (row,) = ctl.said("sim", "list", "-o", "json")
+
+    assert [gpu["mig"] for gpu in row["gpus"]] == ["2g.10gb+1g.5gb+3g.20gb"]
+    code, out, _ = ctl("sim", "list")
+    assert (code, "a100-40g/mig=2g.10gb+1g.5gb+3g.20gb" in out) == (0, True)
+    ask = "; ".join(("import json, os, sys", "import subprocess as s",
+                     "print(json.dumps(s.run([sys.executable, '-m', 'vgpuctl', 'sim', 'list', '-o',"
+                     " 'json'], text=True, capture_output=True).stdout))"))  # fmt: skip
+    holds = "from support.cuda_client import *\ncheck(driver.cuInit(0))\nopen_context()\n" + ask
+    (busy,) = json.loads(ctl.said("sim", "run", MACHINE, "--", sys.executable, "-c", holds))
+    assert busy["gpus"][0]["clients"] == 1
+    assert busy["gpus"][0]["memory_used_bytes"] > 0
 
 
 def test_status_lists_mig_devices_behind_their_gpu(ctl: Ctl, uuids: list[str]) -> None:

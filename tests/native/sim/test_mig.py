@@ -7,6 +7,7 @@ import pytest
 
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, parse_spec, release
+from libvgpu.sim.faults import fail_allocations
 from support.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
 from support.sim_programs import finish, run, start
 from support.waiting import PATIENCE_S
@@ -220,6 +221,28 @@ print(json.dumps([refusal(nvml.nvmlDeviceGetUUID, instance),
     lose(cut_machine, 0)
 
     assert json.loads(finish(program, "\n")) == [GPU_IS_LOST, GPU_IS_LOST]
+
+
+def test_an_instance_has_the_faults_of_its_gpu(cut_machine: Machine) -> None:
+    code = """
+open_context()
+print("ready", flush=True)
+input()
+print(json.dumps([int(cuda.cuMemAlloc(1 << 20)[0]) for _ in range(2)]), flush=True)
+input()
+print(int(cuda.cuMemAlloc(1 << 20)[0]))
+"""
+    program = start(cut_machine, code, {"CUDA_VISIBLE_DEVICES": cut_machine.instances[1].uuid})
+    until_ready(program)
+    fail_allocations(cut_machine, 0, 1)
+    assert program.stdin
+    assert program.stdout
+    program.stdin.write("\n")
+    program.stdin.flush()
+    assert json.loads(program.stdout.readline()) == [2, 0]
+    lose(cut_machine, 0)
+
+    assert finish(program, "\n") == "46\n", "the device is unavailable"
 
 
 def test_a_named_machine_is_joined_by_the_same_instances_only(
