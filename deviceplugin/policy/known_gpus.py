@@ -59,12 +59,14 @@ def left_out(known: Sequence[Gpu], listing: GpuListing) -> dict[str, str]:
     Those that are on a list are the health watch's business.
     """
     uuids = {device.uuid for device in devices(known)}
-    indexes = {gpu.index for gpu in known}
-    return {
-        str(each): each.reason
-        for each in listing.sick
-        if each.uuid not in uuids and (each.uuid or each.index not in indexes)
-    }
+    # A GPU without a UUID that has the index of one that is not listed is that one.
+    absent = {gpu.index for gpu in known} - {gpu.index for gpu in listing.gpus}
+    found: dict[str, str] = {}
+    for each in listing.sick:
+        if each.uuid not in uuids and (each.uuid or each.index not in absent):
+            before = found.get(str(each))
+            found[str(each)] = f"{before}; {each.reason}" if before else each.reason
+    return found
 
 
 def _numbered(gpu: Gpu, index: int) -> Gpu:
