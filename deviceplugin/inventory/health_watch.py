@@ -126,16 +126,16 @@ class HealthWatch:
         asked_s = time.monotonic()
         self._say()
         while not self._stop.is_set():
+            pause_s = 0.0
             try:
-                self._note_event(pynvml, gpus, events)
+                is_due = self._note_event(pynvml, gpus, events)
             except pynvml.NVMLError as error:
                 LOGGER.debug("NVML's events: %s", error)
-                self._stop.wait(_PAUSE_S)
-                asked_s = 0.0  # the next question says which GPU it is
+                is_due, pause_s = True, _PAUSE_S  # the question says which GPU it is
             self._say()
             if self._changed.is_set():
                 return
-            if time.monotonic() - asked_s < self._poll_s:
+            if not is_due and time.monotonic() - asked_s < self._poll_s:
                 continue
             asked_s = time.monotonic()
             for gpu in gpus:
@@ -143,21 +143,24 @@ class HealthWatch:
             self._say()
             if self._told or len(gpus) < len(self._uuids):
                 return
+            self._stop.wait(pause_s)
 
-    def _note_event(self, pynvml: Any, gpus: Collection[WatchedGpu], events: Any) -> None:
+    def _note_event(self, pynvml: Any, gpus: Collection[WatchedGpu], events: Any) -> bool:
+        """Waits for an event a while; returns whether there was one that counts."""
         wait_ms = int(min(_WAIT_MS, self._poll_s * 1000))
         if events is None:
             self._stop.wait(wait_ms / 1000)
-            return
+            return False
         try:
             event = pynvml.nvmlEventSetWait_v2(events, wait_ms)
         except pynvml.NVMLError_Timeout:
-            return
+            return False
         xid = int(event.eventData)
         if event.eventType != pynvml.nvmlEventTypeXidCriticalError or not self._counts(xid):
-            return
+            return False
         for uuid in meant_by(event, gpus) or self._placed(pynvml, event, gpus):
             self._verdicts.note_xid(uuid, xid, time.monotonic())
+        return True
 
     def _placed(self, pynvml: Any, event: Any, gpus: Collection[WatchedGpu]) -> Collection[str]:
         """Returns whom an event means that means no GPU by its handle and instances.
