@@ -128,7 +128,7 @@ GPU = (
 GPUS_LEFT_OUT = MetricName(
     "vgpu_gpus_left_out",
     "gauge",
-    "GPUs and MIG devices that are not offered since NVML fails for them, and that have no series",
+    "GPUs and MIG devices that NVML fails for and that have no series, since they were not offered",
 )
 DRIVER_UP = MetricName("vgpu_driver_up", "gauge", "1 if the NVIDIA driver lists the GPUs")
 GPU_MODE_SECONDS = MetricName(

@@ -1,6 +1,6 @@
 """The thread that follows the health of GPUs: NVML's events, and a question every few seconds.
 
-It has NVML to itself, since a wait for events blocks. After trouble NVML is opened again: a process
+A thread of its own, since a wait for events blocks. After trouble NVML is opened again: a process
 that saw a GPU fall off the bus does not see it come back otherwise. Whoever wants to know is called
 in this thread, whenever what is unhealthy has changed.
 """
