@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -160,6 +161,7 @@ def run(
     stop: threading.Event,
     look_every_s: float = LOOK_EVERY_S,
     tied: bool = False,
+    failure: Callable[[], VgpuError | None] = lambda: None,
 ) -> None:
     """Runs the daemons until ``stop`` is set.
 
@@ -167,9 +169,10 @@ def run(
         config: asked for the GPUs while the agent has not said which.
         look_every_s: how often settings are looked at, and what failed is tried again.
         tied: the daemons end with this process, however that ends.
+        failure: why this process can run them no more, None while it can.
 
     Raises:
-        VgpuError: bad config where that is asked, no tool, or another runner.
+        VgpuError: bad config where that is asked, no tool, another runner, or a failure.
     """
     first = _first(config, run_dir, inventory)
     lock = _locked(run_dir)
@@ -186,6 +189,8 @@ def run(
                     lock.close()
                     lock = _locked(run_dir)
                 runner.follow()
+                if (problem := failure()) is not None:
+                    raise problem
                 if not state_path(run_dir).exists():
                     runner.wake()
         finally:
@@ -274,7 +279,17 @@ def main(config: Path, run_dir: Path | None, look_every_s: float, tied: bool, de
     stop = stop_on_signals()
     try:
         directory = run_dir or default_run_dir()
-        run(config, directory, NvmlInventory(), NvmlBoards(), stop, look_every_s, tied)
+        boards = NvmlBoards()
+        run(
+            config,
+            directory,
+            NvmlInventory(),
+            boards,
+            stop,
+            look_every_s,
+            tied,
+            lambda: boards.failure,
+        )
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""
         click.echo(f"deviceplugin.mps: {error.message}{hint}", err=True)

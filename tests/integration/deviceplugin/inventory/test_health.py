@@ -1,5 +1,6 @@
 """An unhealthy GPU is not offered, whoever has units of it; once it is healthy, it is again."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -241,9 +242,13 @@ def test_a_gpu_that_fell_off_is_withdrawn_in_every_resource_and_recovers() -> No
                 lose_by_xid(node, index)
                 assert node.healthy(1 - index) == whole[1 - index]
                 inject(node, f"{node.base / 'machine'}/{index}", "clear")
-                wait_until(lambda index=index: node.healthy(index) == whole[index])
+                wait_until(functools.partial(is_whole, node, index, whole[index]))
         finally:
             node.close()
+
+
+def is_whole(node: TwoGpuNode, index: int, whole: dict[str, int]) -> bool:
+    return node.healthy(index) == whole
 
 
 def lose_by_xid(node: TwoGpuNode, index: int) -> None:
