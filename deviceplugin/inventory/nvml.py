@@ -24,7 +24,12 @@ __all__ = ["Gpu", "GpuListing", "Inventory", "NvmlInventory", "SickGpu"]
 
 
 class NvmlInventory:
-    """The GPUs that NVML shows."""
+    """The GPUs that NVML shows; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        """Asks nothing yet."""
+        #: How close the GPUs of the last listing are: hundreds of calls on a node of eight.
+        self._near: dict[str, dict[str, int]] = {}
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Returns those that work, in the order of their indexes.
@@ -55,8 +60,11 @@ class NvmlInventory:
                 for index in range(pynvml.nvmlDeviceGetCount())
             ]
             there = [(gpu, handle) for gpu, handle, _ in described if gpu is not None]
-            gpus = _connected(pynvml, [gpu for gpu, _ in there], [handle for _, handle in there])
-            return GpuListing(gpus, tuple(each for _, _, sick in described for each in sick))
+            if self._near.keys() != {gpu.uuid for gpu, _ in there}:
+                gpus, handles = [gpu for gpu, _ in there], [handle for _, handle in there]
+                self._near = _closeness(pynvml, gpus, handles)
+            connected = tuple(_connected(gpu, self._near[gpu.uuid]) for gpu, _ in there)
+            return GpuListing(connected, tuple(each for _, _, sick in described for each in sick))
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML fails while listing the GPUs: {error}") from None
         finally:
@@ -84,22 +92,25 @@ def _cuda_version(pynvml: Any) -> tuple[int, int] | None:
     return (int(said) // 1000, int(said) % 1000 // 10) if said else None
 
 
-def _connected(pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[Gpu, ...]:
-    """Returns the GPUs, each with how close the others are."""
+def _closeness(
+    pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]
+) -> dict[str, dict[str, int]]:
+    """Returns of each GPU how close the others are, by UUID."""
     known = partial(_unless_it_fails, pynvml)
     links = read_links(known, handles)
-    near: list[dict[str, int]] = [{} for _ in gpus]
+    near: dict[str, dict[str, int]] = {gpu.uuid: {} for gpu in gpus}
     for a in range(len(gpus)):
         for b in range(a + 1, len(gpus)):
             level = known("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
             numa = gpus[a].numa_node, gpus[b].numa_node
             found = closeness(joining(links[a], links[b]), level, numa)
             if found != UNKNOWN:
-                near[a][gpus[b].uuid] = near[b][gpus[a].uuid] = found
-    return tuple(_near(gpu, row) for gpu, row in zip(gpus, near, strict=True))
+                near[gpus[a].uuid][gpus[b].uuid] = near[gpus[b].uuid][gpus[a].uuid] = found
+    return near
 
 
-def _near(gpu: Gpu, row: dict[str, int]) -> Gpu:
+def _connected(gpu: Gpu, row: dict[str, int]) -> Gpu:
+    """Returns a GPU that knows how close the others are."""
     parts = tuple(replace(part, closeness=row) for part in gpu.mig_devices)
     return replace(gpu, closeness=row, mig_devices=parts)
 

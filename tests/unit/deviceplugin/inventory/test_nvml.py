@@ -436,3 +436,23 @@ def test_a_replaced_driver_is_told_apart(listing: Any) -> None:
 def test_an_nvml_that_cannot_count_is_an_error(listing: Any) -> None:
     with pytest.raises(InventoryError, match="NVML fails while listing"):
         listing([[]], failing={("nvmlDeviceGetCount", None): UNKNOWN})
+
+
+def test_how_close_gpus_are_is_asked_again_only_when_others_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nvml = FakeNvml([[to(1)], [to(0)], []])
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    inventory, joined = NvmlInventory(), closeness(1, None)
+
+    def links() -> dict[str, int]:
+        return dict(inventory.gpus()[0].closeness)
+
+    assert links().get("G1") == joined
+    nvml.ends[0] = [None]
+    assert links().get("G1") == joined
+    nvml.failing = {("nvmlDeviceGetUUID", 1): UNKNOWN}
+    assert "G1" not in links()
+    nvml.failing = {}
+    nvml.ends[0] = [to(1), to(1)]
+    assert links().get("G1") == closeness(2, None)
