@@ -1,4 +1,4 @@
-"""A small Kubernetes API server over TLS that keeps Events and pods, and can fail on request.
+"""A small Kubernetes API server over TLS that has Events, pods and Nodes; it can fail on request.
 
 For measurements and tests. It answers on threads of its own; its tables may be changed meanwhile.
 """
@@ -18,6 +18,7 @@ from libvgpu.errors import VgpuError
 
 TOKEN = "a-token"
 _EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events(?:/([^/]+))?")
+_NODE = re.compile(r"/api/v1/nodes/([^/]+)")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
 
 
@@ -32,6 +33,7 @@ class StandInApiServer:
         account: what a pod has of its service account.
         events: by name.
         calls: method and path of each.
+        nodes: labels by name; others are not there.
         pods: UID by namespace and name; others are not there.
         labels: of those pods.
         refuse_with: the status of every answer, unless 0.
@@ -50,6 +52,7 @@ class StandInApiServer:
         (self.account / "token").write_text(TOKEN + "\n")
         self.events: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
+        self.nodes: dict[str, dict[str, str]] = {}
         self.pods: dict[tuple[str, str], str] = {}
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.refuse_with = 0
@@ -105,6 +108,11 @@ class StandInApiServer:
             return 401, _status("who are you?")
         if self.refuse_with:
             return self.refuse_with, _status("planted")
+        node = _NODE.fullmatch(path)
+        if node is not None:
+            if node[1] not in self.nodes:
+                return 404, _status("not found")
+            return 200, {"metadata": {"name": node[1], "labels": self.nodes[node[1]]}}
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))

@@ -12,17 +12,20 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from deviceplugin.config.loading import AgentConfig, load_config
-from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.config.chosen import Selection
+from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.core.config_follower import ConfigFollower
+from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
-from deviceplugin.core.gpu_follower import GpuFollower, first_listing, listed_gpus
+from deviceplugin.core.gpu_follower import GpuFollower
+from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
+from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
@@ -41,8 +44,7 @@ from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.known_gpus import devices
-from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.policy.layout import Layout, all_devices
 from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
@@ -51,7 +53,6 @@ from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import VgpuError
-from libvgpu.limits import Family
 
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
@@ -75,11 +76,14 @@ class AgentSettings:
     """What the agent is started with.
 
     Attributes:
+        config: a config file, or a directory of named ones.
         metrics_address: HOST:PORT.
-        node_name: for log lines.
+        node_name: of the Node, for its label, Events and log lines.
         spawn_mps: whether to start the MPS daemons where nobody runs them.
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
             what runs on them.
+        said: flags of command line and environment, which count more than the config file's.
+        selection: which config of a directory is used.
     """
 
     config: Path
@@ -90,26 +94,35 @@ class AgentSettings:
     node_name: str
     spawn_mps: bool = True
     watch_health: bool = False
+    said: tuple[SaidFlag, ...] = ()
+    selection: Selection = field(default_factory=Selection)
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
     """Runs the agent until ``stop`` is set.
 
     Raises:
-        VgpuError: bad config, no GPUs, no room on disk, or another agent is running; nothing is
-            registered then.
+        VgpuError: bad config and no kept one, no GPUs, no room on disk, or another agent is
+            running; nothing is registered then.
         DriverReplacedError: the driver was replaced, so a new process is needed.
     """
-    config = load_config(settings.config)
-    first = first_listing(inventory, config.fail_on_init_error)
-    gpus = listed_gpus(first)
-    # A GPU that is lost must not keep the others from being served, so its entry is left out here.
-    layout = lay_out(config, gpus, absent_devices(config, gpus)[0])
-    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
+    # What Kubernetes tells, and what it is told.
+    api = ApiServer.from_environment(os.environ)
+    life = open_config(
+        settings.config,
+        settings.selection,
+        settings.said,
+        api,
+        settings.node_name,
+        settings.state_dir,
+        inventory,
+    )
+    config, node = life.first.config, NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
+    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, life.gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, config, NodeGpus(layout, GpuWatch(inventory, first)), store, ends, stop)
+            _run(settings, api, life, node, store, ends, stop)
         event(logging.INFO, "agent stopped")
 
 
@@ -129,15 +142,16 @@ def _closest_on(state: NodeState) -> Closest:
     """Returns what tells which of some GPUs lie close together (see `topology.closest`)."""
 
     def closest(uuids: Sequence[str], count: int, required: Collection[str]) -> tuple[str, ...]:
-        gpus = devices(state.gpus)
-        return topology.closest([g for g in gpus if g.uuid in uuids], count, required)
+        devices = [each for each in all_devices(state.gpus) if each.uuid in uuids]
+        return topology.closest(devices, count, required)
 
     return closest
 
 
 def _run(
     settings: AgentSettings,
-    config: AgentConfig,
+    api: ApiServer | None,
+    life: ConfigLife,
     node: NodeGpus,
     store: SliceStore,
     ends: contextlib.ExitStack,
@@ -147,8 +161,7 @@ def _run(
 
     What ends first when the agent stops is what was made last.
     """
-    # What Kubernetes tells, and what it is told.
-    api = ApiServer.from_environment(os.environ)
+    config = life.first.config
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
@@ -159,15 +172,17 @@ def _run(
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
-    state = NodeState(checkpoint, node.wanted, listed_gpus(node.watch.latest))
+    state = NodeState(checkpoint, node.wanted, life.gpus)
     mps = MpsKeeper(
         settings.config.absolute(),
         settings.run_dir,
         settings.spawn_mps,
         state,
         is_running=store.running,
+        state_dir=settings.state_dir,
     )
     service = SliceService(state, store, config.rules, sources, mps.wait, _closest_on(state))
+    service.devices.whole = config.whole
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
 
@@ -181,11 +196,15 @@ def _run(
         event(logging.WARNING, problem)
     health = HealthWatch(service.gpu_uuids(), service.set_unhealthy, counts=xids.counts)
     arbiters = NodeArbiters(settings.run_dir)
-    watch = ConfigWatch(settings.config, config)
-    follower = ConfigFollower(watch, state.gpus, service, memory, arbiters, api is not None)
+    watch = life.watch()
+    follower = ConfigFollower(
+        watch, state.gpus, service, memory, arbiters, life.kept, api is not None
+    )
     gpus = GpuFollower(
         lambda: node.watch.latest, state, follower.follow_gpus, health.look_closer, stop
     )
+    ends.callback(life.label.stop)
+    life.label.start()
 
     # What the kubelet asks.
     durations = AllocateDurations()
@@ -211,6 +230,7 @@ def _run(
         service,
         registrar.registrations,
         lambda: memory.findings,
+        lambda: life.label.problem,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -218,6 +238,7 @@ def _run(
     http.listen(
         listener,
         pages({"/metrics": metrics.page, "/healthz": said.healthz, "/readyz": said.readyz}),
+        urgent=("/healthz", "/readyz"),
     )
     control = settings.run_dir / AGENT_SOCKET
     ends.callback(control.unlink, missing_ok=True)
@@ -250,11 +271,13 @@ def _run(
             (_CONFIG_EVERY_S, follower.follow),
             (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
+            (_KUBELET_EVERY_S, TimeSlices(service).look),
             (_KUBELET_EVERY_S, lambda: health.follow(service.gpu_uuids())),
             (_GPUS_EVERY_S, gpus.look),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
+            (_COMPACT_EVERY_S, life.kept.look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
         ],
@@ -266,7 +289,7 @@ def _run(
 
 
 class Plugins:
-    """The plugin servers of all families; those of a family without a GPU are not wanted."""
+    """The plugin servers of all resources; those that have no device now are not wanted."""
 
     def __init__(
         self, service: SliceService, directory: Path, durations: AllocateDurations
@@ -278,20 +301,26 @@ class Plugins:
         """
         self.directory = directory
         self._service, self._durations = service, durations
-        self._servers = {
-            family: [
-                PluginServer(service, family, half, directory, durations.observe) for half in Half
-            ]
-            for family in Family
-        }
+        self._servers: dict[str, PluginServer] = {}
 
     def wanted(self) -> list[PluginServer]:
-        """Returns the servers of the families that have a GPU now."""
-        families = self._service.layout.families()
-        found = [server for family in families for server in self._servers[family]]
-        for server in found:
+        """Returns the servers of the resources that have a device now."""
+        layout = self._service.layout
+        offers: list[ResourceOffer] = [
+            FractionOffer(self._service, family, half)
+            for family in layout.families()
+            for half in Half
+        ]
+        offers += (DeviceOffer(self._service, each.name) for each in layout.resources)
+        return [self._server(offer) for offer in offers]
+
+    def _server(self, offer: ResourceOffer) -> PluginServer:
+        server = self._servers.get(offer.name)
+        if server is None:
+            server = PluginServer(offer, self.directory, self._durations.observe)
+            self._servers[offer.name] = server
             self._durations.prepare(server.resource)
-        return found
+        return server
 
 
 def _only_agent(state_dir: Path) -> IO[bytes]:

@@ -34,6 +34,18 @@ class IdStrategy(StrEnum):
     INDEX = "index"
 
 
+class Feature(StrEnum):
+    """What NVIDIA's runtime may bring in next to a GPU; the values end its variables' names."""
+
+    GDRCOPY = "GDRCOPY"
+    GDS = "GDS"
+    MOFED = "MOFED"
+
+
+#: A driver has so many IMEX channels (NVreg_ImexChannelCount, at most 2048).
+IMEX_CHANNELS = 2048
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceForms:
     """What the config says about the forms.
@@ -45,6 +57,9 @@ class DeviceForms:
         annotation_prefix: what the key of a CDI annotation begins with.
         dev_root: the host's directory that has ``dev`` with the nodes.
         container_driver_root: where the agent sees that directory, empty if nowhere else.
+        features: what every container with a GPU gets in addition.
+        imex_channels: numbers of the IMEX channels that it gets, too, as far as they exist.
+        needs_imex_channels: it is refused where one of them does not.
     """
 
     lists: tuple[ListStrategy, ...] = (ListStrategy.ENVVAR,)
@@ -53,6 +68,9 @@ class DeviceForms:
     annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
     dev_root: str = "/"
     container_driver_root: str = ""
+    features: tuple[Feature, ...] = ()
+    imex_channels: tuple[int, ...] = ()
+    needs_imex_channels: bool = False
 
 
 def annotation_key(prefix: str, allocation_id: str) -> str:

@@ -55,6 +55,7 @@ class NamedPattern(_Section):
 class Resources(_Section):
     gpus: list[NamedPattern] = []
     migs: list[NamedPattern] = []
+    mig: list[NamedPattern] = []  # as NVIDIA's plugin spells ``migs``
 
 
 class ReplicatedResource(_Section):
@@ -70,8 +71,21 @@ class Replicated(_Section):
     resources: list[ReplicatedResource] = []
 
 
+class TimeSlicing(Replicated):
+    strategy: str = ""
+    time_slice: str | None = None
+
+
+class DeviceMatch(_Section):
+    product: str = "*"
+    min_memory: str | int | None = None
+    max_memory: str | int | None = None
+    mig: bool | str | None = None
+
+
 class Fractional(_Section):
     family: str
+    match: DeviceMatch | None = None
     devices: str | list[int | str] = "all"
     memory_unit: str | int = "1Gi"
     compute: str | bool | None = None  # a bare off is YAML's word for false
@@ -82,7 +96,7 @@ class Fractional(_Section):
 
 
 class Sharing(_Section):
-    time_slicing: Replicated | None = None
+    time_slicing: TimeSlicing | None = None
     mps: Replicated | None = None
     fractional: list[Fractional] = []
 
@@ -110,6 +124,12 @@ class Imex(_Section):
     required: bool = False
 
 
+class MigLayout(_Section):
+    profiles: dict[str, int]
+    devices: str | list[int | str] = "all"
+    match: DeviceMatch | None = None
+
+
 class ConfigFile(_Section):
     version: str
     flags: Flags | None = None
@@ -118,6 +138,7 @@ class ConfigFile(_Section):
     imex: Imex | None = None
     resource_domain: str = "nvidia.com"
     limits: list[Rule] = []
+    mig: list[MigLayout] = []
     watch: Watch = msgspec.field(default_factory=Watch)
 
 

@@ -17,6 +17,7 @@ from deviceplugin.inventory.gpu_watch import Listed, list_gpus
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu, GpuListing, Inventory
 from deviceplugin.model.notices import EventReason, node_notice
+from deviceplugin.policy.device_resources import device_of
 from deviceplugin.policy.known_gpus import KnownGpus, known_now, left_out
 from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import DriverReplacedError, InventoryError
@@ -116,7 +117,8 @@ class GpuFollower:
 
     def _is_held(self, uuid: str) -> bool:
         with self._state.lock:
-            return bool(self._state.book.on_gpu(uuid))
+            has_devices = any(device_of(device_id) == uuid for _, device_id in self._state.held)
+            return has_devices or bool(self._state.book.on_gpu(uuid))
 
     def _say_left_out(self, reasons: dict[str, str]) -> None:
         before, self._state.left_out = self._state.left_out, reasons

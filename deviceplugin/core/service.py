@@ -17,6 +17,7 @@ from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy import offer, pairing
+from deviceplugin.policy.device_resources import is_well, place_of
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
 from deviceplugin.policy.learnt_sizes import MeasuredSizes, kind_of
 from deviceplugin.policy.limits_resolver import ResolvedLimits
@@ -27,11 +28,16 @@ from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from libvgpu.limits import ContainerLimits, Family
 
-from .admission import Admission, WaitForMps
+from .admission import Admission
+from .container_start import ContainerStart, WaitForMps
+from .device_admission import DeviceAdmission
 from .enforcement import Enforcement
 from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
 from .startup import take_over
+
+#: At which call of `reconcile` podresources is asked while all is well, and without allocations.
+_CALM_EVERY, _EMPTY_EVERY = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,9 @@ class SliceService:
 
     Attributes:
         state: what is kept under the one lock.
-        admission: answers what the kubelet asks for a container.
+        admission: answers what the kubelet asks when it admits a container with a fraction.
+        starts: answers whether it may start.
+        devices: both for a container with whole devices or replicas.
     """
 
     def __init__(
@@ -57,7 +65,7 @@ class SliceService:
         store: SliceStore,
         rules: Sequence[LimitRule],
         sources: Sources,
-        wait_for_mps: WaitForMps = lambda uuids, under_mps: None,
+        wait_for_mps: WaitForMps = lambda uuids, under_mps, within_s: None,
         closest: Closest = pairing.first_by_index,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
@@ -73,7 +81,11 @@ class SliceService:
         self._enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
-        self.admission = Admission(kept, self._sync, sources.clock, wait_for_mps, closest)
+        self.admission = Admission(kept, self._sync, sources, closest)
+        self.starts = ContainerStart(kept, self._sync, wait_for_mps)
+        self.devices = DeviceAdmission(
+            state, self._sync, self.admission, self.starts, store.forms, closest
+        )
         self._skipped = 0
         take_over(state, store, sources.read_checkpoint())
         with state.lock:
@@ -100,10 +112,21 @@ class SliceService:
             return self.state.revision, [
                 Unit(
                     name,
-                    name not in blocked and shared.gpu.uuid not in unhealthy,
+                    name not in blocked and is_well(shared.gpu, unhealthy),
                     shared.gpu.numa_node,
                 )
                 for name, shared in units
+            ]
+
+    def device_units(self, resource: str) -> tuple[int, list[Unit]]:
+        """Returns the current revision and every device or replica of one resource."""
+        with self.state.lock:
+            found = self.layout.resource(resource)
+            unhealthy = self.state.unhealthy
+            return self.state.revision, [
+                Unit(each, is_well(device.gpu, unhealthy), device.gpu.numa_node)
+                for device in (found.devices if found is not None else ())
+                for each in device.ids
             ]
 
     # ---- what changes it ---------------------------------------------------------------------
@@ -129,7 +152,7 @@ class SliceService:
                 reason=unhealthy[gpu],
             )
         for gpu in sorted(before.keys() - unhealthy.keys()):
-            if self.layout.find(gpu) is not None:  # else nobody asks any more
+            if gpu in self.gpu_uuids():  # else nobody asks any more
                 event(
                     logging.INFO,
                     "GPU healthy again, its units are offered",
@@ -144,15 +167,27 @@ class SliceService:
         """Asks podresources whose the allocations are and frees those that have ended.
 
         Called every second; while nobody is unknown or missing it asks at every fourth call, since
-        the listing of a full node is most of what an idle agent does.
+        the listing of a full node is most of what an idle agent does, and so it does while
+        podresources does not answer, since that may take a second. Without any allocation it looks
+        now and then, to notice that.
         """
+        health = self._sync.health
         with self.state.lock:
-            allocations = self.state.book.allocations.values()
+            allocations, held = self.state.book.allocations.values(), self.state.held
             is_calm = all(h.owner and h.settled and not h.missing_since for h in allocations)
-            self._skipped = (self._skipped + 1) % 4 if is_calm else 0
-            if not allocations or self._skipped:
+            is_calm = is_calm and all(each.owner for each in held.values())
+            every = _CALM_EVERY if is_calm or health.is_silent else 1
+            if not (allocations or held) and not health.is_failing:
+                every = _EMPTY_EVERY
+            self._skipped = (self._skipped + 1) % every
+            if self._skipped:
                 return
         self._sync.look()
+
+    @property
+    def podresources_problem(self) -> str | None:
+        """Why units come back late or never; None while podresources answers."""
+        return self._sync.health.problem
 
     def follow_config(self, config: AgentConfig, wanted: Layout) -> None:
         """Puts a new config into force: its ``limits`` in all containers, its sharing as slices
@@ -163,6 +198,7 @@ class SliceService:
         """
         with self.state.lock:
             self._enforcement.rules = config.rules
+            self.devices.whole = config.whole
             self.state.share(wanted)
             try:
                 self._enforcement.follow_rules(list(self.state.book.allocations.values()))
@@ -225,8 +261,11 @@ class SliceService:
         return {shared.gpu.uuid: shared.served_by_mps for shared in self.layout.gpus}
 
     def gpu_uuids(self) -> list[str]:
-        """Returns the UUIDs of the shared GPUs, in order."""
-        return [shared.gpu.uuid for shared in self.layout.gpus]
+        """Returns the UUIDs of the GPUs and MIG devices that are given in any way, in order."""
+        layout = self.layout
+        whole = (device.gpu for each in layout.resources for device in each.devices)
+        given = sorted((*(shared.gpu for shared in layout.gpus), *whole), key=place_of)
+        return [gpu.uuid for gpu in given]
 
     def watched(self) -> list[ComparedAllocation]:
         """Returns all allocations with their files, what they asked for and limits in force."""

@@ -165,6 +165,9 @@ CONFIG_RELOAD_SUCCESS = MetricName(
 CONFIG_HASH = MetricName(
     "vgpu_config_hash", "gauge", "Hash of the config that is in force, as a number"
 )
+PODRESOURCES_UP = MetricName(
+    "vgpu_podresources_up", "gauge", "0 if the kubelet's podresources has not answered for long"
+)
 WATCH_UP = MetricName(
     "vgpu_watch_up", "gauge", "1 if the agent can see the processes on the node's GPUs"
 )
@@ -178,6 +181,24 @@ RESOURCE_REGISTERED = MetricName(
     "gauge",
     "1 if the resource is registered with the kubelet",
     ("resource",),
+)
+RESOURCE_DEVICES = MetricName(
+    "vgpu_resource_devices",
+    "gauge",
+    "Devices or replicas that a resource of whole devices has",
+    ("resource",),
+)
+RESOURCE_DEVICES_HELD = MetricName(
+    "vgpu_resource_devices_held",
+    "gauge",
+    "Devices or replicas of a resource that containers hold",
+    ("resource",),
+)
+GPU_WITHHELD = MetricName(
+    "vgpu_gpu_withheld",
+    "gauge",
+    "1 for a GPU or MIG device of which nothing is offered by configuration",
+    ("gpu",),
 )
 ALLOCATE_DURATION = MetricName(
     "vgpu_allocate_duration_seconds",
@@ -197,9 +218,13 @@ COLLECTED = (
     *MPS,
     CONFIG_RELOAD_SUCCESS,
     CONFIG_HASH,
+    PODRESOURCES_UP,
     WATCH_UP,
     WATCH_PROCESSES_KILLED,
     RESOURCE_REGISTERED,
+    RESOURCE_DEVICES,
+    RESOURCE_DEVICES_HELD,
+    GPU_WITHHELD,
 )
 #: All metrics of the agent.
 METRICS = (*COLLECTED, ALLOCATE_DURATION)

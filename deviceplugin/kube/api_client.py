@@ -17,7 +17,7 @@ from lightkube import ApiError, Client, KubeConfig
 from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Event, Pod
+from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.types import PatchType
 
 from libvgpu.errors import VgpuError
@@ -78,6 +78,21 @@ class ApiServer:
         """
         try:
             found = self._ask(lambda client: client.get(Pod, name, namespace=namespace))
+        except ApiRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return found.metadata or ObjectMeta()
+
+    def node(self, name: str) -> ObjectMeta | None:
+        """Returns the metadata of a Node, None where there is no such Node.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: the agent may not ask.
+        """
+        try:
+            found = self._ask(lambda client: client.get(Node, name))
         except ApiRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None

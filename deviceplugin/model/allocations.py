@@ -42,8 +42,11 @@ class Allocation:
         settled: no other half may join any more.
         refused: its other half was refused, so its pod fails; its own answer is not in flight.
         started: PreStartContainer has let it pass once.
-        changed_at: when its units last changed, seconds since the epoch.
-        missing_since: since when podresources does not show it, 0 while it does.
+        changed_at: when its units last changed, seconds since the epoch: to keep, to show and to
+            order by. The wall clock may be set, so how long ago it was comes from `changed_s`.
+        changed_s: the same on the agent's monotonic clock, 0 where an earlier agent did it.
+        missing_since: since when podresources does not show it, on the monotonic clock too; 0 while
+            it does.
         owner: None until podresources told.
         shim_build: build id of the library its answers mount.
         raised: units of both halves that a raise above its request uses up; withdrawn, too.
@@ -51,6 +54,7 @@ class Allocation:
             where nobody noted it.
         override: what `vgpuctl set` says of it, None where nothing.
         concurrency: of its GPU when it was given, in family vgpu; like the unit, it stays.
+        replicas: of its GPU, as the kubelet counts them, where it was given no units.
     """
 
     allocation_id: str
@@ -64,6 +68,7 @@ class Allocation:
     refused: bool = False
     started: bool = False
     changed_at: float = 0.0
+    changed_s: float = 0.0
     missing_since: float = 0.0
     owner: Owner | None = None
     shim_build: str = ""
@@ -71,6 +76,12 @@ class Allocation:
     override: Override | None = None
     compute: ComputeMode | None = None
     concurrency: Concurrency = Concurrency.TIME_SLICES
+    replicas: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What the kubelet gave it: units, or a replica."""
+        return (*self.core, *self.memory, *self.replicas)
 
     @property
     def served_by_mps(self) -> bool:
@@ -115,11 +126,11 @@ class Allocation:
         first = unit_name(uuid, half, "")
         return sum(u.startswith(first) for u in (*self.core, *self.memory, *self.implicit_units))
 
-    def with_half(self, half: Half, units: tuple[str, ...], now: float) -> "Allocation":
-        """Returns it with one half set."""
+    def with_half(self, half: Half, units: tuple[str, ...], now_s: float) -> "Allocation":
+        """Returns it with one half set now, on the monotonic clock."""
         if half is Half.CORE:
-            return replace(self, core=units, changed_at=now)
-        return replace(self, memory=units, changed_at=now)
+            return replace(self, core=units, changed_s=now_s)
+        return replace(self, memory=units, changed_s=now_s)
 
     def described(self) -> str:
         """Returns whose it is, as a message names it."""
@@ -154,7 +165,8 @@ class AllocationBook:
         for uuid in allocation.uuids:
             self._on_gpu.setdefault(uuid, {})[allocation.allocation_id] = None
         units = dict.fromkeys(allocation.units)
-        had = frozenset(before.units) if before else frozenset()
+        units.update(dict.fromkeys(allocation.replicas))
+        had = frozenset((*before.units, *before.replicas)) if before else frozenset()
         for unit in had.difference(units):
             self._leave(unit, allocation.allocation_id)
         for unit in units:
@@ -171,7 +183,7 @@ class AllocationBook:
             return
         for uuid in allocation.uuids:
             self._on_gpu[uuid].pop(allocation_id, None)
-        for unit in allocation.units:
+        for unit in (*allocation.units, *allocation.replicas):
             self._leave(unit, allocation_id)
 
     def _leave(self, unit: str, allocation_id: str) -> None:
@@ -221,7 +233,7 @@ class AllocationBook:
         """
         if not self._shared:
             return False
-        for unit in self._shared.intersection(allocation.units):
+        for unit in self._shared.intersection((*allocation.units, *allocation.replicas)):
             ids = self._holders[unit]
             later = ids[ids.index(allocation.allocation_id) + 1 :]
             if any(

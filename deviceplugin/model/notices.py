@@ -25,6 +25,7 @@ class EventReason(Enum):
     CONFIG_PART_SKIPPED = "ConfigPartSkipped", True
     GPU_DRAINING = "GpuDraining", False
     GPU_SHARING_CHANGED = "GpuSharingChanged", False
+    GPU_WITHHELD = "GpuWithheld", True
     GPU_UNHEALTHY = "GpuUnhealthy", True
     GPU_HEALTHY = "GpuHealthy", False
     DRIVER_UNAVAILABLE = "DriverUnavailable", True
@@ -34,6 +35,8 @@ class EventReason(Enum):
     MPS_SERVER_ENDED = "MpsServerEnded", True
     MPS_SETTINGS_RESTORED = "MpsSettingsRestored", True
     MPS_UNAVAILABLE = "MpsUnavailable", True
+    POD_RESOURCES_UNAVAILABLE = "PodResourcesUnavailable", True
+    POD_RESOURCES_AVAILABLE = "PodResourcesAvailable", False
     UNACCOUNTED_MEMORY = "UnaccountedMemory", True
     UNACCOUNTED_MEMORY_GONE = "UnaccountedMemoryGone", False
     SHIM_BYPASSED = "ShimBypassed", True

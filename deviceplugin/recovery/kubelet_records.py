@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from deviceplugin.model.held_devices import HeldDevice
 from deviceplugin.model.units import (
     CORE_UNITS_PER_GPU,
     Half,
+    fraction_resources,
     gpu_of,
     resource_name,
     shown,
@@ -23,7 +25,7 @@ from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
 from deviceplugin.store.slice_files import container_shim_path
 from libvgpu.limits import Family
 
-from .kubelet_checkpoint import KubeletEntry
+from .kubelet_checkpoint import CheckpointReading, KubeletEntry
 
 LIMITS_MOUNT = f"{CONTAINER_DIRECTORY}/limits"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -117,6 +119,22 @@ def by_allocation(
     return found, strays
 
 
+def devices_on_record(reading: CheckpointReading, domain: str) -> list[HeldDevice]:
+    """Returns who has devices whole or as replicas, by the kubelet's checkpoint.
+
+    Where the kubelet keeps directories of pods, only those of pods that have one: it keeps pods
+    that have ended in the file until that is next written.
+    """
+    fractions = fraction_resources(domain)
+    return [
+        HeldDevice(entry.resource, each)
+        for entry in reading.entries
+        if entry.resource not in fractions
+        and (reading.pods is None or entry.pod_uid in reading.pods)
+        for each in entry.units
+    ]
+
+
 def allocation_of(entry: KubeletEntry) -> str | None:
     """Returns the allocation whose files an entry's answer mounts, None where it mounts none."""
     parent = PurePosixPath(entry.mounts.get(LIMITS_MOUNT, "")).parent
@@ -147,6 +165,36 @@ def conflict(entries: Iterable[KubeletEntry], allocation_id: str) -> str | None:
             return (
                 f"core and memory of allocation {allocation_id} went to different containers, "
                 f"{names} of pod {pod_uid}; each must ask for both halves, or one at a time"
+            )
+    return None
+
+
+def unconfirmed(
+    reading: CheckpointReading, allocation_id: str, units: frozenset[str]
+) -> str | None:
+    """Returns why the checkpoint alone does not show that a container may start with an allocation,
+    None where it does: it gives the units to the allocation's container and to no other pod's.
+
+    Args:
+        units: of one resource, that the container is to start with.
+    """
+    if reading.problem is not None:
+        return reading.problem
+    entries = [e for e in reading.entries if reading.pods is None or e.pod_uid in reading.pods]
+    mine = {
+        e.pod_uid for e in entries if allocation_of(e) == allocation_id and units <= set(e.units)
+    }
+    if not mine:
+        return (
+            f"the kubelet's checkpoint gives allocation {allocation_id} to no container of a pod "
+            "that is there"
+        )
+    for entry in entries:
+        both = units.intersection(entry.units)
+        if both and entry.pod_uid not in mine:
+            return (
+                f"{shown(sorted(both))} of allocation {allocation_id} are on record for container "
+                f"{entry.container} of pod {entry.pod_uid}, too"
             )
     return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import agent
+from deviceplugin.config.chosen import Selection
 from deviceplugin.inventory import gpu_watch
 from deviceplugin.inventory.gpu_watch import Listed
 from deviceplugin.model.gpus import Gpu, GpuListing
@@ -68,6 +69,8 @@ class InProcessNode:
         self.kubelet_dir, self.state_dir, self.run_dir = (base / n for n in ("k", "s", "r"))
         self.config = base / "config.yaml"
         self.config.write_text(CONFIG)
+        self.configs: Path | None = None  # a directory of named ones, instead of `config`
+        self.selection = Selection()
         self.kubelet = StandInKubelet(self.kubelet_dir, seed)
         self.metrics_address = "127.0.0.1:0"
         self.inventory = GivenGpus()
@@ -78,13 +81,14 @@ class InProcessNode:
     def start_agent(self) -> None:
         self._stop = threading.Event()
         settings = agent.AgentSettings(
-            self.config,
+            self.configs or self.config,
             self.kubelet_dir,
             self.state_dir,
             self.run_dir,
             self.metrics_address,
             "test-node",
             spawn_mps=False,
+            selection=self.selection,
         )
         self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
         self._thread.start()

@@ -16,6 +16,7 @@ from deviceplugin.http.metric_names import COLLECTED, METRICS
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.policy.layout import Layout
 from libvgpu._native import ffi, lib
 from libvgpu.arbitration import ArbiterCounters, TenantCounters
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -36,9 +37,14 @@ def make_collector(
 ) -> NodeCollector:
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
+        podresources_problem=None,
         allocations=lambda: [(allocation, limits)],
         state=SimpleNamespace(
-            layout=SimpleNamespace(gpus=()), unhealthy={}, left_out={"3": "why"}, driver_problem=""
+            layout=Layout("nvidia.com", ()),
+            unhealthy={},
+            held={},
+            left_out={"3": "why"},
+            driver_problem="",
         ),
     )
     store = SimpleNamespace(directory=lambda _: directory)

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
+from deviceplugin.config.device_forms import (
+    DeviceForms,
+    Feature,
+    IdStrategy,
+    ListStrategy,
+    annotation_key,
+)
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
@@ -267,13 +273,43 @@ def test_device_nodes_have_a_root_of_their_own() -> None:
     assert configured("nvidiaDriverRoot: /a, nvidiaDevRoot: /b").dev_root == "/b"
 
 
-def test_what_is_served_is_not_called_not_served() -> None:
-    config = parse_config(
-        "version: v1\nflags: {gdsEnabled: true, plugin: {deviceListStrategy: "
-        "[envvar, volume-mounts, cdi-annotations, cdi-cri], passDeviceSpecs: true}}\n"
-    )
+def test_features_and_channels_reach_the_forms() -> None:
+    forms = parse_config(
+        "version: v1\nflags: {gdrcopyEnabled: true, gdsEnabled: true, mofedEnabled: true}\n"
+        "imex: {channelIDs: [0, 3], required: true}\n"
+    ).forms
 
-    assert config.not_served == ("flags.gdsEnabled",)
+    assert forms.features == (Feature.GDRCOPY, Feature.GDS, Feature.MOFED)
+    assert (forms.imex_channels, forms.needs_imex_channels) == ((0, 3), True)
+
+
+def test_features_are_variables() -> None:
+    forms = DeviceForms(features=(Feature.GDS, Feature.MOFED))
+
+    envs = parts(forms).envs
+
+    assert envs["NVIDIA_GDS"] == envs["NVIDIA_MOFED"] == "enabled"
+    assert "NVIDIA_GDRCOPY" not in envs
+
+
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel"
+
+
+def test_channels_that_exist_are_given_in_every_form() -> None:
+    forms = DeviceForms((ListStrategy.VOLUME_MOUNTS,), pass_device_specs=True, imex_channels=(0, 3))
+
+    answer = parts(forms, exists=one_of(f"{CHANNEL}3"))
+
+    assert answer.envs["NVIDIA_IMEX_CHANNELS"] == "3"
+    assert f"{LIST}/imex/3" in {mount.container_path for mount in answer.mounts}
+    assert [node.host_path for node in answer.devices] == [f"{CHANNEL}3"]
+
+
+def test_a_channel_that_must_be_there_and_is_not_refuses_the_container() -> None:
+    forms = DeviceForms(imex_channels=(3,), needs_imex_channels=True)
+
+    with pytest.raises(InventoryError, match="IMEX channel 3 does not exist"):
+        parts(forms)
 
 
 WRONG = {
