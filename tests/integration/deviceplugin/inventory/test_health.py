@@ -22,10 +22,15 @@ from support.nvml_programs import XID, lose, raise_event
 from support.waiting import PATIENCE_S, wait_until
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
-EVERY_RESOURCE = [f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")]
-BOTH_FAMILIES = """\
+EVERY_RESOURCE = [
+    *(f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")),
+    "nvidia.com/gpu",
+]
+EVERY_SHARING = """\
 version: v1
-sharing: {fractional: [{family: mps, devices: [0]}, {family: vgpu, devices: [1]}]}
+sharing:
+  fractional: [{family: mps, devices: [0]}, {family: vgpu, devices: [1]}]
+  timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}
 """
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
@@ -33,13 +38,17 @@ A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 WITHDRAWN_WITHIN_S = 2.0
 
 
-class TwoGpuNode:
-    """The agent as its users start it, on two simulated GPUs."""
+class SickNode:
+    """The agent as its users start it, on simulated GPUs."""
 
     def __init__(
-        self, base: Path, config: str = CONFIG, resources: Sequence[str] = (CORE, MEMORY)
+        self,
+        base: Path,
+        config: str = CONFIG,
+        resources: Sequence[str] = (CORE, MEMORY),
+        gpus: int = 2,
     ) -> None:
-        self.base, self.machine = base, Machine.create([PROFILES["t4"]] * 2, base / "machine")
+        self.base, self.machine = base, Machine.create([PROFILES["t4"]] * gpus, base / "machine")
         self.resources = list(resources)
         self.variables: dict[str, str] = {}
         (base / "config.yaml").write_text(config)
@@ -112,16 +121,16 @@ class TwoGpuNode:
 
 
 @pytest.fixture
-def node() -> Iterator[TwoGpuNode]:
+def node() -> Iterator[SickNode]:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = TwoGpuNode(Path(base))
+        node = SickNode(Path(base))
         try:
             yield node
         finally:
             node.close()
 
 
-def inject(node: TwoGpuNode, *words: str) -> None:
+def inject(node: SickNode, *words: str) -> None:
     subprocess.run(
         [sys.executable, "-m", "vgpuctl", "sim", "inject", *words],
         cwd=ROOT,
@@ -130,7 +139,7 @@ def inject(node: TwoGpuNode, *words: str) -> None:
     )
 
 
-def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> None:
+def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: SickNode) -> None:
     asked = ContainerManifest("c", limits={CORE: 30, MEMORY: 4})
     pod = node.kubelet.admit(PodManifest("stays", (asked,)))
     held = pod.containers[0].devices[CORE][0].partition("::")[0]
@@ -156,7 +165,7 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
 
 
 def test_an_agent_starts_without_a_gpu_that_is_lost_and_shares_it_when_it_is_back(
-    node: TwoGpuNode,
+    node: SickNode,
 ) -> None:
     node.stop_agent()
     lose(node.machine, 0)
@@ -177,7 +186,7 @@ def test_an_agent_starts_without_a_gpu_that_is_lost_and_shares_it_when_it_is_bac
     wait_until(lambda: node.healthy_cores() == [0, 100])
 
 
-def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: TwoGpuNode) -> None:
+def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: SickNode) -> None:
     node.stop_agent()
     lose(node.machine, 0)
     node.edit(SHARED.format("[0, 1]"))
@@ -199,7 +208,7 @@ def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: TwoGpuNode)
     wait_until(lambda: "vgpu_config_reload_success 1.0" in node.metrics())
 
 
-def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: TwoGpuNode) -> None:
+def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: SickNode) -> None:
     node.stop_agent()
     node.edit(SHARED.format("[0]"))
     node.start_agent()
@@ -212,7 +221,7 @@ def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: TwoGpuNode) -> None:
 
 
 def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
-    node: TwoGpuNode,
+    node: SickNode,
 ) -> None:
     def is_withdrawn() -> bool:
         # Again and again: what comes before the agent listens is told to nobody.
@@ -229,29 +238,34 @@ def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
 @pytest.mark.timing
 def test_a_gpu_that_fell_off_is_withdrawn_in_every_resource_and_recovers() -> None:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = TwoGpuNode(Path(base), BOTH_FAMILIES, EVERY_RESOURCE)
+        node = SickNode(Path(base), EVERY_SHARING, EVERY_RESOURCE, gpus=3)
         try:
-            whole = [node.healthy(index) for index in (0, 1)]
-            assert [sorted(units.values()) for units in whole] == [[0, 0, 15, 100]] * 2
-            for index in (0, 1):
+            whole = [node.healthy(index) for index in range(3)]
+            assert [[n for n in units.values() if n] for units in whole] == [
+                [100, 15],
+                [100, 15],
+                [5],
+            ]
+            for index in range(3):
                 inject(node, f"{node.base / 'machine'}/{index}", "xid", str(A_PROGRAMS_OWN_FAULT))
             time.sleep(WITHDRAWN_WITHIN_S)
-            assert [node.healthy(index) for index in (0, 1)] == whole
+            assert [node.healthy(index) for index in range(3)] == whole
 
-            for index in (0, 1):
+            for index in range(3):
                 lose_by_xid(node, index)
-                assert node.healthy(1 - index) == whole[1 - index]
+                others = [other for other in range(3) if other != index]
+                assert [node.healthy(i) for i in others] == [whole[i] for i in others]
                 inject(node, f"{node.base / 'machine'}/{index}", "clear")
                 wait_until(functools.partial(is_whole, node, index, whole[index]))
         finally:
             node.close()
 
 
-def is_whole(node: TwoGpuNode, index: int, whole: dict[str, int]) -> bool:
+def is_whole(node: SickNode, index: int, whole: dict[str, int]) -> bool:
     return node.healthy(index) == whole
 
 
-def lose_by_xid(node: TwoGpuNode, index: int) -> None:
+def lose_by_xid(node: SickNode, index: int) -> None:
     """Has a GPU report XID 79, and waits until nothing of it is offered."""
     began_s = time.monotonic()  # before the injection: starting the program counts against us
     inject(node, f"{node.base / 'machine'}/{index}", "xid", "79")
@@ -259,7 +273,7 @@ def lose_by_xid(node: TwoGpuNode, index: int) -> None:
     assert time.monotonic() - began_s < WITHDRAWN_WITHIN_S
 
 
-def test_an_error_that_is_disabled_withdraws_nothing_and_others_do(node: TwoGpuNode) -> None:
+def test_an_error_that_is_disabled_withdraws_nothing_and_others_do(node: SickNode) -> None:
     node.stop_agent()
     node.variables = {
         "DP_DISABLE_HEALTHCHECKS": f"{DOUBLE_BIT_ERROR},often",
@@ -277,7 +291,7 @@ def test_an_error_that_is_disabled_withdraws_nothing_and_others_do(node: TwoGpuN
     assert node.healthy_cores() == [100, 0]
 
 
-def test_nothing_is_withdrawn_where_health_is_not_watched(node: TwoGpuNode) -> None:
+def test_nothing_is_withdrawn_where_health_is_not_watched(node: SickNode) -> None:
     node.stop_agent()
     node.variables = {"DP_DISABLE_HEALTHCHECKS": "all"}
     node.start_agent()
@@ -287,7 +301,7 @@ def test_nothing_is_withdrawn_where_health_is_not_watched(node: TwoGpuNode) -> N
     assert node.healthy_cores() == [100, 100]
 
 
-def lose_without_a_word(node: TwoGpuNode, index: int) -> None:
+def lose_without_a_word(node: SickNode, index: int) -> None:
     """Loses a GPU and waits until an agent that cares would long have said so."""
     inject(node, f"{node.base / 'machine'}/{index}", "lost")
     time.sleep(LIST_EVERY_S + WITHDRAWN_WITHIN_S)
