@@ -145,10 +145,13 @@ def test_sim_list_says_what_is_cut_and_used(ctl: Ctl, uuids: list[str]) -> None:
     assert [gpu["mig"] for gpu in row["gpus"]] == ["2g.10gb+1g.5gb+3g.20gb"]
     code, out, _ = ctl("sim", "list")
     assert (code, "a100-40g/mig=2g.10gb+1g.5gb+3g.20gb" in out) == (0, True)
-    ask = "; ".join(("import json, os, sys", "import subprocess as s",
-                     "print(json.dumps(s.run([sys.executable, '-m', 'vgpuctl', 'sim', 'list', '-o',"
-                     " 'json'], text=True, capture_output=True).stdout))"))  # fmt: skip
-    holds = "from support.cuda_client import *\ncheck(driver.cuInit(0))\nopen_context()\n" + ask
+    ask = """
+import json, subprocess, sys
+said = subprocess.run([sys.executable, "-m", "vgpuctl", "sim", "list", "-o", "json"],
+                      text=True, capture_output=True).stdout
+print(json.dumps(said))
+"""
+    holds = "from support.cuda_client import *\ncheck(driver.cuInit(0))\nopen_context()" + ask
     (busy,) = json.loads(ctl.said("sim", "run", MACHINE, "--", sys.executable, "-c", holds))
     assert busy["gpus"][0]["clients"] == 1
     assert busy["gpus"][0]["memory_used_bytes"] > 0

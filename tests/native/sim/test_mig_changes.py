@@ -219,30 +219,42 @@ print(json.dumps(uuids()))
     assert before.busy_ns // 2 < machine.books()[1].busy_ns < before.busy_ns * 2
 
 
-def test_makers_side_by_side_share_the_gpu_out(tmp_path: Path) -> None:
+def test_makers_side_by_side_keep_what_is_theirs(tmp_path: Path) -> None:
     machine = machine_of("a100-40g/mig", tmp_path)
     code = """
 print("ready", flush=True)
 sys.stdin.readline()
-made = []
+for _ in range(150):
+    instance = make(19)
+    made = compute(instance, 0)
+    nvml.nvmlComputeInstanceDestroy(made)
+    nvml.nvmlGpuInstanceDestroy(instance)
+print("ready", flush=True)
+sys.stdin.readline()
+mine = []
 while True:
     try:
         instance = make(19)
     except nvml.NVMLError_InsufficientResources:
         break
     compute(instance, 0)
-    made.append(number(instance))
-print(json.dumps(made))
+    mine.append(number(instance))
+print(json.dumps(mine))
 """
     makers = [start(machine, NVML_PRELUDE + TOOLS + code) for _ in range(4)]
-    for maker in makers:
-        assert maker.stdout
-        assert maker.stdout.readline() == "ready\n"
-    for maker in makers:
-        assert maker.stdin
-        maker.stdin.write("\n")
-        maker.stdin.flush()
-    made = [number for maker in makers for number in json.loads(finish(maker))]
+    try:
+        for _ in range(2):
+            for maker in makers:
+                assert maker.stdout
+                assert maker.stdout.readline() == "ready\n", maker.communicate()
+            for maker in makers:
+                assert maker.stdin
+                maker.stdin.write("\n")
+                maker.stdin.flush()
+        made = [number for maker in makers for number in json.loads(finish(maker))]
+    finally:
+        for maker in makers:
+            maker.kill()
 
     assert sorted(made) == [7, 8, 9, 10, 11, 12, 13]
     assert len({part.uuid for part in machine.instances}) == 7
