@@ -37,10 +37,16 @@ version = 2
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni}"
     conf_dir = "{base}/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "nvidia"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
     runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
       BinaryName = "{runc}"
+"""
+_NVIDIA_RUNTIME = """\
+accept-nvidia-visible-devices-as-volume-mounts = {by_mounts}
+accept-nvidia-visible-devices-envvar-when-unprivileged = {by_variable}
 """
 # It speaks CDI without being told to, and looks into /etc/cdi and /var/run/cdi.
 _VERSION_2 = """\
@@ -70,10 +76,12 @@ class Containerd(Protocol):
     @property
     def programs(self) -> Path: ...
 
-    def write(self, base: Path, machine: Path) -> None:
-        """Writes ``containerd.toml`` and what it names into ``base``.
+    def write(self, etc: Path, base: Path, machine: Path) -> None:
+        """Writes its settings, and those of its runtime, where a node has them.
 
         Args:
+            etc: the node's /etc.
+            base: of `NodeHost`.
             machine: the simulated machine's directory.
         """
 
@@ -92,12 +100,18 @@ class DebiansContainerd:
     def programs(self) -> Path:
         return Path(str(shutil.which("containerd"))).parent
 
-    def write(self, base: Path, machine: Path) -> None:
-        stand_in = [sys.executable, "-I", "-S", str(ROOT / "tests/support/node_runc.py"),
-                    _runc(), self.devices_by, str(SIM_LIBRARY_DIR), str(machine)]  # fmt: skip
-        (base / "runc").write_text(f'#!/bin/sh\nexec {shlex.join(stand_in)} "$@"\n')
-        (base / "runc").chmod(0o755)
-        _write_config(base, _VERSION_1, f"{base}/runc")
+    def write(self, etc: Path, base: Path, machine: Path) -> None:
+        argv = [sys.executable, "-I", "-S", str(ROOT / "tests/support/node_runc.py"),
+                _runc(), self.devices_by, str(SIM_LIBRARY_DIR), str(machine)]  # fmt: skip
+        runtime = base / "nvidia-container-runtime"
+        runtime.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
+        runtime.chmod(0o755)
+        by_mounts = self.devices_by == "volume-mounts"
+        settings = {"by_mounts": by_mounts, "by_variable": not by_mounts}
+        text = _NVIDIA_RUNTIME.format_map({k: str(v).lower() for k, v in settings.items()})
+        (etc / "nvidia-container-runtime").mkdir(exist_ok=True)
+        (etc / "nvidia-container-runtime/config.toml").write_text(text)
+        _write_config(etc, base, _VERSION_1, str(runtime))
 
 
 @dataclass(frozen=True)
@@ -110,15 +124,16 @@ class CdiContainerd:
 
     programs: Path
 
-    def write(self, base: Path, machine: Path) -> None:
-        _write_config(base, _VERSION_2, _runc())
+    def write(self, etc: Path, base: Path, machine: Path) -> None:
+        _write_config(etc, base, _VERSION_2, _runc())
 
 
 def _runc() -> str:
     return str(shutil.which("runc"))
 
 
-def _write_config(base: Path, template: str, runc: str) -> None:
+def _write_config(etc: Path, base: Path, template: str, runc: str) -> None:
     common = _COMMON.format(socket=CONTAINERD)
     text = template.format(common=common, pause=PAUSE, cni=CNI_DIRECTORY, base=base, runc=runc)
-    (base / "containerd.toml").write_text(text)
+    (etc / "containerd").mkdir(exist_ok=True)
+    (etc / "containerd/config.toml").write_text(text)

@@ -60,8 +60,8 @@ class RealNode(NodeWithPods):
         self.config = base / "config.yaml"
         self.change_config(config)
         node_settings.write(base)
-        containerd.write(base, self.machine.directory)
         super().__init__(base, containerd.programs)
+        containerd.write(self.inside("/etc"), base, self.machine.directory)
         self._parts = parts
         self._host_env = self.machine.environment(self.env) | {"PYTHONPATH": str(ROOT)}
 
@@ -69,7 +69,7 @@ class RealNode(NodeWithPods):
         """Starts containerd with the images, the MPS daemons, the agent and the kubelet."""
         self.start_process(
             "containerd",
-            [f"{self.containerd}/containerd", "-c", f"{self.base}/containerd.toml"],
+            [f"{self.containerd}/containerd"],
             self.env | {"PATH": f"{self.containerd}:{self.env['PATH']}"},  # has its shim
         )
         node_image.write_pause(self.base / "pause.tar", self._parts / "pause")
