@@ -156,10 +156,7 @@ def test_a_pod_that_no_gpu_can_hold_fails_with_our_sentence(node: RealNode) -> N
     container["resources"]["limits"] = {"nvidia.com/vgpu-core": 50, "nvidia.com/vgpu-memory": 20}
 
     node.put(pod)
-    status = wait_until(
-        lambda: node.status("too-much") if node.status("too-much")["phase"] == "Failed" else None,
-        "a refusal",
-    )
+    status = node.wait_judged("too-much")
 
     assert status["reason"] == "UnexpectedAdmissionError"
     assert "the two halves of a slice are never split over GPUs" in status["message"], status

@@ -63,6 +63,15 @@ class NodeWithPods(NodeHost):
         """Returns a pod's status, with a ``phase`` even while the kubelet has not got the pod."""
         return {"phase": "", **(self.pod(name) or {}).get("status", {})}
 
+    def wait_judged(self, name: str) -> dict[str, Any]:
+        """Waits until the kubelet has started or refused a pod; returns the pod's status."""
+
+        def judged() -> dict[str, Any] | None:
+            status = self.status(name)
+            return status if status["phase"] in ("Running", "Failed") else None
+
+        return wait_until(judged, f"pod {name} running or refused")
+
     def container(self, name: str) -> dict[str, Any]:
         """Returns the status of a pod's only container, empty while there is none."""
         statuses = self.status(name).get("containerStatuses") or [{}]
