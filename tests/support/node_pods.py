@@ -169,6 +169,11 @@ class NodeWithPods(NodeHost):
         """Returns what helps to understand why a pod is not as it should be."""
         words = [f"status: {self.status(name)}"]
         words += [f"{log}:\n{log.read_text()[-2000:]}" for log in self.logs(name)]
+        return "\n".join((*words, self.last_words_of_parts()))
+
+    def last_words_of_parts(self) -> str:
+        """Returns what the node's own programs said last."""
+        words = []
         for part in ("agent", "mps", "kubelet", "containerd", "node"):
             log = self.base / f"{part}.log"
             words.append(f"{part}:\n{log.read_text()[-2500:] if log.exists() else 'no log'}")

@@ -105,7 +105,10 @@ class RealNode(NodeWithPods):
     def wait_ready(self) -> None:
         """Waits until the agent says that the kubelet has every resource."""
         url = f"http://127.0.0.1:{METRICS_PORT}/readyz"
-        wait_until(lambda: self.order("get", url=url)["status"] == 200, "the agent's /readyz")
+        try:
+            wait_until(lambda: self.order("get", url=url)["status"] == 200, "the agent's /readyz")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.last_words_of_parts()}") from None
 
     def vgpuctl(self, *arguments: str) -> str:
         """Runs a verb with its defaults; returns what it prints."""
