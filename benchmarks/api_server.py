@@ -1,4 +1,4 @@
-"""A small Kubernetes API server over TLS that has Events, pods and Nodes; it can fail on request.
+"""A small Kubernetes API server over TLS that keeps a few kinds and can fail on request.
 
 For measurements and tests. It answers on threads of its own; its tables may be changed meanwhile.
 """
@@ -20,10 +20,22 @@ TOKEN = "a-token"
 _EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events(?:/([^/]+))?")
 _NODE = re.compile(r"/api/v1/nodes/([^/]+)")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
+_FEATURES = re.compile(r"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/([^/]+)/nodefeatures(?:/(.+))?")
 
 
 def _status(message: str) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
+
+
+def _merge(into: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Merges a JSON merge patch, as RFC 7386 has it."""
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
 
 
 class StandInApiServer:
@@ -36,6 +48,8 @@ class StandInApiServer:
         nodes: labels by name; others are not there.
         pods: UID by namespace and name; others are not there.
         labels: of those pods.
+        annotations: of those Nodes, by name.
+        features: NFD's NodeFeatures by namespace and name; None where the cluster has no NFD.
         refuse_with: the status of every answer, unless 0.
         token: the one it knows.
     """
@@ -55,6 +69,8 @@ class StandInApiServer:
         self.nodes: dict[str, dict[str, str]] = {}
         self.pods: dict[tuple[str, str], str] = {}
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
+        self.annotations: dict[str, dict[str, str]] = {}
+        self.features: dict[tuple[str, str], dict[str, Any]] | None = {}
         self.refuse_with = 0
         self.token = TOKEN
         self.port = 0
@@ -112,7 +128,13 @@ class StandInApiServer:
         if node is not None:
             if node[1] not in self.nodes:
                 return 404, _status("not found")
-            return 200, {"metadata": {"name": node[1], "labels": self.nodes[node[1]]}}
+            metadata = {
+                "labels": self.nodes[node[1]],
+                "annotations": self.annotations.setdefault(node[1], {}),
+            }
+            if method == "PATCH":
+                _merge(metadata, body["metadata"])
+            return 200, {"metadata": {"name": node[1], **metadata}}
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))
@@ -122,6 +144,10 @@ class StandInApiServer:
                 if uid
                 else (404, _status("not found"))
             )
+        feature = _FEATURES.fullmatch(path)
+        if feature is not None and self.features is not None:
+            name = feature[2] or body["metadata"]["name"]
+            return self._kept(method, self.features, (feature[1], name), body)
         events = _EVENTS.fullmatch(path)
         if events is None:
             return 404, _status("not found")
@@ -137,6 +163,19 @@ class StandInApiServer:
             self.events[events[2]].update(body)
             return 200, self.events[events[2]]
         return 404, _status("not found")
+
+    @staticmethod
+    def _kept(
+        method: str, table: dict[Any, dict[str, Any]], key: Any, body: Any
+    ) -> tuple[int, Any]:
+        """Answers a call for one object of a table."""
+        if method == "POST":
+            return (409, _status("exists")) if key in table else (201, table.setdefault(key, body))
+        if key not in table:
+            return 404, _status("not found")
+        if method == "PATCH":
+            _merge(table[key], body)
+        return 200, table[key]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,9 +40,13 @@ from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
+from deviceplugin.kube.node_objects import NodeObjects
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
+from deviceplugin.labels.outputs import output_of
+from deviceplugin.labels.publisher import LabelPublisher
+from deviceplugin.labels.source import what_is_offered
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.policy.known_gpus import devices
@@ -72,6 +77,7 @@ _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
 _FOREIGN_EVERY_S = 29.4
+_LABELS_EVERY_S = 4.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,13 @@ def _run(
         lambda: node.watch.latest, state, follower.follow_gpus, health.look_closer, stop
     )
 
+    node_labels = LabelPublisher(
+        lambda: watch.config.labels,
+        what_is_offered(state),
+        output_of(NodeObjects(api) if api else None, settings.node_name, config.resource_domain),
+    )
+    ends.callback(node_labels.stop)
+
     # What the kubelet asks.
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
@@ -288,6 +301,7 @@ def _run(
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
             (_FOREIGN_EVERY_S, foreign.look),
+            (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
         ],
         said.turned,
         stop,

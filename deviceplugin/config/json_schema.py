@@ -15,6 +15,7 @@ from . import schema
 from .device_forms import IdStrategy, ListStrategy
 from .flags import DISCOVERY
 from .fractional import FAMILIES, Placement
+from .label_settings import AUTO, LabelTarget
 from .loading import WatchPolicy
 from .values import COMPUTE_MODES
 from .whole_devices import MigStrategy, Spread, TimeSlice
@@ -47,6 +48,7 @@ _ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
     ("Fractional", "placement"): _words(Placement),
     ("Rule", "compute"): _COMPUTE,
     ("Watch", "unaccounted"): _words(WatchPolicy),
+    ("Labels", "writeTo"): {"enum": [AUTO, *map(str, LabelTarget)]},
 }
 
 

@@ -10,7 +10,7 @@ Nothing here keeps state; every value is frozen and may be shared between thread
 import difflib
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from . import schema
 from .device_forms import DeviceForms
 from .flags import device_forms, flags_not_served
 from .fractional import FractionalShare, fractional_shares
+from .label_settings import LabelSettings, label_settings
 from .mig_layouts import MigLayout, mig_layouts
 from .overrides import SaidFlag, put_over
 from .values import compute_mode, size_bytes
@@ -86,6 +87,7 @@ class AgentConfig:
         not_served: what the file asks for and the agent does not do yet, as sentences.
         fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
         digest: hash of the text, to tell one version of the file from another.
+        labels: how the node is labelled.
     """
 
     resource_domain: str
@@ -101,6 +103,7 @@ class AgentConfig:
     mig_layouts: tuple[MigLayout, ...] = ()
     said: tuple[SaidFlag, ...] = ()
     fail_on_init_error: bool = True
+    labels: LabelSettings = field(default_factory=LabelSettings)
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -153,6 +156,7 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         mig_layouts=mig_layouts(file.mig, places),
         said=said,
         fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
+        labels=label_settings(file, places),
     )
 
 

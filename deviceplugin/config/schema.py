@@ -28,8 +28,8 @@ class GfdFlags(_Section):
     oneshot: bool = False
     no_timestamp: bool = False
     sleep_interval: str | int = "60s"
-    output_file: str = ""
-    machine_type_file: str = ""
+    output_file: str = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
+    machine_type_file: str = "/sys/class/dmi/id/product_name"
 
 
 class Flags(_Section):
@@ -119,6 +119,10 @@ class Watch(_Section):
     unaccounted: str = "report"
 
 
+class Labels(_Section):
+    write_to: str = "auto"
+
+
 class Imex(_Section):
     channel_ids: list[int] = msgspec.field(name="channelIDs", default_factory=list)
     required: bool = False
@@ -140,6 +144,7 @@ class ConfigFile(_Section):
     limits: list[Rule] = []
     mig: list[MigLayout] = []
     watch: Watch = msgspec.field(default_factory=Watch)
+    labels: Labels = msgspec.field(default_factory=Labels)
 
 
 def allowed_keys(path: list[str | int]) -> list[str]:

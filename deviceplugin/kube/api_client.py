@@ -59,6 +59,14 @@ class ApiServer:
         self._client: Client | None = None
         self._client_ca: tuple[int, int] | None = None
 
+    @property
+    def namespace(self) -> str:
+        """The agent's own, as its service account says; ``default`` where it does not."""
+        try:
+            return (self._account / "namespace").read_text().strip() or "default"
+        except OSError:
+            return "default"
+
     @classmethod
     def from_environment(
         cls, environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT
@@ -77,7 +85,7 @@ class ApiServer:
             ApiRefused: the agent may not ask.
         """
         try:
-            found = self._ask(lambda client: client.get(Pod, name, namespace=namespace))
+            found = self.ask(lambda client: client.get(Pod, name, namespace=namespace))
         except ApiRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -92,7 +100,7 @@ class ApiServer:
             ApiRefused: the agent may not ask.
         """
         try:
-            found = self._ask(lambda client: client.get(Node, name))
+            found = self.ask(lambda client: client.get(Node, name))
         except ApiRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -107,7 +115,7 @@ class ApiServer:
             ApiRefused: it is not taken.
         """
         try:
-            self._ask(lambda client: client.create(event))
+            self.ask(lambda client: client.create(event))
         except ApiRefused as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
@@ -120,7 +128,7 @@ class ApiServer:
             ApiRefused: they are not taken.
         """
         try:
-            self._ask(
+            self.ask(
                 lambda client: client.patch(
                     Event, name, dict(values), namespace=namespace, patch_type=PatchType.MERGE
                 )
@@ -131,7 +139,13 @@ class ApiServer:
             raise
         return True
 
-    def _ask(self, call: Callable[[Client], _Answer]) -> _Answer:
+    def ask(self, call: Callable[[Client], _Answer]) -> _Answer:
+        """Returns the answer to one call of lightkube's.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: the agent may not ask, or what it asks for is not there.
+        """
         try:
             return call(self._connected())
         except httpx2.HTTPStatusError as error:

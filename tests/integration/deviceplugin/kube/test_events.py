@@ -286,7 +286,7 @@ def test_admission_does_not_wait_for_an_api_server_that_hangs(
         asked.set()
         may_go_on.wait()
 
-    monkeypatch.setattr(ApiServer, "_ask", hang)
+    monkeypatch.setattr(ApiServer, "ask", hang)
     try:
         with pytest.raises(AdmissionFailed):
             node.admit("r", {"vgpu-core": 101})
