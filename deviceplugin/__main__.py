@@ -52,6 +52,12 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
     show_default=True,
     help="Start the MPS daemons if nobody runs them.",
 )
+@click.option(
+    "--host-root",
+    envvar="VGPU_HOST_ROOT",
+    default="",
+    help="Where the node's root is seen.  [default: /proc/1/root in a container]",
+)
 def main(
     config: Path,
     kubelet_dir: Path,
@@ -60,6 +66,7 @@ def main(
     metrics_address: str,
     node_name: str,
     spawn_mps: bool,
+    host_root: str,
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
     _return_freed_memory()
@@ -77,6 +84,7 @@ def main(
                 node_name=node_name or os.uname().nodename,
                 spawn_mps=spawn_mps,
                 watch_health=True,
+                host_root=host_root,
             ),
             NvmlInventory(),
             stop,

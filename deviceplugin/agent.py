@@ -16,6 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from deviceplugin.cdi.injection import NodeInjection
+from deviceplugin.cdi.node_driver import NodeDriver
+from deviceplugin.cdi.runtime_files import read_facts
+from deviceplugin.cdi.strategy import RuntimeFacts
+from deviceplugin.cdi.trees import node_root
 from deviceplugin.config.loading import AgentConfig, load_config
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.config_follower import ConfigFollower
@@ -63,6 +68,7 @@ _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
+_INJECTION_EVERY_S = 4.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class AgentSettings:
         spawn_mps: whether to start the MPS daemons where nobody runs them.
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
             what runs on them.
+        host_root: where the agent sees the node's root; empty: where that is known to be.
     """
 
     config: Path
@@ -85,6 +92,7 @@ class AgentSettings:
     node_name: str
     spawn_mps: bool = True
     watch_health: bool = False
+    host_root: str = ""
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -98,11 +106,12 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
     gpus = inventory.gpus()
     # A GPU that is lost must not keep the others from being served, so its entry is left out here.
     layout = lay_out(config, gpus, absent_devices(config, gpus)[0])
-    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
+    injection = _injection(settings, config, gpus)
+    store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, config, NodeGpus(gpus, layout), store, ends, stop)
+            _run(settings, config, NodeGpus(gpus, layout), store, injection, ends, stop)
         event(logging.INFO, "agent stopped")
 
 
@@ -125,6 +134,7 @@ def _run(
     config: AgentConfig,
     node: NodeGpus,
     store: SliceStore,
+    injection: NodeInjection,
     ends: contextlib.ExitStack,
     stop: threading.Event,
 ) -> None:
@@ -152,7 +162,12 @@ def _run(
         state,
         is_running=store.running,
     )
-    service = SliceService(state, store, config.rules, sources, mps.wait, node.closest)
+
+    def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool) -> None:
+        injection.check(uuids)
+        mps.wait(uuids, under_mps)
+
+    service = SliceService(state, store, config.rules, sources, until_gpus_are_ready, node.closest)
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
 
@@ -190,6 +205,7 @@ def _run(
         service,
         registrar.registrations,
         lambda: memory.findings,
+        injection.shown,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -223,6 +239,7 @@ def _run(
     )
     run_duties(
         [
+            (_INJECTION_EVERY_S, lambda: injection.look(state.gpus)),
             (_CONFIG_EVERY_S, follower.follow),
             (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
@@ -236,6 +253,23 @@ def _run(
         said.turned,
         stop,
     )
+
+
+def _injection(settings: AgentSettings, config: AgentConfig, gpus: Sequence[Gpu]) -> NodeInjection:
+    """Returns how containers get their GPUs on this node."""
+    root = node_root(settings.host_root, os.environ)
+    api = ApiServer.from_environment(os.environ)
+
+    def facts() -> RuntimeFacts:
+        versions = ("", "")
+        if api is not None:
+            # Files of the node tell without it, and both forms are given where nothing does.
+            with contextlib.suppress(VgpuError):
+                versions = api.node_versions(settings.node_name)
+        return read_facts(root, *versions)
+
+    driver = NodeDriver(config.forms, root, os.environ)
+    return NodeInjection(config.forms, driver, gpus, facts, os.uname().machine)
 
 
 class Plugins:

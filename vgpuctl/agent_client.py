@@ -83,6 +83,24 @@ class WatchOfReport(msgspec.Struct):
     foreign: list[ProcessOfReport] = []
 
 
+class InjectionOfReport(msgspec.Struct):
+    """How containers get their GPUs.
+
+    Attributes:
+        lists: values of ``deviceListStrategy`` in force; none of an agent that does not say.
+        because: why these.
+        needs_class: runtime handlers of which pods must name one.
+        spec: the CDI spec that the agent keeps; empty where it needs none.
+        problems: what is wrong with them, a sentence each.
+    """
+
+    lists: list[str] = []
+    because: str = ""
+    needs_class: list[str] = []
+    spec: str = ""
+    problems: list[str] = []
+
+
 class AgentReport(msgspec.Struct):
     """What ``/v1/state`` says; what a newer agent adds is left out."""
 
@@ -95,6 +113,7 @@ class AgentReport(msgspec.Struct):
     unhealthy_gpus: dict[str, str] = {}
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
+    injection: InjectionOfReport = msgspec.field(default_factory=InjectionOfReport)
 
 
 class _Connection(http.client.HTTPConnection):

@@ -83,6 +83,7 @@ class AgentState:
         service: SliceService,
         registrations: Callable[[], Registrations],
         findings: Callable[[], WatchFindings] = WatchFindings,
+        injection: Callable[[], dict[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Counts the loop as having come round just now.
@@ -91,10 +92,12 @@ class AgentState:
             watch: of the config file.
             registrations: each resource with when it was registered (epoch).
             findings: what the memory watch has found.
+            injection: how containers get their GPUs (`NodeInjection.shown`).
             clock: seconds, from any start.
         """
         self._watch, self._service, self._findings = watch, service, findings
         self._registrations, self._clock = registrations, clock
+        self._injection = injection
         self._turned_at_s = clock()
         self._fixed = {
             "version": API_VERSION,
@@ -136,6 +139,7 @@ class AgentState:
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
             "watch": self._findings().shown(),
+            "injection": self._injection(),
             "draining_gpus": dict(node.draining),
             "allocations": [
                 _origins(allocation, resolved) for allocation, resolved in self._service.resolved()

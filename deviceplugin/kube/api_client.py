@@ -17,7 +17,7 @@ from lightkube import ApiError, Client, KubeConfig
 from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Event, Pod
+from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.types import PatchType
 
 from libvgpu.errors import VgpuError
@@ -83,6 +83,19 @@ class ApiServer:
                 return None
             raise
         return found.metadata or ObjectMeta()
+
+    def node_versions(self, name: str) -> tuple[str, str]:
+        """Returns what the kubelet reports of a Node: container runtime and its own version.
+
+        The first as ``containerd://2.1.4``; empty where the Node does not say.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: the agent may not ask, or there is no such Node.
+        """
+        found = self._ask(lambda client: client.get(Node, name))
+        info = found.status.nodeInfo if found.status else None
+        return (info.containerRuntimeVersion, info.kubeletVersion) if info else ("", "")
 
     def create_event(self, event: Event) -> None:
         """Creates an Event; one that is there already, from a call whose answer was lost, stays.
