@@ -105,11 +105,14 @@ class NodeInjection:
         reason = cannot_inject(self.forms.lists, self._facts)
         if reason:
             raise AllocationRefused(reason)
-        if ListStrategy.ENVVAR in self.forms.lists:
-            return  # the other form may bring them
         with self._lock:
             for uuid in uuids:
-                self._check_device(uuid)
+                try:
+                    self._check_device(uuid)
+                except VgpuError:
+                    if set(self.forms.lists) <= _CDI_LISTS:
+                        raise
+                    # Another form may bring it, so nobody knows that it would be missing.
 
     def shown(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says of it."""

@@ -122,7 +122,10 @@ def without_devices(built: Built, names: frozenset[str]) -> Built:
     if built.content is None or not names:
         return built
     devices = [d for d in built.content["devices"] if d["name"] not in names]
-    return Built(built.content | {"devices": devices} if devices else None, built.problems)
+    if not devices:
+        return Built(None, built.problems)
+    content = built.content | {"devices": devices}
+    return Built(content | {"cdiVersion": least_version(content)}, built.problems)
 
 
 def least_version(content: dict[str, Any]) -> str:
