@@ -103,6 +103,7 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/python -m libvgpu.hook_table --write
+	$(BIN)/vgpuctl config schema > deploy/config.schema.json
 
 # Long forms of tests, those of the portable build among them.
 check: export VGPU_LONG = 1

@@ -4,14 +4,17 @@ import ctypes
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
+from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, said_flags
 from deviceplugin.http.listeners import split_address
 from deviceplugin.inventory.nvml import NvmlInventory
 from libvgpu.allocation_dirs import default_run_dir
-from libvgpu.errors import VgpuError
+from libvgpu.errors import UsageError, VgpuError
 
 from . import log
 from .agent import AgentSettings, run
@@ -22,14 +25,58 @@ _KEPT_BYTES = 128 << 10  # glibc's own value to begin with
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 
+def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of NVIDIA's plugin; a boolean one may stand without a value, as there."""
+    for flag in reversed(FLAG_NAMES):
+        alone: dict[str, Any] = {}
+        if flag.kind is Kind.BOOLEAN:
+            alone = {"is_flag": False, "flag_value": "true"}
+        command = click.option(
+            *flag.options,
+            _parameter(flag),
+            multiple=True,
+            metavar=flag.kind.name,
+            help=f"{flag.key} of the config file [env: {', '.join(flag.variables)}]",
+            **alone,
+        )(command)
+    return command
+
+
+def _parameter(flag: FlagName) -> str:
+    return flag.key.replace(".", "_").lower()
+
+
+def _kubelet_dir(socket_path: Path) -> Path:
+    """Returns the kubelet's directory by its socket, as NVIDIA's plugin is told of it."""
+    directory = socket_path.absolute().parent
+    if directory.name != "device-plugins":
+        raise UsageError(
+            f"--kubelet-socket is {socket_path}, allowed is a path that ends in "
+            "device-plugins/kubelet.sock; podresources is looked for next to that directory"
+        )
+    return directory.parent
+
+
 @click.command(help="Hands out slices of this node's GPUs to the kubelet and keeps their limits.")
-@click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--config",
+    "--config-file",
+    envvar="CONFIG_FILE",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
 @click.option(
     "--kubelet-dir",
     envvar="VGPU_KUBELET_DIR",
     default="/var/lib/kubelet",
     show_default=True,
     type=_DIRECTORY,
+)
+@click.option(
+    "--kubelet-socket",
+    envvar="KUBELET_SOCKET",
+    type=click.Path(path_type=Path),
+    help="The kubelet's socket for device plugins, instead of --kubelet-dir.",
 )
 @click.option(
     "--state-dir",
@@ -58,15 +105,18 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
     default="",
     help="Where the node's root is seen.  [default: /proc/1/root in a container]",
 )
+@_with_flags
 def main(
     config: Path,
     kubelet_dir: Path,
+    kubelet_socket: Path | None,
     state_dir: Path,
     run_dir: Path | None,
     metrics_address: str,
     node_name: str,
     spawn_mps: bool,
     host_root: str,
+    **flags: tuple[str, ...],
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
     _return_freed_memory()
@@ -74,6 +124,9 @@ def main(
     stop = stop_on_signals()
     try:
         split_address(metrics_address)
+        given = {flag.options[0]: flags[_parameter(flag)] for flag in FLAG_NAMES}
+        if kubelet_socket is not None:
+            kubelet_dir = _kubelet_dir(kubelet_socket)
         run(
             AgentSettings(
                 config=config,
@@ -85,6 +138,7 @@ def main(
                 spawn_mps=spawn_mps,
                 watch_health=True,
                 host_root=host_root,
+                said=said_flags(given, os.environ),
             ),
             NvmlInventory(),
             stop,

@@ -22,11 +22,14 @@ from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.cdi.strategy import RuntimeFacts
 from deviceplugin.cdi.trees import node_root
 from deviceplugin.config.loading import AgentConfig, load_config
+from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.gpu_arbiters import NodeArbiters
+from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
+from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
@@ -44,7 +47,7 @@ from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.policy.layout import Layout, absent_devices, all_devices, lay_out
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -52,7 +55,6 @@ from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import VgpuError
-from libvgpu.limits import Family
 
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
@@ -82,6 +84,7 @@ class AgentSettings:
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
             what runs on them.
         host_root: where the agent sees the node's root; empty: where that is known to be.
+        said: flags of command line and environment, which count more than the config file's.
     """
 
     config: Path
@@ -93,6 +96,7 @@ class AgentSettings:
     spawn_mps: bool = True
     watch_health: bool = False
     host_root: str = ""
+    said: tuple[SaidFlag, ...] = ()
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -102,7 +106,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
         VgpuError: bad config, no GPUs, no room on disk, or another agent is running; nothing is
             registered then.
     """
-    config = load_config(settings.config)
+    config = load_config(settings.config, settings.said)
     gpus = inventory.gpus()
     # A GPU that is lost must not keep the others from being served, so its entry is left out here.
     layout = lay_out(config, gpus, absent_devices(config, gpus)[0])
@@ -126,7 +130,8 @@ class NodeGpus:
         self, uuids: Sequence[str], count: int, required: Collection[str]
     ) -> tuple[str, ...]:
         """Returns which of some GPUs lie close together (see `topology.closest`)."""
-        return topology.closest([g for g in self.gpus if g.uuid in uuids], count, required)
+        devices = [each for each in all_devices(self.gpus) if each.uuid in uuids]
+        return topology.closest(devices, count, required)
 
 
 def _run(
@@ -168,6 +173,8 @@ def _run(
         mps.wait(uuids, under_mps)
 
     service = SliceService(state, store, config.rules, sources, until_gpus_are_ready, node.closest)
+    service.devices.check_injection = injection.check
+    service.devices.whole = config.whole
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
 
@@ -243,6 +250,7 @@ def _run(
             (_CONFIG_EVERY_S, follower.follow),
             (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),
+            (_KUBELET_EVERY_S, TimeSlices(service).look),
             (_KUBELET_EVERY_S, lambda: health.follow(service.gpu_uuids())),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
@@ -273,7 +281,7 @@ def _injection(settings: AgentSettings, config: AgentConfig, gpus: Sequence[Gpu]
 
 
 class Plugins:
-    """The plugin servers of all families; those of a family without a GPU are not wanted."""
+    """The plugin servers of all resources; those that have no device now are not wanted."""
 
     def __init__(
         self, service: SliceService, directory: Path, durations: AllocateDurations
@@ -285,20 +293,26 @@ class Plugins:
         """
         self.directory = directory
         self._service, self._durations = service, durations
-        self._servers = {
-            family: [
-                PluginServer(service, family, half, directory, durations.observe) for half in Half
-            ]
-            for family in Family
-        }
+        self._servers: dict[str, PluginServer] = {}
 
     def wanted(self) -> list[PluginServer]:
-        """Returns the servers of the families that have a GPU now."""
-        families = self._service.layout.families()
-        found = [server for family in families for server in self._servers[family]]
-        for server in found:
+        """Returns the servers of the resources that have a device now."""
+        layout = self._service.layout
+        offers: list[ResourceOffer] = [
+            FractionOffer(self._service, family, half)
+            for family in layout.families()
+            for half in Half
+        ]
+        offers += (DeviceOffer(self._service, each.name) for each in layout.resources)
+        return [self._server(offer) for offer in offers]
+
+    def _server(self, offer: ResourceOffer) -> PluginServer:
+        server = self._servers.get(offer.name)
+        if server is None:
+            server = PluginServer(offer, self.directory, self._durations.observe)
+            self._servers[offer.name] = server
             self._durations.prepare(server.resource)
-        return found
+        return server
 
 
 def _only_agent(state_dir: Path) -> IO[bytes]:

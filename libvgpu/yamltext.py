@@ -22,10 +22,12 @@ class Places:
     Attributes:
         name: the file, as messages name it.
         lines: path of a value -> line, from 1.
+        said_by: path of a value that somebody else put over the file's -> whom messages name.
     """
 
     name: str
     lines: dict[str, int] = field(default_factory=dict)
+    said_by: dict[str, str] = field(default_factory=dict)
 
     def line(self, path: str) -> int:
         """Returns the line of ``path``, or of the nearest value around it."""
@@ -35,7 +37,9 @@ class Places:
 
     def error(self, path: str, sentence: str, hint: str | None = None) -> ConfigError:
         """Returns the error that says ``sentence`` about the value at ``path``."""
-        return ConfigError(f"{self.name} line {self.line(path)}: {sentence}", hint)
+        other = next((by for at, by in self.said_by.items() if path.startswith(at)), None)
+        where = other or f"{self.name} line {self.line(path)}"
+        return ConfigError(f"{where}: {sentence}", hint)
 
     def one_of(self, path: str, value: str, allowed: Iterable[str]) -> None:
         """Holds the value at ``path`` against those ``allowed``.

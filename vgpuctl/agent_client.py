@@ -114,6 +114,8 @@ class AgentReport(msgspec.Struct):
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
     injection: InjectionOfReport = msgspec.field(default_factory=InjectionOfReport)
+    withheld_gpus: dict[str, str] = {}
+    unmatched_entries: list[str] = []
 
 
 class _Connection(http.client.HTTPConnection):

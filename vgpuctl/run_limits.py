@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from deviceplugin.config.loading import COMPUTE_MODES
+from deviceplugin.config.values import COMPUTE_MODES
 from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu import region
 from libvgpu.allocation_dirs import AllocationDir

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.config.device_forms import DeviceForms
+from deviceplugin.config.device_forms import DeviceForms, Feature
 
 from .driver_files import DriverFiles, find_driver_files, library_directories
 from .mig_minors import MIG_MINORS, parse_mig_minors
@@ -25,6 +25,13 @@ _HOOKS = tuple(
     for directory in ("/usr/bin", "/usr/local/nvidia/toolkit", "/usr/local/bin")
     for name in ("nvidia-cdi-hook", "nvidia-ctk")
 )
+#: Nodes of what the config can ask for in addition, by directory.
+_FEATURE_NODES = {
+    Feature.GDRCOPY: ("/dev", re.compile(r"gdrdrv")),
+    Feature.GDS: ("/dev", re.compile(r"nvidia-fs\d*")),
+    Feature.MOFED: ("/dev/infiniband", re.compile(r"uverbs\d+|rdma_cm")),
+}
+_IMEX_DIRECTORY = "/dev/nvidia-caps-imex-channels"
 _LOADED = re.compile(r"/\S*/lib(?:cuda|nvidia-ml)\.so\.\S+$", re.M)
 
 
@@ -69,6 +76,7 @@ class NodeDriver:
             trees[root].exists,
             not self.simulated and self.exists(str(self.proc / "driver/nvidia/version")),
             parse_mig_minors(self._proc_text(MIG_MINORS.removeprefix("/proc/"))),
+            tuple(self._more_nodes(trees[root])),
         )
 
     def hook(self) -> str:
@@ -78,6 +86,17 @@ class NodeDriver:
             return named
         tree = self.node.tree
         return next((path for path in (named, *_HOOKS) if path and tree.exists(path)), "")
+
+    def _more_nodes(self, tree: Tree) -> Iterator[str]:
+        for feature in self.forms.features:
+            directory, pattern = _FEATURE_NODES[feature]
+            for name in tree.names(directory):
+                if pattern.fullmatch(name):
+                    yield f"{directory}/{name}"
+        there = tree.names(_IMEX_DIRECTORY) if self.forms.imex_channels else []
+        for number in self.forms.imex_channels:
+            if f"channel{number}" in there:
+                yield f"{_IMEX_DIRECTORY}/channel{number}"
 
     def _places(self) -> Iterator[tuple[Tree, list[str]]]:
         own = Tree()

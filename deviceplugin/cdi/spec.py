@@ -44,12 +44,14 @@ class NodeDevices:
         is_loaded: the driver's kernel module is, so that what it makes must be there; without it
             (a simulated GPU) nodes that are not there are not missed.
         mig_minors: of capabilities.
+        more: nodes that the config asks for in every container, as far as they exist.
     """
 
     root: str
     exists: Callable[[str], bool]
     is_loaded: bool
     mig_minors: MigMinors
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ def _common_edits(
     else:
         mounts += _by_name(driver.libraries, machine)
     helpers = [path for path in _HELPER_NODES if devices.exists(path)]
-    nodes = _nodes([CONTROL_NODE, UVM_NODE, *helpers], devices)
+    nodes = _nodes([CONTROL_NODE, UVM_NODE, *helpers, *devices.more], devices)
     edits = {"env": env, "deviceNodes": nodes, "mounts": mounts, "hooks": hooks}
     return {key: value for key, value in edits.items() if value}
 

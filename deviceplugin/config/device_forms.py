@@ -42,6 +42,18 @@ class IdStrategy(StrEnum):
     INDEX = "index"
 
 
+class Feature(StrEnum):
+    """What NVIDIA's runtime may bring in next to a GPU; the values end its variables' names."""
+
+    GDRCOPY = "GDRCOPY"
+    GDS = "GDS"
+    MOFED = "MOFED"
+
+
+#: A driver has so many IMEX channels (NVreg_ImexChannelCount, at most 2048).
+IMEX_CHANNELS = 2048
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceForms:
     """What the config says about the forms.
@@ -57,6 +69,9 @@ class DeviceForms:
         cdi_kind: of the CDI names.
         cdi_spec_dir: where the agent writes its CDI spec on the node.
         hook_path: of NVIDIA's hook for CDI on the node; empty: where it is known to be.
+        features: what every container with a GPU gets in addition.
+        imex_channels: numbers of the IMEX channels that it gets, too, as far as they exist.
+        needs_imex_channels: it is refused where one of them does not.
     """
 
     lists: tuple[ListStrategy, ...] = (ListStrategy.ENVVAR,)
@@ -69,6 +84,9 @@ class DeviceForms:
     cdi_kind: str = DEFAULT_CDI_KIND
     cdi_spec_dir: str = DEFAULT_CDI_SPEC_DIR
     hook_path: str = ""
+    features: tuple[Feature, ...] = ()
+    imex_channels: tuple[int, ...] = ()
+    needs_imex_channels: bool = False
 
 
 def annotation_key(prefix: str, allocation_id: str) -> str:

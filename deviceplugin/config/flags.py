@@ -10,7 +10,9 @@ from .device_forms import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_CDI_KIND,
     DEFAULT_CDI_SPEC_DIR,
+    IMEX_CHANNELS,
     DeviceForms,
+    Feature,
     IdStrategy,
     ListStrategy,
     is_annotation_prefix,
@@ -18,12 +20,14 @@ from .device_forms import (
 )
 
 _PLUGIN = "$.flags.plugin"
-_POLICIES = ("distributed", "packed")
-_MIG_STRATEGIES = ("none", "single", "mixed")
+DISCOVERY = ("auto", "nvml")  # Tegra and VFIO have no NVML to ask
 
 
-def device_forms(flags: schema.Flags, places: Places) -> DeviceForms:
+def device_forms(flags: schema.Flags, imex: schema.Imex | None, places: Places) -> DeviceForms:
     """Returns how containers are told which GPUs are theirs.
+
+    Args:
+        imex: channels that every container with a GPU gets, too.
 
     Raises:
         ConfigError: a value that is not allowed.
@@ -64,7 +68,32 @@ def device_forms(flags: schema.Flags, places: Places) -> DeviceForms:
         cdi_kind=kind,
         cdi_spec_dir=plugin.cdi_spec_dir or DEFAULT_CDI_SPEC_DIR,
         hook_path=plugin.nvidia_ctk_path,
+        features=tuple(
+            feature
+            for feature, wanted in (
+                (Feature.GDRCOPY, flags.gdrcopy_enabled),
+                (Feature.GDS, flags.gds_enabled),
+                (Feature.MOFED, flags.mofed_enabled),
+            )
+            if wanted
+        ),
+        imex_channels=_channels(imex, places),
+        needs_imex_channels=imex is not None and imex.required,
     )
+
+
+def _channels(imex: schema.Imex | None, places: Places) -> tuple[int, ...]:
+    found: list[int] = []
+    for number, channel in enumerate(imex.channel_ids if imex is not None else ()):
+        path = f"$.imex.channelIDs[{number}]"
+        if not 0 <= channel < IMEX_CHANNELS or channel in found:
+            raise places.error(
+                path,
+                f"{path[2:]} is {channel}, allowed are the numbers 0 to {IMEX_CHANNELS - 1}, each "
+                "once",
+            )
+        found.append(channel)
+    return tuple(found)
 
 
 def _lists(value: str | list[str], places: Places) -> tuple[ListStrategy, ...]:
@@ -94,17 +123,5 @@ def flags_not_served(flags: schema.Flags, places: Places) -> list[str]:
     Raises:
         ConfigError: a value that is not allowed.
     """
-    places.one_of("$.flags.migStrategy", flags.mig_strategy, _MIG_STRATEGIES)
-    policy = flags.plugin.shared_devices_allocation_policy
-    places.one_of(f"{_PLUGIN}.sharedDevicesAllocationPolicy", policy, _POLICIES)
-    found = []
-    if flags.mig_strategy != "none":
-        found.append(f"flags.migStrategy {flags.mig_strategy}")
-    for key, wanted in (
-        ("gdrcopyEnabled", flags.gdrcopy_enabled),
-        ("gdsEnabled", flags.gds_enabled),
-        ("mofedEnabled", flags.mofed_enabled),
-    ):
-        if wanted:
-            found.append(f"flags.{key}")
-    return found
+    places.one_of("$.flags.deviceDiscoveryStrategy", flags.device_discovery_strategy, DISCOVERY)
+    return ["flags.mpsRoot"] if flags.mps_root else []

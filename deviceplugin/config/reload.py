@@ -51,7 +51,7 @@ class ConfigWatch:
                 text = content.decode()
             except UnicodeDecodeError:
                 raise ConfigError(f"config file {self.path} is not UTF-8 text") from None
-            return parse_config(text, str(self.path))
+            return parse_config(text, str(self.path), self.config.said)
         except ConfigError as error:
             self.reject(error)
             return None

@@ -57,6 +57,7 @@ class NamedPattern(_Section):
 class Resources(_Section):
     gpus: list[NamedPattern] = []
     migs: list[NamedPattern] = []
+    mig: list[NamedPattern] = []  # as NVIDIA's plugin spells ``migs``
 
 
 class ReplicatedResource(_Section):
@@ -72,8 +73,21 @@ class Replicated(_Section):
     resources: list[ReplicatedResource] = []
 
 
+class TimeSlicing(Replicated):
+    strategy: str = ""
+    time_slice: str | None = None
+
+
+class DeviceMatch(_Section):
+    product: str = "*"
+    min_memory: str | int | None = None
+    max_memory: str | int | None = None
+    mig: bool | str | None = None
+
+
 class Fractional(_Section):
     family: str
+    match: DeviceMatch | None = None
     devices: str | list[int | str] = "all"
     memory_unit: str | int = "1Gi"
     compute: str | bool | None = None  # a bare off is YAML's word for false
@@ -84,7 +98,7 @@ class Fractional(_Section):
 
 
 class Sharing(_Section):
-    time_slicing: Replicated | None = None
+    time_slicing: TimeSlicing | None = None
     mps: Replicated | None = None
     fractional: list[Fractional] = []
 

@@ -18,7 +18,14 @@ from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.units import Half, gpu_of, resource_name
-from deviceplugin.policy import exclusive_gpu, implicit_units, pairing, podresources_listing
+from deviceplugin.policy import (
+    exclusive_gpu,
+    implicit_units,
+    mps_replicas,
+    pairing,
+    podresources_listing,
+)
+from deviceplugin.policy.device_resources import DeviceResource
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
 from deviceplugin.policy.pod_correlation import PodCorrelation
@@ -142,6 +149,14 @@ class Admission:
         ):
             return self._allocate(family, half, units)
 
+    def allocate_replica(self, resource: DeviceResource, device_ids: Sequence[str]) -> Answer:
+        """Answers Allocate for a container with a replica of a GPU that is under MPS."""
+        with self._sync.held_off(device_ids), self._state.lock:
+            allocation = mps_replicas.replica_allocation(
+                self._layout, resource, device_ids, self._clock(), os.urandom(6).hex()
+            )
+            return self._give(allocation, None, resource.name, device_ids)
+
     def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
         book, new_id = self._state.book, os.urandom(6).hex()
         for settled in pairing.settle_before(book, family, half):
@@ -149,6 +164,20 @@ class Admission:
         allocation = pairing.allocate(
             self._layout, book, family, half, units, self._clock(), new_id
         )
+        name = resource_name(self._layout.resource_domain, family, half)
+        answer = self._give(allocation, half, name, units)
+        allocation = book.allocations[allocation.allocation_id]
+        self._who.opened(book, allocation, family, half, self._sync.allocations_done)
+        shared = self._layout.find(allocation.uuid)
+        if shared is not None and shared.drains:
+            self._state.announce()  # begun before it did, so these units may be withdrawn already
+        return answer
+
+    def _give(
+        self, allocation: Allocation, half: Half | None, resource: str, units: Sequence[str]
+    ) -> Answer:
+        """Makes the files of an allocation, saves and enters it, and returns the answer."""
+        book = self._state.book
         shared = self._layout.find(allocation.uuid)
         allocation = replace(
             allocation,
@@ -167,16 +196,11 @@ class Admission:
                 self._enforcement.forget([allocation.allocation_id])
             else:
                 self._enforcement.write(before)
-            raise AllocationRefused(
-                f"{resource_name(self._layout.resource_domain, family, half)}: {error.message}"
-            ) from error
-        self._who.opened(book, allocation, family, half, self._sync.allocations_done)
-        if shared is not None and shared.drains:
-            self._state.announce()  # begun before it did, so these units may be withdrawn already
+            raise AllocationRefused(f"{resource}: {error.message}") from error
         event(
             logging.INFO,
             "allocated",
-            resource=f"{family.name.lower()}-{half}",
+            resource=resource.rpartition("/")[2],
             units=len(units),
             gpu=" ".join(allocation.uuids),
             allocation=allocation.allocation_id,
@@ -190,9 +214,21 @@ class Admission:
         Raises:
             VgpuError: in one sentence, why it must not start.
         """
+        name = resource_name(self._layout.resource_domain, family, half)
+        self._let_pass(name, half, units)
+
+    def pre_start_replica(self, resource: str, device_ids: Sequence[str]) -> None:
+        """Answers PreStartContainer for a container with a replica of a GPU that is under MPS.
+
+        Raises:
+            VgpuError: in one sentence, why it must not start.
+        """
+        self._let_pass(resource, None, device_ids)
+
+    def _let_pass(self, resource: str, half: Half | None, units: Sequence[str]) -> None:
         listing, entries = self._sync.look_patiently(units), self._sync.recorded()
         try:
-            done = self._start(family, half, units, listing, entries)
+            done = self._start(resource, half, units, listing, entries)
             is_client = done.served_by_mps and not exclusive_gpu.is_exclusive(done)
             self._wait_for_mps(done.uuids, is_client)
         except VgpuError as error:
@@ -210,13 +246,13 @@ class Admission:
             "container may start",
             allocation=done.allocation_id,
             owner=done.owner or "unknown",
-            half=half,
+            resource=resource.rpartition("/")[2],
         )
 
     def _start(
         self,
-        family: Family,
-        half: Half,
+        resource: str,
+        half: Half | None,
         units: Sequence[str],
         listing: Sequence[podresources_listing.Listed] | None,
         entries: Sequence[KubeletEntry],
@@ -226,11 +262,14 @@ class Admission:
             book = self._state.book
             candidates = {h.allocation_id: h for u in units for h in book.holders(u)}
             # Two where a container was given just what an init container of its pod had.
-            allocations = [h for h in candidates.values() if set(h.of(half)) == wanted]
+            allocations = [
+                h
+                for h in candidates.values()
+                if set(h.replicas if half is None else h.of(half)) == wanted
+            ]
             if not allocations:
                 raise AllocationRefused(
-                    f"the agent has no record of these {len(units)} units of "
-                    f"{resource_name(self._layout.resource_domain, family, half)}; "
+                    f"the agent has no record of these {len(units)} units of {resource}; "
                     "delete the pod, so that it is admitted again"
                 )
             return [self._let_start(allocation, listing, entries) for allocation in allocations][-1]

@@ -20,10 +20,11 @@ from functools import cache
 
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.held_devices import HeldDevice, after_record
 from deviceplugin.model.units import Half
 from deviceplugin.policy import podresources_listing
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
-from deviceplugin.recovery.kubelet_records import allocation_of
+from deviceplugin.recovery.kubelet_records import allocation_of, devices_on_record
 from libvgpu.errors import VgpuError
 
 from .parts import Allocations, Sources
@@ -177,9 +178,32 @@ class PodResourcesSync:
 
         return is_recorded
 
+    def _note_devices(self, listing: Sequence[podresources_listing.Listed]) -> None:
+        """Notes who has devices whole or as replicas.
+
+        Plain init containers are not listed; the kubelet's checkpoint has them, and also pods that
+        have ended. Without the kubelet's directories of pods, it counts for what was never listed.
+        """
+        recorded = [
+            HeldDevice(resource, each, container.owner)
+            for container in listing
+            for resource, each in container.devices
+        ]
+        missing = dict(self._state.held)
+        for each in recorded:
+            missing.pop((each.resource, each.device_id), None)
+        if missing:
+            reading = self._sources.read_checkpoint()
+            for each in devices_on_record(reading, self._state.layout.resource_domain):
+                held = missing.get((each.resource, each.device_id))
+                if held is not None and (reading.pods is not None or held.owner is None):
+                    recorded.append(each)
+        self._state.hold(after_record(self._state.held, recorded, time.monotonic()))
+
     def _act_on(
         self, listing: Sequence[podresources_listing.Listed], offered: frozenset[str]
     ) -> None:
+        self._note_devices(listing)
         found = podresources_listing.examine(
             self._state.book,
             listing,

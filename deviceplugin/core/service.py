@@ -16,6 +16,7 @@ from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy import offer, pairing
+from deviceplugin.policy.device_resources import is_well, place_of
 from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
 from deviceplugin.policy.learnt_sizes import MeasuredSizes, kind_of
 from deviceplugin.policy.limits_resolver import ResolvedLimits
@@ -27,6 +28,7 @@ from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from libvgpu.limits import ContainerLimits, Family
 
 from .admission import Admission, WaitForMps
+from .device_admission import DeviceAdmission
 from .enforcement import Enforcement
 from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
@@ -47,7 +49,8 @@ class SliceService:
 
     Attributes:
         state: what is kept under the one lock.
-        admission: answers what the kubelet asks for a container.
+        admission: answers what the kubelet asks for a container with a fraction.
+        devices: the same for one with whole devices or replicas.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class SliceService:
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
         self.admission = Admission(kept, self._sync, sources.clock, wait_for_mps, closest)
+        self.devices = DeviceAdmission(state, self._sync, self.admission, store.forms, closest)
         self._skipped = 0
         take_over(state, store, sources.read_checkpoint())
         with state.lock:
@@ -99,10 +103,21 @@ class SliceService:
             return self.state.revision, [
                 Unit(
                     name,
-                    name not in blocked and shared.gpu.uuid not in unhealthy,
+                    name not in blocked and is_well(shared.gpu, unhealthy),
                     shared.gpu.numa_node,
                 )
                 for name, shared in units
+            ]
+
+    def device_units(self, resource: str) -> tuple[int, list[Unit]]:
+        """Returns the current revision and every device or replica of one resource."""
+        with self.state.lock:
+            found = self.layout.resource(resource)
+            unhealthy = self.state.unhealthy
+            return self.state.revision, [
+                Unit(each, is_well(device.gpu, unhealthy), device.gpu.numa_node)
+                for device in (found.devices if found is not None else ())
+                for each in device.ids
             ]
 
     # ---- what changes it ---------------------------------------------------------------------
@@ -128,7 +143,7 @@ class SliceService:
                 reason=unhealthy[gpu],
             )
         for gpu in sorted(before.keys() - unhealthy.keys()):
-            if self.layout.find(gpu) is not None:  # else nobody asks any more
+            if gpu in self.gpu_uuids():  # else nobody asks any more
                 event(
                     logging.INFO,
                     "GPU healthy again, its units are offered",
@@ -146,10 +161,11 @@ class SliceService:
         the listing of a full node is most of what an idle agent does.
         """
         with self.state.lock:
-            allocations = self.state.book.allocations.values()
+            allocations, held = self.state.book.allocations.values(), self.state.held
             is_calm = all(h.owner and h.settled and not h.missing_since for h in allocations)
+            is_calm = is_calm and all(each.owner for each in held.values())
             self._skipped = (self._skipped + 1) % 4 if is_calm else 0
-            if not allocations or self._skipped:
+            if not (allocations or held) or self._skipped:
                 return
         self._sync.look()
 
@@ -162,6 +178,7 @@ class SliceService:
         """
         with self.state.lock:
             self._enforcement.rules = config.rules
+            self.devices.whole = config.whole
             self.state.share(wanted)
             try:
                 self._enforcement.follow_rules(list(self.state.book.allocations.values()))
@@ -208,8 +225,11 @@ class SliceService:
         return {shared.gpu.uuid: shared.served_by_mps for shared in self.layout.gpus}
 
     def gpu_uuids(self) -> list[str]:
-        """Returns the UUIDs of the shared GPUs, in order."""
-        return [shared.gpu.uuid for shared in self.layout.gpus]
+        """Returns the UUIDs of the GPUs and MIG devices that are given in any way, in order."""
+        layout = self.layout
+        whole = (device.gpu for each in layout.resources for device in each.devices)
+        given = sorted((*(shared.gpu for shared in layout.gpus), *whole), key=place_of)
+        return [gpu.uuid for gpu in given]
 
     def watched(self) -> list[ComparedAllocation]:
         """Returns all allocations with their files, what they asked for and limits in force."""

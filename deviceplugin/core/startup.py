@@ -1,14 +1,16 @@
 """What an agent that starts takes over: its checkpoint, and from the kubelet's what that lacks."""
 
 import logging
+import time
 from dataclasses import replace
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.held_devices import after_record
 from deviceplugin.policy.draining import in_force
 from deviceplugin.policy.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
-from deviceplugin.recovery.kubelet_records import allocation_of, build_of
+from deviceplugin.recovery.kubelet_records import allocation_of, build_of, devices_on_record
 from deviceplugin.recovery.rebuild import rebuild
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
@@ -30,6 +32,8 @@ def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading) -> N
     if seen.problem:
         level = logging.WARNING if loaded.problem else logging.INFO
         event(level, "the kubelet's checkpoint cannot be read", reason=seen.problem)
+    recorded = devices_on_record(seen, state.wanted.resource_domain)
+    state.held = after_record(state.held, recorded, time.monotonic())
 
     def complete(book: AllocationBook, allocation: Allocation) -> Allocation:
         return complete_start(in_force(state.wanted, state.gpus, book), book, allocation)

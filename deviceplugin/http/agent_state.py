@@ -141,6 +141,12 @@ class AgentState:
             "watch": self._findings().shown(),
             "injection": self._injection(),
             "draining_gpus": dict(node.draining),
+            "withheld_gpus": {each.gpu.uuid: each.reason for each in node.layout.withheld},
+            "unmatched_entries": [path.removeprefix("$.") for path in node.layout.unmatched],
+            "devices": [
+                {"resource": each.resource, "id": each.device_id, "owner": str(each.owner or "")}
+                for each in node.held.values()
+            ],
             "allocations": [
                 _origins(allocation, resolved) for allocation, resolved in self._service.resolved()
             ],

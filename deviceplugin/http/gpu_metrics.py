@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of
+from deviceplugin.policy.device_resources import is_well
 from deviceplugin.policy.layout import Layout
 from deviceplugin.watch.report import WatchFindings
 from libvgpu.arbitration import ArbiterCounters
@@ -17,6 +18,8 @@ from libvgpu.sharing_mode import Mode
 from .metric_names import GPU, GPU_MODE_SECONDS, Family
 
 NOTHING_FOUND = WatchFindings()
+#: What stands for a family where a GPU is given whole, or in replicas by time-slicing.
+WHOLE = "whole"
 
 
 def gpu_families(
@@ -26,6 +29,8 @@ def gpu_families(
     findings: WatchFindings = NOTHING_FOUND,
 ) -> Iterable[Family]:
     """Returns the families, with a series for every GPU of the layout.
+
+    Of one that is given whole only what it is itself: what containers do there nobody counts.
 
     Args:
         unhealthy: UUIDs of the GPUs that are unhealthy.
@@ -47,10 +52,17 @@ def gpu_families(
             shared.drains,
             charged[uuid] + findings.outside_bytes(uuid),
             foreign_counts[uuid],
-            uuid not in unhealthy,
+            is_well(shared.gpu, unhealthy),
         )
         for family, value in zip(families, values, strict=True):
             family.add_metric(labels, value)
+    total, *_, healthy = families
+    for resource in layout.resources:
+        for device in resource.devices:
+            if layout.find(device.gpu.uuid) is None:
+                labels = [device.gpu.uuid, str(device.gpu.index), WHOLE]
+                total.add_metric(labels, device.gpu.memory_bytes)
+                healthy.add_metric(labels, is_well(device.gpu, unhealthy))
     return families
 
 

@@ -173,6 +173,24 @@ RESOURCE_REGISTERED = MetricName(
     "1 if the resource is registered with the kubelet",
     ("resource",),
 )
+RESOURCE_DEVICES = MetricName(
+    "vgpu_resource_devices",
+    "gauge",
+    "Devices or replicas that a resource of whole devices has",
+    ("resource",),
+)
+RESOURCE_DEVICES_HELD = MetricName(
+    "vgpu_resource_devices_held",
+    "gauge",
+    "Devices or replicas of a resource that containers hold",
+    ("resource",),
+)
+GPU_WITHHELD = MetricName(
+    "vgpu_gpu_withheld",
+    "gauge",
+    "1 for a GPU or MIG device of which nothing is offered by configuration",
+    ("gpu",),
+)
 ALLOCATE_DURATION = MetricName(
     "vgpu_allocate_duration_seconds",
     "histogram",
@@ -192,6 +210,9 @@ COLLECTED = (
     WATCH_UP,
     WATCH_PROCESSES_KILLED,
     RESOURCE_REGISTERED,
+    RESOURCE_DEVICES,
+    RESOURCE_DEVICES_HELD,
+    GPU_WITHHELD,
 )
 #: All metrics of the agent.
 METRICS = (*COLLECTED, ALLOCATE_DURATION)

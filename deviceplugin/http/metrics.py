@@ -25,6 +25,7 @@ from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit
 from libvgpu.usage import is_measured
 
 from . import metric_names as names
+from .device_metrics import device_families
 from .gpu_metrics import gpu_families, mode_family
 from .metric_names import Family, MetricName
 from .mps_metrics import mps_families
@@ -76,6 +77,7 @@ class NodeCollector:
         for resource, since in self._registrations().items():
             registered.add_metric([resource], since is not None)
         yield registered
+        yield from device_families(state.layout, state.held)
 
     def describe(self) -> Iterable[Family]:
         """Returns every family without series; the library knows the names by them."""

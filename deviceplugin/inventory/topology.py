@@ -55,7 +55,7 @@ def closest(gpus: Sequence[Gpu], count: int, must_include: Collection[str] = ())
     Raises:
         ValueError: there are not so many, or ``must_include`` names others or more.
     """
-    ordered = sorted(gpus, key=lambda gpu: gpu.index)
+    ordered = sorted(gpus, key=lambda gpu: (gpu.index, gpu.mig.number if gpu.mig else 0))
     places = {gpu.uuid: place for place, gpu in enumerate(ordered)}
     strangers = sorted(set(must_include) - places.keys())
     if strangers:

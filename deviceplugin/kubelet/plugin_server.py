@@ -1,6 +1,6 @@
 """One device-plugin server: one resource on one Unix socket.
 
-This only translates between messages and `SliceService` (`handlers`: between bytes and messages).
+This only translates between messages and `ResourceOffer` (`handlers`: between bytes and messages).
 Each call runs in a thread of the server's pool, and a `ListAndWatch` stream keeps its thread for as
 long as the kubelet listens. A refusal travels as FAILED_PRECONDITION with its sentence, which the
 kubelet shows on the pod.
@@ -16,12 +16,11 @@ from typing import Any
 
 import grpc
 
-from deviceplugin.core.service import SliceService, Unit
+from deviceplugin.core.offers import ResourceOffer
+from deviceplugin.core.service import Unit
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.model.units import Half, resource_name
 from deviceplugin.store.container_answer import Answer
 from libvgpu.errors import UsageError, VgpuError
-from libvgpu.limits import Family
 
 from .handlers import SERVICE, method_handlers
 from .transport import SERVER_OPTIONS
@@ -42,29 +41,28 @@ class PluginServer:
 
     def __init__(
         self,
-        service: SliceService,
-        family: Family,
-        half: Half,
+        offer: ResourceOffer,
         directory: Path,
         observe: Observe = lambda method, seconds: None,
     ) -> None:
         """Makes a server that is not serving yet.
 
         Args:
+            offer: what there is, and who answers.
             directory: the kubelet's device-plugins directory.
             observe: told the duration of every Allocate, in seconds.
 
         Raises:
             UsageError: the socket's path would be too long.
         """
-        self.resource = resource_name(service.layout.resource_domain, family, half)
+        self.resource = offer.name
         self.socket = directory / (self.resource.replace("/", "-") + ".sock")
         if len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES:
             raise UsageError(
                 f"the socket {self.socket} has a path longer than the {SOCKET_PATH_BYTES} bytes "
                 "that a Unix socket may have; choose a shorter kubelet directory"
             )
-        self._service, self._family, self._half = service, family, half
+        self._offer = offer
         self._observe = observe
         self._server: Any = None
         self._pool: futures.ThreadPoolExecutor | None = None
@@ -99,7 +97,7 @@ class PluginServer:
     def stop(self) -> None:
         """Ends all streams and removes the socket."""
         self._stopping.set()
-        self._service.state.wake()
+        self._offer.state.wake()
         if self._server is not None:
             self._server.stop(_STOP_GRACE_S).wait()
             self._server = None
@@ -114,14 +112,14 @@ class PluginServer:
         def over() -> bool:
             return stopping.is_set() or not context.is_active()
 
-        context.add_callback(self._service.state.wake)  # the kubelet has gone
+        context.add_callback(self._offer.state.wake)  # the kubelet has gone
         last = b""
         while not over():
             revision, message = self._message()
             if message != last:
                 yield message
                 last = message
-            while not self._service.state.wait_for_change(revision, _LOOK_EVERY_S, over):
+            while not self._offer.state.wait_for_change(revision, _LOOK_EVERY_S, over):
                 if over():
                     return
 
@@ -129,8 +127,8 @@ class PluginServer:
         """Returns the list and its revision; encoded once for each."""
         with self._list:
             known = self._listed
-            if known is None or self._service.state.wait_for_change(known[0], 0.0, lambda: False):
-                revision, units = self._service.units(self._family, self._half)
+            if known is None or self._offer.state.wait_for_change(known[0], 0.0, lambda: False):
+                revision, units = self._offer.units()
                 message = pb.ListAndWatchResponse(devices=[_device(unit) for unit in units])
                 self._listed = known = revision, message.SerializeToString()
             return known
@@ -138,9 +136,7 @@ class PluginServer:
     def prefer(self, request: Any) -> pb.PreferredAllocationResponse:
         """Answers GetPreferredAllocation."""
         chosen = [
-            self._service.admission.prefer(
-                self._family,
-                self._half,
+            self._offer.prefer(
                 list(r.available_deviceIDs),
                 list(r.must_include_deviceIDs),
                 r.allocation_size,
@@ -155,8 +151,7 @@ class PluginServer:
         started = time.perf_counter()
         try:
             answers = [
-                self._service.admission.allocate(self._family, self._half, list(r.devices_ids))
-                for r in request.container_requests
+                self._offer.allocate(list(r.devices_ids)) for r in request.container_requests
             ]
         finally:
             self._observe(self.resource, time.perf_counter() - started)
@@ -164,7 +159,7 @@ class PluginServer:
 
     def pre_start(self, request: Any) -> pb.PreStartContainerResponse:
         """Answers PreStartContainer."""
-        self._service.admission.pre_start(self._family, self._half, list(request.devices_ids))
+        self._offer.pre_start(list(request.devices_ids))
         return pb.PreStartContainerResponse()
 
 

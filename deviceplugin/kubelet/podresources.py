@@ -9,6 +9,7 @@ import grpc
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as rpc
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.units import fraction_resources
 from deviceplugin.policy.podresources_listing import Listed
 from libvgpu.errors import VgpuError
 
@@ -34,6 +35,7 @@ class PodResources:
         """
         self.socket = kubelet_dir / "pod-resources" / "kubelet.sock"
         self._prefix = domain + "/"
+        self._fractions = fraction_resources(domain)
         self._channel = dial(self.socket)
         self._stub = rpc.PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -50,20 +52,21 @@ class PodResources:
         except grpc.RpcError as error:
             raise VgpuError(f"{self.socket} does not answer: {why(error)}") from None
         return [
-            Listed(
-                Owner(pod.namespace, pod.name, container.name),
-                # The kubelet gives one entry per NUMA node; they are added up here.
-                frozenset().union(
-                    *(
-                        devices.device_ids
-                        for devices in container.devices
-                        if devices.resource_name.startswith(self._prefix)
-                    )
-                ),
-            )
+            self._listed(Owner(pod.namespace, pod.name, container.name), container.devices)
             for pod in answer.pod_resources
             for container in pod.containers
         ]
+
+    def _listed(self, owner: Owner, entries: Any) -> Listed:
+        """Returns what a container has; the kubelet gives one entry per NUMA node."""
+        units: set[str] = set()
+        devices: set[tuple[str, str]] = set()
+        for entry in entries:
+            if entry.resource_name in self._fractions:
+                units.update(entry.device_ids)
+            elif entry.resource_name.startswith(self._prefix):
+                devices.update((entry.resource_name, each) for each in entry.device_ids)
+        return Listed(owner, frozenset(units), tuple(sorted(devices)))
 
     def _patiently(self) -> Any:
         deadline = time.monotonic() + _TIMEOUT_S

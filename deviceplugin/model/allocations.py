@@ -51,6 +51,7 @@ class Allocation:
             where nobody noted it.
         override: what `vgpuctl set` says of it, None where nothing.
         concurrency: of its GPU when it was given, in family vgpu; like the unit, it stays.
+        replicas: of its GPU, as the kubelet counts them, where it was given no units.
     """
 
     allocation_id: str
@@ -71,6 +72,12 @@ class Allocation:
     override: Override | None = None
     compute: ComputeMode | None = None
     concurrency: Concurrency = Concurrency.TIME_SLICES
+    replicas: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What the kubelet gave it: units, or a replica."""
+        return (*self.core, *self.memory, *self.replicas)
 
     @property
     def served_by_mps(self) -> bool:
@@ -154,7 +161,8 @@ class AllocationBook:
         for uuid in allocation.uuids:
             self._on_gpu.setdefault(uuid, {})[allocation.allocation_id] = None
         units = dict.fromkeys(allocation.units)
-        had = frozenset(before.units) if before else frozenset()
+        units.update(dict.fromkeys(allocation.replicas))
+        had = frozenset((*before.units, *before.replicas)) if before else frozenset()
         for unit in had.difference(units):
             self._leave(unit, allocation.allocation_id)
         for unit in units:
@@ -171,7 +179,7 @@ class AllocationBook:
             return
         for uuid in allocation.uuids:
             self._on_gpu[uuid].pop(allocation_id, None)
-        for unit in allocation.units:
+        for unit in (*allocation.units, *allocation.replicas):
             self._leave(unit, allocation_id)
 
     def _leave(self, unit: str, allocation_id: str) -> None:
@@ -221,7 +229,7 @@ class AllocationBook:
         """
         if not self._shared:
             return False
-        for unit in self._shared.intersection(allocation.units):
+        for unit in self._shared.intersection((*allocation.units, *allocation.replicas)):
             ids = self._holders[unit]
             later = ids[ids.index(allocation.allocation_id) + 1 :]
             if any(

@@ -25,6 +25,7 @@ class EventReason(Enum):
     CONFIG_PART_SKIPPED = "ConfigPartSkipped", True
     GPU_DRAINING = "GpuDraining", False
     GPU_SHARING_CHANGED = "GpuSharingChanged", False
+    GPU_WITHHELD = "GpuWithheld", True
     GPU_UNHEALTHY = "GpuUnhealthy", True
     GPU_HEALTHY = "GpuHealthy", False
     MPS_CLIENT_FAULT = "MpsClientFault", True

@@ -61,6 +61,11 @@ def resource_name(domain: str, family: Family, half: Half) -> str:
     return f"{domain}/{family.name.lower()}-{half}"
 
 
+def fraction_resources(domain: str) -> frozenset[str]:
+    """Returns the names of the resources that are counted in units; others are of whole devices."""
+    return frozenset(resource_name(domain, family, half) for family in Family for half in Half)
+
+
 def shown(units: Iterable[str]) -> str:
     """Returns a few units as a message names them."""
     ordered = sorted(units)

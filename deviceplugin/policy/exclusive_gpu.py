@@ -11,6 +11,7 @@ sandbox is made again, after it: then the container that was let start last deci
 
 from collections.abc import Mapping, Set
 
+from deviceplugin.config.whole_devices import MOST_MPS_CLIENTS
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
@@ -21,7 +22,7 @@ from libvgpu.limits import Family
 from .layout import Layout
 
 #: Clients that one MPS server takes on a GPU, from Volta on and before.
-_CLIENTS, _CLIENTS_BEFORE_VOLTA = 48, 16
+_CLIENTS, _CLIENTS_BEFORE_VOLTA = MOST_MPS_CLIENTS, 16
 _VOLTA_MAJOR = 7
 
 

@@ -26,7 +26,7 @@ def complete_start(layout: Layout, book: AllocationBook, allocation: Allocation)
     Raises:
         AllocationRefused: the default cannot be honoured.
     """
-    if allocation.whole or allocation.implicit_units:
+    if allocation.whole or allocation.implicit_units or allocation.replicas:
         return replace(allocation, settled=True)
     core, memory = (resource_name(layout.resource_domain, allocation.family, h) for h in Half)
     if not allocation.core:

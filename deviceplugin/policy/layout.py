@@ -2,17 +2,21 @@
 
 Pure: takes the config and the inventory, returns a frozen `Layout` or one sentence that says what
 does not fit together. What of it is in force while slices of an earlier config live is in
-`draining`.
+`draining`. What no entry of ``sharing.fractional`` takes is offered whole (`device_resources`).
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from deviceplugin.config.loading import AgentConfig, FractionalShare, Placement
+from deviceplugin.config.fractional import UNIT_STEP_BYTES, FractionalShare, Placement
+from deviceplugin.config.loading import AgentConfig
+from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
+
+from .device_resources import DeviceResource, Withheld, names_of, offer_devices, place_of
 
 #: The kubelet reads a list message of at most 4 MiB; this many units stay well below it.
 MOST_UNITS_PER_RESOURCE = 20_000
@@ -25,6 +29,8 @@ class SharedGpu:
     Attributes:
         drains: it is to be shared in another way once its slices have ended (`draining`).
         concurrency: how its containers run side by side, in family vgpu.
+        replicas: into how many equal replicas of a resource it is divided, in family mps; 0 where
+            it is shared in units.
     """
 
     gpu: Gpu
@@ -34,6 +40,7 @@ class SharedGpu:
     placement: Placement = Placement.BINPACK
     drains: bool = False
     concurrency: Concurrency = Concurrency.TIME_SLICES
+    replicas: int = 0
 
     @property
     def served_by_mps(self) -> bool:
@@ -48,18 +55,28 @@ class SharedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All shared GPUs of the node, in the order of their indexes."""
+    """How the GPUs and MIG devices of the node are given, in the order of their indexes.
+
+    Attributes:
+        gpus: those that are shared in fractions.
+        resources: of those that are given whole or as replicas.
+        withheld: those of which nothing is offered.
+        unmatched: entries of the config that are for no device here, by path.
+    """
 
     resource_domain: str
     gpus: tuple[SharedGpu, ...]
+    resources: tuple[DeviceResource, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     def families(self) -> tuple[Family, ...]:
-        """The families that at least one GPU belongs to."""
-        return tuple(f for f in Family if any(g.family is f for g in self.gpus))
+        """The families of which at least one GPU is shared in units."""
+        return tuple(f for f in Family if self.of_family(f))
 
     def of_family(self, family: Family) -> tuple[SharedGpu, ...]:
-        """The GPUs of one family."""
-        return tuple(g for g in self.gpus if g.family is family)
+        """The GPUs of one family that are shared in units."""
+        return tuple(g for g in self.gpus if g.family is family and not g.replicas)
 
     def served_by_mps(self) -> tuple[SharedGpu, ...]:
         """The GPUs whose containers are clients of an MPS server."""
@@ -68,6 +85,14 @@ class Layout:
     def find(self, uuid: str) -> SharedGpu | None:
         """One GPU, None where it is not shared."""
         return next((shared for shared in self.gpus if shared.gpu.uuid == uuid), None)
+
+    def resource(self, name: str) -> DeviceResource | None:
+        """One resource of whole devices, None where there is none of that name."""
+        return next((each for each in self.resources if each.name == name), None)
+
+    def resource_of(self, uuid: str) -> DeviceResource | None:
+        """The resource that a device is given whole as, None where it is not."""
+        return next((r for r in self.resources if any(d.gpu.uuid == uuid for d in r.devices)), None)
 
 
 def lay_out(
@@ -82,30 +107,28 @@ def lay_out(
         ConfigError: a device that does not exist, a GPU in two families, a unit that does not fit.
     """
     taken: dict[str, tuple[FractionalShare, SharedGpu]] = {}
+    withheld: dict[str, Withheld] = {}
+    unmatched: list[str] = []
+    devices = all_devices(gpus)
     for share in config.shares:
-        for gpu in _named(share, gpus, config, absent):
+        found = [gpu for gpu in _named(share, devices, config, absent) if share.match.fits(gpu)]
+        if not found and not share.match.is_open:
+            unmatched.append(share.path)
+        for gpu in found:
             if gpu.uuid in taken:
-                line = config.places.line(taken[gpu.uuid][0].path)
+                other = taken[gpu.uuid][0]
+                if not (share.match.is_open and other.match.is_open):
+                    continue  # entries that select by what a GPU is: the first that fits has it
                 raise config.places.error(
                     f"{share.path}.devices",
-                    f"GPU {gpu.index} ({gpu.uuid}) is already shared on line {line}; "
-                    "a GPU belongs to one entry and one family",
+                    f"GPU {gpu.index} ({gpu.uuid}) is already shared on line "
+                    f"{config.places.line(other.path)}; a GPU belongs to one entry and one family",
                 )
-            shared = SharedGpu(
-                gpu,
-                share.family,
-                share.memory_unit_bytes,
-                share.compute,
-                share.placement,
-                concurrency=share.concurrency,
-            )
-            if shared.memory_units == 0:
-                raise config.places.error(
-                    f"{share.path}.memoryUnit",
-                    f"memoryUnit of {share.memory_unit_bytes} bytes does not fit GPU {gpu.index}, "
-                    f"which has {gpu.memory_bytes} bytes",
-                )
-            taken[gpu.uuid] = (share, shared)
+            reason = _why_not_shared(gpu, share)
+            if reason is not None:
+                withheld[gpu.uuid] = Withheld(gpu, reason)
+                continue
+            taken[gpu.uuid] = share, _shared(gpu, share, config)
         units = sum(s.memory_units for _, s in taken.values() if s.family is share.family)
         if units > MOST_UNITS_PER_RESOURCE:
             raise config.places.error(
@@ -113,8 +136,61 @@ def lay_out(
                 f"memoryUnit makes {units} units, more than the {MOST_UNITS_PER_RESOURCE} that a "
                 "kubelet reads in one message; choose a larger unit",
             )
-    shared_gpus = sorted((s for _, s in taken.values()), key=lambda s: s.gpu.index)
-    return Layout(config.resource_domain, tuple(shared_gpus))
+    left = [gpu for gpu in devices if gpu.uuid not in taken and gpu.uuid not in withheld]
+    offered = offer_devices(config.whole, config.resource_domain, left)
+    shared_gpus = [*(s for _, s in taken.values()), *_replicated(offered.resources)]
+    return Layout(
+        config.resource_domain,
+        tuple(sorted(shared_gpus, key=lambda s: place_of(s.gpu))),
+        offered.resources,
+        (*withheld.values(), *offered.withheld),
+        (*unmatched, *offered.unmatched),
+    )
+
+
+def all_devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Returns what can be given: GPUs, and of one that is cut its MIG devices in its place."""
+    return tuple(device for gpu in gpus for device in (gpu.mig_devices or (gpu,)))
+
+
+def _replicated(resources: Iterable[DeviceResource]) -> Iterable[SharedGpu]:
+    """Yields the GPUs that are divided under MPS, each with a memory unit for each replica."""
+    for resource in resources:
+        if resource.kind is not ReplicaKind.MPS:
+            continue
+        for device in resource.devices:
+            if (count := len(device.ids)) > 1:
+                unit_bytes = device.gpu.memory_bytes // count // UNIT_STEP_BYTES * UNIT_STEP_BYTES
+                yield SharedGpu(
+                    device.gpu, Family.MPS, unit_bytes, ComputeMode.STRICT, replicas=count
+                )
+
+
+def _why_not_shared(gpu: Gpu, share: FractionalShare) -> str | None:
+    """Returns why a device cannot be shared as an entry says, None where it can."""
+    if gpu.is_mig_enabled:
+        return "it is in MIG mode and has no MIG device"
+    if gpu.mig is not None and (share.family is Family.MPS or share.concurrency is Concurrency.MPS):
+        return f"it is a MIG device, which {share.path[2:]} cannot put under MPS"
+    return None
+
+
+def _shared(gpu: Gpu, share: FractionalShare, config: AgentConfig) -> SharedGpu:
+    shared = SharedGpu(
+        gpu,
+        share.family,
+        share.memory_unit_bytes,
+        share.compute,
+        share.placement,
+        concurrency=share.concurrency,
+    )
+    if shared.memory_units == 0:
+        raise config.places.error(
+            f"{share.path}.memoryUnit",
+            f"memoryUnit of {share.memory_unit_bytes} bytes does not fit GPU {gpu.index}, "
+            f"which has {gpu.memory_bytes} bytes",
+        )
+    return shared
 
 
 def absent_devices(
@@ -124,44 +200,43 @@ def absent_devices(
 
     An agent that starts serves the others: a GPU that is lost must not take them along.
     """
-    here = {name for gpu in gpus for name in (gpu.index, gpu.uuid)}
+    here = frozenset().union(*(names_of(gpu) for gpu in all_devices(gpus)))
     absent = [
         (f"{share.path}.devices[{number}]", device)
         for share in config.shares
         for number, device in enumerate(share.devices or ())
-        if device not in here
+        if str(device) not in here
     ]
     if not absent:
         return frozenset(), None
     names = " and ".join(f"GPU {device}" for _, device in absent)
     said = "do not exist and are" if len(absent) > 1 else "does not exist and is"
     problem = config.places.error(
-        absent[0][0], f"{names} {said} left out; this node has: {_here(gpus)}"
+        absent[0][0], f"{names} {said} left out; this node has: {_here(all_devices(gpus))}"
     )
     return frozenset(device for _, device in absent), problem
 
 
 def _here(gpus: tuple[Gpu, ...]) -> str:
-    return ", ".join(f"{g.index} ({g.uuid})" for g in gpus) or "none"
+    names = (f"{g.index}:{g.mig.number}" if g.mig else str(g.index) for g in gpus)
+    return ", ".join(f"{n} ({g.uuid})" for n, g in zip(names, gpus, strict=True)) or "none"
 
 
 def _named(
     share: FractionalShare,
-    gpus: tuple[Gpu, ...],
+    devices: tuple[Gpu, ...],
     config: AgentConfig,
     absent: Container[int | str],
 ) -> tuple[Gpu, ...]:
     if share.devices is None:
-        return gpus
-    found = []
+        return devices
+    found: list[Gpu] = []
     for number, device in enumerate(share.devices):
-        match = next((g for g in gpus if device in (g.index, g.uuid)), None)
-        if match is None and device in absent:
-            continue
-        if match is None:
+        matches = [gpu for gpu in devices if str(device) in names_of(gpu)]
+        if not matches and device not in absent:
             raise config.places.error(
                 f"{share.path}.devices[{number}]",
-                f"GPU {device} does not exist; this node has: {_here(gpus)}",
+                f"GPU {device} does not exist; this node has: {_here(devices)}",
             )
-        found.append(match)
+        found += (gpu for gpu in matches if gpu not in found)
     return tuple(found)

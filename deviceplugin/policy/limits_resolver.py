@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from deviceplugin.config.loading import COMPUTE_MODES, LimitRule
+from deviceplugin.config.loading import LimitRule
+from deviceplugin.config.values import COMPUTE_MODES
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.overrides import Override
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family

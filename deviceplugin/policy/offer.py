@@ -62,6 +62,7 @@ def fits_layout(shared: SharedGpu, allocations: Iterable[Allocation]) -> bool:
         h.family is shared.family
         and h.concurrency is shared.concurrency
         and h.memory_unit_bytes == shared.memory_unit_bytes
+        and bool(h.replicas) == bool(shared.replicas)
         for h in allocations
     )
 

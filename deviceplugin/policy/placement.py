@@ -11,7 +11,7 @@ free ones allow (`topology.closest`).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from deviceplugin.config.loading import Placement
+from deviceplugin.config.fractional import Placement
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
 from libvgpu.errors import AllocationRefused
 

@@ -24,10 +24,21 @@ NEVER_SEEN_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One active container and all device units it has, of any resource."""
+    """One active container and what it has of our resources.
+
+    Attributes:
+        units: of the resources of fractions.
+        devices: given whole or as replicas, each with its resource's name.
+    """
 
     owner: Owner
     units: frozenset[str]
+    devices: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Units and devices alike."""
+        return self.units.union(each for _, each in self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +77,14 @@ def examine(
     by_unit: dict[str, int] = {}
     for number, container in enumerate(containers):
         by_unit.update(dict.fromkeys(container.units, number))
+        by_unit.update(dict.fromkeys((each for _, each in container.devices), number))
     pods = {(c.owner.namespace, c.owner.pod) for c in containers}
     changed, identified = [], []
     missing: set[str] = set()
     ended: dict[str, Allocation] = {}
     # The newest first: an init container is as missing, or over, as those that have its units now.
     for allocation in reversed(book.allocations.values()):
-        given = (*allocation.core, *allocation.memory)
+        given = allocation.given
         # Units that were passed on are listed for whom they were passed on to.
         own = () if book.has_passed_on(allocation) else given
         owners = {containers[n].owner for n in set(map(by_unit.get, own)) if n is not None}
@@ -95,7 +107,7 @@ def examine(
         # Containers with units in common are of one pod; what is offered of one ends them all, but
         # for one that may have the units of a pod that failed and is being admitted itself.
         others = book.sharing_with(allocation) if allocation.settled else []
-        kin = (unit for other in others for unit in (*other.core, *other.memory))
+        kin = (unit for other in others for unit in other.given)
         is_offered = not offered.isdisjoint((*given, *kin))
         if not lives_on and _has_ended(allocation, since, now, pods, running, is_offered):
             ended[allocation.allocation_id] = allocation
@@ -133,10 +145,10 @@ def conflict(book: AllocationBook, allocation: Allocation, listing: Iterable[Lis
     Either two containers ended in one allocation, or one container in two allocations (two GPUs or
     two families): both would share files that belong to one.
     """
-    mine = {*allocation.core, *allocation.memory}
-    holders = [container for container in listing if mine & container.units]
+    mine = set(allocation.given)
+    holders = [container for container in listing if mine & container.given]
     for unit in mine:
-        both = [str(c.owner) for c in holders if unit in c.units]
+        both = [str(c.owner) for c in holders if unit in c.given]
         if len(both) > 1:
             return (
                 f"unit {unit} of allocation {allocation.allocation_id} is on the kubelet's record "
@@ -145,7 +157,13 @@ def conflict(book: AllocationBook, allocation: Allocation, listing: Iterable[Lis
     if book.has_passed_on(allocation):
         return None  # an init container's: it has ended before the others start
     for container in holders:
-        foreign = mine - container.units
+        if container.devices and not allocation.replicas:
+            resource, device_id = container.devices[0]
+            return (
+                f"container {container.owner} holds a slice of GPU {allocation.uuid} and "
+                f"{device_id} of {resource}; a container has either slices or whole devices"
+            )
+        foreign = mine - container.given
         if foreign:
             return (
                 f"core and memory of allocation {allocation.allocation_id} went to different "
@@ -155,7 +173,7 @@ def conflict(book: AllocationBook, allocation: Allocation, listing: Iterable[Lis
         for other in book.allocations.values():
             if other.allocation_id == allocation.allocation_id or book.has_passed_on(other):
                 continue
-            if container.units & {*other.core, *other.memory}:
+            if not container.given.isdisjoint(other.given):
                 return (
                     f"container {container.owner} holds slices of GPU {allocation.uuid} and GPU "
                     f"{other.uuid}; a container has one slice, of one family"

@@ -77,6 +77,6 @@ def _taken(allocation: Allocation, half: Half) -> tuple[str, ...]:
 
 def _free(layout: Layout, book: AllocationBook, allocation: Allocation, half: Half) -> list[str]:
     shared = layout.find(allocation.uuid)
-    if shared is None or not fits_layout(shared, [allocation]):
-        return []  # the GPU is shared in another way by now
+    if shared is None or shared.replicas or not fits_layout(shared, [allocation]):
+        return []  # the GPU is shared in another way by now, or what is free are replicas
     return [unit for unit in unit_names(shared, half) if book.is_free(unit)]

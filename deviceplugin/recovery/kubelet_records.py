@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from deviceplugin.model.held_devices import HeldDevice
 from deviceplugin.model.units import (
     CORE_UNITS_PER_GPU,
     Half,
+    fraction_resources,
     gpu_of,
     resource_name,
     shown,
@@ -23,7 +25,7 @@ from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
 from deviceplugin.store.slice_files import container_shim_path
 from libvgpu.limits import Family
 
-from .kubelet_checkpoint import KubeletEntry
+from .kubelet_checkpoint import CheckpointReading, KubeletEntry
 
 LIMITS_MOUNT = f"{CONTAINER_DIRECTORY}/limits"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -115,6 +117,22 @@ def by_allocation(
         recorded = found.setdefault(allocation_id, KubeletRecord(allocation_id))
         recorded.entries.append((entry, *resources[entry.resource]))
     return found, strays
+
+
+def devices_on_record(reading: CheckpointReading, domain: str) -> list[HeldDevice]:
+    """Returns who has devices whole or as replicas, by the kubelet's checkpoint.
+
+    Where the kubelet keeps directories of pods, only those of pods that have one: it keeps pods
+    that have ended in the file until that is next written.
+    """
+    fractions = fraction_resources(domain)
+    return [
+        HeldDevice(entry.resource, each)
+        for entry in reading.entries
+        if entry.resource not in fractions
+        and (reading.pods is None or entry.pod_uid in reading.pods)
+        for each in entry.units
+    ]
 
 
 def allocation_of(entry: KubeletEntry) -> str | None:

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 
 from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
+from deviceplugin.policy.device_resources import place_of
 from libvgpu.errors import InventoryError
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
 #: Mounts under it are read as names of devices, if what is mounted is /dev/null.
 LIST_DIRECTORY = "/var/run/nvidia-container-devices"
 #: What every user of a GPU opens next to the GPU's own node; a driver need not have all of them.
@@ -76,9 +78,10 @@ def device_parts(
         exists: whether a path is there, as the agent sees it.
 
     Raises:
-        InventoryError: a GPU without an index is to be named by it.
+        InventoryError: a GPU without an index is to be named by it, or an IMEX channel is missing
+            that containers must have.
     """
-    ordered = sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+    ordered = sorted(gpus, key=lambda gpu: (*place_of(gpu), gpu.uuid))
     ids = [_id(gpu, forms.ids) for gpu in ordered]
     names = tuple(f"{forms.cdi_kind}={name}" for name in ids)
     envs: dict[str, str] = {}
@@ -93,10 +96,19 @@ def device_parts(
         mounts = tuple(Mount(f"{LIST_DIRECTORY}/{name}", "/dev/null", False) for name in ids)
     if ListStrategy.CDI_ANNOTATIONS in forms.lists:
         annotations[annotation_key(forms.annotation_prefix, allocation_id)] = ",".join(names)
+    channels = _channels(forms, exists)
+    envs |= {f"NVIDIA_{feature}": "enabled" for feature in forms.features}
+    if channels:
+        envs[IMEX_CHANNELS] = ",".join(map(str, channels))
+        if ListStrategy.VOLUME_MOUNTS in forms.lists:
+            mounts += tuple(
+                Mount(f"{LIST_DIRECTORY}/imex/{channel}", "/dev/null", False)
+                for channel in channels
+            )
     return Answer(
         envs,
         mounts,
-        _nodes(ordered, forms, exists) if forms.pass_device_specs else (),
+        _nodes(ordered, channels, forms, exists) if forms.pass_device_specs else (),
         annotations,
         names if ListStrategy.CDI_CRI in forms.lists else (),
     )
@@ -129,12 +141,31 @@ def _id(gpu: Gpu, ids: IdStrategy) -> str:
     return str(gpu.index) if gpu.mig is None else f"{gpu.index}:{gpu.mig.number}"
 
 
-def _nodes(gpus: Sequence[Gpu], forms: DeviceForms, exists: Exists) -> tuple[DeviceNode, ...]:
+def _channels(forms: DeviceForms, exists: Exists) -> tuple[int, ...]:
+    """Returns the IMEX channels that a container gets."""
+    root = _seen_root(forms, exists)
+    missing = [n for n in forms.imex_channels if not exists(_below(root, _channel_node(n)))]
+    if missing and forms.needs_imex_channels:
+        raise InventoryError(
+            f"IMEX channel {missing[0]} does not exist ({_channel_node(missing[0])}), and "
+            "imex.required is true",
+            hint="load the driver with IMEX channels, or set imex.required to false",
+        )
+    return tuple(n for n in forms.imex_channels if n not in missing)
+
+
+def _channel_node(channel: int) -> str:
+    return f"/dev/nvidia-caps-imex-channels/channel{channel}"
+
+
+def _nodes(
+    gpus: Sequence[Gpu], channels: Sequence[int], forms: DeviceForms, exists: Exists
+) -> tuple[DeviceNode, ...]:
     root = _seen_root(forms, exists)
     own = [_node(gpu.minor) for gpu in gpus if gpu.minor is not None]
     return tuple(
         DeviceNode(path, _below(forms.dev_root, path), "rw")
-        for path in (*own, *_SHARED_NODES)
+        for path in (*dict.fromkeys(own), *_SHARED_NODES, *map(_channel_node, channels))
         if exists(_below(root, path))
     )
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.held_devices import Held
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.policy import exclusive_gpu, offer
 from deviceplugin.policy.draining import changes, draining, in_force, newly_offered
@@ -51,12 +52,14 @@ class NodeState:
         self.book = AllocationBook()
         self.layout = self.wanted = wanted
         self.gpus = tuple(shared.gpu for shared in wanted.gpus) if gpus is None else gpus
+        self.held: Held = {}  # devices that are given whole or as replicas; replaced whole
         self.draining: Mapping[str, str] = {}  # what each GPU waits for; replaced whole
         self.revision = 0
         self.ended = 0  # allocations dropped so far
         self.unhealthy: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
         #: Which allocation was let start last on each GPU that is under MPS.
         self.last_started: dict[str, str] = {}
+        self._left_out = _NOTHING  # whose withheld and unmatched parts were said last
         self._changed = threading.Condition(self.lock)
         self._announced: tuple[Set[str], Set[str], Layout] = set(), set(), wanted
         self._returned: Set[str] = frozenset()
@@ -77,6 +80,7 @@ class NodeState:
 
     def share(self, wanted: Layout) -> None:
         """Follows what the config wants now; `announce` has to come after it."""
+        self._say_what_is_left_out(wanted)
         self.wanted = wanted
         self._lay_out()
         # What containers run with is noted: it stays theirs when the config has no word of it more.
@@ -95,6 +99,15 @@ class NodeState:
             event(logging.ERROR, error.message)
             for allocation in noted:
                 self.book.put(allocation)
+
+    def hold(self, held: Held) -> None:
+        """Notes who has devices whole or as replicas, and announces what follows from it."""
+        if held.keys() == self.held.keys():
+            self.held = held
+            return
+        self.held = held
+        self._lay_out()
+        self.announce()
 
     def commit(self, put: Iterable[Allocation] = (), drop: Iterable[str] = ()) -> None:
         """Saves changes, then enters them.
@@ -148,9 +161,33 @@ class NodeState:
         self.revision += 1
         self._changed.notify_all()
 
+    def _say_what_is_left_out(self, wanted: Layout) -> None:
+        """Says once of which GPUs nothing is offered, and which entries of the config are idle."""
+        before = {(each.gpu.uuid, each.reason) for each in self._left_out.withheld}
+        for each in wanted.withheld:
+            if (each.gpu.uuid, each.reason) in before:
+                continue
+            event(
+                logging.WARNING,
+                "nothing of a GPU is offered",
+                notice=node_notice(
+                    EventReason.GPU_WITHHELD,
+                    f"nothing of GPU {each.gpu.uuid} is offered: {each.reason}",
+                ),
+                gpu=each.gpu.uuid,
+                reason=each.reason,
+            )
+        for path in set(wanted.unmatched) - set(self._left_out.unmatched):
+            event(
+                logging.INFO,
+                "an entry of the config is for no GPU of this node",
+                entry=path.removeprefix("$."),
+            )
+        self._left_out = wanted
+
     def _lay_out(self) -> None:
-        layout = in_force(self.wanted, self.gpus, self.book)
-        for change in changes(self.layout, layout, self.wanted, self.book):
+        layout = in_force(self.wanted, self.gpus, self.book, self.held)
+        for change in changes(self.layout, layout, self.wanted, self.book, self.held):
             if change.drains:
                 event(
                     logging.INFO,
@@ -176,7 +213,7 @@ class NodeState:
                     now=change.now,
                 )
         self.layout = self.wanted if layout == self.wanted else layout
-        self.draining = draining(layout, self.wanted, self.book)
+        self.draining = draining(layout, self.wanted, self.book, self.held)
 
     def returned(self) -> Set[str]:
         """Returns the units that are offered again since so short a time that the kubelet may not

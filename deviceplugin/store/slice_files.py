@@ -22,6 +22,7 @@ from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
 from deviceplugin.policy.exclusive_gpu import is_exclusive
+from deviceplugin.policy.layout import all_devices
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
@@ -59,8 +60,8 @@ class SliceStore:
         """
         self.run_dir = run_dir
         self.state_dir = state_dir
-        self._forms = forms or DeviceForms()
-        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self.forms = forms or DeviceForms()
+        self._gpus = {gpu.uuid: gpu for gpu in all_devices(gpus)}
         self.builds = ShimBuilds(state_dir)
         self._labels = labels or ContainerLabels()
         self.spare = SpareFiles(run_dir, labels=self._labels)
@@ -205,8 +206,8 @@ class SliceStore:
         except (RegionError, IndexError):
             return None
 
-    def answer(self, allocation: Allocation, half: Half, limits: ContainerLimits) -> Answer:
-        """Returns what the container is started with for ``half``.
+    def answer(self, allocation: Allocation, half: Half | None, limits: ContainerLimits) -> Answer:
+        """Returns what the container is started with for ``half``, None for a replica.
 
         Raises:
             InventoryError: the GPU is to be named by an index that nobody knows.
@@ -233,7 +234,7 @@ class SliceStore:
             if allocation.family is Family.MPS:
                 envs |= _held_by_mps(allocation, half, limits)
         gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in allocation.uuids]
-        parts = device_parts(gpus, self._forms, allocation.allocation_id, os.path.exists)
+        parts = device_parts(gpus, self.forms, allocation.allocation_id, os.path.exists)
         return Answer(envs, tuple(mounts)).joined(parts)
 
     def _restore_directories(self) -> None:
@@ -256,17 +257,19 @@ def _is_told_of_mps(allocation: Allocation) -> bool:
 
     In family mps memory alone does not say yet whether it will be one or has an exclusive GPU.
     """
-    is_known = bool(allocation.core) or allocation.family is not Family.MPS
+    is_known = bool(allocation.core or allocation.replicas) or allocation.family is not Family.MPS
     return allocation.served_by_mps and is_known and not is_exclusive(allocation)
 
 
-def _held_by_mps(allocation: Allocation, half: Half, limits: ContainerLimits) -> dict[str, str]:
+def _held_by_mps(
+    allocation: Allocation, half: Half | None, limits: ContainerLimits
+) -> dict[str, str]:
     """Returns the variables by which MPS holds a container of family mps."""
     (device,) = limits.devices
     envs = {}
-    if half is Half.CORE:
+    if half is not Half.MEMORY:
         envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(device.mps_thread_percentage)
-    if allocation.memory:
+    if allocation.memory or allocation.replicas:
         # The container sees one GPU, so it is number 0 there.
         envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={device.mps_pinned_bytes // MIB}M"
     return envs

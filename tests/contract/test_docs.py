@@ -5,6 +5,7 @@ What the code has is taken from the code itself: the config's structs, click's c
 of metrics, the enum of Event reasons.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ import pytest
 import yaml
 
 from deviceplugin.__main__ import main as agent_command
+from deviceplugin.config.json_schema import json_schema
 from deviceplugin.config.loading import parse_config
+from deviceplugin.config.overrides import FLAG_NAMES
 from deviceplugin.config.schema import ConfigFile
 from deviceplugin.http.metric_names import METRICS as METRICS_OF_CODE
 from deviceplugin.model.notices import EventReason
@@ -116,18 +119,23 @@ TABLES = {
     "limits": "### `limits[]`",
     "watch": "### `watch`",
     "flags": "### `flags`",
+    "resources": "### `resources`",
+    "imex": "### `imex`",
 }
-NESTED = {"limits.match": "Key of `match`", "flags.plugin": "Key of `flags.plugin`"}
+NESTED = {
+    "limits.match": "Key of `match`",
+    "flags.plugin": "Key of `flags.plugin`",
+    "sharing.fractional.match": "Key of `fractional[].match`",
+    "resources.gpus": "Key of a pattern",
+    "resources.migs": "Key of a pattern",
+    "resources.mig": "Key of a pattern",
+    "sharing.timeSlicing": "Key of `timeSlicing`",
+    "sharing.mps": "Key of `mps`",
+    "sharing.timeSlicing.resources": "Key of `resources[]`",
+    "sharing.mps.resources": "Key of `resources[]`",
+}
 CHECKED_ONLY = {
     "flags.gfd": "`flags.gfd`",
-    "resources": "`resources`",
-    "resources.gpus": "`resources`",
-    "resources.migs": "`resources`",
-    "sharing.timeSlicing": "`sharing.timeSlicing`, `sharing.mps`",
-    "sharing.mps": "`sharing.timeSlicing`, `sharing.mps`",
-    "sharing.timeSlicing.resources": "`sharing.timeSlicing`, `sharing.mps`",
-    "sharing.mps.resources": "`sharing.timeSlicing`, `sharing.mps`",
-    "imex": "`imex`",
 }
 
 
@@ -145,15 +153,23 @@ def rows_below(text: str, head: str) -> list[list[str]]:
     return []
 
 
+def tables() -> Iterator[tuple[str, str, str]]:
+    """Yields each table that may be there: the path of its mapping, its first head, its section."""
+    for path, heading in TABLES.items():
+        text = section(CONFIGURATION, heading)
+        yield path, "Key |", text
+        yield from ((own, head, text) for own, head in NESTED.items())
+    text = section(CONFIGURATION, "### `sharing.timeSlicing` and `sharing.mps`")
+    yield from ((own, head, text) for own, head in NESTED.items())
+
+
 def documented_keys() -> dict[str, set[str]]:
     """Returns the keys that have a row in a table with defaults, by the path of their mapping."""
     found: dict[str, set[str]] = {}
-    for path, heading in TABLES.items():
-        text = section(CONFIGURATION, heading)
-        for own, head in {path: "Key |", **NESTED}.items():
-            words = {word for cells in rows_below(text, head) for word in WORD.findall(cells[0])}
-            if words:
-                found[own] = words
+    for own, head, text in tables():
+        words = {word for cells in rows_below(text, head) for word in WORD.findall(cells[0])}
+        if words:
+            found[own] = words
     return found
 
 
@@ -192,20 +208,16 @@ def test_the_defaults_of_the_config_are_those_of_the_code() -> None:
     structs_at = config_structs()
     wrong, checked = [], 0
 
-    for path, heading in TABLES.items():
-        text = section(CONFIGURATION, heading)
-        for own, head in {path: "Key |", **NESTED}.items():
-            defaults = {f.encode_name: f for f in fields_of(structs_at[own])}
-            for cells in rows_below(text, head):
-                for key in WORD.findall(cells[0]):
-                    field = defaults[key]
-                    # A mutable default is made by a factory; pages show those as they look.
-                    real = (
-                        shown(field.default) if field.default_factory is msgspec.NODEFAULT else None
-                    )
-                    checked += real is not None
-                    if real is not None and not cells[1].startswith(real):
-                        wrong.append(f"{own}.{key} is {real}, documented as {cells[1]}")
+    for own, head, text in tables():
+        defaults = {f.encode_name: f for f in fields_of(structs_at[own])}
+        for cells in rows_below(text, head):
+            for key in WORD.findall(cells[0]):
+                field = defaults[key]
+                # A mutable default is made by a factory; pages show those as they look.
+                real = shown(field.default) if field.default_factory is msgspec.NODEFAULT else None
+                checked += real is not None
+                if real is not None and not cells[1].startswith(real):
+                    wrong.append(f"{own}.{key} is {real}, documented as {cells[1]}")
 
     assert wrong == []
     assert checked > 20
@@ -223,6 +235,12 @@ def yaml_examples() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "text"), yaml_examples())
 def test_every_config_that_a_page_shows_is_good(page: str, text: str) -> None:
     parse_config(text, page)
+
+
+def test_the_schema_that_is_shipped_is_that_of_the_code() -> None:
+    shipped = json.loads((ROOT / "deploy/config.schema.json").read_text())
+
+    assert shipped == json_schema(), "make fmt writes it"
 
 
 def test_there_are_examples_of_configs() -> None:
@@ -341,7 +359,8 @@ def test_every_option_of_the_agent_is_documented_and_no_other_is(
     variables = {v for cells in rows(body) for v in WORD.findall(cells[1])}
 
     assert told == options_of(command)
-    assert variables == {p.envvar for p in command.params if p.envvar}
+    flags = {v for flag in FLAG_NAMES for v in flag.variables if command is agent_command}
+    assert variables == flags | {p.envvar for p in command.params if p.envvar}
 
 
 def test_every_value_of_the_chart_is_documented_and_no_other_is() -> None:

@@ -11,6 +11,16 @@ def config() -> None:
 
 
 @config.command()
+def schema() -> None:
+    """Print the JSON Schema of the config file."""
+    import msgspec
+
+    from deviceplugin.config.json_schema import json_schema
+
+    click.echo(msgspec.json.format(msgspec.json.encode(json_schema())).decode())
+
+
+@config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on-node", is_flag=True, help="Also check it against the GPUs of this node.")
 def validate(file: Path, on_node: bool) -> None:

@@ -96,8 +96,8 @@ def resources(report: AgentReport) -> Finding:
     if not report.resources:
         return warn(
             "resources",
-            "the config shares no GPU, so nothing is offered",
-            f"add an entry to sharing.fractional in {report.config.path}",
+            "no GPU is offered",
+            "see the lines about GPUs below, and `vgpuctl status` for what the node has",
         )
     since = max(r.registered_at for r in report.resources if r.registered_at is not None)
     moment = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(since))
@@ -106,7 +106,20 @@ def resources(report: AgentReport) -> Finding:
 
 
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is unhealthy, or it drains."""
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, or the config
+    does not say how.
+    """
+    withheld = [
+        warn(
+            "gpu",
+            f"nothing of GPU {uuid} is offered: {why}",
+            f"say in {report.config.path} how it is shared, or change its MIG devices",
+        )
+        for uuid, why in sorted(report.withheld_gpus.items())
+    ]
+    unmatched = [
+        ok("config", f"{entry} is for no GPU of this node") for entry in report.unmatched_entries
+    ]
     drains = [
         warn(
             "gpu",
@@ -115,15 +128,20 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.draining_gpus.items())
     ]
-    return drains + [
-        fail(
-            "gpu",
-            f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
-            "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or "
-            "reboot; it is offered again by itself",
-        )
-        for uuid, why in sorted(report.unhealthy_gpus.items())
-    ]
+    return (
+        withheld
+        + unmatched
+        + drains
+        + [
+            fail(
+                "gpu",
+                f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
+                "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) "
+                "or reboot; it is offered again by itself",
+            )
+            for uuid, why in sorted(report.unhealthy_gpus.items())
+        ]
+    )
 
 
 def watch(report: AgentReport) -> list[Finding]:

@@ -194,6 +194,18 @@ def test_resources_that_are_not_registered_fail_by_name() -> None:
     assert agent_checks.resources(nothing).level == WARN
 
 
+def test_gpus_of_which_nothing_is_offered_are_named_with_why() -> None:
+    found = report()
+    found.withheld_gpus = {"GPU-0": "it is in MIG mode"}
+    found.unmatched_entries = ["sharing.fractional[0]"]
+
+    first, second = agent_checks.gpus(found)
+
+    assert levels([first, second]) == [WARN, OK]
+    assert "nothing of GPU GPU-0 is offered: it is in MIG mode" in first.message
+    assert "sharing.fractional[0] is for no GPU of this node" in second.message
+
+
 def test_what_uses_a_gpu_without_the_shim_is_a_warning() -> None:
     found = report()
     assert agent_checks.watch(found) == []

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from deviceplugin.core.offers import FractionOffer
 from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.units import Half
@@ -64,7 +65,8 @@ def service(tmp_path: Path) -> SlowStarts:
 @pytest.fixture
 def plugin(service: SlowStarts) -> Iterator[Plugin]:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as folder:
-        server = PluginServer(service, Family.MPS, Half.CORE, Path(folder))  # type: ignore[arg-type]
+        offer = FractionOffer(service, Family.MPS, Half.CORE)  # type: ignore[arg-type]
+        server = PluginServer(offer, Path(folder))
         server.start()
         made = Plugin(server.resource, server.socket, lambda: None, lambda: None)
         made.start()

@@ -174,7 +174,8 @@ def test_a_restarted_container_keeps_the_form_it_was_admitted_with(
     pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
     before = started(node, pod)
 
-    restart_with(node, f"{{plugin: {{deviceListStrategy: [volume-mounts, cdi-annotations], {cdi}}}}}")
+    lists = "deviceListStrategy: [volume-mounts, cdi-annotations]"
+    restart_with(node, f"{{plugin: {{{lists}, {cdi}}}}}")
 
     assert started(node, pod) == before
 

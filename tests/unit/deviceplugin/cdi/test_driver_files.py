@@ -1,4 +1,4 @@
-"""Where a node's driver is found: roots that lie elsewhere, links, containers, simulated drivers."""
+"""Where a node's driver is found: roots that lie elsewhere, links, containers, simulations."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.cdi.driver_files import DriverFiles, find_driver_files, library_directories
 from deviceplugin.cdi.node_driver import NodeDriver
 from deviceplugin.cdi.trees import NodeRoot, Tree, node_root
-from deviceplugin.config.device_forms import DeviceForms
+from deviceplugin.config.device_forms import DeviceForms, Feature
 
 LIB = "usr/lib/x86_64-linux-gnu"
 MACHINE = os.uname().machine
@@ -246,6 +246,21 @@ def test_nodes_are_looked_for_below_the_root_that_has_them(tmp_path: Path) -> No
     assert (found.root, found.is_loaded) == ("/", True)
     assert found.exists("/dev/nvidiactl")
     assert found.mig_minors == {(0, 1, None): 3}
+
+
+def test_nodes_asked_for_in_addition_are_those_that_exist(tmp_path: Path) -> None:
+    for name in ("gdrdrv", "nvidia-fs0", "infiniband/uverbs0", "infiniband/rdma_cm",
+                 "infiniband/issm0", "nvidia-caps-imex-channels/channel0"):  # fmt: skip
+        put(tmp_path, f"dev/{name}")
+
+    def more(features: tuple[Feature, ...], channels: tuple[int, ...] = ()) -> tuple[str, ...]:
+        forms = DeviceForms(features=features, imex_channels=channels)
+        return on_node(tmp_path, forms).devices().more
+
+    assert more(()) == ()
+    assert more((Feature.GDRCOPY, Feature.GDS)) == ("/dev/gdrdrv", "/dev/nvidia-fs0")
+    assert more((Feature.MOFED,)) == ("/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0")
+    assert more((), (0, 1)) == ("/dev/nvidia-caps-imex-channels/channel0",)
 
 
 @pytest.mark.parametrize(

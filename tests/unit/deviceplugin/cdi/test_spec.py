@@ -193,6 +193,12 @@ def test_a_root_of_the_driver_shows_in_the_nodes_host_path() -> None:
     }
 
 
+def test_what_the_config_asks_for_in_addition_comes_with_every_gpu() -> None:
+    spec = content(devices=replace(node(), more=("/dev/gdrdrv",)))
+
+    assert nodes(spec["containerEdits"])[-1] == "/dev/gdrdrv"
+
+
 def test_a_gpu_without_a_minor_number_is_left_out_and_said() -> None:
     found = built(replace(ONE, minor=None), TWO)
 

@@ -61,11 +61,29 @@ def test_the_example_shares_gpu_0_by_mps_and_gpu_1_by_vgpu() -> None:
     ]
 
 
-def test_a_file_of_nvidias_plugin_is_accepted_and_what_waits_is_said() -> None:
+def test_a_file_of_nvidias_plugin_is_accepted_and_nothing_of_it_waits() -> None:
     config = parse_config(NVIDIA_FILE)
 
-    assert config.not_served == ("resources", "sharing.timeSlicing", "imex")
+    assert config.not_served == ()
     assert config.shares == ()
+    assert [entry.replicas for entry in config.whole.replicas] == [4]
+    assert config.forms.imex_channels == (0,)
+
+
+MATCHES = {
+    "nothing": ("{}", "match selects nothing; give product, minMemory, maxMemory or mig"),
+    "size": ("{minMemory: much}", "minMemory"),
+    "profile": ("{mig: big}", "match.mig is 'big', allowed are true, false and a profile"),
+    "key": ("{model: x}", "unknown key 'model'"),
+}
+
+
+@pytest.mark.parametrize(("match", "said"), MATCHES.values(), ids=MATCHES.keys())
+def test_a_wrong_match_is_refused(match: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(fractional(f"{{family: vgpu, match: {match}}}"))
+
+    assert said in caught.value.message
 
 
 def test_rules_keep_their_order_and_units() -> None:

@@ -11,6 +11,10 @@ from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.held_devices import with_given
+from deviceplugin.policy.device_resources import Withheld
+from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.limits_resolver import DeviceOrigins, Origin, ResolvedLimits, Source
 from deviceplugin.policy.raise_units import RaiseUnits
 from libvgpu.errors import ConfigError
@@ -52,6 +56,8 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
         mps_gpus=lambda: {"GPU-0": True},
         unhealthy={"GPU-1": "XID 79"},
         draining={"GPU-2": "mps until 1 slices have ended"},
+        layout=Layout("nvidia.com", (), withheld=(CUT,), unmatched=("$.sharing.fractional[0]",)),
+        held=with_given({}, "nvidia.com/gpu", ["GPU-4"], 0.0),
     )
     allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
     service = SimpleNamespace(state=node, resolved=lambda: [(allocation, resolved)])
@@ -62,6 +68,9 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
         lambda: registered,
         clock=clock,
     )
+
+
+CUT = Withheld(Gpu(3, "GPU-3", "test", 1 << 34), "it is in MIG mode")
 
 
 def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> None:
@@ -126,6 +135,9 @@ def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) 
 
     assert said["mps_gpus"] == ["GPU-0"]
     assert said["unhealthy_gpus"] == {"GPU-1": "XID 79"}
+    assert said["withheld_gpus"] == {"GPU-3": "it is in MIG mode"}
+    assert said["unmatched_entries"] == ["sharing.fractional[0]"]
+    assert said["devices"] == [{"resource": "nvidia.com/gpu", "id": "GPU-4", "owner": ""}]
     assert said["draining_gpus"] == {"GPU-2": "mps until 1 slices have ended"}
     (origins,) = said["allocations"]
     assert origins == {

@@ -16,6 +16,7 @@ from deviceplugin.http.metric_names import COLLECTED, METRICS
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.policy.layout import Layout
 from libvgpu._native import ffi, lib
 from libvgpu.arbitration import ArbiterCounters, TenantCounters
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -37,7 +38,7 @@ def make_collector(
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
         allocations=lambda: [(allocation, limits)],
-        state=SimpleNamespace(layout=SimpleNamespace(gpus=()), unhealthy={}),
+        state=SimpleNamespace(layout=Layout("nvidia.com", ()), unhealthy={}, held={}),
     )
     store = SimpleNamespace(directory=lambda _: directory)
     return NodeCollector(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.config.loading import Placement
+from deviceplugin.config.fractional import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu

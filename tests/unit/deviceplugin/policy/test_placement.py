@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from deviceplugin.config.loading import Placement
+from deviceplugin.config.fractional import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name

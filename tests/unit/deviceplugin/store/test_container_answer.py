@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
+from deviceplugin.config.device_forms import (
+    DeviceForms,
+    Feature,
+    IdStrategy,
+    ListStrategy,
+    annotation_key,
+)
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
@@ -27,6 +33,7 @@ from libvgpu.limits import ComputeMode, Family
 GIB = 1 << 30
 ONE = Gpu(2, "GPU-22", "test", 16 * GIB, minor=5)
 TWO = Gpu(10, "GPU-11", "test", 16 * GIB, minor=3)
+KIND = "k8s.device-plugin.nvidia.com/gpu"
 LIST = "/var/run/nvidia-container-devices"
 KEY = "cdi.k8s.io/vgpu_ab12cd34ef56"
 ALL_LISTS = tuple(each for each in ListStrategy if each is not ListStrategy.AUTO)
@@ -69,13 +76,13 @@ def test_mounts_of_dev_null_name_the_devices() -> None:
 def test_a_cdi_annotation_lists_qualified_names() -> None:
     found = parts(DeviceForms((ListStrategy.CDI_ANNOTATIONS,)), ONE, TWO)
 
-    assert found == Answer(annotations={KEY: "k8s.device-plugin.nvidia.com/gpu=GPU-22,k8s.device-plugin.nvidia.com/gpu=GPU-11"})
+    assert found == Answer(annotations={KEY: f"{KIND}=GPU-22,{KIND}=GPU-11"})
 
 
 def test_cdi_names_have_a_field_of_their_own() -> None:
     found = parts(DeviceForms((ListStrategy.CDI_CRI,)), ONE, TWO)
 
-    assert found == Answer(cdi_devices=("k8s.device-plugin.nvidia.com/gpu=GPU-22", "k8s.device-plugin.nvidia.com/gpu=GPU-11"))
+    assert found == Answer(cdi_devices=(f"{KIND}=GPU-22", f"{KIND}=GPU-11"))
 
 
 @pytest.mark.parametrize("lists", COMBINATIONS, ids="+".join)
@@ -94,7 +101,7 @@ def test_an_index_may_stand_for_a_gpu() -> None:
     found = parts(DeviceForms(ALL_LISTS, IdStrategy.INDEX), TWO, ONE)
 
     assert [m.container_path for m in found.mounts] == [f"{LIST}/2", f"{LIST}/10"]
-    assert found.cdi_devices == ("k8s.device-plugin.nvidia.com/gpu=2", "k8s.device-plugin.nvidia.com/gpu=10")
+    assert found.cdi_devices == (f"{KIND}=2", f"{KIND}=10")
     assert parts(DeviceForms(ids=IdStrategy.INDEX), TWO, ONE).envs == {
         "NVIDIA_VISIBLE_DEVICES": "2,10"
     }
@@ -273,13 +280,43 @@ def test_device_nodes_have_a_root_of_their_own() -> None:
     assert configured("nvidiaDriverRoot: /a, nvidiaDevRoot: /b").dev_root == "/b"
 
 
-def test_what_is_served_is_not_called_not_served() -> None:
-    config = parse_config(
-        "version: v1\nflags: {gdsEnabled: true, plugin: {deviceListStrategy: "
-        "[envvar, volume-mounts, cdi-annotations, cdi-cri], passDeviceSpecs: true}}\n"
-    )
+def test_features_and_channels_reach_the_forms() -> None:
+    forms = parse_config(
+        "version: v1\nflags: {gdrcopyEnabled: true, gdsEnabled: true, mofedEnabled: true}\n"
+        "imex: {channelIDs: [0, 3], required: true}\n"
+    ).forms
 
-    assert config.not_served == ("flags.gdsEnabled",)
+    assert forms.features == (Feature.GDRCOPY, Feature.GDS, Feature.MOFED)
+    assert (forms.imex_channels, forms.needs_imex_channels) == ((0, 3), True)
+
+
+def test_features_are_variables() -> None:
+    forms = DeviceForms(features=(Feature.GDS, Feature.MOFED))
+
+    envs = parts(forms).envs
+
+    assert envs["NVIDIA_GDS"] == envs["NVIDIA_MOFED"] == "enabled"
+    assert "NVIDIA_GDRCOPY" not in envs
+
+
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel"
+
+
+def test_channels_that_exist_are_given_in_every_form() -> None:
+    forms = DeviceForms((ListStrategy.VOLUME_MOUNTS,), pass_device_specs=True, imex_channels=(0, 3))
+
+    answer = parts(forms, exists=one_of(f"{CHANNEL}3"))
+
+    assert answer.envs["NVIDIA_IMEX_CHANNELS"] == "3"
+    assert f"{LIST}/imex/3" in {mount.container_path for mount in answer.mounts}
+    assert [node.host_path for node in answer.devices] == [f"{CHANNEL}3"]
+
+
+def test_a_channel_that_must_be_there_and_is_not_refuses_the_container() -> None:
+    forms = DeviceForms(imex_channels=(3,), needs_imex_channels=True)
+
+    with pytest.raises(InventoryError, match="IMEX channel 3 does not exist"):
+        parts(forms)
 
 
 WRONG = {
@@ -302,6 +339,14 @@ WRONG = {
     "container root": (
         "plugin: {containerDriverRoot: x}",
         "flags.plugin.containerDriverRoot 'x' is not an absolute path",
+    ),
+    "kind": ("plugin: {cdiKind: gpu}", "cdiKind 'gpu' is not a kind of CDI; give vendor and class"),
+    "kind that old runtimes refuse": ("plugin: {cdiKind: a.b/c.d}", "'a.b/c.d' is not a kind"),
+    "spec directory": ("plugin: {cdiSpecDir: run/cdi}", "cdiSpecDir 'run/cdi' is not an absolute"),
+    "hook": ("plugin: {nvidiaCTKPath: nvidia-ctk}", "'nvidia-ctk' is not an absolute path"),
+    "auto and another": (
+        "plugin: {deviceListStrategy: [auto, envvar]}",
+        "deviceListStrategy names auto and others; give auto alone",
     ),
     "policy": (
         "plugin: {sharedDevicesAllocationPolicy: dense}",

@@ -1,0 +1,212 @@
+"""``sharing.fractional``: which GPUs and MIG devices are shared in fractions, and how.
+
+Pure: what the entries say, checked as far as that goes without looking at the GPUs; `policy.layout`
+holds it against them.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.gpus import Gpu
+from libvgpu.limits import ComputeMode, Family
+from libvgpu.yamltext import Places
+
+from . import schema
+from .values import compute_mode, size_bytes
+from .whole_devices import NamePattern
+
+#: The container's memory limit is handed to MPS in MiB, so a unit is whole MiB.
+UNIT_STEP_BYTES = 1 << 20
+FAMILIES = {"mps": Family.MPS, "vgpu": Family.VGPU}
+_MIG_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+.-][a-z.+-]+)?")
+
+
+class Placement(StrEnum):
+    """Which of several GPUs with room a fraction is put on."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMatch:
+    """Which devices an entry is for, by what they are.
+
+    Attributes:
+        product: a pattern of NVML's name, ``*`` for any text.
+        mig: None for GPUs and MIG devices alike; whether it is one; or its profile.
+    """
+
+    product: NamePattern | None = None
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    mig: bool | str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """It is for every device."""
+        return self == DeviceMatch()
+
+    def fits(self, gpu: Gpu) -> bool:
+        """Returns whether a device is one of them."""
+        if self.product is not None and not self.product.fits(gpu.name):
+            return False
+        if self.min_bytes is not None and gpu.memory_bytes < self.min_bytes:
+            return False
+        if self.max_bytes is not None and gpu.memory_bytes > self.max_bytes:
+            return False
+        if isinstance(self.mig, str):
+            return gpu.mig is not None and gpu.mig.profile == self.mig
+        is_cut = gpu.mig is not None or gpu.is_mig_enabled
+        return self.mig is None or is_cut is self.mig
+
+
+_ANY_DEVICE = DeviceMatch()
+
+
+@dataclass(frozen=True, slots=True)
+class FractionalShare:
+    """One entry of ``sharing.fractional``.
+
+    Attributes:
+        devices: indexes or UUIDs; None means all.
+        path: where it stands in the file, for messages.
+        concurrency: of family vgpu; family mps has clients of MPS in any case.
+    """
+
+    family: Family
+    devices: tuple[int | str, ...] | None
+    memory_unit_bytes: int
+    compute: ComputeMode
+    path: str
+    placement: Placement = Placement.BINPACK
+    concurrency: Concurrency = Concurrency.TIME_SLICES
+    match: DeviceMatch = _ANY_DEVICE
+
+
+def _concurrency(value: str | None, family: Family, path: str, places: Places) -> Concurrency:
+    if value is None:
+        return Concurrency.TIME_SLICES
+    if family is not Family.VGPU:
+        raise places.error(
+            path,
+            f"concurrency {value!r} cannot be set for family {family.name.lower()}: its containers "
+            "are clients of one MPS server in any case; leave it out, or use family vgpu, where "
+            f"{' and '.join(Concurrency)} are allowed",
+        )
+    places.one_of(path, value, Concurrency)
+    return Concurrency(value)
+
+
+def fractional_shares(
+    entries: list[schema.Fractional], places: Places
+) -> tuple[FractionalShare, ...]:
+    """Returns what the entries say.
+
+    Raises:
+        ConfigError: a value that is not allowed, or two entries that contradict each other.
+    """
+    shares: list[FractionalShare] = []
+    for number, entry in enumerate(entries):
+        path = f"$.sharing.fractional[{number}]"
+        places.one_of(f"{path}.family", entry.family, FAMILIES)
+        family = FAMILIES[entry.family]
+        mode = compute_mode(entry.compute, f"{path}.compute", places)
+        if mode is not None and family is Family.MPS:
+            raise places.error(
+                f"{path}.compute",
+                "compute belongs to family vgpu; in family mps the MPS daemon holds the share",
+            )
+        for key, factor in (
+            ("memoryOvercommit", entry.memory_overcommit),
+            ("coreOvercommit", entry.core_overcommit),
+        ):
+            if factor != 1.0:
+                raise places.error(
+                    f"{path}.{key}", f"{key} is {factor}; only 1.0 is served yet (no overcommit)"
+                )
+        unit_bytes = size_bytes(entry.memory_unit, f"{path}.memoryUnit", places)
+        if unit_bytes % UNIT_STEP_BYTES:
+            raise places.error(
+                f"{path}.memoryUnit", f"memoryUnit {entry.memory_unit!r} is not a multiple of 1Mi"
+            )
+        places.one_of(f"{path}.placement", entry.placement, Placement)
+        placement = Placement(entry.placement)
+        for other in shares:
+            if other.family is family and other.placement is not placement:
+                raise places.error(
+                    f"{path}.placement",
+                    f"family {entry.family} has placement {entry.placement} here and another on "
+                    f"line {places.line(other.path)}; give one placement per family",
+                )
+            if other.family is family and other.memory_unit_bytes != unit_bytes:
+                raise places.error(
+                    f"{path}.memoryUnit",
+                    f"family {entry.family} has memoryUnit {entry.memory_unit} here and another on "
+                    f"line {places.line(other.path + '.memoryUnit')}; give one unit per family",
+                )
+            if entry.match is not None or not other.match.is_open:
+                continue  # the first that fits a device has it
+            for device in _common(other.devices, entry.devices):
+                raise places.error(
+                    f"{path}.devices",
+                    f"GPU {device} is already shared on line {places.line(other.path)}; "
+                    "a GPU belongs to one entry and one family",
+                )
+        devices = _devices(entry.devices, f"{path}.devices", places)
+        held = ComputeMode.STRICT if mode is None else mode
+        concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
+        match = _device_match(entry.match, f"{path}.match", places)
+        shares.append(
+            FractionalShare(family, devices, unit_bytes, held, path, placement, concurrency, match)
+        )
+    return tuple(shares)
+
+
+def _device_match(match: schema.DeviceMatch | None, path: str, places: Places) -> DeviceMatch:
+    if match is None:
+        return _ANY_DEVICE
+    least, most = (
+        None if size is None else size_bytes(size, f"{path}.{key}", places)
+        for key, size in (("minMemory", match.min_memory), ("maxMemory", match.max_memory))
+    )
+    product = None if match.product == "*" else NamePattern(match.product, "")
+    found = DeviceMatch(product, least, most, match.mig)
+    if found.is_open:
+        raise places.error(
+            path,
+            f"{path[2:]} selects nothing; give product, minMemory, maxMemory or mig, or leave it "
+            "out",
+        )
+    if isinstance(match.mig, str) and not _MIG_PROFILE.fullmatch(match.mig):
+        raise places.error(
+            f"{path}.mig",
+            f"{path[2:]}.mig is {match.mig!r}, allowed are true, false and a profile such as "
+            "1g.5gb",
+        )
+    return found
+
+
+def _common(first: tuple[int | str, ...] | None, second: str | list[int | str]) -> list[int | str]:
+    """Returns what two entries both name, as far as that shows without looking at the GPUs."""
+    if first is None:
+        return ["all"] if isinstance(second, str) else second[:1]
+    return list(first[:1]) if isinstance(second, str) else [d for d in second if d in first]
+
+
+def _devices(
+    value: str | list[int | str], path: str, places: Places
+) -> tuple[int | str, ...] | None:
+    if isinstance(value, str):
+        places.one_of(path, value, ("all", "a list of GPU indexes or UUIDs"))
+        return None
+    if not value:
+        raise places.error(path, f"{path[2:]} is an empty list; name a GPU index or UUID, or all")
+    for number, device in enumerate(value):
+        if isinstance(device, int) and device < 0:
+            raise places.error(f"{path}[{number}]", f"GPU index {device} is below 0")
+        if device in value[:number]:
+            raise places.error(f"{path}[{number}]", f"GPU {device} is named twice in {path[2:]}")
+    return tuple(value)

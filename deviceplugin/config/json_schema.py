@@ -1,0 +1,60 @@
+"""The config file's JSON Schema, made of the types that decode it, for editors and CI.
+
+The types know keys, their kinds and defaults; what words a text may be stands in the enums that
+check it, and is added here.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from deviceplugin.model.concurrency import Concurrency
+
+from . import schema
+from .device_forms import IdStrategy, ListStrategy
+from .flags import DISCOVERY
+from .fractional import FAMILIES, Placement
+from .loading import WatchPolicy
+from .values import COMPUTE_MODES
+from .whole_devices import MigStrategy, Spread, TimeSlice
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_COMPUTE = {"enum": [*COMPUTE_MODES, False, None]}  # a bare off is YAML's word for false
+
+
+def _words(words: type[StrEnum]) -> dict[str, Any]:
+    return {"enum": [str(word) for word in words]}
+
+
+_LISTS = _words(ListStrategy)
+#: By type and key.
+_ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
+    ("ConfigFile", "version"): {"enum": ["v1"]},
+    ("Flags", "migStrategy"): _words(MigStrategy),
+    ("Flags", "deviceDiscoveryStrategy"): {"enum": list(DISCOVERY)},
+    ("PluginFlags", "deviceIDStrategy"): _words(IdStrategy),
+    ("PluginFlags", "deviceListStrategy"): {
+        "anyOf": [_LISTS, {"type": "array", "items": _LISTS, "minItems": 1}]
+    },
+    ("PluginFlags", "sharedDevicesAllocationPolicy"): _words(Spread),
+    ("TimeSlicing", "timeSlice"): {"enum": [*map(str, TimeSlice), None]},
+    ("TimeSlicing", "strategy"): {"enum": [""]},
+    ("ReplicatedResource", "replicas"): {"type": "integer", "minimum": 2},
+    ("Fractional", "family"): {"enum": list(FAMILIES)},
+    ("Fractional", "compute"): _COMPUTE,
+    ("Fractional", "concurrency"): {"enum": [*map(str, Concurrency), None]},
+    ("Fractional", "placement"): _words(Placement),
+    ("Rule", "compute"): _COMPUTE,
+    ("Watch", "unaccounted"): _words(WatchPolicy),
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns the schema of a whole file."""
+    found = msgspec.json.schema(schema.ConfigFile)
+    for (kind, key), allowed in _ALLOWED.items():
+        properties = found["$defs"][kind]["properties"]
+        default = {name: value for name, value in properties[key].items() if name == "default"}
+        properties[key] = default | allowed
+    return {"$schema": _DRAFT, "title": "The node agent's config file, version v1"} | found

@@ -1,0 +1,37 @@
+"""Values that several sections of the config file have in common."""
+
+from libvgpu.errors import UsageError
+from libvgpu.limits import ComputeMode
+from libvgpu.sizes import parse_size
+from libvgpu.yamltext import Places
+
+COMPUTE_MODES = {
+    "strict": ComputeMode.STRICT,
+    "elastic": ComputeMode.ELASTIC,
+    "off": ComputeMode.OFF,
+}
+
+
+def compute_mode(value: str | bool | None, path: str, places: Places) -> ComputeMode | None:
+    """Returns how compute is held; None where nothing is said.
+
+    Raises:
+        ConfigError: no such mode.
+    """
+    if value is None:
+        return None
+    word = "off" if value is False else str(value)
+    places.one_of(path, word, COMPUTE_MODES)
+    return COMPUTE_MODES[word]
+
+
+def size_bytes(value: str | int, path: str, places: Places) -> int:
+    """Returns the bytes of a size such as ``6Gi``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return parse_size(str(value), path[2:])
+    except UsageError as error:
+        raise places.error(path, error.message) from None

@@ -1,0 +1,179 @@
+"""What the kubelet asks of devices that are given whole or as replicas.
+
+There is nothing to pair and nothing to save: the answer follows from the ids alone and tells the
+container's runtime which GPUs it may see (`device_choice`, `container_answer`). Who holds what is
+noted, so that a GPU is not shared in another way under a container (`model.held_devices`). Replicas
+under MPS are slices, which `Admission` gives.
+
+The kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from deviceplugin.config.device_forms import DeviceForms
+from deviceplugin.config.whole_devices import GIVEN_WHOLE, ReplicaKind
+from deviceplugin.log import event
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.held_devices import with_given
+from deviceplugin.model.notices import EventReason, container_notice
+from deviceplugin.policy.device_choice import given_devices, prefer_devices
+from deviceplugin.policy.device_resources import DeviceResource, device_of
+from deviceplugin.policy.layout import all_devices
+from deviceplugin.policy.placement import Closest
+from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.store.container_answer import Answer, device_parts
+from deviceplugin.store.node_state import NodeState
+from libvgpu.errors import AllocationRefused, VgpuError
+
+from .admission import Admission
+from .podresources_sync import PodResourcesSync
+
+
+class DeviceAdmission:
+    """Answers for all resources of whole devices.
+
+    Attributes:
+        whole: what the config says of them; replaced when it changes.
+        check_injection: raises VgpuError where containers would start without these GPUs.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        sync: PodResourcesSync,
+        slices: Admission,
+        forms: DeviceForms,
+        closest: Closest,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Has answered nothing yet.
+
+        Args:
+            slices: answers for replicas under MPS, which are slices.
+            forms: how answers name the GPUs.
+            closest: which of several GPUs lie close together.
+            clock: seconds from any start, never set back.
+        """
+        self.whole = GIVEN_WHOLE
+        self.check_injection: Callable[[Sequence[str]], None] = lambda uuids: None
+        self._state, self._sync, self._slices, self._forms = state, sync, slices, forms
+        self._closest, self._clock = closest, clock
+
+    def prefer(
+        self, name: str, available: Sequence[str], must_include: Sequence[str], count: int
+    ) -> list[str]:
+        """Answers GetPreferredAllocation (see `prefer_devices`)."""
+        with self._state.lock:
+            resource = self._resource(name)
+            chosen = prefer_devices(
+                resource, available, must_include, count, self.whole.spread, self._closest
+            )
+        self._sync.expect_allocate()
+        return chosen
+
+    def allocate(self, name: str, device_ids: Sequence[str]) -> Answer:
+        """Answers Allocate for one container (see `given_devices`)."""
+        with self._state.lock:
+            resource = self._resource(name)
+        if resource.kind is ReplicaKind.MPS:
+            answer = self._slices.allocate_replica(resource, device_ids)
+            with self._state.lock:
+                self._hold(name, device_ids)
+            return answer
+        with self._sync.held_off(device_ids), self._state.lock:
+            devices = given_devices(self._resource(name), device_ids)
+            answer = device_parts(
+                [each.gpu for each in devices], self._forms, _answer_id(device_ids), os.path.exists
+            )
+            self._hold(name, device_ids)
+        event(
+            logging.INFO,
+            "allocated",
+            resource=name,
+            units=len(device_ids),
+            gpu=" ".join(each.gpu.uuid for each in devices),
+        )
+        return answer
+
+    def pre_start(self, name: str, device_ids: Sequence[str]) -> None:
+        """Answers PreStartContainer.
+
+        Raises:
+            AllocationRefused: a device is not there any more, somebody else has it, too, or the
+                container would start without it.
+        """
+        with self._state.lock:
+            is_slice = any(self._state.book.holder(each) is not None for each in device_ids)
+        if is_slice:
+            self._slices.pre_start_replica(name, device_ids)
+            return
+        listing = self._sync.look() or ()
+        with self._state.lock:
+            gpus = all_devices(self._state.gpus)
+        problem = (
+            _gone(device_ids, gpus)
+            or _conflict(name, device_ids, listing)
+            or self._not_injected(device_ids)
+        )
+        if problem is None:
+            return
+        owner = next((c.owner for c in listing if (name, device_ids[0]) in c.devices), None)
+        event(
+            logging.WARNING,
+            "container start refused",
+            notice=container_notice(EventReason.CONTAINER_START_REFUSED, problem, owner),
+            owner=owner or "unknown",
+            reason=problem,
+        )
+        raise AllocationRefused(problem)
+
+    def _not_injected(self, device_ids: Sequence[str]) -> str | None:
+        try:
+            self.check_injection(sorted({device_of(each) for each in device_ids}))
+        except VgpuError as error:
+            return error.message
+        return None
+
+    def _hold(self, name: str, device_ids: Sequence[str]) -> None:
+        self._state.hold(with_given(self._state.held, name, device_ids, self._clock()))
+
+    def _resource(self, name: str) -> DeviceResource:
+        found = self._state.layout.resource(name)
+        if found is None:
+            raise AllocationRefused(f"{name} is not offered any more")
+        return found
+
+
+def _answer_id(device_ids: Sequence[str]) -> str:
+    """Returns by what the annotations of two answers differ: one device is given once at a time."""
+    return hashlib.sha256(" ".join(sorted(device_ids)).encode()).hexdigest()[:12]
+
+
+def _gone(device_ids: Sequence[str], gpus: Sequence[Gpu]) -> str | None:
+    here = {gpu.uuid for gpu in gpus}
+    gone = sorted({device_of(each) for each in device_ids} - here)
+    if not gone:
+        return None
+    return f"{gone[0]} is not on this node any more; delete the pod, so that it is admitted again"
+
+
+def _conflict(name: str, device_ids: Sequence[str], listing: Sequence[Listed]) -> str | None:
+    """Returns why a listing forbids the start: two have a device, or one has a slice as well."""
+    for each in device_ids:
+        holders = [c for c in listing if (name, each) in c.devices]
+        if len(holders) > 1:
+            both = " and ".join(str(c.owner) for c in holders)
+            return (
+                f"{each} of {name} is on the kubelet's record for {both} at once; delete one of "
+                "these pods"
+            )
+        if holders and holders[0].units:
+            return (
+                f"container {holders[0].owner} holds {each} of {name} and a slice; a container has "
+                "either slices or whole devices"
+            )
+    return None
