@@ -18,6 +18,7 @@ from libvgpu.errors import VgpuError
 
 TOKEN = "a-token"
 _EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events(?:/([^/]+))?")
+_NODE = re.compile(r"/api/v1/nodes/([^/]+)")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
 
 
@@ -34,6 +35,7 @@ class StandInApiServer:
         calls: method and path of each.
         pods: UID by namespace and name; others are not there.
         labels: of those pods.
+        node_info: what the kubelet reports of a Node, by name; others are not there.
         refuse_with: the status of every answer, unless 0.
         token: the one it knows.
     """
@@ -51,6 +53,7 @@ class StandInApiServer:
         self.events: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
         self.pods: dict[tuple[str, str], str] = {}
+        self.node_info: dict[str, dict[str, str]] = {}
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.refuse_with = 0
         self.token = TOKEN
@@ -105,6 +108,9 @@ class StandInApiServer:
             return 401, _status("who are you?")
         if self.refuse_with:
             return self.refuse_with, _status("planted")
+        node = _NODE.fullmatch(path)
+        if node is not None and node[1] in self.node_info:
+            return 200, {"status": {"nodeInfo": self.node_info[node[1]]}}
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))

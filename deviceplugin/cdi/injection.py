@@ -69,7 +69,7 @@ class NodeInjection:
         self._turns = 0
         self._said: tuple[str, ...] = ()
         self._problems: tuple[str, ...] = ()
-        self._outdated = ""
+        self._outdated = self._unwritten = ""
         if self._is_auto:
             event(
                 logging.WARNING if self._choice.needs_class else logging.INFO,
@@ -116,7 +116,8 @@ class NodeInjection:
 
     def shown(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says of it."""
-        problems = [*self._problems, self._outdated, cannot_inject(self.forms.lists, self._facts)]
+        dropped = cannot_inject(self.forms.lists, self._facts)
+        problems = [*self._problems, self._unwritten, self._outdated, dropped]
         return {
             "lists": list(map(str, self.forms.lists)),
             "because": self._choice.because,
@@ -156,7 +157,13 @@ class NodeInjection:
         self._say(built, others)
         if built.content is None:
             return  # what stands there may still serve containers; there is nothing better
-        if self._directory.write(mine.content) and mine.content is not None:
+        try:
+            is_new = self._directory.write(mine.content)
+        except VgpuError as error:
+            self._unwritten = error.message
+            raise
+        self._unwritten = ""
+        if is_new and mine.content is not None:
             driver = self._driver.files()
             event(
                 logging.INFO,

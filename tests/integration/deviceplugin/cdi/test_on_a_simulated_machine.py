@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
+from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
-from vgpuctl.doctor.finding import OK
+from vgpuctl.doctor.finding import FAIL, OK
 from vgpuctl.doctor.injection_check import injection
 
 KIND = "k8s.device-plugin.nvidia.com/gpu"
@@ -27,9 +27,10 @@ version: v1
 flags: {{plugin: {{deviceListStrategy: cdi-cri, cdiSpecDir: '{directory}'}}}}
 sharing:
   fractional:
-    - {{family: vgpu, memoryUnit: 1Gi}}
+    - {{family: vgpu, devices: [0], memoryUnit: 1Gi}}
 """
-RESOURCES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
+SLICES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
+WHOLE = "nvidia.com/gpu"
 # Asks the driver that the loader finds which GPUs there are.
 PROGRAM = """
 import ctypes
@@ -62,7 +63,11 @@ class CdiNode:
                  "--no-spawn-mps"],
                 cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
             )  # fmt: skip
-        self.kubelet.wait_for_resources(RESOURCES, PATIENCE_S)
+        self.kubelet.wait_for_resources([*SLICES, WHOLE], PATIENCE_S)
+
+    def admit(self, name: str, *resources: str) -> AdmittedPod:
+        container = ContainerManifest("c", limits=dict.fromkeys(resources, 1))
+        return self.kubelet.admit(PodManifest(name, (container,)))
 
     def stop(self) -> None:
         self.agent.kill()
@@ -113,9 +118,7 @@ def run_with(edits: list[dict[str, Any]], folder: Path) -> str:
 
 
 def test_a_container_with_the_agents_spec_sees_its_gpu_alone(node: CdiNode, tmp_path: Path) -> None:
-    pod = node.kubelet.admit(
-        PodManifest("a", (ContainerManifest("c", limits=dict.fromkeys(RESOURCES, 1)),))
-    )
+    pod = node.admit("a", *SLICES)
     (name,) = node.kubelet.run_options(pod, "c").cdi_devices
     kind, _, uuid = name.partition("=")
     spec = json.loads(node.spec.read_text())
@@ -142,3 +145,20 @@ def test_the_agent_puts_a_removed_spec_back_by_itself_and_doctor_tells(node: Cdi
     (finding,) = injection(agent_report(node.run_dir).injection)
     assert finding.level == OK
     assert str(node.spec) in finding.message
+
+
+def test_a_whole_gpu_does_not_start_without_its_spec(node: CdiNode) -> None:
+    pod = node.admit("a", WHOLE)
+    assert node.kubelet.run_options(pod, "c").cdi_devices == (
+        f"{KIND}={node.machine.devices[1].uuid}",
+    )
+    node.spec.unlink()
+    node.spec.mkdir()  # so that it cannot be put back
+
+    with pytest.raises(Exception, match=r"the CDI spec \S+ cannot be written"):
+        node.kubelet.run_options(pod, "c")
+    with pytest.raises(Exception, match=r"the CDI spec \S+ cannot be written"):
+        node.kubelet.run_options(node.admit("b", *SLICES), "c")
+    (finding,) = injection(agent_report(node.run_dir).injection)
+    assert finding.level == FAIL
+    assert "cannot be written" in finding.message

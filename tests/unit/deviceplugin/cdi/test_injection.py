@@ -406,5 +406,3 @@ def test_with_both_forms_a_start_is_not_held_up_by_cdi(node: Node) -> None:
     assert injection.forms.lists == (ListStrategy.ENVVAR, ListStrategy.CDI_CRI)
 
     injection.check(["GPU-cc"])
-
-
