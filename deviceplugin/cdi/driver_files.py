@@ -80,11 +80,9 @@ def find_driver_files(tree: Tree, directories: Sequence[str]) -> DriverFiles | N
         directories: of the tree, in the order in which they are looked at.
     """
     for directory in directories:
-        if not tree.exists(f"{directory}/{_CUDA}"):
-            continue
         real = tree.real(f"{directory}/{_CUDA}")
         if not os.path.isfile(tree.at(real)):
-            continue  # a link that leads nowhere, as a driver that was removed leaves it
+            continue  # nor is a link that leads nowhere, as a driver that was removed leaves it
         match = _VERSIONED.fullmatch(os.path.basename(real))
         version = match["version"] if match else ""
         return DriverFiles(

@@ -386,7 +386,16 @@ def test_auto_does_not_choose_cdi_without_a_driver_to_be_seen(node: Node) -> Non
         path.unlink()
 
     assert node.injection(AUTO).forms.lists == (ListStrategy.ENVVAR,)
-    assert node.injection(AUTO, is_seen=False).forms.lists == (ListStrategy.ENVVAR,)
+
+
+def test_auto_does_not_choose_cdi_without_seeing_the_node(node: Node) -> None:
+    """A spec would be written into the agent's own container."""
+    seen_driver = replace(AUTO, container_driver_root=str(node.root))
+
+    found = node.injection(seen_driver, is_seen=False)
+
+    assert found.forms.lists == (ListStrategy.ENVVAR,)
+    assert "does not see the node's root" in found.shown()["because"]
 
 
 def test_a_runtime_that_changes_is_said(node: Node, said: Callable[[], str]) -> None:
