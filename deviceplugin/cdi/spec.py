@@ -2,22 +2,18 @@
 
 What every GPU needs (libraries, tools, control nodes) stands once, at the top; a device adds its
 own nodes. Each GPU has its UUID and its index as names, a MIG device ``<index>:<number>``, and
-``all`` is all of them. A GPU in MIG mode is there by its MIG devices alone.
-
-The loader finds libcuda.so.1 in a container in one of two ways. Where the node has NVIDIA's hook,
-libraries keep their path, and the hook writes links and the loader's cache. Elsewhere each is
-mounted by the names that programs ask for, into the directories where the loader looks without a
-cache: those of Debian's and those of Red Hat's images.
+``all`` is all of them. A GPU in MIG mode is there by its MIG devices alone. How the loader finds
+the libraries: `library_edits`.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deviceplugin.model.gpus import Gpu
 
-from .driver_files import DriverFiles, Library
+from .driver_files import DriverFiles
+from .library_edits import bind_mount, hooks_of, mounts_by_name
 from .mig_minors import MigMinors, capability_nodes
 
 ALL = "all"
@@ -27,11 +23,7 @@ CONTROL_NODE = "/dev/nvidiactl"
 UVM_NODE = "/dev/nvidia-uvm"
 #: Compute does without these, and a driver need not have them.
 _HELPER_NODES = ("/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-_MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-_MULTIARCH = {"x86_64": "/usr/lib/x86_64-linux-gnu", "aarch64": "/usr/lib/aarch64-linux-gnu"}
 _SIMULATED_DIRECTORY = "/run/vgpu-sim"
-#: Links that the loader's cache does not make: many programs ask for the unversioned name.
-_UNVERSIONED = ("libcuda.so", "libnvidia-opticalflow.so")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,63 +188,19 @@ def _common_edits(
 ) -> dict[str, Any]:
     env = [_NO_OTHER_GPUS]
     mounts = [
-        *(_mount(path, f"/usr/bin/{name}") for name, path in driver.binaries),
-        *(_mount(host_path, path) for path, host_path in driver.firmware),
+        *(bind_mount(path, f"/usr/bin/{name}") for name, path in driver.binaries),
+        *(bind_mount(host_path, path) for path, host_path in driver.firmware),
     ]
     if simulated:
         env.append(f"VGPU_SIM_MACHINE={_SIMULATED_DIRECTORY}")
-        machine_options = ["rw", *_MOUNT_OPTIONS[1:]]
-        mounts.append(
-            {
-                "hostPath": simulated,
-                "containerPath": _SIMULATED_DIRECTORY,
-                "options": machine_options,
-            }
-        )
+        mounts.append(bind_mount(simulated, _SIMULATED_DIRECTORY, mode="rw"))
     hooks = []
     if hook:
-        mounts += [_mount(library.host_path, library.path) for library in driver.libraries]
-        hooks = _hooks(hook, driver.libraries)
+        mounts += [bind_mount(library.host_path, library.path) for library in driver.libraries]
+        hooks = hooks_of(hook, driver.libraries)
     else:
-        mounts += _by_name(driver.libraries, machine)
+        mounts += mounts_by_name(driver.libraries, machine)
     helpers = [path for path in _HELPER_NODES if devices.exists(path)]
     nodes = _nodes([CONTROL_NODE, UVM_NODE, *helpers, *devices.more], devices)
     edits = {"env": env, "deviceNodes": nodes, "mounts": mounts, "hooks": hooks}
     return {key: value for key, value in edits.items() if value}
-
-
-def _mount(host_path: str, container_path: str) -> dict[str, Any]:
-    return {
-        "hostPath": host_path,
-        "containerPath": container_path,
-        "options": list(_MOUNT_OPTIONS),
-    }
-
-
-def _by_name(libraries: Sequence[Library], machine: str) -> list[dict[str, Any]]:
-    directories = [d for d in ("/usr/lib64", _MULTIARCH.get(machine)) if d]
-    return [
-        _mount(library.host_path, f"{directory}/{name}")
-        for library in libraries
-        for name in library.names
-        for directory in directories
-    ]
-
-
-def _hooks(path: str, libraries: Sequence[Library]) -> list[dict[str, Any]]:
-    """Returns what NVIDIA's hook is to do once the mounts are there."""
-    program = os.path.basename(path)
-    # One program has the hooks as commands of a command, the other is nothing else.
-    begin = [program, "hook"] if program == "nvidia-ctk" else [program]
-    links = [
-        f"--link={name}.1::{os.path.dirname(library.path)}/{name}"
-        for library in libraries
-        for name in _UNVERSIONED
-        if os.path.basename(library.path).startswith(f"{name}.")
-    ]
-    folders = dict.fromkeys(f"--folder={os.path.dirname(each.path)}" for each in libraries)
-    orders = [["create-symlinks", *links]] if links else []
-    return [
-        {"hookName": "createContainer", "path": path, "args": [*begin, *order]}
-        for order in (*orders, ["update-ldcache", *folders])
-    ]

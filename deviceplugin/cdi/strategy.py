@@ -18,7 +18,7 @@ _KNOWS_CDI, _CDI_IS_ON = (1, 7), (2, 0)
 #: Of the kubelet: the first that passes CDI names of plugins on without a feature gate.
 _PASSES_NAMES = (1, 29)
 DEFAULT_SPEC_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-_CDI_LISTS = frozenset({ListStrategy.CDI_CRI, ListStrategy.CDI_ANNOTATIONS})
+CDI_LISTS = frozenset({ListStrategy.CDI_CRI, ListStrategy.CDI_ANNOTATIONS})
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
@@ -141,7 +141,7 @@ def cannot_inject(lists: tuple[ListStrategy, ...], facts: RuntimeFacts) -> str:
 
     Only what is certain counts: a runtime that drops CDI names says nothing and starts.
     """
-    if facts.does_cdi is False and set(lists) <= _CDI_LISTS:
+    if facts.does_cdi is False and set(lists) <= CDI_LISTS:
         # NVIDIA's runtime reads annotations itself, under a prefix that the config can name.
         if facts.nvidia_handlers and ListStrategy.CDI_ANNOTATIONS in lists:
             return ""

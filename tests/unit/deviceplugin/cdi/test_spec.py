@@ -53,7 +53,7 @@ def node(
 
 
 def built(*gpus: Gpu, **more: Any) -> Built:
-    given = {"driver": DRIVER, "devices": node(), "machine": X86} | more
+    given: dict[str, Any] = {"driver": DRIVER, "devices": node(), "machine": X86} | more
     return build_spec(KIND, gpus or (ONE, TWO), **given)
 
 
