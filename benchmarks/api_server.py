@@ -1,4 +1,4 @@
-"""A small Kubernetes API server over TLS that keeps Events and pods, and can fail on request.
+"""A small Kubernetes API server over TLS that has Events, pods and Nodes; it can fail on request.
 
 For measurements and tests. It answers on threads of its own; its tables may be changed meanwhile.
 """
@@ -33,6 +33,7 @@ class StandInApiServer:
         account: what a pod has of its service account.
         events: by name.
         calls: method and path of each.
+        nodes: labels by name; others are not there.
         pods: UID by namespace and name; others are not there.
         labels: of those pods.
         node_info: what the kubelet reports of a Node, by name; others are not there.
@@ -52,6 +53,7 @@ class StandInApiServer:
         (self.account / "token").write_text(TOKEN + "\n")
         self.events: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
+        self.nodes: dict[str, dict[str, str]] = {}
         self.pods: dict[tuple[str, str], str] = {}
         self.node_info: dict[str, dict[str, str]] = {}
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
@@ -111,6 +113,10 @@ class StandInApiServer:
         node = _NODE.fullmatch(path)
         if node is not None and node[1] in self.node_info:
             return 200, {"status": {"nodeInfo": self.node_info[node[1]]}}
+        if node is not None:
+            if node[1] not in self.nodes:
+                return 404, _status("not found")
+            return 200, {"metadata": {"name": node[1], "labels": self.nodes[node[1]]}}
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))

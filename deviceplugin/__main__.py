@@ -10,6 +10,13 @@ from typing import Any
 
 import click
 
+from deviceplugin.config.chosen import Fallback
+from deviceplugin.config.options import (
+    config_option,
+    selection_of,
+    selection_options,
+    state_dir_option,
+)
 from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, said_flags
 from deviceplugin.http.listeners import split_address
 from deviceplugin.inventory.nvml import NvmlInventory
@@ -58,13 +65,8 @@ def _kubelet_dir(socket_path: Path) -> Path:
 
 
 @click.command(help="Hands out slices of this node's GPUs to the kubelet and keeps their limits.")
-@click.option(
-    "--config",
-    "--config-file",
-    envvar="CONFIG_FILE",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
+@config_option
+@selection_options
 @click.option(
     "--kubelet-dir",
     envvar="VGPU_KUBELET_DIR",
@@ -78,13 +80,7 @@ def _kubelet_dir(socket_path: Path) -> Path:
     type=click.Path(path_type=Path),
     help="The kubelet's socket for device plugins, instead of --kubelet-dir.",
 )
-@click.option(
-    "--state-dir",
-    envvar="VGPU_STATE_DIR",
-    default="/var/lib/vgpu",
-    show_default=True,
-    type=_DIRECTORY,
-)
+@state_dir_option
 @click.option("--run-dir", envvar="VGPU_RUN_DIR", type=_DIRECTORY, help="[default: /run/vgpu]")
 @click.option(
     "--metrics-address",
@@ -108,6 +104,9 @@ def _kubelet_dir(socket_path: Path) -> Path:
 @_with_flags
 def main(
     config: Path,
+    node_label: str,
+    default_config: str,
+    fallback_strategies: tuple[Fallback, ...],
     kubelet_dir: Path,
     kubelet_socket: Path | None,
     state_dir: Path,
@@ -139,6 +138,7 @@ def main(
                 watch_health=True,
                 host_root=host_root,
                 said=said_flags(given, os.environ),
+                selection=selection_of(node_label, default_config, fallback_strategies),
             ),
             NvmlInventory(),
             stop,

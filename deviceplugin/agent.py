@@ -12,20 +12,18 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from deviceplugin.cdi.injection import NodeInjection
-from deviceplugin.cdi.node_driver import NodeDriver
-from deviceplugin.cdi.runtime_files import read_facts
-from deviceplugin.cdi.strategy import RuntimeFacts
-from deviceplugin.cdi.trees import node_root
-from deviceplugin.config.loading import AgentConfig, load_config
+from deviceplugin.config.chosen import Selection
 from deviceplugin.config.overrides import SaidFlag
-from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.config_follower import ConfigFollower
+from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
+from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
+from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
@@ -37,6 +35,8 @@ from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.http.server import HttpServer
 from deviceplugin.inventory import topology
+from deviceplugin.inventory.counted_xids import counted_xids
+from deviceplugin.inventory.gpu_watch import GpuWatch
 from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
@@ -44,10 +44,11 @@ from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.layout import Layout, absent_devices, all_devices, lay_out
+from deviceplugin.policy.known_gpus import devices
+from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -66,6 +67,7 @@ _CONFIG_EVERY_S = 0.35
 #: A container takes longer than this to begin its first work.
 _ARBITERS_EVERY_S = 0.7
 _KUBELET_EVERY_S = 0.7
+_GPUS_EVERY_S = 0.7
 _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
@@ -78,13 +80,15 @@ class AgentSettings:
     """What the agent is started with.
 
     Attributes:
+        config: a config file, or a directory of named ones.
         metrics_address: HOST:PORT.
-        node_name: for log lines.
+        node_name: of the Node, for its label, Events and log lines.
         spawn_mps: whether to start the MPS daemons where nobody runs them.
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
             what runs on them.
         host_root: where the agent sees the node's root; empty: where that is known to be.
         said: flags of command line and environment, which count more than the config file's.
+        selection: which config of a directory is used.
     """
 
     config: Path
@@ -97,46 +101,65 @@ class AgentSettings:
     watch_health: bool = False
     host_root: str = ""
     said: tuple[SaidFlag, ...] = ()
+    selection: Selection = field(default_factory=Selection)
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
     """Runs the agent until ``stop`` is set.
 
     Raises:
-        VgpuError: bad config, no GPUs, no room on disk, or another agent is running; nothing is
-            registered then.
+        VgpuError: bad config and no kept one, no GPUs, no room on disk, or another agent is
+            running; nothing is registered then.
+        DriverReplacedError: the driver was replaced, so a new process is needed.
     """
-    config = load_config(settings.config, settings.said)
-    gpus = inventory.gpus()
-    # A GPU that is lost must not keep the others from being served, so its entry is left out here.
-    layout = lay_out(config, gpus, absent_devices(config, gpus)[0])
-    injection = _injection(settings, config, gpus)
+    # What Kubernetes tells, and what it is told.
+    api = ApiServer.from_environment(os.environ)
+    life = open_config(
+        settings.config,
+        settings.selection,
+        settings.said,
+        api,
+        settings.node_name,
+        settings.state_dir,
+        inventory,
+    )
+    config, gpus = life.first.config, listed_gpus(life.listed)
+    node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
+    injection = node_injection(config.forms, settings.host_root, settings.node_name, api, gpus)
     store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, config, NodeGpus(gpus, layout), store, injection, ends, stop)
+            _run(settings, api, life, node, store, injection, ends, stop)
         event(logging.INFO, "agent stopped")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of the node, and how the config wants them to be shared."""
+    """How the config wants the GPUs of the node to be shared, and who lists them.
 
-    gpus: tuple[Gpu, ...]
+    Attributes:
+        watch: with those that were listed first.
+    """
+
     wanted: Layout
+    watch: GpuWatch
 
-    def closest(
-        self, uuids: Sequence[str], count: int, required: Collection[str]
-    ) -> tuple[str, ...]:
-        """Returns which of some GPUs lie close together (see `topology.closest`)."""
-        devices = [each for each in all_devices(self.gpus) if each.uuid in uuids]
-        return topology.closest(devices, count, required)
+
+def _closest_on(state: NodeState) -> Closest:
+    """Returns what tells which of some GPUs lie close together (see `topology.closest`)."""
+
+    def closest(uuids: Sequence[str], count: int, required: Collection[str]) -> tuple[str, ...]:
+        gpus = devices(state.gpus)
+        return topology.closest([g for g in gpus if g.uuid in uuids], count, required)
+
+    return closest
 
 
 def _run(
     settings: AgentSettings,
-    config: AgentConfig,
+    api: ApiServer | None,
+    life: ConfigLife,
     node: NodeGpus,
     store: SliceStore,
     injection: NodeInjection,
@@ -147,8 +170,7 @@ def _run(
 
     What ends first when the agent stops is what was made last.
     """
-    # What Kubernetes tells, and what it is told.
-    api = ApiServer.from_environment(os.environ)
+    config = life.first.config
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
@@ -159,20 +181,23 @@ def _run(
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
-    state = NodeState(checkpoint, node.wanted, node.gpus)
+    state = NodeState(checkpoint, node.wanted, listed_gpus(node.watch.latest))
     mps = MpsKeeper(
         settings.config.absolute(),
         settings.run_dir,
         settings.spawn_mps,
         state,
         is_running=store.running,
+        state_dir=settings.state_dir,
     )
 
-    def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool) -> None:
+    def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
         injection.check(uuids)
-        mps.wait(uuids, under_mps)
+        mps.wait(uuids, under_mps, within_s)
 
-    service = SliceService(state, store, config.rules, sources, until_gpus_are_ready, node.closest)
+    service = SliceService(
+        state, store, config.rules, sources, until_gpus_are_ready, _closest_on(state)
+    )
     service.devices.check_injection = injection.check
     service.devices.whole = config.whole
     ends.callback(labels.stop)
@@ -183,10 +208,20 @@ def _run(
         settings.run_dir / "allocations", RecordedPods(record.read).read
     )
     memory = MemoryWatch(service, attribution, config.watch)
-    health = HealthWatch(service.gpu_uuids(), service.set_unhealthy)
+    xids, problems = counted_xids(os.environ)
+    for problem in problems:
+        event(logging.WARNING, problem)
+    health = HealthWatch(service.gpu_uuids(), service.set_unhealthy, counts=xids.counts)
     arbiters = NodeArbiters(settings.run_dir)
-    watch = ConfigWatch(settings.config, config)
-    follower = ConfigFollower(watch, node.gpus, service, memory, arbiters, api is not None)
+    watch = life.watch()
+    follower = ConfigFollower(
+        watch, state.gpus, service, memory, arbiters, life.kept, api is not None
+    )
+    ends.callback(life.label.stop)
+    life.label.start()
+    gpus = GpuFollower(
+        lambda: node.watch.latest, state, follower.follow_gpus, health.look_closer, stop
+    )
 
     # What the kubelet asks.
     durations = AllocateDurations()
@@ -212,6 +247,7 @@ def _run(
         service,
         registrar.registrations,
         lambda: memory.findings,
+        lambda: life.label.problem,
         injection.shown,
     )
     http = HttpServer()
@@ -220,6 +256,7 @@ def _run(
     http.listen(
         listener,
         pages({"/metrics": metrics.page, "/healthz": said.healthz, "/readyz": said.readyz}),
+        urgent=("/healthz", "/readyz"),
     )
     control = settings.run_dir / AGENT_SOCKET
     ends.callback(control.unlink, missing_ok=True)
@@ -229,9 +266,12 @@ def _run(
     )
     http.start()
     ends.callback(registrar.stop)
+    ends.callback(node.watch.stop)
+    node.watch.start()
     if settings.watch_health:
-        ends.callback(health.stop)
-        health.start()
+        if xids.is_watched:
+            ends.callback(health.stop)
+            health.start()
         ends.callback(memory.stop)
         memory.start()
     ends.callback(arbiters.stop)
@@ -252,32 +292,19 @@ def _run(
             (_KUBELET_EVERY_S, registrar.look),
             (_KUBELET_EVERY_S, TimeSlices(service).look),
             (_KUBELET_EVERY_S, lambda: health.follow(service.gpu_uuids())),
+            (_GPUS_EVERY_S, gpus.look),
             (_PODS_EVERY_S, service.reconcile),
             (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
             (_COMPACT_EVERY_S, checkpoint.compact),
+            (_COMPACT_EVERY_S, life.kept.look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
         ],
         said.turned,
         stop,
     )
-
-
-def _injection(settings: AgentSettings, config: AgentConfig, gpus: Sequence[Gpu]) -> NodeInjection:
-    """Returns how containers get their GPUs on this node."""
-    root = node_root(settings.host_root, os.environ)
-    api = ApiServer.from_environment(os.environ)
-
-    def facts() -> RuntimeFacts:
-        versions = ("", "")
-        if api is not None:
-            # Files of the node tell without it, and both forms are given where nothing does.
-            with contextlib.suppress(VgpuError):
-                versions = api.node_versions(settings.node_name)
-        return read_facts(root, *versions)
-
-    driver = NodeDriver(config.forms, root, os.environ)
-    return NodeInjection(config.forms, driver, gpus, facts, os.uname().machine)
+    if gpus.failure is not None:
+        raise gpus.failure
 
 
 class Plugins:

@@ -31,6 +31,10 @@ class InventoryError(VgpuError):
     """The GPUs of this node cannot be listed or are not what the config says."""
 
 
+class DriverReplacedError(InventoryError):
+    """The driver was replaced under this process, whose library of it answers no more."""
+
+
 class AllocationRefused(VgpuError):  # noqa: N818 - the word its messages begin with
     """A request cannot be honoured: what was asked, what was free, on which GPU."""
 

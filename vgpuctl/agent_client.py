@@ -39,9 +39,15 @@ class AgentOfReport(msgspec.Struct):
 
 
 class ConfigOfReport(msgspec.Struct):
-    """Its config file.
+    """Its config.
 
     Attributes:
+        path: of the file that was last looked at.
+        name: of the named config in force; empty where there is one file only, or for the empty
+            config.
+        chosen_by: what chose the name; empty where there is one file only.
+        is_kept: what is in force was kept from before the agent's start, since the file is bad.
+        label_problem: why the label that chooses the name is not told; empty where it is.
         error: why the file's present content, or a part of it, is not in force.
         in_part: the rest of the present content is.
     """
@@ -52,6 +58,16 @@ class ConfigOfReport(msgspec.Struct):
     error: str | None = None
     hint: str | None = None
     in_part: bool = False
+    name: str = ""
+    chosen_by: str = ""
+    is_kept: bool = False
+    label_problem: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The named config in force and what chose it; empty where there is one file only."""
+        name = f"config {self.name}" if self.name else "the empty config"
+        return f"{name}, chosen by {self.chosen_by}" if self.chosen_by else ""
 
 
 class ResourceOfReport(msgspec.Struct):
@@ -101,6 +117,28 @@ class InjectionOfReport(msgspec.Struct):
     problems: list[str] = []
 
 
+class GivenOfReport(msgspec.Struct):
+    """A GPU or MIG device of an allocation."""
+
+    gpu: str
+
+
+class AllocationOfReport(msgspec.Struct):
+    """A slice that a container has."""
+
+    allocation: str
+    owner: str
+    devices: list[GivenOfReport] = []
+
+
+class DeviceOfReport(msgspec.Struct):
+    """A device or replica that a container has; ``owner`` is empty while it is not known."""
+
+    resource: str
+    id: str
+    owner: str = ""
+
+
 class AgentReport(msgspec.Struct):
     """What ``/v1/state`` says; what a newer agent adds is left out."""
 
@@ -110,12 +148,18 @@ class AgentReport(msgspec.Struct):
     shim_build: str
     mps_gpus: list[str] = []
     loop_problem: str | None = None
+    podresources_problem: str | None = None
     unhealthy_gpus: dict[str, str] = {}
+    left_out_gpus: dict[str, str] = {}
+    driver_problem: str = ""
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
     injection: InjectionOfReport = msgspec.field(default_factory=InjectionOfReport)
     withheld_gpus: dict[str, str] = {}
     unmatched_entries: list[str] = []
+    mig_differences: dict[str, str] = {}
+    allocations: list[AllocationOfReport] = []
+    devices: list[DeviceOfReport] = []
 
 
 class _Connection(http.client.HTTPConnection):

@@ -15,6 +15,7 @@ VERBS = {
     "set": ("vgpuctl.commands.set", "set_verb"),
     "doctor": ("vgpuctl.commands.doctor", "doctor"),
     "config": ("vgpuctl.commands.config", "config"),
+    "mig": ("vgpuctl.commands.mig", "mig"),
     "sim": ("vgpuctl.commands.sim", "sim"),
     "demo": ("vgpuctl.commands.demo", "demo"),
 }

@@ -155,17 +155,22 @@ def fractional_shares(
                     f"GPU {device} is already shared on line {places.line(other.path)}; "
                     "a GPU belongs to one entry and one family",
                 )
-        devices = _devices(entry.devices, f"{path}.devices", places)
+        devices = device_names(entry.devices, f"{path}.devices", places)
         held = ComputeMode.STRICT if mode is None else mode
         concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
-        match = _device_match(entry.match, f"{path}.match", places)
+        match = device_match(entry.match, f"{path}.match", places)
         shares.append(
             FractionalShare(family, devices, unit_bytes, held, path, placement, concurrency, match)
         )
     return tuple(shares)
 
 
-def _device_match(match: schema.DeviceMatch | None, path: str, places: Places) -> DeviceMatch:
+def device_match(match: schema.DeviceMatch | None, path: str, places: Places) -> DeviceMatch:
+    """Returns what a ``match`` of devices says.
+
+    Raises:
+        ConfigError: a value that is not allowed, or it selects nothing.
+    """
     if match is None:
         return _ANY_DEVICE
     least, most = (
@@ -196,9 +201,14 @@ def _common(first: tuple[int | str, ...] | None, second: str | list[int | str]) 
     return list(first[:1]) if isinstance(second, str) else [d for d in second if d in first]
 
 
-def _devices(
+def device_names(
     value: str | list[int | str], path: str, places: Places
 ) -> tuple[int | str, ...] | None:
+    """Returns the devices that a list names, None for all.
+
+    Raises:
+        ConfigError: a value that is not allowed.
+    """
     if isinstance(value, str):
         places.one_of(path, value, ("all", "a list of GPU indexes or UUIDs"))
         return None

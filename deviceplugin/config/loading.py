@@ -25,6 +25,7 @@ from . import schema
 from .device_forms import DeviceForms
 from .flags import device_forms, flags_not_served
 from .fractional import FractionalShare, fractional_shares
+from .mig_layouts import MigLayout, mig_layouts
 from .overrides import SaidFlag, put_over
 from .values import compute_mode, size_bytes
 from .whole_devices import GIVEN_WHOLE, WholeDevices, whole_devices
@@ -80,8 +81,10 @@ class AgentConfig:
         forms: how containers are told which GPUs are theirs.
         watch: what is done about a process that bypasses its slice.
         whole: of the devices that are given whole or as replicas.
+        mig_layouts: into which MIG devices GPUs are to be cut.
         said: flags that command line and environment put over the file's.
         not_served: what the file asks for and the agent does not do yet, as sentences.
+        fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
         digest: hash of the text, to tell one version of the file from another.
     """
 
@@ -95,7 +98,9 @@ class AgentConfig:
     places: Places
     watch: WatchPolicy = WatchPolicy.REPORT
     whole: WholeDevices = GIVEN_WHOLE
+    mig_layouts: tuple[MigLayout, ...] = ()
     said: tuple[SaidFlag, ...] = ()
+    fail_on_init_error: bool = True
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -145,7 +150,9 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         places=places,
         watch=WatchPolicy(file.watch.unaccounted),
         whole=whole_devices(file, places),
+        mig_layouts=mig_layouts(file.mig, places),
         said=said,
+        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
     )
 
 

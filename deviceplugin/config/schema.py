@@ -126,6 +126,12 @@ class Imex(_Section):
     required: bool = False
 
 
+class MigLayout(_Section):
+    profiles: dict[str, int]
+    devices: str | list[int | str] = "all"
+    match: DeviceMatch | None = None
+
+
 class ConfigFile(_Section):
     version: str
     flags: Flags | None = None
@@ -134,6 +140,7 @@ class ConfigFile(_Section):
     imex: Imex | None = None
     resource_domain: str = "nvidia.com"
     limits: list[Rule] = []
+    mig: list[MigLayout] = []
     watch: Watch = msgspec.field(default_factory=Watch)
 
 

@@ -1,4 +1,4 @@
-"""What the kubelet asks of an admission: which units, give them, may the container start.
+"""What the kubelet asks of an admission: which units, and give them.
 
 Order of an `Allocate`: decide (pure, `pairing`), make the container's files, save the change,
 enter the book, answer. Whatever fails leaves the book as it was; files of an allocation that never
@@ -10,60 +10,45 @@ Which container asks is not said; podresources is asked in every `prefer` to kno
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.units import Half, gpu_of, resource_name
-from deviceplugin.policy import (
-    exclusive_gpu,
-    implicit_units,
-    mps_replicas,
-    pairing,
-    podresources_listing,
-)
+from deviceplugin.policy import mps_replicas, pairing, podresources_listing
 from deviceplugin.policy.device_resources import DeviceResource
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
 from deviceplugin.policy.pod_correlation import PodCorrelation
-from deviceplugin.recovery import kubelet_records
-from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.store.slice_files import Answer
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 
-from .parts import Allocations
+from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
-
-#: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false);
-#: raises VgpuError if that does not come.
-WaitForMps = Callable[[Sequence[str], bool], None]
 
 
 class Admission:
-    """Answers GetPreferredAllocation, Allocate and PreStartContainer."""
+    """Answers GetPreferredAllocation and Allocate."""
 
     def __init__(
         self,
         kept: Allocations,
         sync: PodResourcesSync,
-        clock: Callable[[], float],
-        wait_for_mps: WaitForMps,
+        sources: Sources,
         closest: Closest,
     ) -> None:
         """Has answered nothing yet.
 
         Args:
-            clock: seconds since the epoch.
-            wait_for_mps: waits until the GPUs are as a container needs them.
+            sources: of the time.
             closest: which of several GPUs lie close together.
         """
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
-        self._sync, self._wait_for_mps = sync, wait_for_mps
-        self._clock, self._closest = clock, closest
+        self._sync = sync
+        self._clock, self._wall_clock, self._closest = sources.clock, sources.wall_clock, closest
         self._who = PodCorrelation()
 
     @property
@@ -93,7 +78,7 @@ class Admission:
         with self._state.lock:
             partner = pairing.open_allocation(self._state.book, family, half, asked_at)
             if partner is not None:
-                self._state.book.put(replace(partner, changed_at=self._clock()))
+                self._state.book.put(replace(partner, changed_s=self._clock()))
             with self._settling_on_refusal(family, half):
                 chosen = self._choose(family, half, available, must_include, count, kin)
         self._sync.expect_allocate()
@@ -181,6 +166,7 @@ class Admission:
         shared = self._layout.find(allocation.uuid)
         allocation = replace(
             allocation,
+            changed_at=self._wall_clock(),
             shim_build=allocation.shim_build or self._store.build,
             compute=shared.compute if shared else None,
         )
@@ -207,96 +193,6 @@ class Admission:
             whole=allocation.whole,
         )
         return self._store.answer(allocation, half, limits)
-
-    def pre_start(self, family: Family, half: Half, units: Sequence[str]) -> None:
-        """Answers PreStartContainer: the last gate before the container's processes start.
-
-        Raises:
-            VgpuError: in one sentence, why it must not start.
-        """
-        name = resource_name(self._layout.resource_domain, family, half)
-        self._let_pass(name, half, units)
-
-    def pre_start_replica(self, resource: str, device_ids: Sequence[str]) -> None:
-        """Answers PreStartContainer for a container with a replica of a GPU that is under MPS.
-
-        Raises:
-            VgpuError: in one sentence, why it must not start.
-        """
-        self._let_pass(resource, None, device_ids)
-
-    def _let_pass(self, resource: str, half: Half | None, units: Sequence[str]) -> None:
-        listing, entries = self._sync.look_patiently(units), self._sync.recorded()
-        try:
-            done = self._start(resource, half, units, listing, entries)
-            is_client = done.served_by_mps and not exclusive_gpu.is_exclusive(done)
-            self._wait_for_mps(done.uuids, is_client)
-        except VgpuError as error:
-            owner = next((c.owner for c in listing or () if c.units.issuperset(units)), None)
-            event(
-                logging.WARNING,
-                "container start refused",
-                notice=container_notice(EventReason.CONTAINER_START_REFUSED, error.message, owner),
-                owner=owner or "unknown",
-                reason=error.message,
-            )
-            raise
-        event(
-            logging.INFO,
-            "container may start",
-            allocation=done.allocation_id,
-            owner=done.owner or "unknown",
-            resource=resource.rpartition("/")[2],
-        )
-
-    def _start(
-        self,
-        resource: str,
-        half: Half | None,
-        units: Sequence[str],
-        listing: Sequence[podresources_listing.Listed] | None,
-        entries: Sequence[KubeletEntry],
-    ) -> Allocation:
-        wanted = frozenset(units)
-        with self._state.lock:
-            book = self._state.book
-            candidates = {h.allocation_id: h for u in units for h in book.holders(u)}
-            # Two where a container was given just what an init container of its pod had.
-            allocations = [
-                h
-                for h in candidates.values()
-                if set(h.replicas if half is None else h.of(half)) == wanted
-            ]
-            if not allocations:
-                raise AllocationRefused(
-                    f"the agent has no record of these {len(units)} units of {resource}; "
-                    "delete the pod, so that it is admitted again"
-                )
-            return [self._let_start(allocation, listing, entries) for allocation in allocations][-1]
-
-    def _let_start(
-        self,
-        allocation: Allocation,
-        listing: Sequence[podresources_listing.Listed] | None,
-        entries: Sequence[KubeletEntry],
-    ) -> Allocation:
-        problem = kubelet_records.conflict(entries, allocation.allocation_id)
-        if listing is not None:
-            problem = (
-                podresources_listing.conflict(self._state.book, allocation, listing) or problem
-            )
-        if problem is not None:
-            raise AllocationRefused(problem)
-        done = implicit_units.complete_start(self._layout, self._state.book, allocation)
-        done = replace(done, started=True)
-        if done.served_by_mps:
-            self._state.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
-        self._store.put_back(done, self._enforcement.resolved(done).limits)
-        if done != allocation:
-            self._state.commit([done])
-            if done.implicit_units != allocation.implicit_units:
-                self._state.announce()
-        return done
 
     @contextmanager
     def _settling_on_refusal(self, family: Family, half: Half) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Puts an edited config file into force, and says what of it is not served; a duty of the loop."""
+"""Puts a new config into force, keeps it, and says what of it is not served; a duty of the loop."""
 
 import logging
 import os
@@ -8,8 +8,10 @@ from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.known_gpus import KnownGpus
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
+from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import ConfigError
 
@@ -27,27 +29,33 @@ class ConfigFollower:
         service: SliceService,
         memory: MemoryWatch,
         arbiters: NodeArbiters,
+        kept: KeptConfig,
         has_api: bool,
     ) -> None:
         """Says what of the config that the agent starts with is not served.
 
         Args:
             watch: of the config file, with that config.
-            gpus: those of the node.
+            gpus: those of the node when the agent starts.
+            kept: where the config in force is kept for a restart.
             has_api: whether there is an API server that knows labels.
         """
         self._watch, self._gpus, self._has_api = watch, gpus, has_api
         self._service, self._memory, self._arbiters = service, memory, arbiters
-        self._first = watch.config
-        # What was not there when the agent started may be named again, and nothing else.
+        self._kept, self._first = kept, watch.config
+        # What was not there when the agent started, or went since, may be named again, and nothing
+        # else.
         self._absent, skipped = absent_devices(self._first, gpus)
         if skipped is not None:
-            watch.take(self._first, skipped)
+            watch.skip(skipped)
+        if not watch.is_kept:
+            kept.keep(watch.in_force)
+        self._say_in_force()
         self._say_what_waits(self._first)
         self._say_missing_nodes(service.layout)
 
     def follow(self) -> None:
-        """Puts what is new in the config file into force."""
+        """Puts what is new in the config, or another one that was chosen, into force."""
         new = self._watch.look()
         if new is None:
             return
@@ -62,10 +70,50 @@ class ConfigFollower:
             self._service.follow_config(new, layout)
         finally:
             self._watch.take(new, absent_devices(new, self._gpus)[1])
+            self._kept.keep(self._watch.in_force)
         self._arbiters.look()  # new weights count from now, not from the next turn
         self._say_missing_nodes(self._service.layout)
-        event(logging.INFO, "config in force", digest=new.digest[:12], rules=len(new.rules))
+        self._say_in_force()
         self._say_what_waits(new)
+
+    def _say_in_force(self) -> None:
+        config, text = self._watch.config, self._watch.in_force
+        event(
+            logging.INFO,
+            "config in force",
+            config=text.name or text.place,
+            chosen_by=text.chosen_by or "the only one",
+            kept=self._watch.is_kept,
+            digest=config.digest[:12],
+            rules=len(config.rules),
+        )
+
+    def follow_gpus(self, known: KnownGpus) -> None:
+        """Shares other GPUs as the config in force says.
+
+        Where it does not fit them, all stays as it is, and the config counts as skipped in part.
+        """
+        config = self._watch.config
+        absent, skipped = absent_devices(config, known.here)
+        self._absent |= absent
+        try:
+            wanted = lay_out(config, known.here, self._absent)
+        except ConfigError as error:
+            self._say_skipped(config, error)
+            return
+        self._gpus = known.here
+        layout = replace(wanted, resource_domain=self._first.resource_domain)
+        self._service.follow_gpus((*known.here, *known.replaced), layout)
+        self._say_skipped(config, skipped)
+        self._arbiters.look()
+        self._say_missing_nodes(self._service.layout)
+
+    def _say_skipped(self, config: AgentConfig, skipped: ConfigError | None) -> None:
+        before = self._watch.problem
+        if before is not None and not self._watch.in_part:
+            return  # the file was edited since, and what it says now is not in force
+        if str(before or "") != str(skipped or ""):
+            self._watch.take(config, skipped)
 
     def _say_what_waits(self, config: AgentConfig) -> None:
         if config.resource_domain != self._first.resource_domain:

@@ -30,6 +30,7 @@ from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import AllocationRefused, VgpuError
 
 from .admission import Admission
+from .container_start import ContainerStart
 from .podresources_sync import PodResourcesSync
 
 
@@ -46,6 +47,7 @@ class DeviceAdmission:
         state: NodeState,
         sync: PodResourcesSync,
         slices: Admission,
+        starts: ContainerStart,
         forms: DeviceForms,
         closest: Closest,
         clock: Callable[[], float] = time.monotonic,
@@ -53,14 +55,16 @@ class DeviceAdmission:
         """Has answered nothing yet.
 
         Args:
-            slices: answers for replicas under MPS, which are slices.
+            slices: gives replicas under MPS, which are slices.
+            starts: lets their containers start.
             forms: how answers name the GPUs.
             closest: which of several GPUs lie close together.
             clock: seconds from any start, never set back.
         """
         self.whole = GIVEN_WHOLE
         self.check_injection: Callable[[Sequence[str]], None] = lambda uuids: None
-        self._state, self._sync, self._slices, self._forms = state, sync, slices, forms
+        self._state, self._sync, self._forms = state, sync, forms
+        self._slices, self._starts = slices, starts
         self._closest, self._clock = closest, clock
 
     def prefer(
@@ -109,7 +113,7 @@ class DeviceAdmission:
         with self._state.lock:
             is_slice = any(self._state.book.holder(each) is not None for each in device_ids)
         if is_slice:
-            self._slices.pre_start_replica(name, device_ids)
+            self._starts.pre_start_replica(name, device_ids)
             return
         listing = self._sync.look() or ()
         with self._state.lock:

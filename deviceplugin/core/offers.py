@@ -64,7 +64,7 @@ class FractionOffer:
 
     def pre_start(self, ids: Sequence[str]) -> None:
         """See `ResourceOffer`."""
-        self._service.admission.pre_start(self._family, self._half, ids)
+        self._service.starts.pre_start(self._family, self._half, ids)
 
 
 class DeviceOffer:

@@ -27,13 +27,16 @@ class Sources:
         list_podresources: asks the kubelet's podresources; raises VgpuError where it cannot.
         read_checkpoint: reads the kubelet's checkpoint.
         labels: tells the labels of an allocation's pod, None where nobody knows them.
-        clock: seconds since the epoch.
+        clock: seconds, monotonic: all windows of time are of it, so that setting the wall clock
+            neither joins strangers nor splits a pair.
+        wall_clock: seconds since the epoch, for what is kept and shown.
     """
 
     list_podresources: Lister
     read_checkpoint: Callable[[], CheckpointReading] = no_checkpoint
     labels: LabelsOf = no_labels
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,34 @@ kubelet's next call shows that it has gone on; and the answer to GetPreferredAll
 listing that is under way. A listing that an `Allocate` overtook all the same, since some come
 without being asked for, is thrown away. It is asked outside the lock, since the kubelet may call us
 meanwhile.
+
+Where it has not answered for a while (`podresources_health`), the kubelet's checkpoint says which
+allocations have ended (`recorded_allocations`).
 """
 
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 
 from deviceplugin.log import LOGGER, event
-from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.held_devices import HeldDevice, after_record
 from deviceplugin.model.units import Half
-from deviceplugin.policy import podresources_listing
-from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
-from deviceplugin.recovery.kubelet_records import allocation_of, devices_on_record
+from deviceplugin.policy import podresources_listing, recorded_allocations
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
+from deviceplugin.recovery.kubelet_records import devices_on_record
 from libvgpu.errors import VgpuError
 
+from . import kubelet_record
 from .parts import Allocations, Sources
+from .podresources_health import PodResourcesHealth
 
-_TRIES = 40
+#: How long a container's start waits for a listing; the kubelet waits 30 s for the start.
+PATIENCE_S = 5.0
 _PAUSE_S = 0.005
+_FAILED_PAUSE_S = 0.1
 #: A container's halves start one right after the other: the second goes by what the first saw.
 _FRESH_S = 0.05
 #: An `Allocate` follows the answer to GetPreferredAllocation at once or never; its own answer is on
@@ -45,6 +50,7 @@ class PodResourcesSync:
         """Has asked nobody yet."""
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
         self._sources = sources
+        self.health = PodResourcesHealth(sources.clock)
         self._allocating = 0
         self._expected_until_s = 0.0
         self._given: deque[frozenset[str]] = deque(maxlen=len(Half))  # of the latest calls
@@ -85,11 +91,18 @@ class PodResourcesSync:
                 if self._must_wait() and not (is_asked and not self._allocating):
                     return None
                 done = self.allocations_done
+            if is_asked and self.health.is_silent:  # an admission is not held up for nothing
+                self._go_by_record(done, offered)
+                return None
             try:
                 listing = self._sources.list_podresources()
             except VgpuError as error:
                 LOGGER.debug("podresources: %s", error.message)
+                self.health.failed(error.message, lambda: self.record().problem)
+                if self.health.is_silent:
+                    self._go_by_record(done, offered)
                 return None
+            self.health.answered()
             with self._state.lock:
                 if self._allocating or self.allocations_done != done:
                     return None
@@ -101,7 +114,8 @@ class PodResourcesSync:
         return self._allocating > 0 or time.monotonic() < self._expected_until_s
 
     def look_patiently(self, units: Iterable[str]) -> Sequence[podresources_listing.Listed] | None:
-        """Like `look`, but tries again when an `Allocate` of another pod came between.
+        """Like `look`, but tries again for `PATIENCE_S`: when an `Allocate` of another pod came
+        between, and when podresources does not answer, unless it has been silent for long.
 
         The kubelet answers 100 listings a second, so one of a moment ago counts where it shows the
         container already and nothing was allocated since.
@@ -113,21 +127,24 @@ class PodResourcesSync:
         with self._state.lock:
             if wanted in self._given and not self._allocating:
                 self._expected_until_s = 0.0  # the latest container starts: it is on record
-        for _ in range(_TRIES):
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
             with self._state.lock:
                 done = self.allocations_done
                 if self._latest is not None and not self._allocating:
                     at_s, then, latest = self._latest
                     is_fresh = then == done and time.monotonic() - at_s < _FRESH_S
-                    if is_fresh and any(wanted <= each.units for each in latest):
+                    if is_fresh and any(wanted <= each.given for each in latest):
                         return latest
             listing = self.look()
+            if listing is not None:
+                return listing
             with self._state.lock:
                 overtaken = self._must_wait() or self.allocations_done != done
-            if listing is not None or not overtaken:
-                return listing
-            time.sleep(_PAUSE_S)
-        return None
+            has_no_answer = self.health.is_silent and not overtaken
+            if has_no_answer or time.monotonic() >= give_up_s:
+                return None
+            time.sleep(_PAUSE_S if overtaken else _FAILED_PAUSE_S)
 
     def look_again(self, offered: frozenset[str]) -> Sequence[podresources_listing.Listed] | None:
         """Asks a second time within GetPreferredAllocation, where the first listing left a doubt.
@@ -146,37 +163,31 @@ class PodResourcesSync:
         time.sleep(_PAUSE_S)
         return self.look(offered, is_asked=True)
 
-    def recorded(self) -> Sequence[KubeletEntry]:
-        """Returns what the kubelet's checkpoint says, nothing where it cannot be read."""
-        return self._sources.read_checkpoint().entries
+    def record(self) -> CheckpointReading:
+        """Returns what the kubelet's checkpoint says now."""
+        return self._sources.read_checkpoint()
 
-    def _recorder(self) -> Callable[[Allocation], bool]:
-        """Returns what says whether the kubelet has an allocation on record whose pod is there.
-
-        Its checkpoint keeps pods that have ended until it is next written. Without the kubelet's
-        directories of pods, nothing speaks for an allocation that was listed before, and a pod of
-        init containers is over when nothing else that it had is listed.
-        """
-
-        @cache  # read once a listing, and only if somebody asks
-        def seen() -> tuple[frozenset[str] | None, list[tuple[str, str | None]]]:
-            reading = self._sources.read_checkpoint()
-            return reading.pods, [(each.pod_uid, allocation_of(each)) for each in reading.entries]
-
-        def is_recorded(allocation: Allocation) -> bool:
-            pods, recorded = seen()
-            uids = {uid for uid, each in recorded if each == allocation.allocation_id}
-            if pods is not None:
-                return not uids.isdisjoint(pods)
-            if allocation.owner is not None:
-                return False
-            others = {each for uid, each in recorded if uid in uids} - {allocation.allocation_id}
-            held = (self._state.book.allocations.get(each or "") for each in others)
-            return bool(uids) and (
-                not others or any(h and h.owner and not h.missing_since for h in held)
+    def _go_by_record(self, done: int, offered: frozenset[str]) -> None:
+        """Frees by the kubelet's checkpoint what has ended, where podresources does not tell."""
+        reading = self.record()
+        if reading.problem is not None:
+            return
+        recorded = kubelet_record.recorded_ids(reading)
+        with self._state.lock:
+            if self._allocating or self.allocations_done != done:
+                return
+            if reading.pods is not None:  # else pods that have ended are among them
+                devices = devices_on_record(reading, self._state.layout.resource_domain)
+                self._state.hold(after_record(self._state.held, devices, time.monotonic()))
+            self._enter(
+                recorded_allocations.examine(
+                    self._state.book,
+                    recorded,
+                    self._sources.clock(),
+                    self._store.running,
+                    offered,
+                )
             )
-
-        return is_recorded
 
     def _note_devices(self, listing: Sequence[podresources_listing.Listed]) -> None:
         """Notes who has devices whole or as replicas.
@@ -210,13 +221,20 @@ class PodResourcesSync:
             self._sources.clock(),
             self._store.running,
             offered,
-            self._recorder(),
+            kubelet_record.recorder(self._sources.read_checkpoint, self._state.book),
         )
+        self._enter(found)
+
+    def _enter(self, found: podresources_listing.ListingFindings) -> None:
         try:
             if found.ended or found.identified:
                 self._state.commit(found.changed, [h.allocation_id for h in found.ended])
         except VgpuError as error:  # nothing is freed that the disk still holds
-            event(logging.ERROR, "what podresources shows cannot be saved", reason=error.message)
+            event(
+                logging.ERROR,
+                "what the kubelet shows cannot be saved",
+                reason=error.message,
+            )
             return
         for allocation in found.changed:  # when one was missed last need not survive us
             self._state.book.put(allocation)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from deviceplugin.config.loading import AgentConfig, LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import Half
@@ -27,12 +28,16 @@ from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from libvgpu.limits import ContainerLimits, Family
 
-from .admission import Admission, WaitForMps
+from .admission import Admission
+from .container_start import ContainerStart, WaitForMps
 from .device_admission import DeviceAdmission
 from .enforcement import Enforcement
 from .parts import Allocations, Sources
 from .podresources_sync import PodResourcesSync
 from .startup import take_over
+
+#: At which call of `reconcile` podresources is asked while all is well, and without allocations.
+_CALM_EVERY, _EMPTY_EVERY = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,9 @@ class SliceService:
 
     Attributes:
         state: what is kept under the one lock.
-        admission: answers what the kubelet asks for a container with a fraction.
-        devices: the same for one with whole devices or replicas.
+        admission: answers what the kubelet asks when it admits a container with a fraction.
+        starts: answers whether it may start.
+        devices: both for a container with whole devices or replicas.
     """
 
     def __init__(
@@ -59,7 +65,7 @@ class SliceService:
         store: SliceStore,
         rules: Sequence[LimitRule],
         sources: Sources,
-        wait_for_mps: WaitForMps = lambda uuids, under_mps: None,
+        wait_for_mps: WaitForMps = lambda uuids, under_mps, within_s: None,
         closest: Closest = pairing.first_by_index,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
@@ -75,8 +81,11 @@ class SliceService:
         self._enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
-        self.admission = Admission(kept, self._sync, sources.clock, wait_for_mps, closest)
-        self.devices = DeviceAdmission(state, self._sync, self.admission, store.forms, closest)
+        self.admission = Admission(kept, self._sync, sources, closest)
+        self.starts = ContainerStart(kept, self._sync, wait_for_mps)
+        self.devices = DeviceAdmission(
+            state, self._sync, self.admission, self.starts, store.forms, closest
+        )
         self._skipped = 0
         take_over(state, store, sources.read_checkpoint())
         with state.lock:
@@ -158,16 +167,27 @@ class SliceService:
         """Asks podresources whose the allocations are and frees those that have ended.
 
         Called every second; while nobody is unknown or missing it asks at every fourth call, since
-        the listing of a full node is most of what an idle agent does.
+        the listing of a full node is most of what an idle agent does, and so it does while
+        podresources does not answer, since that may take a second. Without any allocation it looks
+        now and then, to notice that.
         """
+        health = self._sync.health
         with self.state.lock:
             allocations, held = self.state.book.allocations.values(), self.state.held
             is_calm = all(h.owner and h.settled and not h.missing_since for h in allocations)
             is_calm = is_calm and all(each.owner for each in held.values())
-            self._skipped = (self._skipped + 1) % 4 if is_calm else 0
-            if not (allocations or held) or self._skipped:
+            every = _CALM_EVERY if is_calm or health.is_silent else 1
+            if not (allocations or held) and not health.is_failing:
+                every = _EMPTY_EVERY
+            self._skipped = (self._skipped + 1) % every
+            if self._skipped:
                 return
         self._sync.look()
+
+    @property
+    def podresources_problem(self) -> str | None:
+        """Why units come back late or never; None while podresources answers."""
+        return self._sync.health.problem
 
     def follow_config(self, config: AgentConfig, wanted: Layout) -> None:
         """Puts a new config into force: its ``limits`` in all containers, its sharing as slices
@@ -179,6 +199,22 @@ class SliceService:
         with self.state.lock:
             self._enforcement.rules = config.rules
             self.devices.whole = config.whole
+            self.state.share(wanted)
+            try:
+                self._enforcement.follow_rules(list(self.state.book.allocations.values()))
+            finally:
+                self.state.announce()
+
+    def follow_gpus(self, gpus: tuple[Gpu, ...], wanted: Layout) -> None:
+        """Goes by other GPUs of the node.
+
+        Args:
+            gpus: all that count, those that are gone and that containers hold included.
+            wanted: what the config says of those that are here.
+        """
+        with self.state.lock:
+            self._store.follow_gpus(gpus)
+            self.state.gpus = gpus
             self.state.share(wanted)
             try:
                 self._enforcement.follow_rules(list(self.state.book.allocations.values()))

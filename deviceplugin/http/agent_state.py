@@ -20,6 +20,7 @@ from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.policy.limits_resolver import ResolvedLimits
+from deviceplugin.policy.mig_layout import mig_differences
 from deviceplugin.watch.report import WatchFindings
 
 from .pages import line
@@ -83,21 +84,24 @@ class AgentState:
         service: SliceService,
         registrations: Callable[[], Registrations],
         findings: Callable[[], WatchFindings] = WatchFindings,
+        label_problem: Callable[[], str] = str,
         injection: Callable[[], dict[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Counts the loop as having come round just now.
 
         Args:
-            watch: of the config file.
+            watch: of the config.
             registrations: each resource with when it was registered (epoch).
             findings: what the memory watch has found.
             injection: how containers get their GPUs (`NodeInjection.shown`).
+            label_problem: why the label that chooses a config is not told; empty where it is.
             clock: seconds, from any start.
         """
         self._watch, self._service, self._findings = watch, service, findings
         self._registrations, self._clock = registrations, clock
         self._injection = injection
+        self._label_problem = label_problem
         self._turned_at_s = clock()
         self._fixed = {
             "version": API_VERSION,
@@ -124,25 +128,23 @@ class AgentState:
 
     def state(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says."""
-        config, problem = self._watch.config, self._watch.problem
-        node = self._service.state
+        node, mig_layouts = self._service.state, self._watch.config.mig_layouts
         return self._fixed | {
             "loop_problem": loop_problem(self._turned_at_s, self._clock()),
-            "config": {
-                "path": str(Path(self._watch.path).absolute()),
-                "digest": config.digest,
-                "rules": len(config.rules),
-                "error": problem.message if problem else None,
-                "hint": problem.hint if problem else None,
-                "in_part": self._watch.in_part,
-            },
+            "config": _config(self._watch) | {"label_problem": self._label_problem()},
+            "podresources_problem": self._service.podresources_problem,
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
+            "left_out_gpus": dict(node.left_out),
+            "driver_problem": node.driver_problem,
             "watch": self._findings().shown(),
             "injection": self._injection(),
             "draining_gpus": dict(node.draining),
             "withheld_gpus": {each.gpu.uuid: each.reason for each in node.layout.withheld},
             "unmatched_entries": [path.removeprefix("$.") for path in node.layout.unmatched],
+            "mig_differences": {
+                each.gpu.uuid: str(each) for each in mig_differences(mig_layouts, node.gpus)
+            },
             "devices": [
                 {"resource": each.resource, "id": each.device_id, "owner": str(each.owner or "")}
                 for each in node.held.values()
@@ -155,6 +157,22 @@ class AgentState:
                 for name, since in self._registrations().items()
             ],
         }
+
+
+def _config(watch: ConfigWatch) -> dict[str, Any]:
+    """Returns which config is in force, and why the present content is not where it is not."""
+    config, problem = watch.config, watch.problem
+    return {
+        "path": str(Path(watch.present.place).absolute()),
+        "name": watch.in_force.name,
+        "chosen_by": watch.in_force.chosen_by,
+        "is_kept": watch.is_kept,
+        "digest": config.digest,
+        "rules": len(config.rules),
+        "error": problem.message if problem else None,
+        "hint": problem.hint if problem else None,
+        "in_part": watch.in_part,
+    }
 
 
 def _origins(allocation: Allocation, resolved: ResolvedLimits) -> dict[str, Any]:

@@ -125,6 +125,12 @@ GPU = (
     _gpu("vgpu_gpu_foreign_processes", "Processes on the GPU that belong to no allocation"),
     _gpu("vgpu_gpu_healthy", "1 if the GPU is healthy"),
 )
+GPUS_LEFT_OUT = MetricName(
+    "vgpu_gpus_left_out",
+    "gauge",
+    "GPUs and MIG devices that NVML fails for and that have no series, since they were not offered",
+)
+DRIVER_UP = MetricName("vgpu_driver_up", "gauge", "1 if the NVIDIA driver lists the GPUs")
 GPU_MODE_SECONDS = MetricName(
     "vgpu_gpu_mode_seconds_total",
     "counter",
@@ -158,6 +164,9 @@ CONFIG_RELOAD_SUCCESS = MetricName(
 )
 CONFIG_HASH = MetricName(
     "vgpu_config_hash", "gauge", "Hash of the config that is in force, as a number"
+)
+PODRESOURCES_UP = MetricName(
+    "vgpu_podresources_up", "gauge", "0 if the kubelet's podresources has not answered for long"
 )
 WATCH_UP = MetricName(
     "vgpu_watch_up", "gauge", "1 if the agent can see the processes on the node's GPUs"
@@ -203,10 +212,13 @@ COLLECTED = (
     *CONTAINER,
     CONTAINER_GPU_SECONDS,
     *GPU,
+    GPUS_LEFT_OUT,
+    DRIVER_UP,
     GPU_MODE_SECONDS,
     *MPS,
     CONFIG_RELOAD_SUCCESS,
     CONFIG_HASH,
+    PODRESOURCES_UP,
     WATCH_UP,
     WATCH_PROCESSES_KILLED,
     RESOURCE_REGISTERED,

@@ -7,25 +7,30 @@ for `REQUEST_TIMEOUT_S` is closed. `_Channel` adds what waitress leaves open: a 
 byte now and then is closed too, and a new client is let in where every place is taken.
 
 A socket has threads and places of its own: a flood of the address that scrapes use does not reach
-the socket of `vgpuctl`. `listen` before `start`; handlers must not block for long.
+the socket of `vgpuctl`. Probes share that address, but neither thread nor queue (`_Dispatcher`): a
+kubelet restarts an agent that answers late. `listen` before `start`; handlers must not block for
+long.
 """
 
 import logging
 import socket
 import threading
+from collections.abc import Container
 from typing import Any
 from wsgiref.types import WSGIApplication
 
 from waitress import wasyncore
 from waitress.channel import HTTPChannel
 from waitress.server import BaseWSGIServer, create_server
+from waitress.task import ThreadedTaskDispatcher
 
 REQUEST_TIMEOUT_S = 3
 MOST_CONNECTIONS = 64
 HEAD_BYTES = 8 << 10
 BODY_BYTES = 4 << 10
-#: A scrape takes milliseconds and must not delay a probe.
 _THREADS = 2
+#: Requests that wait for one of these; what comes then is closed, so that places are left.
+_MOST_QUEUED = 16
 #: Connections that are answered just now, and those about to be closed.
 _SPARE_CONNECTIONS = 16
 #: Larger than every page, since beyond it waitress writes to a temporary file.
@@ -51,17 +56,46 @@ class _Channel(HTTPChannel):
             self.last_activity = quiet_since
 
 
+class _Dispatcher(ThreadedTaskDispatcher):
+    """Threads with a queue, and one with a queue of its own for requests of urgent paths."""
+
+    def __init__(self, urgent: Container[str]) -> None:
+        super().__init__()
+        self._urgent_paths = urgent
+        self._urgent = ThreadedTaskDispatcher()
+        self.set_thread_count(_THREADS)
+
+    def set_thread_count(self, count: int) -> None:
+        super().set_thread_count(count)
+        self._urgent.set_thread_count(min(count, 1))
+
+    def add_task(self, task: Any) -> None:
+        """Takes a connection whose first request is whole."""
+        if getattr(task.requests[0], "path", "") in self._urgent_paths:
+            self._urgent.add_task(task)
+        elif len(self.queue) >= _MOST_QUEUED:
+            task.cancel()
+        else:
+            super().add_task(task)
+
+    def shutdown(self, cancel_pending: bool = True, timeout: int = 5) -> bool:
+        super().shutdown(cancel_pending, timeout)
+        return self._urgent.shutdown(cancel_pending, timeout)
+
+
 class _Listener:
     """One socket, its loop and its threads."""
 
-    def __init__(self, listening: socket.socket, app: WSGIApplication) -> None:
+    def __init__(
+        self, listening: socket.socket, app: WSGIApplication, urgent: Container[str]
+    ) -> None:
         self._map: dict[int, Any] = {}  # what the loop serves: it ends when this is empty
         self._served: dict[int, Any] = {}  # what it served when it ended
         server = create_server(
             app,
             self._map,
+            _dispatcher=_Dispatcher(urgent),
             sockets=[listening],
-            threads=_THREADS,
             ident=None,  # nobody needs to know what serves
             connection_limit=MOST_CONNECTIONS + _SPARE_CONNECTIONS,
             channel_timeout=REQUEST_TIMEOUT_S,
@@ -107,9 +141,15 @@ class HttpServer:
         # It warns of every request that has to wait for a thread; a scrape is no matter.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
 
-    def listen(self, listening: socket.socket, app: WSGIApplication) -> None:
-        """Serves ``listening``, which is closed by `stop`, with ``app``."""
-        self._listeners.append(_Listener(listening, app))
+    def listen(
+        self, listening: socket.socket, app: WSGIApplication, urgent: Container[str] = ()
+    ) -> None:
+        """Serves ``listening``, which is closed by `stop`, with ``app``.
+
+        Args:
+            urgent: paths whose requests wait for no others; their handlers return at once.
+        """
+        self._listeners.append(_Listener(listening, app, urgent))
 
     def start(self) -> None:
         """Starts the threads."""

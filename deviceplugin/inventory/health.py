@@ -1,9 +1,9 @@
 """Which GPUs are healthy, by what NVML says of them. Pure: moments come from the caller.
 
 A GPU is unhealthy while NVML does not answer for it or asks for a recovery, and for a while after a
-critical error (XID). Errors that a program makes for itself alone say nothing about the GPU, so
-they are ignored. Nothing is unhealthy for ever: a GPU that was reset or replugged is offered again
-without a restart of the agent.
+critical error (XID) that counts (`counted_xids`). Errors that a program makes for itself alone say
+nothing about the GPU, so they do not unless somebody asks for it. Nothing is unhealthy for ever: a
+GPU that was reset or replugged is offered again without a restart of the agent.
 """
 
 from collections.abc import Mapping
@@ -32,12 +32,9 @@ class Verdicts:
         elif self._problems.pop(uuid, None):
             self._xids.pop(uuid, None)  # it went and came back: reset
 
-    def note_xid(self, uuid: str, xid: int, now_s: float) -> bool:
-        """Notes a critical error; returns whether it counts."""
-        if xid in IGNORED_XIDS:
-            return False
+    def note_xid(self, uuid: str, xid: int, now_s: float) -> None:
+        """Notes a critical error that counts (`counted_xids`)."""
         self._xids[uuid] = xid, now_s
-        return True
 
     def unhealthy(self, now_s: float) -> Mapping[str, str]:
         """Returns why each unhealthy GPU is unhealthy, by UUID."""

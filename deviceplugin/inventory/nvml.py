@@ -3,121 +3,121 @@
 Everything else takes the `Inventory` protocol, so tests and tools can bring GPUs of their own. A
 simulated machine needs nothing special: its NVML is loaded through the same library search path.
 
-What is nice to know (places, links) may be missing or not supported by this GPU, driver or version
-of the bindings. Then it is unknown, which is never an error.
+A GPU that NVML fails for is left out with the reason, and the others are listed (`gpu_facts`). Only
+where NVML itself fails is there no list at all.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from deviceplugin.log import event
-from deviceplugin.model.gpus import Gpu, Inventory
-from libvgpu.errors import InventoryError
+from deviceplugin.model.gpus import Gpu, GpuListing, Inventory, SickGpu
+from libvgpu.errors import DriverReplacedError, InventoryError
 
+from .gpu_facts import describe
 from .nvlinks import joining, read_links
+from .nvml_answers import LIB_RM_VERSION_MISMATCH, ask, error_code, text
 from .topology import UNKNOWN, closeness
 
-__all__ = ["Gpu", "Inventory", "NvmlInventory"]
-
-_NUMA_MASK_WORDS = 2  # 64-bit words: room for 128 NUMA nodes
-_SCOPE_NODE = 0  # NVML_AFFINITY_SCOPE_NODE
+__all__ = ["Gpu", "GpuListing", "Inventory", "NvmlInventory", "SickGpu"]
 
 
 class NvmlInventory:
-    """The GPUs that NVML shows."""
+    """The GPUs that NVML shows; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        """Asks nothing yet."""
+        #: How close the GPUs of the last listing are: hundreds of calls on a node of eight.
+        self._near: dict[str, dict[str, int]] = {}
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Returns them in the order of their indexes, without those that fell off the bus.
+        """Returns those that work, in the order of their indexes.
 
         Raises:
             InventoryError: there is no NVML, or it fails.
+        """
+        return self.listing().gpus
+
+    def listing(self) -> GpuListing:
+        """Returns the GPUs that work and those that do not.
+
+        Raises:
+            InventoryError: there is no NVML, or it fails.
+            DriverReplacedError: this process has the NVML of another driver than the kernel's.
         """
         import pynvml  # late: tools that never ask for GPUs start faster
 
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise InventoryError(
-                f"the GPUs of this node cannot be listed: NVML says {error}",
-                hint="install the NVIDIA driver, or use a simulated machine "
-                "(vgpuctl sim run SPEC -- COMMAND)",
-            ) from None
+            raise _cannot_list(error) from None
         try:
-            driver = _text(_ask(pynvml, "nvmlSystemGetDriverVersion") or "")
-            count = pynvml.nvmlDeviceGetCount()
-            found = [_describe(pynvml, index, driver) for index in range(count)]
-            there = [each for each in found if each is not None]
-            return _connected(pynvml, [gpu for gpu, _ in there], [handle for _, handle in there])
+            driver = text(ask(pynvml, "nvmlSystemGetDriverVersion") or "")
+            cuda_version = _cuda_version(pynvml)
+            described = [
+                describe(pynvml, index, driver, cuda_version)
+                for index in range(pynvml.nvmlDeviceGetCount())
+            ]
+            there = [(gpu, handle) for gpu, handle, _ in described if gpu is not None]
+            if self._near.keys() != {gpu.uuid for gpu, _ in there}:
+                gpus, handles = [gpu for gpu, _ in there], [handle for _, handle in there]
+                self._near = _closeness(pynvml, gpus, handles)
+            connected = tuple(_connected(gpu, self._near[gpu.uuid]) for gpu, _ in there)
+            return GpuListing(connected, tuple(each for _, _, sick in described for each in sick))
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML fails while listing the GPUs: {error}") from None
         finally:
             pynvml.nvmlShutdown()
 
 
-def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
-    """Returns what NVML says, None where it or the bindings cannot say it."""
-    try:
-        return getattr(pynvml, function)(*arguments)
-    except (pynvml.NVMLError, AttributeError):
-        return None
-
-
-def _describe(pynvml: Any, index: int, driver: str) -> tuple[Gpu, Any] | None:
-    """Returns a GPU and its handle, None where it is lost: the others must not suffer from it."""
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        gpu = Gpu(
-            index=index,
-            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-            name=_text(pynvml.nvmlDeviceGetName(handle)),
-            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-            numa_node=_numa_node(pynvml, handle),
-            minor=_ask(pynvml, "nvmlDeviceGetMinorNumber", handle),
-            driver=driver,
-            compute_major=_compute_major(pynvml, handle),
+def _cannot_list(error: Exception) -> InventoryError:
+    said = f"the GPUs of this node cannot be listed: NVML says {error}"
+    if error_code(error) == LIB_RM_VERSION_MISMATCH:
+        return DriverReplacedError(
+            said,
+            hint="the driver was replaced under this process; only a new one, in a new container, "
+            "loads the library of the new driver",
         )
-    except pynvml.NVMLError_GpuIsLost as error:
-        event(
-            logging.WARNING,
-            "GPU left out: it fell off the bus",
-            index=index,
-            reason=str(error),
-            hint="reset it, then restart the agent",
-        )
-        return None
-    return gpu, handle
+    return InventoryError(
+        said,
+        hint="install the NVIDIA driver, or use a simulated machine "
+        "(vgpuctl sim run SPEC -- COMMAND)",
+    )
 
 
-def _connected(pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[Gpu, ...]:
-    """Returns the GPUs, each with how close the others are."""
-    links = read_links(partial(_ask, pynvml), handles)
-    near: list[dict[str, int]] = [{} for _ in gpus]
+def _cuda_version(pynvml: Any) -> tuple[int, int] | None:
+    """Returns the newest CUDA that the driver serves; NVML says 12040 for 12.4."""
+    said = ask(pynvml, "nvmlSystemGetCudaDriverVersion_v2")
+    return (int(said) // 1000, int(said) % 1000 // 10) if said else None
+
+
+def _closeness(
+    pynvml: Any, gpus: Sequence[Gpu], handles: Sequence[Any]
+) -> dict[str, dict[str, int]]:
+    """Returns of each GPU how close the others are, by UUID."""
+    known = partial(_unless_it_fails, pynvml)
+    links = read_links(known, handles)
+    near: dict[str, dict[str, int]] = {gpu.uuid: {} for gpu in gpus}
     for a in range(len(gpus)):
         for b in range(a + 1, len(gpus)):
-            level = _ask(pynvml, "nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
+            level = known("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
             numa = gpus[a].numa_node, gpus[b].numa_node
             found = closeness(joining(links[a], links[b]), level, numa)
             if found != UNKNOWN:
-                near[a][gpus[b].uuid] = near[b][gpus[a].uuid] = found
-    return tuple(replace(gpu, closeness=row) for gpu, row in zip(gpus, near, strict=True))
+                near[gpus[a].uuid][gpus[b].uuid] = near[gpus[b].uuid][gpus[a].uuid] = found
+    return near
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _connected(gpu: Gpu, row: dict[str, int]) -> Gpu:
+    """Returns a GPU that knows how close the others are."""
+    parts = tuple(replace(part, closeness=row) for part in gpu.mig_devices)
+    return replace(gpu, closeness=row, mig_devices=parts)
 
 
-def _compute_major(pynvml: Any, handle: Any) -> int | None:
-    capability = _ask(pynvml, "nvmlDeviceGetCudaComputeCapability", handle)
-    return int(capability[0]) if capability else None
-
-
-def _numa_node(pynvml: Any, handle: Any) -> int | None:
-    words = _ask(pynvml, "nvmlDeviceGetMemoryAffinity", handle, _NUMA_MASK_WORDS, _SCOPE_NODE)
-    for number, word in enumerate(words or ()):
-        if int(word):
-            mask = int(word)
-            return number * 64 + (mask & -mask).bit_length() - 1
-    return None
+def _unless_it_fails(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """Like `ask`; of a GPU that is lost by now the next listing tells."""
+    try:
+        return ask(pynvml, function, *arguments)
+    except pynvml.NVMLError:
+        return None

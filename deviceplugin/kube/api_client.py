@@ -97,6 +97,21 @@ class ApiServer:
         info = found.status.nodeInfo if found.status else None
         return (info.containerRuntimeVersion, info.kubeletVersion) if info else ("", "")
 
+    def node(self, name: str) -> ObjectMeta | None:
+        """Returns the metadata of a Node, None where there is no such Node.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: the agent may not ask.
+        """
+        try:
+            found = self._ask(lambda client: client.get(Node, name))
+        except ApiRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return found.metadata or ObjectMeta()
+
     def create_event(self, event: Event) -> None:
         """Creates an Event; one that is there already, from a call whose answer was lost, stays.
 

@@ -42,8 +42,11 @@ class Allocation:
         settled: no other half may join any more.
         refused: its other half was refused, so its pod fails; its own answer is not in flight.
         started: PreStartContainer has let it pass once.
-        changed_at: when its units last changed, seconds since the epoch.
-        missing_since: since when podresources does not show it, 0 while it does.
+        changed_at: when its units last changed, seconds since the epoch: to keep, to show and to
+            order by. The wall clock may be set, so how long ago it was comes from `changed_s`.
+        changed_s: the same on the agent's monotonic clock, 0 where an earlier agent did it.
+        missing_since: since when podresources does not show it, on the monotonic clock too; 0 while
+            it does.
         owner: None until podresources told.
         shim_build: build id of the library its answers mount.
         raised: units of both halves that a raise above its request uses up; withdrawn, too.
@@ -65,6 +68,7 @@ class Allocation:
     refused: bool = False
     started: bool = False
     changed_at: float = 0.0
+    changed_s: float = 0.0
     missing_since: float = 0.0
     owner: Owner | None = None
     shim_build: str = ""
@@ -122,11 +126,11 @@ class Allocation:
         first = unit_name(uuid, half, "")
         return sum(u.startswith(first) for u in (*self.core, *self.memory, *self.implicit_units))
 
-    def with_half(self, half: Half, units: tuple[str, ...], now: float) -> "Allocation":
-        """Returns it with one half set."""
+    def with_half(self, half: Half, units: tuple[str, ...], now_s: float) -> "Allocation":
+        """Returns it with one half set now, on the monotonic clock."""
         if half is Half.CORE:
-            return replace(self, core=units, changed_at=now)
-        return replace(self, memory=units, changed_at=now)
+            return replace(self, core=units, changed_s=now_s)
+        return replace(self, memory=units, changed_s=now_s)
 
     def described(self) -> str:
         """Returns whose it is, as a message names it."""

@@ -58,7 +58,9 @@ class Gpu:
         architecture: in lower case, for example ``ampere``; empty where NVML does not tell.
         minor: n of its node /dev/nvidia<n>; None where NVML does not tell.
         closeness: how close the node's other GPUs are, by UUID, on the scale of
-            `topology.closeness`; one that is missing is as far as can be. Never changed.
+            `topology.closeness`; one that is missing is as far as can be. Never changed,
+            and no part of what makes two values equal: a neighbour that comes leaves a GPU what it
+            was.
         is_mig_capable: it can be cut.
         is_mig_enabled: it is in MIG mode, so it cannot be given whole.
         mig_devices: what it is cut into, by number.
@@ -74,7 +76,7 @@ class Gpu:
     driver: str = ""
     minor: int | None = None
     compute_major: int | None = None
-    closeness: Mapping[str, int] = field(default_factory=dict, hash=False)
+    closeness: Mapping[str, int] = field(default_factory=dict, compare=False)
     cuda_version: tuple[int, int] | None = None
     compute_minor: int | None = None
     architecture: str = ""
@@ -84,13 +86,53 @@ class Gpu:
     mig: MigPart | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SickGpu:
+    """A GPU, or a MIG device of it, that cannot be used now.
+
+    Attributes:
+        index: of the GPU.
+        uuid: empty where not even that is known.
+        reason: as a phrase.
+    """
+
+    index: int
+    uuid: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.index} ({self.uuid})" if self.uuid else str(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuListing:
+    """What the node has at one moment.
+
+    Attributes:
+        gpus: those that work, in the order of their indexes.
+        sick: those that do not.
+    """
+
+    gpus: tuple[Gpu, ...]
+    sick: tuple[SickGpu, ...] = ()
+
+
 class Inventory(Protocol):
     """Lists the GPUs of this node."""
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Returns them in the order of their indexes.
+        """Returns those that work, in the order of their indexes.
 
         Raises:
             InventoryError: they cannot be listed.
+        """
+        ...
+
+    def listing(self) -> GpuListing:
+        """Returns those that work and those that do not.
+
+        Raises:
+            InventoryError: none can be listed.
+            DriverReplacedError: only a new process can list them.
         """
         ...

@@ -28,10 +28,15 @@ class EventReason(Enum):
     GPU_WITHHELD = "GpuWithheld", True
     GPU_UNHEALTHY = "GpuUnhealthy", True
     GPU_HEALTHY = "GpuHealthy", False
+    DRIVER_UNAVAILABLE = "DriverUnavailable", True
+    DRIVER_AVAILABLE = "DriverAvailable", False
+    DRIVER_REPLACED = "DriverReplaced", True
     MPS_CLIENT_FAULT = "MpsClientFault", True
     MPS_SERVER_ENDED = "MpsServerEnded", True
     MPS_SETTINGS_RESTORED = "MpsSettingsRestored", True
     MPS_UNAVAILABLE = "MpsUnavailable", True
+    POD_RESOURCES_UNAVAILABLE = "PodResourcesUnavailable", True
+    POD_RESOURCES_AVAILABLE = "PodResourcesAvailable", False
     UNACCOUNTED_MEMORY = "UnaccountedMemory", True
     UNACCOUNTED_MEMORY_GONE = "UnaccountedMemoryGone", False
     SHIM_BYPASSED = "ShimBypassed", True

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from libvgpu.errors import MpsError
+from deviceplugin.inventory.nvml_answers import LIB_RM_VERSION_MISMATCH, error_code
+from libvgpu.errors import DriverReplacedError, MpsError
 
 EXCLUSIVE_PROCESS = 3
 _PROHIBITED = 2
@@ -38,12 +39,19 @@ class Boards(Protocol):
 
 
 class NvmlBoards:
-    """The GPUs that NVML shows."""
+    """The GPUs that NVML shows.
+
+    Attributes:
+        failure: why this process cannot ask NVML any more, None while it can; set by any thread.
+    """
+
+    def __init__(self) -> None:
+        self.failure: DriverReplacedError | None = None
 
     def problem(self, uuid: str) -> str | None:
         """See `Boards`; what NVML cannot tell speaks against nothing."""
         try:
-            with _opened(uuid) as (pynvml, handle):
+            with self._opened(uuid) as (pynvml, handle):
                 major = _ask(pynvml, "nvmlDeviceGetCudaComputeCapability", handle)
                 mig = _ask(pynvml, "nvmlDeviceGetMigMode", handle)
                 mode = _ask(pynvml, "nvmlDeviceGetComputeMode", handle)
@@ -69,38 +77,44 @@ class NvmlBoards:
 
     def processes(self, uuid: str) -> list[int]:
         """See `Boards`."""
-        with _opened(uuid) as (pynvml, handle):
+        with self._opened(uuid) as (pynvml, handle):
             found = _ask(pynvml, "nvmlDeviceGetComputeRunningProcesses", handle)
         return sorted(int(process.pid) for process in found or ())
 
     def memory_bytes(self, uuid: str) -> int:
         """See `Boards`."""
-        with _opened(uuid) as (pynvml, handle):
+        with self._opened(uuid) as (pynvml, handle):
             return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
 
     def compute_mode(self, uuid: str) -> int:
         """See `Boards`."""
-        with _opened(uuid) as (pynvml, handle):
+        with self._opened(uuid) as (pynvml, handle):
             return int(pynvml.nvmlDeviceGetComputeMode(handle))
 
     def set_compute_mode(self, uuid: str, mode: int) -> None:
         """See `Boards`."""
-        with _opened(uuid) as (pynvml, handle):
+        with self._opened(uuid) as (pynvml, handle):
             pynvml.nvmlDeviceSetComputeMode(handle, mode)
 
+    @contextmanager
+    def _opened(self, uuid: str) -> Iterator[tuple[Any, Any]]:
+        import pynvml  # late: who only reads what the runner says needs none
 
-@contextmanager
-def _opened(uuid: str) -> Iterator[tuple[Any, Any]]:
-    import pynvml  # late: who only reads what the runner says needs none
-
-    try:
-        pynvml.nvmlInit()
         try:
-            yield pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:
-        raise MpsError(f"GPU {uuid} cannot be asked or set up for MPS: NVML says {error}") from None
+            pynvml.nvmlInit()
+            try:
+                yield pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            finally:
+                pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            if error_code(error) == LIB_RM_VERSION_MISMATCH:
+                self.failure = DriverReplacedError(
+                    f"the driver was replaced under the MPS runner: NVML says {error}",
+                    hint="only a new process, in a new container, loads the new driver's library",
+                )
+            raise MpsError(
+                f"GPU {uuid} cannot be asked or set up for MPS: NVML says {error}"
+            ) from None
 
 
 def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:

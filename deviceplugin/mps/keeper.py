@@ -9,6 +9,7 @@ its descendants; its log is ``<run-dir>/mps/runner.log``.
 """
 
 import logging
+import math
 import subprocess
 import sys
 import threading
@@ -71,16 +72,20 @@ class MpsKeeper:
         demand: MpsDemand,
         ready_timeout_s: float = _READY_TIMEOUT_S,
         is_running: Callable[[str], bool] = lambda allocation_id: True,
+        state_dir: Path | None = None,
     ) -> None:
         """Does nothing yet.
 
         Args:
+            config: what a runner is told of it: a file, or a directory of named ones.
             spawn: whether to start a runner where there is none.
             demand: knows what the containers of this node need.
             ready_timeout_s: how long a container waits.
             is_running: whether processes of an allocation live.
+            state_dir: where the accepted config is kept, for the runner; None for its own default.
         """
         self._config, self._run_dir, self._spawn = config, run_dir, spawn
+        self._state_dir = state_dir
         self._demand = demand
         self._telling = MpsTelling(demand, is_running)
         self._timeout_s = ready_timeout_s
@@ -116,13 +121,14 @@ class MpsKeeper:
         else:
             self._say("waiting for the MPS daemons of another process", wanted)
 
-    def wait(self, uuids: Sequence[str], under_mps: bool) -> None:
+    def wait(self, uuids: Sequence[str], under_mps: bool, within_s: float = math.inf) -> None:
         """Returns once GPUs are as a container needs them.
 
         The kubelet tries one again that was refused since too many wait, and counts no restart.
 
         Args:
             under_mps: their daemon answers; else they are as if there were no MPS.
+            within_s: how long at most, where that is less than the time that a container waits.
 
         Raises:
             MpsError: they are not in time, or too many others wait.
@@ -135,9 +141,10 @@ class MpsKeeper:
                 "time; the kubelet tries this one again"
             )
         try:
-            deadline = time.monotonic() + self._timeout_s
+            timeout_s = max(0.0, min(self._timeout_s, within_s))
+            deadline = time.monotonic() + timeout_s
             for uuid in uuids:
-                self._wait_for_one(uuid, under_mps, deadline)
+                self._wait_for_one(uuid, under_mps, deadline, timeout_s)
         finally:
             self._waiting.release()
 
@@ -163,7 +170,7 @@ class MpsKeeper:
                 write_wanted(self._run_dir, wanted)
             return wanted
 
-    def _wait_for_one(self, uuid: str, under_mps: bool, deadline: float) -> None:
+    def _wait_for_one(self, uuid: str, under_mps: bool, deadline: float, timeout_s: float) -> None:
         while (problem := self._problem(uuid, under_mps, deadline)) is not None:
             if time.monotonic() >= deadline:
                 what = (
@@ -172,7 +179,7 @@ class MpsKeeper:
                     else f"GPU {uuid}, which its container needs without MPS, is not free of it"
                 )
                 raise MpsError(
-                    f"{what} after {self._timeout_s:.0f} s: {problem}",
+                    f"{what} after {timeout_s:.0f} s: {problem}",
                     hint=f"look into {self._log_path()}",
                 )
             time.sleep(_POLL_S)
@@ -245,12 +252,13 @@ class MpsKeeper:
 
     def _start(self) -> None:
         path = self._log_path()
+        state = [] if self._state_dir is None else ["--state-dir", str(self._state_dir)]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "ab") as output:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", "deviceplugin.mps", "--config", str(self._config),
-                     "--run-dir", str(self._run_dir), "--detach"],
+                     "--run-dir", str(self._run_dir), *state, "--detach"],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                     start_new_session=True,
                 )  # fmt: skip

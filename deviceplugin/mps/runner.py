@@ -3,8 +3,8 @@
 A process of its own, because a daemon that ended with the agent would take its clients with it.
 Started by hand, by a DaemonSet of its own, or by the agent, detached. One per run directory: it
 holds a lock on ``<run-dir>/mps/lock``. Which GPUs, the agent's file ``wanted`` says at any moment;
-while there is none, the config does. Each GPU has a thread (`gpu_worker`); the main thread follows
-the file, and writes down how they are (`state_files`), under one lock.
+while there is none, the config does (`first_wish`). Each GPU has a thread (`gpu_worker`); the main
+thread follows the file, and writes down how they are (`state_files`), under one lock.
 
 Told to end, it ends the daemons and puts the compute modes back. Killed, it leaves them running,
 and the next runner adopts them, unless they are tied to it.
@@ -15,22 +15,23 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import click
 
 from deviceplugin import log
-from deviceplugin.config.loading import load_config
+from deviceplugin.config.options import DEFAULT_STATE_DIR, config_option, state_dir_option
 from deviceplugin.inventory.nvml import Inventory, NvmlInventory
 from deviceplugin.log import event
-from deviceplugin.policy.layout import absent_devices, lay_out
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import MpsError, VgpuError
 
 from .compute_mode import Boards, NvmlBoards
 from .control_pipe import tool_path
+from .first_wish import first_wish
 from .gpu_worker import LOOK_EVERY_S, GpuWorker
 from .state_files import (
     GpuMps,
@@ -160,6 +161,8 @@ def run(
     stop: threading.Event,
     look_every_s: float = LOOK_EVERY_S,
     tied: bool = False,
+    state_dir: Path = DEFAULT_STATE_DIR,
+    failure: Callable[[], VgpuError | None] = lambda: None,
 ) -> None:
     """Runs the daemons until ``stop`` is set.
 
@@ -167,11 +170,13 @@ def run(
         config: asked for the GPUs while the agent has not said which.
         look_every_s: how often settings are looked at, and what failed is tried again.
         tied: the daemons end with this process, however that ends.
+        state_dir: where the agent keeps the config that it last accepted; only read.
+        failure: why this process can run them no more, None while it can.
 
     Raises:
-        VgpuError: bad config where that is asked, no tool, or another runner.
+        VgpuError: bad config where that is asked, no tool, another runner, or a failure.
     """
-    first = _first(config, run_dir, inventory)
+    first = first_wish(config, run_dir, state_dir, inventory)
     lock = _locked(run_dir)
     try:
         try:
@@ -186,31 +191,14 @@ def run(
                     lock.close()
                     lock = _locked(run_dir)
                 runner.follow()
+                if (problem := failure()) is not None:
+                    raise problem
                 if not state_path(run_dir).exists():
                     runner.wake()
         finally:
             runner.stop()
     finally:
         lock.close()
-
-
-def _first(config: Path, run_dir: Path, inventory: Inventory) -> Wanted:
-    try:
-        wanted = read_wanted(run_dir)
-    except MpsError as error:
-        event(logging.WARNING, "the config decides", reason=error.message)
-        wanted = None
-    if wanted is not None:
-        return wanted
-    wanted_config, gpus = load_config(config), inventory.gpus()
-    absent, left_out = absent_devices(wanted_config, gpus)
-    if left_out is not None:
-        event(logging.ERROR, "a part of the config is skipped", reason=left_out.message)
-    layout = lay_out(wanted_config, gpus, absent)
-    uuids = [shared.gpu.uuid for shared in layout.served_by_mps()]
-    if not uuids:
-        event(logging.INFO, "no GPU is shared through MPS, nothing to run")
-    return Wanted("", dict.fromkeys(uuids, True))
 
 
 def _note_problem(run_dir: Path, error: VgpuError) -> None:
@@ -247,8 +235,9 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
 
 
 @click.command(help="Runs one MPS control daemon for each GPU that is shared through MPS.")
-@click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@config_option
 @click.option("--run-dir", envvar="VGPU_RUN_DIR", type=click.Path(path_type=Path))
+@state_dir_option
 @click.option(
     "--look-every",
     "look_every_s",
@@ -264,7 +253,14 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
     help="The daemons end with this process even if it is killed: to try things out.",
 )
 @click.option("--detach", is_flag=True, help="Go into the background, as no child of the caller.")
-def main(config: Path, run_dir: Path | None, look_every_s: float, tied: bool, detach: bool) -> None:
+def main(
+    config: Path,
+    run_dir: Path | None,
+    state_dir: Path,
+    look_every_s: float,
+    tied: bool,
+    detach: bool,
+) -> None:
     """Runs until SIGTERM or SIGINT."""
     log.set_up()
     if detach:
@@ -274,7 +270,18 @@ def main(config: Path, run_dir: Path | None, look_every_s: float, tied: bool, de
     stop = stop_on_signals()
     try:
         directory = run_dir or default_run_dir()
-        run(config, directory, NvmlInventory(), NvmlBoards(), stop, look_every_s, tied)
+        boards = NvmlBoards()
+        run(
+            config,
+            directory,
+            NvmlInventory(),
+            boards,
+            stop,
+            look_every_s,
+            tied,
+            state_dir,
+            lambda: boards.failure,
+        )
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""
         click.echo(f"deviceplugin.mps: {error.message}{hint}", err=True)

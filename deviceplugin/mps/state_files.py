@@ -9,6 +9,10 @@
 Both are JSON and replaced whole, so a reader never sees a part. `wanted` has a token, which the
 runner repeats in `state` once it follows it: so the agent knows which wish a state answers. No
 container sees any of them: only ``<GPU-UUID>/pipe`` is mounted.
+
+Agent and runner may be of two versions while a node is upgraded, either the newer: a field that the
+reader does not know is left out, and one that the writer did not know has its default. So what is
+there keeps its meaning, and what is new is a new field.
 """
 
 import fcntl
@@ -149,7 +153,7 @@ def read_state(run_dir: Path) -> MpsState | None:
         return None
     try:
         gpus = {str(gpu): _gpu(values) for gpu, values in found["gpus"].items()}
-        return MpsState(str(found["token"]), str(found["problem"]), gpus)
+        return MpsState(str(found["token"]), str(found.get("problem", "")), gpus)
     except (KeyError, TypeError, AttributeError) as error:
         raise MpsError(f"{state_path(run_dir)} is damaged: {error!r}") from None
 

@@ -2,12 +2,19 @@
 
 * Only core: the same share of the GPU's memory, rounded down to units, at least one.
 * Whole GPUs: all their memory.
-* Only memory: no compute of its own. It runs on what others leave over, with the least weight.
+* Only memory, in family vgpu: no compute of its own. It runs on what others leave over, with the
+  least weight. In family mps it is refused: MPS knows a most for each client, fixed at its start,
+  and nothing that is left over. Without one the container would take what others reserved; 1 %
+  would be a slice that nobody asked for.
 
 The units that this uses up are *implicit*: taken from free ones and withdrawn from the kubelet
 until the container ends, so that the kubelet's sums stay true.
+
+Memory of a container that has ended may still be on the book: nobody asked the kubelet for memory,
+so no offer of its says that it is free. Then the start can wait (`MemoryNotFreeYet`).
 """
 
+from collections.abc import Set
 from dataclasses import replace
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
@@ -20,10 +27,25 @@ from .layout import Layout, SharedGpu
 from .offer import fits_layout, unit_names
 
 
-def complete_start(layout: Layout, book: AllocationBook, allocation: Allocation) -> Allocation:
+class MemoryNotFreeYet(AllocationRefused):
+    """The default needs memory of containers that seem to have ended, and whose end will be known
+    in a moment.
+    """
+
+
+def complete_start(
+    layout: Layout,
+    book: AllocationBook,
+    allocation: Allocation,
+    shown: Set[str] | None = None,
+) -> Allocation:
     """Returns the allocation as its container may start.
 
+    Args:
+        shown: units that podresources shows now; None where it does not answer.
+
     Raises:
+        MemoryNotFreeYet: it cannot be honoured now, but perhaps in a moment.
         AllocationRefused: the default cannot be honoured.
     """
     if allocation.whole or allocation.implicit_units or allocation.replicas:
@@ -33,7 +55,8 @@ def complete_start(layout: Layout, book: AllocationBook, allocation: Allocation)
         if allocation.family is Family.MPS:
             raise AllocationRefused(
                 f"{memory}: {len(allocation.memory)} without {core} cannot be honoured, since MPS "
-                f"reserves no left-over compute; ask for {core} too"
+                f"reserves no left-over compute; ask for {core} too, or for memory alone of a GPU "
+                "of family vgpu"
             )
         return replace(allocation, settled=True)
     what = f"{core}: {len(allocation.core)} without {memory}"
@@ -42,12 +65,16 @@ def complete_start(layout: Layout, book: AllocationBook, allocation: Allocation)
         shared = layout.find(uuid)
         if shared is None or not fits_layout(shared, [allocation]):
             raise AllocationRefused(f"GPU {uuid} of {core} is not shared in this way any more")
-        more += _share_of_memory(shared, book, allocation, what)
+        more += _share_of_memory(shared, book, allocation, shown, what)
     return replace(allocation, implicit_units=tuple(more), settled=True)
 
 
 def _share_of_memory(
-    shared: SharedGpu, book: AllocationBook, allocation: Allocation, what: str
+    shared: SharedGpu,
+    book: AllocationBook,
+    allocation: Allocation,
+    shown: Set[str] | None,
+    what: str,
 ) -> list[str]:
     core_units = allocation.count(Half.CORE, shared.gpu.uuid)
     wanted = max(1, shared.memory_units * core_units // CORE_UNITS_PER_GPU)
@@ -56,10 +83,22 @@ def _share_of_memory(
     names = unit_names(shared, Half.MEMORY)
     free = [u for u in names if {h.allocation_id for h in book.holders(u)} <= ancestors]
     if len(free) < wanted:
-        raise AllocationRefused(
+        ending = ancestors | {
+            h.allocation_id for h in book.on_gpu(shared.gpu.uuid) if _seems_ended(h, shown)
+        }
+        hoped = [u for u in names if {h.allocation_id for h in book.holders(u)} <= ending]
+        kind = AllocationRefused if len(hoped) < wanted else MemoryNotFreeYet
+        raise kind(
             f"{what} means the same share of memory, {wanted} units of "
             f"{format_size(shared.memory_unit_bytes)}, but {len(free)} are free on GPU "
             f"{shared.gpu.uuid}"
         )
     # From the top: the kubelet is steered to the lowest units, so it is least likely to offer them.
     return free[-wanted:]
+
+
+def _seems_ended(allocation: Allocation, shown: Set[str] | None) -> bool:
+    """Returns whether podresources does not show an allocation (any more)."""
+    if shown is None:
+        return bool(allocation.missing_since)
+    return shown.isdisjoint(allocation.given)

@@ -76,13 +76,15 @@ class FreeUnits:
         required: how many it has already there.
         other_free: units of the other half that nobody has, those of containers that seem to have
             ended included: the kubelet offers them when it asks for that half.
-        is_empty: nobody has anything of it, by the same measure.
+        other_certain: those of them that nobody has on the book: what a default may take at once.
+        is_empty: nobody has anything of it, by the same measure as `other_free`.
     """
 
     shared: SharedGpu
     units: tuple[str, ...]
     required: int
     other_free: int
+    other_certain: int
     is_empty: bool
 
     @property
@@ -122,6 +124,7 @@ def rooms(
             tuple(unit for unit in names if unit in free),
             sum(gpu_of(unit) == uuid for unit in required),
             len(others - blocked),
+            len(book.free(all_others) - blocked),
             all(allocation.missing_since for allocation in book.on_gpu(uuid)),
         )
     return found

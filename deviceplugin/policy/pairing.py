@@ -44,7 +44,7 @@ def first_by_index(uuids: Sequence[str], count: int, required: Sequence[str]) ->
 
 
 def open_allocation(
-    book: AllocationBook, family: Family, missing: Half, now: float
+    book: AllocationBook, family: Family, missing: Half, now_s: float
 ) -> Allocation | None:
     """Returns the allocation of ``family`` that waits for its ``missing`` half, if there is one."""
     for allocation in book.allocations.values():
@@ -53,7 +53,7 @@ def open_allocation(
             and not allocation.settled
             and allocation.of(missing.other)
             and not allocation.of(missing)
-            and now - allocation.changed_at <= JOIN_WINDOW_S
+            and now_s - allocation.changed_s <= JOIN_WINDOW_S
         ):
             return allocation
     return None
@@ -67,7 +67,7 @@ def prefer(
     available: Sequence[str],
     must_include: Sequence[str],
     count: int,
-    now: float,
+    now_s: float,
     closest: Closest = first_by_index,
     kin: Iterable[Allocation] = (),
     returned: Set[str] = frozenset(),
@@ -93,7 +93,7 @@ def prefer(
     if count < 1:
         raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
     had = list(gpus_of(half, must_include, what)) if must_include else []
-    partner = open_allocation(book, family, half, now)
+    partner = open_allocation(book, family, half, now_s)
     joined = partner.uuids if partner is not None else ()
     blocked = withdrawn(layout, book, joined) | (returned - set(available))
     # One that drains counts where the container is already; its units may be of another size.
@@ -135,14 +135,14 @@ def allocate(
     family: Family,
     half: Half,
     units: Sequence[str],
-    now: float,
+    now_s: float,
     new_id: str,
 ) -> Allocation:
     """Returns the allocation that ``units`` open or join; the caller enters it.
 
     Args:
         units: what the kubelet decided to give.
-        now: seconds since the epoch.
+        now_s: seconds on the agent's monotonic clock.
         new_id: allocation id for an allocation that is opened.
 
     Raises:
@@ -151,7 +151,7 @@ def allocate(
     what = f"{resource_name(layout.resource_domain, family, half)}: {len(units)}"
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
     given = {uuid: in_order(here) for uuid, here in gpus_of(half, units, what).items()}
-    partner = open_allocation(book, family, half, now)
+    partner = open_allocation(book, family, half, now_s)
     _check_given(book, half, given, gpus, partner, what)
     ordered = tuple(unit for here in given.values() for unit in here)
     if partner is None:
@@ -162,7 +162,7 @@ def allocate(
         fresh = Allocation(
             new_id, family, first, shared.memory_unit_bytes, concurrency=shared.concurrency
         )
-        return fresh.with_half(half, ordered, now)
+        return fresh.with_half(half, ordered, now_s)
     if set(partner.uuids) != set(given):
         raise AllocationRefused(
             f"{what} was given on GPU {' and '.join(given)}, but {len(partner.of(half.other))} "
@@ -170,7 +170,7 @@ def allocate(
             "halves of a slice are never split over GPUs"
         )
     _check_join(partner, half, len(units), gpus, what)
-    return replace(partner.with_half(half, ordered, now), settled=True)
+    return replace(partner.with_half(half, ordered, now_s), settled=True)
 
 
 def settle_before(book: AllocationBook, family: Family, half: Half) -> list[Allocation]:

@@ -2,8 +2,9 @@
 
 A fraction goes to one GPU. How much of the other half the container will ask for is not known:
 among the GPUs with room, those with the most of the other half free come first. So a pair that any
-single GPU can hold is never refused, whichever half is asked for first; ``binpack`` then takes the
-fullest of them, ``spread`` the emptiest.
+single GPU can hold is never refused, whichever half is asked for first. Of equal ones, those come
+first where no container that seems to have ended has to be waited for, should the other half not be
+asked for; ``binpack`` then takes the fullest of them, ``spread`` the emptiest.
 
 More than one GPU's compute means whole GPUs: they are all free, and as close to each other as the
 free ones allow (`topology.closest`).
@@ -42,9 +43,9 @@ def one_gpu(
         numbers = ", ".join(f"{uuid} has {room.count}" for uuid, room in rooms.items()) or "none"
         raise AllocationRefused(f"{what} is not free on any single GPU: {numbers}")
 
-    def order(room: FreeUnits) -> tuple[int, int, int]:
+    def order(room: FreeUnits) -> tuple[int, int, int, int]:
         fullness = room.count if placement is Placement.BINPACK else -room.count
-        return -room.other_free, fullness, room.shared.gpu.index
+        return -room.other_free, -room.other_certain, fullness, room.shared.gpu.index
 
     return min(fitting, key=order).shared.gpu.uuid
 

@@ -65,14 +65,14 @@ class PodCorrelation:
         family: Family,
         half: Half,
         listing: Sequence[Listed] | None,
-        now: float,
+        now_s: float,
         allocations_done: int,
     ) -> list[Allocation]:
         """Notes a GetPreferredAllocation, and ends an open allocation whose admission is over.
 
         Args:
             listing: None where podresources could not be asked.
-            now: seconds since the epoch.
+            now_s: seconds on the agent's monotonic clock.
             allocations_done: how many `Allocate` there were.
 
         Returns:
@@ -85,7 +85,7 @@ class PodCorrelation:
         pods = pods_of(listing)
         kept = {pod: next(iter(units), None) for pod, units in pods.items()}
         self._asked = _Asked(family, half, kept, allocations_done)
-        partner = pairing.open_allocation(book, family, half, now)
+        partner = pairing.open_allocation(book, family, half, now_s)
         if partner is not None:
             mine = {*partner.core, *partner.memory}
             its_own = {pod for pod, units in pods.items() if mine & units}
@@ -129,6 +129,6 @@ class PodCorrelation:
         units = allocation.of(half)
         for ancestor in book.holders(units[0]):
             then = self._pods_at.get(ancestor.allocation_id)
-            recent = allocation.changed_at - ancestor.changed_at <= pairing.JOIN_WINDOW_S
+            recent = allocation.changed_s - ancestor.changed_s <= pairing.JOIN_WINDOW_S
             if then is not None and recent and set(units) <= set(ancestor.of(half)):
                 self._pods_at.setdefault(allocation.allocation_id, then)

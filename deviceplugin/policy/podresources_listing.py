@@ -59,7 +59,7 @@ class ListingFindings:
 def examine(
     book: AllocationBook,
     listing: Iterable[Listed],
-    now: float,
+    now_s: float,
     running: Callable[[str], bool],
     offered: frozenset[str] = frozenset(),
     recorded: Callable[[Allocation], bool] = lambda allocation: False,
@@ -68,7 +68,7 @@ def examine(
 
     Args:
         listing: taken while no `Allocate` was in flight.
-        now: seconds since the epoch.
+        now_s: seconds on the agent's monotonic clock.
         running: whether an allocation has live processes.
         offered: units that the kubelet offers right now, so believes free.
         recorded: whether the kubelet's checkpoint names an allocation whose pod is still there.
@@ -102,24 +102,24 @@ def examine(
                 changed.append(replace(allocation, missing_since=0.0))
             continue
         missing.add(allocation.allocation_id)
-        since = allocation.missing_since or now
+        since = allocation.missing_since or now_s
         lives_on = book.has_passed_on(allocation, ended)
         # Containers with units in common are of one pod; what is offered of one ends them all, but
         # for one that may have the units of a pod that failed and is being admitted itself.
         others = book.sharing_with(allocation) if allocation.settled else []
         kin = (unit for other in others for unit in other.given)
         is_offered = not offered.isdisjoint((*given, *kin))
-        if not lives_on and _has_ended(allocation, since, now, pods, running, is_offered):
+        if not lives_on and _has_ended(allocation, since, now_s, pods, running, is_offered):
             ended[allocation.allocation_id] = allocation
         elif not allocation.missing_since:
-            changed.append(replace(allocation, missing_since=now))
+            changed.append(replace(allocation, missing_since=now_s))
     return ListingFindings(tuple(changed), tuple(ended.values()), tuple(identified))
 
 
 def _has_ended(
     allocation: Allocation,
     missing_since: float,
-    now: float,
+    now_s: float,
     pods: set[tuple[str, str]],
     running: Callable[[str], bool],
     is_offered: bool,
@@ -129,9 +129,9 @@ def _has_ended(
         if allocation.owner is None and not allocation.missing_since and not allocation.refused:
             return False
     elif allocation.owner is None:
-        if now - max(allocation.changed_at, missing_since) < NEVER_SEEN_AFTER_S:
+        if now_s - max(allocation.changed_s, missing_since) < NEVER_SEEN_AFTER_S:
             return False
-    elif now - missing_since < ENDED_AFTER_S:
+    elif now_s - missing_since < ENDED_AFTER_S:
         return False
     owner = allocation.owner
     if owner is not None and (owner.namespace, owner.pod) not in pods:

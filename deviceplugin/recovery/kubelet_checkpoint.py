@@ -15,8 +15,8 @@ printing of the data and cannot be recomputed here.
 
 `KubeletCheckpoint.read` is cheap to ask often: it reads the file only when it has changed. A file
 that was written a moment ago may change again without showing it (times are coarse, inode numbers
-are used again), so what was read of such a one is not kept. Any thread may ask: what is kept is
-replaced as a whole.
+are used again), so a file is read again until it has looked the same for `SETTLED_AFTER_S`. Any
+thread may ask: what is kept is replaced as a whole.
 """
 
 import os
@@ -31,8 +31,8 @@ import msgspec
 NAME = "kubelet_internal_checkpoint"
 #: Twice all units of a node and an answer for each container take less than half of this.
 MOST_BYTES = 32 << 20
-#: A file younger than this is read again the next time.
-SETTLED_AFTER_NS = 100_000_000
+#: A file that has looked the same for less than this is read again the next time.
+SETTLED_AFTER_S = 0.1
 
 Identity = tuple[int, int, int]  # time of change, size, inode
 
@@ -69,6 +69,16 @@ class CheckpointReading:
     pods: frozenset[str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was read last, and since when the file has looked like that."""
+
+    identity: Identity
+    since_s: float
+    is_settled: bool
+    reading: CheckpointReading
+
+
 class _Entry(msgspec.Struct):
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container: str = msgspec.field(name="ContainerName", default="")
@@ -93,7 +103,7 @@ class KubeletCheckpoint:
         kubelet_dir: Path,
         domain: str,
         mounts_of: Callable[[bytes], Mapping[str, str]],
-        clock_ns: Callable[[], int] = time.time_ns,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Reads nothing yet.
 
@@ -101,14 +111,15 @@ class KubeletCheckpoint:
             kubelet_dir: the kubelet's root, /var/lib/kubelet on most nodes.
             domain: of our resources; entries of others are left out.
             mounts_of: reads the mounts out of a serialised answer (`kubelet.answer_codec`).
-            clock_ns: nanoseconds since the epoch.
+            clock: seconds, monotonic: how old a file is by its own time is not gone by, since that
+                is of a clock that may be set.
         """
         self.path = kubelet_dir / "device-plugins" / NAME
         self._pods = kubelet_dir / "pods"
         self._prefix = domain + "/"
         self._mounts_of = mounts_of
-        self._clock_ns = clock_ns
-        self._kept: tuple[Identity, CheckpointReading] | None = None
+        self._clock = clock
+        self._kept: _Kept | None = None
 
     def read(self) -> CheckpointReading:
         """Returns what the file says now, and which pods there are."""
@@ -123,16 +134,17 @@ class KubeletCheckpoint:
         kept = self._kept
         try:
             identity = _identity(os.stat(self.path))
-            if kept is not None and kept[0] == identity:
-                return kept[1]
+            if kept is not None and kept.is_settled and kept.identity == identity:
+                return kept.reading
             raw, identity = _read(self.path)
             reading = CheckpointReading(self._entries(raw))
         except OSError as error:
             return CheckpointReading((), f"{self.path} cannot be read: {error.strerror or error}")
         except (ValueError, RecursionError) as error:
             reading = CheckpointReading((), f"{self.path} is no checkpoint of a kubelet: {error}")
-        settled = self._clock_ns() - identity[0] > SETTLED_AFTER_NS
-        self._kept = (identity, reading) if settled else None
+        now_s = self._clock()
+        since_s = kept.since_s if kept is not None and kept.identity == identity else now_s
+        self._kept = _Kept(identity, since_s, now_s - since_s > SETTLED_AFTER_S, reading)
         return reading
 
     def _entries(self, raw: bytes) -> tuple[KubeletEntry, ...]:

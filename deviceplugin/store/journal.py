@@ -7,7 +7,8 @@ written, so only the last one can be torn, and it is dropped: that change was ne
 Anything else that does not fit is damage, and nothing of such a file is believed.
 
 Allocations are written and read by their fields: what a newer agent added is left out, what an
-older one did not know has its default. A file of version 1 (one JSON document) is read, too.
+older one did not know has its default. So are moments of the monotonic clock, which no other
+process has a use for. A file of version 1 (one JSON document) is read, too.
 """
 
 import json
@@ -23,7 +24,9 @@ from libvgpu.limits import Family
 
 VERSION = 2
 _CRC_DIGITS = 8
-_FIELDS = tuple(field.name for field in fields(Allocation))
+#: Of the monotonic clock: after a reboot they would mean another time.
+_OF_THIS_PROCESS = {"changed_s", "missing_since"}
+_FIELDS = tuple(f.name for f in fields(Allocation) if f.name not in _OF_THIS_PROCESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +130,5 @@ def _row(allocation: Allocation) -> dict[str, Any]:
 
 
 def _allocation(row: dict[str, Any]) -> Allocation:
-    return msgspec.convert({**row, "family": Family[row["family"]].value}, Allocation)
+    known = {name: row[name] for name in _FIELDS if name in row}
+    return msgspec.convert({**known, "family": Family[row["family"]].value}, Allocation)

@@ -57,6 +57,9 @@ class NodeState:
         self.revision = 0
         self.ended = 0  # allocations dropped so far
         self.unhealthy: Mapping[str, str] = {}  # why, by UUID of the GPU; replaced whole
+        #: GPUs on no list of the kubelet since NVML fails for them, and why; replaced whole.
+        self.left_out: Mapping[str, str] = {}
+        self.driver_problem = ""  # why NVML lists no GPU at all, empty while it does
         #: Which allocation was let start last on each GPU that is under MPS.
         self.last_started: dict[str, str] = {}
         self._left_out = _NOTHING  # whose withheld and unmatched parts were said last

@@ -22,7 +22,7 @@ from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
 from deviceplugin.policy.exclusive_gpu import is_exclusive
-from deviceplugin.policy.layout import all_devices
+from deviceplugin.policy.known_gpus import devices
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
@@ -55,17 +55,21 @@ class SliceStore:
 
         Args:
             forms: how answers name the GPUs, for as long as the store lives.
-            gpus: those of the node; the indexes and device nodes of answers are from here.
+            gpus: those of the node now; the indexes and device nodes of answers are from here.
             labels: for the files that containers get.
         """
         self.run_dir = run_dir
         self.state_dir = state_dir
         self.forms = forms or DeviceForms()
-        self._gpus = {gpu.uuid: gpu for gpu in all_devices(gpus)}
+        self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
         self.builds = ShimBuilds(state_dir)
         self._labels = labels or ContainerLabels()
         self.spare = SpareFiles(run_dir, labels=self._labels)
         self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
+
+    def follow_gpus(self, gpus: Sequence[Gpu]) -> None:
+        """Takes the indexes and device nodes of answers from other GPUs from now on."""
+        self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
 
     def prepare(self) -> None:
         """Makes the directories and installs the present build of the shim.

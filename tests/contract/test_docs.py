@@ -121,11 +121,13 @@ TABLES = {
     "flags": "### `flags`",
     "resources": "### `resources`",
     "imex": "### `imex`",
+    "mig": "### `mig[]`",
 }
 NESTED = {
     "limits.match": "Key of `match`",
     "flags.plugin": "Key of `flags.plugin`",
     "sharing.fractional.match": "Key of `fractional[].match`",
+    "mig.match": "Key of `fractional[].match`",
     "resources.gpus": "Key of a pattern",
     "resources.migs": "Key of a pattern",
     "resources.mig": "Key of a pattern",
@@ -360,7 +362,12 @@ def test_every_option_of_the_agent_is_documented_and_no_other_is(
 
     assert told == options_of(command)
     flags = {v for flag in FLAG_NAMES for v in flag.variables if command is agent_command}
-    assert variables == flags | {p.envvar for p in command.params if p.envvar}
+    assert variables == flags | {v for p in command.params for v in variables_of(p)}
+
+
+def variables_of(parameter: click.Parameter) -> list[str]:
+    named = parameter.envvar or []
+    return [named] if isinstance(named, str) else list(named)
 
 
 def test_every_value_of_the_chart_is_documented_and_no_other_is() -> None:

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import agent
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.config.chosen import Selection
+from deviceplugin.inventory import gpu_watch
+from deviceplugin.inventory.gpu_watch import Listed
+from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.policy import podresources_listing
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region
+from libvgpu.errors import InventoryError
 from libvgpu.limits import DeviceLimit
 from support.waiting import PATIENCE_S, wait_until
 
@@ -40,10 +44,22 @@ read command; [ "$command" = get_default_active_thread_percentage ] && echo 100.
 
 
 class GivenGpus:
-    """An inventory of the test's own."""
+    """An inventory of the test's own.
+
+    Attributes:
+        found: what is listed, or why nothing is; a test may change it at any moment.
+    """
+
+    def __init__(self) -> None:
+        self.found: Listed = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
 
     def gpus(self) -> tuple[Gpu, ...]:
-        return (MPS_GPU, VGPU_GPU, SPARE_GPU)
+        return self.listing().gpus
+
+    def listing(self) -> GpuListing:
+        if isinstance(self.found, InventoryError):
+            raise self.found
+        return self.found
 
 
 class InProcessNode:
@@ -53,8 +69,11 @@ class InProcessNode:
         self.kubelet_dir, self.state_dir, self.run_dir = (base / n for n in ("k", "s", "r"))
         self.config = base / "config.yaml"
         self.config.write_text(CONFIG)
+        self.configs: Path | None = None  # a directory of named ones, instead of `config`
+        self.selection = Selection()
         self.kubelet = StandInKubelet(self.kubelet_dir, seed)
         self.metrics_address = "127.0.0.1:0"
+        self.inventory = GivenGpus()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.failure: BaseException | None = None
@@ -62,20 +81,21 @@ class InProcessNode:
     def start_agent(self) -> None:
         self._stop = threading.Event()
         settings = agent.AgentSettings(
-            self.config,
+            self.configs or self.config,
             self.kubelet_dir,
             self.state_dir,
             self.run_dir,
             self.metrics_address,
             "test-node",
             spawn_mps=False,
+            selection=self.selection,
         )
         self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
         self._thread.start()
 
     def _run(self, settings: agent.AgentSettings) -> None:
         try:
-            agent.run(settings, GivenGpus(), self._stop)
+            agent.run(settings, self.inventory, self._stop)
         except BaseException as error:
             self.failure = error
 
@@ -119,13 +139,14 @@ def wait_until_lost(kubelet: StandInKubelet) -> None:
 
 
 def hurry(put: Callable[[object, str, float], None] = setattr) -> None:
-    """Makes the agent of this process look for ended containers more often, and give up sooner what
-    nobody answers for, so that a test that waits for it ends soon.
+    """Makes the agent of this process look for ended containers and for GPUs more often, and give
+    up sooner what nobody answers for, so that a test that waits for it ends soon.
 
     Args:
         put: sets an attribute.
     """
     put(agent, "_PODS_EVERY_S", 0.25)
+    put(gpu_watch, "LIST_EVERY_S", 0.25)
     put(podresources_listing, "ENDED_AFTER_S", 1.0)
     put(podresources_listing, "NEVER_SEEN_AFTER_S", 3.0)
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from libvgpu.errors import ConfigError
+
 
 @click.group()
 def config() -> None:
@@ -24,7 +26,23 @@ def schema() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on-node", is_flag=True, help="Also check it against the GPUs of this node.")
 def validate(file: Path, on_node: bool) -> None:
-    """Check FILE as the node agent would; exit status 2 where it would be rejected."""
+    """Check FILE as the node agent would; exit status 2 where it would be rejected.
+
+    Of a directory of named configs each is checked.
+    """
+    from deviceplugin.config.source import config_names
+
+    if not file.is_dir():
+        _validate(file, on_node)
+        return
+    names = sorted(config_names(file))
+    if not names:
+        raise ConfigError(f"{file} has no config; it must have one file for each named config")
+    for name in names:
+        _validate(file / name, on_node)
+
+
+def _validate(file: Path, on_node: bool) -> None:
     from deviceplugin.config.loading import load_config
 
     found = load_config(file)

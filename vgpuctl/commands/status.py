@@ -10,7 +10,7 @@ or ``mps``, clients of one MPS server; the table says the latter behind family v
 (the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``core_allocated_percent``
 (of the slices' shares; one of 100 is not capped), ``containers`` (how many slices), ``drains``
 (what the GPU waits for before it is shared as the config says; empty where it waits for nothing,
-null where no agent tells).
+null where no agent tells). On a node that has several named configs, stderr says which is in force.
 """
 
 import os
@@ -22,7 +22,7 @@ from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.sizes import format_size
 from vgpuctl import gpu_choice as gpu_sources
 
-from ..agent_client import agent_report
+from ..agent_client import AgentReport, agent_report
 from ..observe import SeenGpu, gpu_rows, read_slices
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, print_listing
@@ -47,10 +47,10 @@ def _seen_gpus() -> tuple[list[SeenGpu], str]:
     return seen, problem
 
 
-def _draining(run_dir: Path) -> dict[str, str] | None:
-    """Returns what each GPU that drains waits for, None where no agent tells."""
+def _report(run_dir: Path) -> AgentReport | None:
+    """Returns what the node's agent says, None where there is none."""
     try:
-        return agent_report(run_dir).draining_gpus
+        return agent_report(run_dir)
     except VgpuError:
         return None
 
@@ -89,7 +89,8 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
     if problem:
         click.echo(f"vgpuctl: {problem}", err=True)
     chosen = chosen_run_dir(run_dir)
-    draining = _draining(chosen)
+    report = _report(chosen)
+    draining = None if report is None else report.draining_gpus
     rows = gpu_rows(seen, read_slices(chosen))
     told = [None if draining is None else draining.get(str(row["uuid"]), "") for row in rows]
     print_listing(
@@ -98,3 +99,5 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
         output,
         "no GPUs and no slices",
     )
+    if report is not None and report.config.shown:
+        click.echo(f"vgpuctl: {report.config.shown}", err=True)

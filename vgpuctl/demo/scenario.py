@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import PodManifest, read_pod
@@ -183,7 +182,7 @@ class _Scenario:
             f"  in the config file: core {old.core_percent} -> {new.core_percent}, "
             f"memory {format_size(old.memory_bytes)} -> {format_size(new.memory_bytes)}"
         )
-        changed_at = time.time()
+        changed_s = time.monotonic()
         self.node.change_config(
             {
                 "match": {
@@ -194,8 +193,8 @@ class _Scenario:
                 "memory": str(new.memory_bytes),
             }
         )
-        seen: dict[str, Any] = tenant.wait_for("view", 1, _CHANGE_S, self.children)
-        seconds = seen["at"] - changed_at
+        tenant.wait_for("view", 1, _CHANGE_S, self.children)
+        seconds = time.monotonic() - changed_s
         self.report.check(
             f"{tenant.name}: seen by the process",
             f"within {_CHANGE_BAR_S:.0f} s",

@@ -8,7 +8,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
 from ..agent_client import AgentReport, AgentUnreachable, ProcessOfReport
-from .finding import Finding, fail, ok, warn
+from .finding import RESET_GPU, Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 
 
@@ -68,20 +68,38 @@ def agent(report: AgentReport | VgpuError, now: float, is_node: bool) -> Finding
     )
 
 
-def config(report: AgentReport) -> Finding:
-    """Checks that the config file's present content is in force."""
+def config(report: AgentReport) -> list[Finding]:
+    """Checks that the present content of the config is in force, and the label that chooses it."""
     told = report.config
+    named = f"{told.shown}; " if told.shown else ""
+    found = []
     if told.error is None:
-        return ok(
-            "config", f"{told.path} is in force ({told.digest[:12]}, {told.rules} limits rules)"
+        where = f"({told.digest[:12]}, {told.rules} limits rules)"
+        found.append(ok("config", f"{named}{told.path} is in force {where}"))
+    else:
+        fix = f"{told.hint}; " if told.hint else ""
+        holds = "the last good one stays"
+        if told.in_part:
+            holds = "the rest of it is"
+        elif told.is_kept:
+            holds = "the one kept from before the agent's start is"
+        found.append(
+            fail(
+                "config",
+                f"{told.error}; {holds} in force ({named}{told.digest[:12]})",
+                f"{fix}check it with: vgpuctl config validate {told.path}",
+            )
         )
-    fix = f"{told.hint}; " if told.hint else ""
-    holds = "the rest of it is" if told.in_part else "the last good one stays"
-    return fail(
-        "config",
-        f"{told.error}; {holds} in force ({told.digest[:12]})",
-        f"{fix}check it with: vgpuctl config validate {told.path}",
-    )
+    if told.label_problem:
+        found.append(
+            warn(
+                "config",
+                f"the node's label that chooses its config is not told: {told.label_problem}; the "
+                "last known one counts",
+                "see that the agent's service account may get nodes, and that --node-name is right",
+            )
+        )
+    return found
 
 
 def resources(report: AgentReport) -> Finding:
@@ -105,9 +123,26 @@ def resources(report: AgentReport) -> Finding:
     return ok("resources", f"registered since {moment}: {names}")
 
 
+def podresources(report: AgentReport) -> list[Finding]:
+    """Tells of an agent that podresources does not answer, whatever its socket does here."""
+    if report.podresources_problem is None:
+        return []
+    return [
+        fail(
+            "podresources",
+            f"the agent has no answer: {report.podresources_problem}",
+            "see that the kubelet runs and that its pod-resources directory is mounted into the "
+            "agent's pod",
+        )
+    ]
+
+
+_START_DRIVER = "install or start the NVIDIA driver; the agent notices it by itself"
+
+
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, or the config
-    does not say how.
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, NVML fails for
+    it, or the config does not say how.
     """
     withheld = [
         warn(
@@ -128,20 +163,28 @@ def gpus(report: AgentReport) -> list[Finding]:
         )
         for uuid, why in sorted(report.draining_gpus.items())
     ]
-    return (
-        withheld
-        + unmatched
-        + drains
-        + [
-            fail(
-                "gpu",
-                f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}",
-                "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) "
-                "or reboot; it is offered again by itself",
-            )
-            for uuid, why in sorted(report.unhealthy_gpus.items())
-        ]
-    )
+    mig = [
+        warn(
+            "mig",
+            f"GPU {uuid} is not cut as the config says: {why}",
+            "end what uses it and run vgpuctl mig apply with the config, or change its mig entries",
+        )
+        for uuid, why in sorted(report.mig_differences.items())
+    ]
+    failing = [
+        f"GPU {uuid} is unhealthy, so nothing of it is offered: {why}"
+        for uuid, why in sorted(report.unhealthy_gpus.items())
+    ] + [
+        f"GPU {gpu} is left out until it works: {why}"
+        for gpu, why in sorted(report.left_out_gpus.items())
+    ]
+    driver = [
+        fail("gpu", f"the agent waits for the driver: {problem}", _START_DRIVER)
+        for problem in (report.driver_problem,)
+        if problem
+    ]
+    unhealthy = [fail("gpu", said, RESET_GPU) for said in failing]
+    return [*withheld, *unmatched, *mig, *drains, *driver, *unhealthy]
 
 
 def watch(report: AgentReport) -> list[Finding]:

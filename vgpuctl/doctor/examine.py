@@ -3,7 +3,6 @@
 Every question has a timeout or cannot block, and one that fails becomes a finding.
 """
 
-import ctypes
 import os
 import socket
 import stat
@@ -20,7 +19,7 @@ from libvgpu.errors import InventoryError, MpsError, VgpuError
 from ..agent_client import AgentReport, agent_report
 from ..observe import Slice, read_slices
 from ..options import chosen_run_dir
-from . import agent_checks, injection_check, node_checks
+from . import agent_checks, driver, injection_check, node_checks
 from .finding import Finding
 
 AGENT_RUN_DIR = Path("/run/vgpu")
@@ -40,7 +39,7 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
     is_node = os.path.isdir(kubelet_dir)  # False, and no error, where it may not be seen
     run_dir = AGENT_RUN_DIR if given is None and is_node else chosen_run_dir(given)
     report = _report(run_dir)
-    found = [_driver(), _nvml()]
+    found = [driver.look(), _nvml()]
     for check, path in (
         ("kubelet", kubelet_dir / "device-plugins" / "kubelet.sock"),
         ("podresources", kubelet_dir / "pod-resources" / "kubelet.sock"),
@@ -48,7 +47,8 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
         found.append(agent_checks.kubelet_socket(check, path, connect_problem(path), is_node))
     found.append(agent_checks.agent(report, time.time(), is_node))
     if isinstance(report, AgentReport):
-        found += [agent_checks.config(report), agent_checks.resources(report)]
+        found += [*agent_checks.config(report), agent_checks.resources(report)]
+        found += agent_checks.podresources(report)
         found += agent_checks.gpus(report) + agent_checks.watch(report)
         found += injection_check.injection(report.injection)
     found += _run_directory(run_dir)
@@ -87,22 +87,11 @@ def _mps_clients(slices: Sequence[Slice], report: AgentReport | VgpuError) -> di
     return found
 
 
-def _driver() -> Finding:
-    simulated = "VGPU_SIM_MACHINE" in os.environ
-    version = ctypes.c_int()
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-        status = library.cuDriverGetVersion(ctypes.byref(version))
-    except (OSError, AttributeError) as error:
-        return node_checks.driver(None, str(error), simulated)
-    if status != 0:
-        return node_checks.driver(None, f"cuDriverGetVersion answers {status}", simulated)
-    return node_checks.driver(version.value, "", simulated)
-
-
 def _nvml() -> Finding:
     try:
-        return node_checks.nvml([gpu.name for gpu in NvmlInventory().gpus()], "")
+        listing = NvmlInventory().listing()
+        sick = [f"GPU {each} does not work: {each.reason}" for each in listing.sick]
+        return node_checks.nvml([gpu.name for gpu in listing.gpus], "; ".join(sick))
     except InventoryError as error:
         return node_checks.nvml(None, error.message)
 

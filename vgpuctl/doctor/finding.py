@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+#: What to do about a GPU that NVML fails for.
+RESET_GPU = (
+    "look for NVRM in the kernel's log (dmesg); reset the GPU (nvidia-smi --gpu-reset) or reboot; "
+    "it is offered again by itself"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Checks of the machine itself: driver, NVML, run directory, shim. Pure.
+"""Checks of the machine itself: NVML, run directory, shim. Pure.
 
 Each takes what was seen, or the error in its place, and says what that means and how to fix it.
 """
@@ -12,31 +12,15 @@ from pathlib import Path
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
-from .finding import Finding, fail, ok, warn
+from .finding import RESET_GPU, Finding, fail, ok, warn
 
 #: What the run directory should have room for; as many slices as the kubelet admits pods.
 SLICES_WANTED = 110
 ROOT = 0
 AS_ROOT = "run it as root: sudo vgpuctl doctor"
-_INSTALL_DRIVER = (
+INSTALL_DRIVER = (
     "install the NVIDIA driver, or try a simulated GPU: vgpuctl sim run h100 -- COMMAND"
 )
-
-
-def driver(version: int | None, problem: str, simulated: bool) -> Finding:
-    """Checks ``libcuda.so.1``.
-
-    Args:
-        version: as cuDriverGetVersion gives it (1000 · major + 10 · minor), None without one.
-        problem: why there is none.
-        simulated: this process runs on a simulated machine.
-    """
-    if version is None:
-        return fail("driver", f"the driver library cannot be used: {problem}", _INSTALL_DRIVER)
-    kind = "simulated, " if simulated else ""
-    return ok(
-        "driver", f"libcuda.so.1 is there ({kind}CUDA {version // 1000}.{version % 1000 // 10})"
-    )
 
 
 def nvml(names: Sequence[str] | None, problem: str) -> Finding:
@@ -44,10 +28,12 @@ def nvml(names: Sequence[str] | None, problem: str) -> Finding:
 
     Args:
         names: of the GPUs it lists, None where it does not answer.
-        problem: why it does not.
+        problem: why it does not, or of which GPUs it does not, as sentences.
     """
     if names is None:
-        return fail("nvml", problem, _INSTALL_DRIVER)
+        return fail("nvml", problem, INSTALL_DRIVER)
+    if problem:
+        return fail("nvml", problem, RESET_GPU)
     if not names:
         return fail(
             "nvml", "NVML answers and lists no GPU", "check whether lspci and dmesg show one"

@@ -174,3 +174,24 @@ def test_a_bad_config_file_is_refused_with_its_line(ctl: RefusingCtl, tmp_path: 
     _assert_one_sentence(result)
     assert "line 2" in result.stderr
     assert "'sharng'" in result.stderr
+
+
+def test_each_named_config_of_a_directory_is_checked(ctl: RefusingCtl, tmp_path: Path) -> None:
+    directory = tmp_path / "configs"
+    directory.mkdir()
+    empty = ctl("config", "validate", str(directory))
+    for name in ("a", "b"):
+        (directory / name).write_text("version: v1\n")
+    (directory / "..2026").mkdir()
+    good = ctl("config", "validate", str(directory))
+    (directory / "b").write_text("version: v2\n")
+
+    bad = ctl("config", "validate", str(directory))
+
+    assert (empty.returncode, good.returncode, bad.returncode) == (2, 0, 2)
+    assert f"{directory} has no config" in empty.stderr
+    assert [line.split(": ")[0] for line in good.stdout.splitlines()] == [
+        f"{directory}/a",
+        f"{directory}/b",
+    ]
+    assert f"{directory}/b line 1" in bad.stderr

@@ -21,7 +21,7 @@ from vgpuctl.agent_client import (
     ResourceOfReport,
     WatchOfReport,
 )
-from vgpuctl.doctor import agent_checks, node_checks
+from vgpuctl.doctor import agent_checks, driver, node_checks
 from vgpuctl.doctor.examine import connect_problem
 from vgpuctl.doctor.finding import FAIL, OK, WARN, Finding
 from vgpuctl.doctor.injection_check import injection
@@ -62,12 +62,49 @@ def levels(findings: list[Finding]) -> list[str]:
 
 
 def test_a_driver_is_named_with_its_version_and_its_lack_with_what_to_install() -> None:
-    assert "CUDA 13.0" in node_checks.driver(13000, "", simulated=False).message
-    assert "simulated, CUDA 12.4" in node_checks.driver(12040, "", simulated=True).message
-    lacking = node_checks.driver(None, "libcuda.so.1: cannot open", simulated=False)
+    assert "CUDA 13.0" in driver.judge(13000, "", simulated=False).message
+    assert "simulated, CUDA 12.4" in driver.judge(12040, "", simulated=True).message
+    lacking = driver.judge(None, "libcuda.so.1: cannot open", simulated=False)
     assert lacking.level == FAIL
     assert "cannot open" in lacking.message
     assert "install the NVIDIA driver" in lacking.fix
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "needed"),
+    [
+        (None, True),
+        ("", True),
+        ("all", True),
+        ("compute,utility", True),
+        ("utility", False),
+        ("utility, video", False),
+    ],
+)
+def test_only_a_container_with_compute_needs_the_driver_library(
+    capabilities: str | None, needed: bool
+) -> None:
+    assert driver.needs_library(capabilities) is needed
+
+
+def test_an_agent_with_utility_alone_is_told_the_version_by_nvml() -> None:
+    by_nvml = driver.without_library(12080)
+    assert (by_nvml.level, by_nvml.fix) == (OK, "")
+    assert "by NVML the driver has CUDA 12.8" in by_nvml.message
+    assert driver.without_library(None).level == WARN
+
+
+def test_a_missing_library_fails_only_where_it_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", lacking)
+    monkeypatch.setattr(driver, "_version_by_nvml", lambda: 13000)
+    monkeypatch.delenv("NVIDIA_DRIVER_CAPABILITIES", raising=False)
+    assert driver.look().level == FAIL
+
+    monkeypatch.setenv("NVIDIA_DRIVER_CAPABILITIES", "utility")
+    assert driver.look().level == OK
 
 
 def test_nvml_must_answer_and_list_a_gpu() -> None:
@@ -176,12 +213,34 @@ def test_a_loop_that_stands_still_fails() -> None:
 
 
 def test_a_rejected_config_fails_with_its_last_error() -> None:
-    found = agent_checks.config(report("line 2: unknown key 'sharring'"))
+    (found,) = agent_checks.config(report("line 2: unknown key 'sharring'"))
 
     assert found.level == FAIL
     assert found.message.startswith("line 2: unknown key 'sharring'; the last good one stays")
     assert found.fix == "check it with: vgpuctl config validate /etc/c.yaml"
-    assert agent_checks.config(report()).level == OK
+    assert [each.level for each in agent_checks.config(report())] == [OK]
+
+
+def test_the_named_config_is_named_and_a_label_that_is_not_told_warns() -> None:
+    named = report()
+    named.config.name, named.config.chosen_by = "a100", "label nvidia.com/device-plugin.config"
+    named.config.label_problem = "the API server answers 403"
+    empty = report()
+    empty.config.chosen_by = "fallback empty"
+    kept = report("config file /etc/c.yaml cannot be read: No such file")
+    kept.config.is_kept = True
+
+    good, warned = agent_checks.config(named)
+
+    assert good.level == OK
+    assert "config a100, chosen by label nvidia.com/device-plugin.config; /etc/c.yaml" in (
+        good.message
+    )
+    assert (warned.level, "answers 403" in warned.message) == (WARN, True)
+    assert "the empty config, chosen by fallback empty" in agent_checks.config(empty)[0].message
+    (bad,) = agent_checks.config(kept)
+    assert bad.level == FAIL
+    assert "No such file; the one kept from before the agent's start is in force" in bad.message
 
 
 def test_resources_that_are_not_registered_fail_by_name() -> None:

@@ -16,7 +16,7 @@ GOOD = "version: v1\nsharing:\n  fractional:\n  - {family: vgpu, devices: [0]}\n
 def run_module(module: str, base: Path, *options: str) -> subprocess.CompletedProcess[str]:
     directories = [f"--{name}-dir={base / name}" for name in ("kubelet", "state", "run")]
     if module == "deviceplugin.mps":
-        directories = directories[2:]
+        directories = directories[1:]
     environment = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
     return subprocess.run(
         [sys.executable, "-m", module, *directories, *options],

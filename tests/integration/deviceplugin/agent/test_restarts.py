@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from deviceplugin.store import kept_config
 from deviceplugin.store.journal import replay
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
@@ -202,6 +203,7 @@ def test_a_second_agent_and_a_wrong_config_do_not_start(node: InProcessNode) -> 
     assert "another agent is running" in str(second.failure)
 
     node.stop_agent()
+    (node.state_dir / kept_config.FILE).unlink()
     node.config.write_text(CONFIG.replace("[1, 2]", "[0, 1]"))
     node.start_agent()
     node._thread.join(PATIENCE_S)  # type: ignore[union-attr]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent
-from deviceplugin.model.gpus import Gpu, MigPart
+from deviceplugin.model.gpus import Gpu, GpuListing, MigPart
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
 from support.in_process_node import GIB, InProcessNode, running_node
 from support.waiting import wait_until
@@ -55,20 +54,11 @@ def cut(gpu: Gpu, *profiles: str) -> Gpu:
 def node_with(
     monkeypatch: pytest.MonkeyPatch, there: tuple[Gpu, ...], config: str, *resources: str
 ) -> Iterator[InProcessNode]:
-    class Given:
-        def gpus(self) -> tuple[Gpu, ...]:
-            return there
-
     class Node(InProcessNode):
         def __init__(self, base: Path) -> None:
             super().__init__(base)
             self.kubelet = StandInKubelet(self.kubelet_dir, 1, makes_pod_directories=True)
-
-        def _run(self, settings: agent.AgentSettings) -> None:
-            try:
-                agent.run(settings, Given(), self._stop)
-            except BaseException as error:
-                self.failure = error
+            self.inventory.found = GpuListing(there)
 
         def wait_registered(self, _: list[str] | None = None) -> None:
             super().wait_registered(list(resources))

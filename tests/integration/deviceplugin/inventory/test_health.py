@@ -1,15 +1,18 @@
 """An unhealthy GPU is not offered, whoever has units of it; once it is healthy, it is again."""
 
+import functools
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from deviceplugin.inventory.gpu_watch import LIST_EVERY_S
 from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
@@ -19,17 +22,27 @@ from support.nvml_programs import XID, lose, raise_event
 from support.waiting import PATIENCE_S, wait_until
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
+EVERY_RESOURCE = [f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")]
+BOTH_FAMILIES = """\
+version: v1
+sharing: {fractional: [{family: mps, devices: [0]}, {family: vgpu, devices: [1]}]}
+"""
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
 A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
+WITHDRAWN_WITHIN_S = 2.0
 
 
 class TwoGpuNode:
     """The agent as its users start it, on two simulated GPUs."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(
+        self, base: Path, config: str = CONFIG, resources: Sequence[str] = (CORE, MEMORY)
+    ) -> None:
         self.base, self.machine = base, Machine.create([PROFILES["t4"]] * 2, base / "machine")
-        (base / "config.yaml").write_text(CONFIG)
+        self.resources = list(resources)
+        self.variables: dict[str, str] = {}
+        (base / "config.yaml").write_text(config)
         self.kubelet = StandInKubelet(base / "k", seed=1)
         self.kubelet.start()
         self.agent: subprocess.Popen[bytes] | None = None
@@ -40,10 +53,11 @@ class TwoGpuNode:
             self.agent = subprocess.Popen(
                 [sys.executable, "-m", "deviceplugin", f"--config={self.base / 'config.yaml'}",
                  f"--run-dir={self.base / 'r'}", f"--kubelet-dir={self.base / 'k'}",
-                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
-                cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
+                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0",
+                 "--no-spawn-mps"],
+                cwd=ROOT, env=self.machine.environment(os.environ) | self.variables, stderr=log,
             )  # fmt: skip
-        self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
+        self.kubelet.wait_for_resources(self.resources, PATIENCE_S)
 
     def edit(self, text: str) -> None:
         new = self.base / "new.yaml"
@@ -69,6 +83,14 @@ class TwoGpuNode:
         """Returns how many healthy core units each GPU has."""
         units = self.kubelet.healthy_units(CORE)
         return [sum(unit.startswith(d.uuid) for unit in units) for d in self.machine.devices]
+
+    def healthy(self, index: int) -> dict[str, int]:
+        """Returns how many healthy units of each resource a GPU has."""
+        uuid = self.machine.devices[index].uuid
+        return {
+            resource: sum(unit.startswith(uuid) for unit in self.kubelet.healthy_units(resource))
+            for resource in self.resources
+        }
 
     def doctor(self) -> str:
         done = subprocess.run(
@@ -123,8 +145,8 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
     wait_until(lambda: "GPU unhealthy" in node.log)
 
     assert f'vgpu_gpu_healthy{{family="vgpu",gpu="{held}",index="{lost}"}} 0.0' in node.metrics()
-    wait_until(lambda: "NVML says: GPU is lost" in node.doctor())
-    assert f"GPU {held} is unhealthy" in node.doctor()
+    unhealthy = f"GPU {held} is unhealthy, so nothing of it is offered: NVML says: GPU is lost"
+    wait_until(lambda: unhealthy in node.doctor())
     other = node.kubelet.admit(PodManifest("goes elsewhere", (asked,)))
     assert not other.containers[0].devices[CORE][0].startswith(held)
 
@@ -133,14 +155,26 @@ def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: TwoGpuNode) -> No
     wait_until(lambda: "GPU healthy again" in node.log)
 
 
-def test_an_agent_starts_without_a_gpu_that_is_lost(node: TwoGpuNode) -> None:
+def test_an_agent_starts_without_a_gpu_that_is_lost_and_shares_it_when_it_is_back(
+    node: TwoGpuNode,
+) -> None:
     node.stop_agent()
     lose(node.machine, 0)
 
     node.start_agent()
 
     assert node.healthy_cores() == [0, 100]
-    assert "GPU left out: it fell off the bus" in node.log
+    wait_until(lambda: "GPU left out until it works" in node.log)
+    assert "vgpu_gpus_left_out 1.0" in node.metrics()
+    assert "does not work: NVML says" in node.doctor()
+    started = node.log.count("agent started")
+
+    inject(node, f"{node.base / 'machine'}/0", "clear")
+    wait_until(lambda: node.healthy_cores() == [100, 100])
+    wait_until(lambda: "vgpu_gpus_left_out 0.0" in node.metrics())
+    assert node.log.count("agent started") == started
+    inject(node, f"{node.base / 'machine'}/0", "lost")  # it is watched like any other
+    wait_until(lambda: node.healthy_cores() == [0, 100])
 
 
 def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: TwoGpuNode) -> None:
@@ -160,6 +194,9 @@ def test_a_lost_gpu_that_the_config_names_is_left_out_and_said(node: TwoGpuNode)
     node.edit(SHARED.format("[0, 1]") + "limits: [{core: 50}]\n")
     wait_until(lambda: "rules=1" in node.log)  # as at the start, it goes on without it
     assert node.healthy_cores() == [0, 100]
+    inject(node, f"{node.base / 'machine'}/0", "clear")
+    wait_until(lambda: node.healthy_cores() == [100, 100])
+    wait_until(lambda: "vgpu_config_reload_success 1.0" in node.metrics())
 
 
 def test_a_gpu_that_comes_to_be_shared_is_watched_too(node: TwoGpuNode) -> None:
@@ -187,3 +224,70 @@ def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
     wait_until(lambda: f"XID {DOUBLE_BIT_ERROR} was reported" in node.log)
 
     assert node.healthy_cores() == [100, 0]
+
+
+@pytest.mark.timing
+def test_a_gpu_that_fell_off_is_withdrawn_in_every_resource_and_recovers() -> None:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
+        node = TwoGpuNode(Path(base), BOTH_FAMILIES, EVERY_RESOURCE)
+        try:
+            whole = [node.healthy(index) for index in (0, 1)]
+            assert [sorted(units.values()) for units in whole] == [[0, 0, 15, 100]] * 2
+            for index in (0, 1):
+                inject(node, f"{node.base / 'machine'}/{index}", "xid", str(A_PROGRAMS_OWN_FAULT))
+            time.sleep(WITHDRAWN_WITHIN_S)
+            assert [node.healthy(index) for index in (0, 1)] == whole
+
+            for index in (0, 1):
+                lose_by_xid(node, index)
+                assert node.healthy(1 - index) == whole[1 - index]
+                inject(node, f"{node.base / 'machine'}/{index}", "clear")
+                wait_until(functools.partial(is_whole, node, index, whole[index]))
+        finally:
+            node.close()
+
+
+def is_whole(node: TwoGpuNode, index: int, whole: dict[str, int]) -> bool:
+    return node.healthy(index) == whole
+
+
+def lose_by_xid(node: TwoGpuNode, index: int) -> None:
+    """Has a GPU report XID 79, and waits until nothing of it is offered."""
+    began_s = time.monotonic()  # before the injection: starting the program counts against us
+    inject(node, f"{node.base / 'machine'}/{index}", "xid", "79")
+    wait_until(lambda: not any(node.healthy(index).values()))
+    assert time.monotonic() - began_s < WITHDRAWN_WITHIN_S
+
+
+def test_an_error_that_is_disabled_withdraws_nothing_and_others_do(node: TwoGpuNode) -> None:
+    node.stop_agent()
+    node.variables = {
+        "DP_DISABLE_HEALTHCHECKS": f"{DOUBLE_BIT_ERROR},often",
+        "DP_ENABLE_HEALTHCHECKS": str(A_PROGRAMS_OWN_FAULT),
+    }
+    node.start_agent()
+    assert "DP_DISABLE_HEALTHCHECKS names 'often', which is no XID" in node.log
+
+    def is_withdrawn() -> bool:
+        raise_event(node.machine, 0, XID, DOUBLE_BIT_ERROR)
+        raise_event(node.machine, 1, XID, A_PROGRAMS_OWN_FAULT)
+        return node.healthy_cores()[1] == 0
+
+    wait_until(is_withdrawn)
+    assert node.healthy_cores() == [100, 0]
+
+
+def test_nothing_is_withdrawn_where_health_is_not_watched(node: TwoGpuNode) -> None:
+    node.stop_agent()
+    node.variables = {"DP_DISABLE_HEALTHCHECKS": "all"}
+    node.start_agent()
+
+    lose_without_a_word(node, 0)
+
+    assert node.healthy_cores() == [100, 100]
+
+
+def lose_without_a_word(node: TwoGpuNode, index: int) -> None:
+    """Loses a GPU and waits until an agent that cares would long have said so."""
+    inject(node, f"{node.base / 'machine'}/{index}", "lost")
+    time.sleep(LIST_EVERY_S + WITHDRAWN_WITHIN_S)

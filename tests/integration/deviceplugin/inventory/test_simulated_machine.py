@@ -73,3 +73,49 @@ def test_gpus_of_two_models_are_told_apart(tmp_path: Path) -> None:
     assert isinstance(said, dict)
     assert said["table"][0] == [0, SWITCH, NODE, NODE]
     assert said["table"][2] == [NODE, NODE, 0, closeness(12, None)]
+
+
+MIG = """
+(cut, other) = gpus
+say(modes=[(g.is_mig_capable, g.is_mig_enabled, len(g.mig_devices)) for g in gpus],
+    parts=[(p.mig.number, p.mig.profile, p.mig.gpu_slices, p.index, p.minor, p.memory_bytes)
+           for p in cut.mig_devices],
+    uuids=[p.uuid for p in cut.mig_devices], parents=[p.mig.parent_uuid for p in cut.mig_devices],
+    instances=[(p.mig.gpu_instance, p.mig.compute_instance) for p in cut.mig_devices],
+    cut=cut.uuid)
+"""
+
+
+def test_mig_devices_are_listed_with_their_gpu(tmp_path: Path) -> None:
+    said = said_on("a100-40g/mig=3g.20gb*2,t4", tmp_path, MIG)
+
+    assert isinstance(said, dict)
+    assert said["modes"] == [[True, True, 2], [False, False, 0]]
+    assert said["parts"] == [[n, "3g.20gb", 3, 0, 0, 20 << 30] for n in (0, 1)]
+    assert all(uuid.startswith("MIG-") for uuid in said["uuids"])
+    assert said["parents"] == [said["cut"]] * 2
+    assert len({tuple(each) for each in said["instances"]}) == 2
+
+
+WATCH = """
+import subprocess
+from deviceplugin.inventory.health_watch import HealthWatch
+told, began_s = [], time.monotonic()
+uuids = [part.uuid for part in gpus[0].mig_devices] + [gpus[1].uuid]
+watch = HealthWatch(uuids, lambda unhealthy: told.append(dict(unhealthy)), poll_s=0.2)
+watch.start()
+while not told and time.monotonic() < began_s + 60:
+    # Again and again: what comes before the watch listens is told to nobody.
+    subprocess.run([sys.executable, "-m", "vgpuctl", "sim", "inject", MACHINE + "/0", "xid", "48"],
+                   check=True, stdout=subprocess.DEVNULL)
+watch.stop()
+say(told=told[0], parts=uuids[:-1])
+"""
+
+
+def test_an_error_that_names_no_mig_device_is_of_all_of_its_gpu(tmp_path: Path) -> None:
+    machine = f"MACHINE = {str(tmp_path / 'machine')!r}\n"
+    said = said_on("a100-40g/mig=1g.5gb*3,t4", tmp_path, machine + WATCH)
+
+    assert isinstance(said, dict)
+    assert said["told"] == dict.fromkeys(said["parts"], "XID 48 was reported")

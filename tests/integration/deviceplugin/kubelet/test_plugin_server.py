@@ -27,7 +27,7 @@ class SlowStarts:
 
     def __init__(self, run_dir: Path) -> None:
         self.layout = SimpleNamespace(resource_domain="nvidia.com")
-        self.admission = self.state = self
+        self.admission = self.starts = self.state = self
         self.ready = threading.Event()
         self.waiting = 0
         self._counting = threading.Lock()

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import sys
@@ -116,6 +117,25 @@ def test_a_node_without_mps_has_no_files_of_it(run_dir: Path) -> None:
     keeper_of(run_dir, spawn=True).look()
 
     assert list(run_dir.iterdir()) == []
+
+
+def test_a_runner_is_told_where_config_and_accepted_config_are(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    class Started:
+        def __init__(self, command: list[str], **_: object) -> None:
+            commands.append(command)
+
+    monkeypatch.setattr("deviceplugin.mps.keeper.subprocess.Popen", Started)
+    config, state_dir = run_dir.parent / "configs", run_dir.parent / "state"
+
+    MpsKeeper(config, run_dir, True, Demand(UUID), SHORT_S, state_dir=state_dir).look()
+
+    (command,) = commands
+    given = dict(itertools.pairwise(command))
+    assert (given["--config"], given["--state-dir"]) == (str(config), str(state_dir))
 
 
 def test_a_damaged_wish_is_written_again(run_dir: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deviceplugin.config.source import ConfigSource, ConfigText
 from deviceplugin.mps.state_files import (
     FAILED,
     READY,
@@ -19,6 +20,7 @@ from deviceplugin.mps.state_files import (
     state_path,
     wanted_path,
 )
+from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
@@ -127,6 +129,51 @@ def test_a_gpu_of_the_config_that_is_lost_is_left_out(node: MpsNode) -> None:
 
     assert node.wait_phase(0).reason == ""
     assert "GPU 2 does not exist and is left out" in node.said()
+
+
+def keep(node: MpsNode, text: ConfigText) -> str:
+    """Keeps a config as the agent does; returns the runner's option that names where."""
+    state_dir = node.base / "state"
+    state_dir.mkdir(exist_ok=True)
+    KeptConfig(state_dir).keep(text)
+    return f"--state-dir={state_dir}"
+
+
+def test_next_to_a_bad_config_the_kept_one_decides_and_is_not_written(node: MpsNode) -> None:
+    node.share(range(1))
+    kept = ConfigSource(node.base / "config.yaml").read()
+    option = keep(node, kept)
+    (node.base / "config.yaml").write_text("version: v2\n")
+    state = {each.name: each.read_bytes() for each in (node.base / "state").iterdir()}
+
+    node.start_runner(option)
+    node.wait_phase(0)
+
+    assert node.uuids[1] not in node.state().gpus
+    assert "the config is bad, so the kept one decides" in node.said()
+    assert {each.name: each.read_bytes() for each in (node.base / "state").iterdir()} == state
+
+
+def test_of_named_configs_nothing_runs_until_the_agent_has_chosen(node: MpsNode) -> None:
+    (node.base / "config.yaml").rename(node.base / "mps")
+    (node.base / "config.yaml").mkdir()
+    (node.base / "mps").rename(node.base / "config.yaml" / "default")
+
+    runner = node.start_runner(f"--state-dir={node.base / 'none'}")
+    wait_until(lambda: "until the agent has said which" in node.said())
+    wait_until(lambda: runner_alive(node.run_dir))
+    assert node.state().gpus == {}
+    node.want(1)
+    node.wait_phase(1)
+
+    assert node.uuids[0] not in node.state().gpus
+    node.end_runner(runner)
+    # After a reboot: the run directory is empty, and the agent not there yet.
+    shutil.rmtree(node.run_dir)
+    text = (node.base / "config.yaml" / "default").read_text().replace("0, 1", "0")
+    node.start_runner(keep(node, ConfigText("a100", text, "a100", "a label")))
+    node.wait_phase(0)
+    assert node.uuids[1] not in node.state().gpus
 
 
 @LONG

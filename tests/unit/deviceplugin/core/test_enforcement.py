@@ -57,7 +57,7 @@ class Node:
         )
         for half, names in units.items():
             self.service.admission.allocate(family, half, names)
-        self.service.admission.pre_start(family, Half.CORE, units[Half.CORE])
+        self.service.starts.pre_start(family, Half.CORE, units[Half.CORE])
         ((allocation, _),) = self.service.allocations()
         self.allocation_id = allocation.allocation_id
         self.resolutions = 0

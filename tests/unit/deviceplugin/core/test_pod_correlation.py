@@ -1,5 +1,6 @@
 """Whose second half it is: the service against a kubelet that admits pod after pod."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class Kubelet:
     """Keeps which pod has which units, and asks as the kubelet does."""
 
     def __init__(self, folder: Path) -> None:
-        self.now = 1000.0
+        self.now, self.wall = 1000.0, 1.7e9
         self.held: dict[str, frozenset[str]] = {}  # active pods; plain init containers show nothing
         self.taken: set[str] = set()
         self.answers = True
@@ -41,7 +42,7 @@ class Kubelet:
             NodeState(Checkpoint(folder / "state"), lay_out(CONFIG, gpus)),
             store,
             CONFIG.rules,
-            Sources(lambda: self.show(), clock=lambda: self.now),
+            Sources(lambda: self.show(), clock=lambda: self.now, wall_clock=lambda: self.wall),
         )
 
     def show(self) -> list[Listed]:
@@ -229,6 +230,32 @@ def test_a_start_is_refused_where_two_containers_share_a_allocation(kubelet: Kub
     kubelet.answers = True
     (allocation,) = kubelet.allocations()
 
-    said = refuse(lambda: kubelet.service.admission.pre_start(VGPU, Half.CORE, allocation.core))
+    said = refuse(lambda: kubelet.service.starts.pre_start(VGPU, Half.CORE, allocation.core))
 
     assert "went to different containers (team/one/main has only 30 of its 38 units)" in said
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_wall_clock_that_is_set_neither_splits_a_pair_nor_joins_strangers(
+    kubelet: Kubelet, step_s: float
+) -> None:
+    kubelet.ask("pair", Half.CORE, 60)
+    kubelet.wall += step_s
+    kubelet.ask("pair", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8)]
+    assert kubelet.allocations()[0].changed_at == kubelet.wall
+
+    kubelet.answers = False  # so that time alone tells who is a stranger
+    kubelet.ask("lone", Half.CORE, 30)
+    kubelet.now += JOIN_WINDOW_S + 1
+    kubelet.wall += step_s
+    kubelet.ask("stranger", Half.MEMORY, 8)
+
+    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()[1:]] == [(30, 0), (0, 8)]
+
+
+def test_an_agent_measures_windows_by_a_clock_that_nobody_sets() -> None:
+    before_s = time.monotonic()
+
+    assert before_s <= Sources(list).clock() <= time.monotonic()

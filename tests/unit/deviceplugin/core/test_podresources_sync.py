@@ -65,6 +65,7 @@ def test_the_latest_container_starts_without_waiting(
     looks: PodResourcesSync, kubelet: CountingKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(podresources_sync, "_EXPECTED_S", PATIENCE_S)
+    monkeypatch.setattr(podresources_sync, "PATIENCE_S", 0.1)
     for units in (["GPU-0::c0"], ["GPU-0::m0"]):
         with looks.held_off(units):
             pass

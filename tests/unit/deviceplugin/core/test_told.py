@@ -59,7 +59,7 @@ class Node:
 
     def become_known(self) -> None:
         self.listed = [Listed(OWNER, frozenset(u for us in self.units.values() for u in us))]
-        self.service.admission.pre_start(Family.VGPU, Half.CORE, self.units[Half.CORE])
+        self.service.starts.pre_start(Family.VGPU, Half.CORE, self.units[Half.CORE])
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_what_waits_under_mps_is_told_too(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO, "deviceplugin")
     node = Node(tmp_path, "mps")
     node.listed = [Listed(OWNER, frozenset(u for us in node.units.values() for u in us))]
-    node.service.admission.pre_start(Family.MPS, Half.CORE, node.units[Half.CORE])
+    node.service.starts.pre_start(Family.MPS, Half.CORE, node.units[Half.CORE])
 
     node.service.set_override(node.allocation_id, Override(core_percent=20))
 
@@ -121,7 +121,7 @@ def test_a_refused_start_is_told_of_its_container_or_the_node(
     for listed in ([], [Listed(OWNER, frozenset(strange))]):
         node.listed = listed
         with pytest.raises(AllocationRefused):
-            node.service.admission.pre_start(Family.VGPU, Half.CORE, strange)
+            node.service.starts.pre_start(Family.VGPU, Half.CORE, strange)
 
     assert [(n.reason, n.subject) for n in notices(caplog)] == [
         (EventReason.CONTAINER_START_REFUSED, THIS_NODE),

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Request
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.config.source import ConfigSource, ConfigText
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
@@ -37,7 +38,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def watch() -> ConfigWatch:
-    return ConfigWatch(Path("/etc/vgpu/config.yaml"), parse_config("version: v1\n"))
+    text = ConfigText("/etc/vgpu/a100", "version: v1\n", "a100", "default config")
+    return ConfigWatch(ConfigSource(Path("/etc/vgpu")), text, parse_config(text.text))
 
 
 @pytest.fixture
@@ -55,17 +57,23 @@ def state(watch: ConfigWatch, registered: dict[str, float | None], clock: Clock)
     node = SimpleNamespace(
         mps_gpus=lambda: {"GPU-0": True},
         unhealthy={"GPU-1": "XID 79"},
+        left_out={"3": "NVML says: Unknown Error"},
+        driver_problem="",
         draining={"GPU-2": "mps until 1 slices have ended"},
         layout=Layout("nvidia.com", (), withheld=(CUT,), unmatched=("$.sharing.fractional[0]",)),
+        gpus=(),
         held=with_given({}, "nvidia.com/gpu", ["GPU-4"], 0.0),
     )
     allocation = Allocation("a", Family.VGPU, "GPU-0", 1 << 30, owner=Owner("ns", "pod", "c"))
-    service = SimpleNamespace(state=node, resolved=lambda: [(allocation, resolved)])
+    service = SimpleNamespace(
+        state=node, resolved=lambda: [(allocation, resolved)], podresources_problem="silent"
+    )
     return AgentState(
         Identity("n1", "abc"),
         watch,
         service,  # type: ignore[arg-type]
         lambda: registered,
+        label_problem=lambda: "nobody tells",
         clock=clock,
     )
 
@@ -111,7 +119,9 @@ def test_a_rejected_config_shows_with_its_reason_and_keeps_it_ready(
 
     assert (before["error"], before["hint"]) == (None, None)
     assert told == before | {"error": "line 2: no", "hint": "say yes"}
-    assert told["path"] == "/etc/vgpu/config.yaml"
+    assert told["path"] == "/etc/vgpu/a100"
+    assert (told["name"], told["chosen_by"], told["is_kept"]) == ("a100", "default config", False)
+    assert told["label_problem"] == "nobody tells"
     assert state.readyz(ASK).status_code == 200
 
 
@@ -138,6 +148,8 @@ def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) 
     assert said["withheld_gpus"] == {"GPU-3": "it is in MIG mode"}
     assert said["unmatched_entries"] == ["sharing.fractional[0]"]
     assert said["devices"] == [{"resource": "nvidia.com/gpu", "id": "GPU-4", "owner": ""}]
+    assert said["left_out_gpus"] == {"3": "NVML says: Unknown Error"}
+    assert said["driver_problem"] == ""
     assert said["draining_gpus"] == {"GPU-2": "mps until 1 slices have ended"}
     (origins,) = said["allocations"]
     assert origins == {

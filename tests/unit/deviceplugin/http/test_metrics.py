@@ -37,8 +37,15 @@ def make_collector(
 ) -> NodeCollector:
     allocation = Allocation("a", limits.family, UUID, 1 << 30)
     service = SimpleNamespace(
+        podresources_problem=None,
         allocations=lambda: [(allocation, limits)],
-        state=SimpleNamespace(layout=Layout("nvidia.com", ()), unhealthy={}, held={}),
+        state=SimpleNamespace(
+            layout=Layout("nvidia.com", ()),
+            unhealthy={},
+            held={},
+            left_out={"3": "why"},
+            driver_problem="",
+        ),
     )
     store = SimpleNamespace(directory=lambda _: directory)
     return NodeCollector(

@@ -32,7 +32,7 @@ def echo(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[by
 @pytest.fixture
 def port() -> Iterator[int]:
     server, listener = HttpServer(), tcp_listener("127.0.0.1:0")
-    server.listen(listener, echo)
+    server.listen(listener, echo, urgent=("/healthz",))
     server.start()
     try:
         yield listener.getsockname()[1]
@@ -106,6 +106,69 @@ def test_more_clients_than_places_cost_the_oldest_its_place(port: int) -> None:
     finally:
         for each in idle:
             each.close()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("scrapes", [8, 3 * MOST_CONNECTIONS])
+def test_a_probe_does_not_queue_behind_scrapes(scrapes: int) -> None:
+    may_end, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/metrics":
+            begun.release()
+            assert may_end.wait(PATIENCE_S)
+        return Response(b"ok")(environ, start_response)
+
+    served, listener = HttpServer(), tcp_listener("127.0.0.1:0")
+    served.listen(listener, slow, urgent=("/healthz",))
+    served.start()
+    port = listener.getsockname()[1]
+    flood: list[socket.socket] = []
+    try:
+        for _ in range(scrapes):
+            flood.append(client(port, b"GET /metrics HTTP/1.1\r\n\r\n"))
+        for _ in range(server._THREADS):
+            assert begun.acquire(timeout=PATIENCE_S)
+
+        assert ask(port, "GET", "/healthz") == (200, b"ok")
+        assert not begun.acquire(blocking=False), "more scrapes at once than there are threads"
+
+        may_end.set()
+        assert flood[0].recv(1 << 14).startswith(b"HTTP/1.1 200")
+    finally:
+        may_end.set()
+        for each in flood:
+            each.close()
+        served.stop()
+
+
+@pytest.mark.usefixtures("patient")
+def test_clients_that_do_not_read_keep_no_probe_waiting() -> None:
+    answered: list[str] = []
+
+    def note(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        answered.append(environ["PATH_INFO"])
+        return echo(environ, start_response)
+
+    served, listener = HttpServer(), tcp_listener("127.0.0.1:0")
+    served.listen(listener, note, urgent=("/healthz",))
+    served.start()
+    port = listener.getsockname()[1]
+    # Several to a connection are more than is kept for it: a thread waits until it is read.
+    unread = [client(port, b"GET /large HTTP/1.1\r\n\r\n" * 16) for _ in range(4)]
+    try:
+        for _ in range(server._THREADS):
+            seen = -1
+            while seen != len(answered):
+                seen = len(answered)
+                time.sleep(0.3)
+
+        assert 0 < len(answered) < 4 * 16, "they do wait"
+        assert ask(port, "GET", "/healthz") == (200, b"hello")
+    finally:
+        for each in unread:
+            each.close()
+        served.stop()
 
 
 @pytest.mark.usefixtures("patient")

@@ -1,8 +1,6 @@
 """Which GPUs count as healthy: pure verdicts over what NVML said when."""
 
-import pytest
-
-from deviceplugin.inventory.health import IGNORED_XIDS, XID_COUNTS_S, Verdicts
+from deviceplugin.inventory.health import XID_COUNTS_S, Verdicts
 
 GPU, OTHER = "GPU-a", "GPU-b"
 DOUBLE_BIT_ERROR = 48
@@ -21,20 +19,11 @@ def test_a_gpu_is_unwell_while_nvml_does_not_answer_for_it() -> None:
 
 def test_a_critical_error_counts_for_a_while_after_the_last_one() -> None:
     verdicts = Verdicts()
-    assert verdicts.note_xid(GPU, DOUBLE_BIT_ERROR, 100)
-    assert verdicts.note_xid(GPU, DOUBLE_BIT_ERROR + 1, 110)
+    verdicts.note_xid(GPU, DOUBLE_BIT_ERROR, 100)
+    verdicts.note_xid(GPU, DOUBLE_BIT_ERROR + 1, 110)
 
     assert verdicts.unhealthy(110 + XID_COUNTS_S - 0.1) == {GPU: "XID 49 was reported"}
     assert verdicts.unhealthy(110 + XID_COUNTS_S) == {}
-
-
-@pytest.mark.parametrize("xid", sorted(IGNORED_XIDS))
-def test_what_a_program_did_to_itself_is_not_held_against_the_gpu(xid: int) -> None:
-    verdicts = Verdicts()
-
-    assert not verdicts.note_xid(GPU, xid, 0)
-
-    assert verdicts.unhealthy(0) == {}
 
 
 def test_a_gpu_that_went_and_came_back_was_reset() -> None:

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.mps.client_faults import FAULT, ClientFaults
-from deviceplugin.mps.state_files import GpuMps, MpsState, read_state, state_path, write_state
+from deviceplugin.mps.state_files import (
+    GpuMps,
+    MpsState,
+    Wanted,
+    read_state,
+    read_wanted,
+    state_path,
+    wanted_path,
+    write_state,
+    write_wanted,
+)
 
 ACTIVE = "ACTIVE"
 LINE = "[2026-11-24 07:00:00.000 Other 7] Volta MPS: Server is handling a fatal GPU error.\n"
@@ -68,6 +78,19 @@ def test_a_log_that_is_cut_or_removed_is_followed(faults: ClientFaults, log: Pat
     assert faults.look(ACTIVE)
     log.unlink()
     assert not faults.look(ACTIVE)
+
+
+def test_files_of_another_version_are_read_as_far_as_they_are_known(tmp_path: Path) -> None:
+    write_state(tmp_path, MpsState("t", "it ended", {"GPU-1": GpuMps("ready")}))
+    write_wanted(tmp_path, Wanted("t", {"GPU-1": True}))
+    for path in (state_path(tmp_path), wanted_path(tmp_path)):
+        path.write_text(path.read_text().replace("{", '{"of_tomorrow": {"x": [1]}, ', 1))
+
+    assert read_state(tmp_path) == MpsState("t", "it ended", {"GPU-1": GpuMps("ready")})
+    assert read_wanted(tmp_path) == Wanted("t", {"GPU-1": True})
+    # Of yesterday: fewer fields.
+    state_path(tmp_path).write_text('{"token": "t", "gpus": {"GPU-1": {"phase": "ready"}}}')
+    assert read_state(tmp_path) == MpsState("t", "", {"GPU-1": GpuMps("ready")})
 
 
 def test_a_state_of_a_newer_runner_is_read(tmp_path: Path) -> None:

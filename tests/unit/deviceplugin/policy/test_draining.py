@@ -147,7 +147,7 @@ def test_nothing_new_comes_to_a_gpu_that_drains() -> None:
 
 
 def test_a_container_whose_first_half_was_there_before_still_gets_the_second() -> None:
-    first = replace(held(0), memory=(), settled=False, changed_at=NOW)
+    first = replace(held(0), memory=(), settled=False, changed_s=NOW)
     book = AllocationBook.of([first])
     now = in_force(layout(shared(0, VGPU, 2 * GIB), shared(1, VGPU, 2 * GIB)), GPUS, book)
     offered = [*names(0, Half.MEMORY, range(16)), *names(1, Half.MEMORY, range(8))]

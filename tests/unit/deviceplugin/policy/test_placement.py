@@ -1,6 +1,7 @@
 """Which GPU a fraction is put on, and which GPUs a request of several gets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -84,6 +85,17 @@ def test_with_one_half_known_the_most_of_the_other_stays_within_reach() -> None:
     book = AllocationBook.of([slice_on(0, 10, 12)])
 
     assert gpus_of(chosen(layout_of(16, 16), book, Half.CORE, 20)) == {"GPU-1"}
+
+
+@pytest.mark.parametrize("placement", list(Placement))
+def test_a_gpu_whose_memory_is_free_for_certain_comes_first(placement: Placement) -> None:
+    seems_ended = replace(slice_on(0, 0, 8), missing_since=NOW)
+    layout = layout_of(16, 16, placement=placement)
+
+    assert gpus_of(chosen(layout, AllocationBook.of([seems_ended]), Half.CORE, 50)) == {"GPU-1"}
+    # A pair that has room there alone comes before: its memory is asked of the kubelet.
+    book = AllocationBook.of([seems_ended, slice_on(1, 0, 4)])
+    assert gpus_of(chosen(layout, book, Half.CORE, 50)) == {"GPU-0"}
 
 
 @pytest.mark.parametrize(("half", "count"), [(Half.CORE, 200), (Half.MEMORY, 32)])

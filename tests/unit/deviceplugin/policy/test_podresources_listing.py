@@ -25,7 +25,7 @@ HELD = Allocation(
     core=("GPU-0::c0",),
     memory=("GPU-0::m0",),
     settled=True,
-    changed_at=NOW,
+    changed_s=NOW,
 )
 UNITS = frozenset({"GPU-0::c0", "GPU-0::m0"})
 

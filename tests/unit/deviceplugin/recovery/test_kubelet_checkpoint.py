@@ -1,6 +1,8 @@
 """The kubelet's checkpoint as a witness: what it says, and what is no witness."""
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,19 @@ from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint, KubeletE
 from support.kubelet_file import answer, content, row, write
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
-LATER_NS = 2 << 60
 
 
-def reader(tmp_path: Path, clock_ns: int = LATER_NS) -> KubeletCheckpoint:
-    return KubeletCheckpoint(tmp_path, "nvidia.com", mounts_of, lambda: clock_ns)
+class Moment:
+    """A monotonic clock that a test sets."""
+
+    now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def reader(tmp_path: Path, clock: Callable[[], float] = time.monotonic) -> KubeletCheckpoint:
+    return KubeletCheckpoint(tmp_path, "nvidia.com", mounts_of, clock)
 
 
 def test_our_entries_are_read_with_their_mounts(tmp_path: Path) -> None:
@@ -121,7 +131,10 @@ def test_a_file_that_has_not_changed_is_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, WHOLE)
-    asked = reader(tmp_path)
+    moment = Moment()
+    asked = reader(tmp_path, moment)
+    asked.read()
+    moment.now_s += 2 * module.SETTLED_AFTER_S
     first = asked.read()
     reads = []
     monkeypatch.setattr(module, "_read", lambda path: reads.append(path))
@@ -130,22 +143,25 @@ def test_a_file_that_has_not_changed_is_not_read_again(
     assert not reads
 
 
-def test_a_change_is_seen_and_one_of_the_same_moment_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("age_s", [0, 3600, -3600], ids=["now", "an hour ago", "in an hour"])
+def test_a_change_is_seen_and_one_of_the_same_moment_too(tmp_path: Path, age_s: int) -> None:
     path = write(tmp_path, WHOLE)
-    status = path.stat()
-    other = WHOLE.replace(b"pod-1", b"pod-2")
-    young = reader(tmp_path, status.st_mtime_ns + module.SETTLED_AFTER_NS)
-    assert young.read().entries[0].pod_uid == "pod-1"
+    # The time of the file is the wall clock's, which may have been set since it was written.
+    stamp_ns = path.stat().st_mtime_ns - age_s * 1_000_000_000
+    os.utime(path, ns=(stamp_ns, stamp_ns))
+    moment = Moment()
+    asked = reader(tmp_path, moment)
+    assert asked.read().entries[0].pod_uid == "pod-1"
 
     # The same inode, size and time: what two writes within one tick of the clock leave.
-    path.write_bytes(other)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    path.write_bytes(WHOLE.replace(b"pod-1", b"pod-2"))
+    os.utime(path, ns=(stamp_ns, stamp_ns))
 
-    assert young.read().entries[0].pod_uid == "pod-2"
-    settled = reader(tmp_path)
-    assert settled.read().entries[0].pod_uid == "pod-2"
+    assert asked.read().entries[0].pod_uid == "pod-2"
+    moment.now_s += 2 * module.SETTLED_AFTER_S
+    assert asked.read().entries[0].pod_uid == "pod-2"
     write(tmp_path, content([]))
-    assert settled.read().entries == ()
+    assert asked.read().entries == ()
 
 
 def test_a_thousand_containers_are_read_at_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from deviceplugin.config.loading import load_config
 from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.config.source import ConfigSource
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import asked_limits
@@ -102,6 +103,17 @@ def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) ->
     assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
     assert not path.read_bytes().startswith(b"{")
     assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
+
+
+def test_moments_of_a_monotonic_clock_are_not_kept(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.record([replace(HELD, changed_at=7.0, changed_s=9.0, missing_since=9.5)])
+
+    assert Checkpoint(tmp_path).load().allocations == (replace(HELD, changed_at=7.0),)
+    # An agent of before kept when one was missed first, by the wall clock.
+    rows = [{**asdict(LONE), "family": LONE.family.name, "missing_since": 1.7e9}]
+    checkpoint.path.write_text(json.dumps({"version": 1, "allocations": rows}))
+    assert Checkpoint(tmp_path).load().allocations == (LONE,)
 
 
 def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> None:
@@ -236,7 +248,8 @@ def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> N
 def test_a_config_counts_once_it_is_whole_and_good(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("version: v1\n")
-    watch = ConfigWatch(path, load_config(path))
+    source = ConfigSource(path)
+    watch = ConfigWatch(source, source.read(), load_config(path))
     assert watch.look() is None
 
     path.write_text("version: v1\nlimits:\n- {core: ")  # an editor half-way

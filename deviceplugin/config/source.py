@@ -1,0 +1,121 @@
+"""Where the config text comes from: one file, or a directory of named ones (a mounted ConfigMap).
+
+Read as a whole each time it is asked, so a reader follows edits, swapped links and a changed node
+label alike: two readings are equal where text, name and reason are. No state but what it was made
+with; safe to use from any thread if the label is.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from libvgpu.errors import ConfigError
+
+from .chosen import Selection, choose
+from .loading import AgentConfig, parse_config
+from .overrides import SaidFlag
+
+#: The config that says nothing: what `Fallback.EMPTY` chooses.
+EMPTY_TEXT = "version: v1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigText:
+    """One reading of the config.
+
+    Attributes:
+        place: the file (or the directory, where no config of it is chosen), for messages.
+        name: of the named config; empty where there is one file only, or for the empty config.
+        chosen_by: what chose the name; empty where there is one file only.
+        problem: why there is no text, as a sentence; empty where there is.
+    """
+
+    place: str
+    text: str = ""
+    name: str = ""
+    chosen_by: str = ""
+    problem: str = ""
+
+
+class ConfigSource:
+    """A config file, or a directory with one file for each named config."""
+
+    def __init__(
+        self,
+        path: Path,
+        selection: Selection | None = None,
+        label: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Reads nothing.
+
+        Args:
+            label: value of the node's label, empty where it is not set; asked for a directory only.
+        """
+        self.path = path
+        self._selection, self._label = selection or Selection(), label
+
+    @property
+    def has_names(self) -> bool:
+        """It is a directory of named configs."""
+        return self.path.is_dir()
+
+    def read(self) -> ConfigText:
+        """Returns what is there now; never raises, a `ConfigText.problem` says what is wrong."""
+        if not self.has_names:
+            return _read(self.path, "", "")
+        place = str(self.path)
+        try:
+            choice = choose(config_names(self.path), self._label(), self._selection, place)
+        except ConfigError as error:
+            return ConfigText(place, problem=error.message)
+        except OSError as error:
+            return ConfigText(place, problem=_unreadable(self.path, error))
+        if choice.name is None:
+            return ConfigText(f"{place} (the empty config)", EMPTY_TEXT, chosen_by=choice.by)
+        return _read(self.path / choice.name, choice.name, choice.by)
+
+
+def config_names(directory: Path) -> frozenset[str]:
+    """Returns the names of the configs in a directory.
+
+    What begins with two dots belongs to the volume itself (``..data``), and is no config.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with os.scandir(directory) as entries:
+        return frozenset(
+            each.name
+            for each in entries
+            if not each.name.startswith("..") and not each.is_dir(follow_symlinks=False)
+        )
+
+
+def parse_text(found: ConfigText, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
+    """Returns what a reading says.
+
+    Args:
+        said: flags of command line and environment, which count more than the text's.
+
+    Raises:
+        ConfigError: there is no text, or it is no good config.
+    """
+    if found.problem:
+        raise ConfigError(found.problem)
+    return parse_config(found.text, found.place, said)
+
+
+def _read(path: Path, name: str, chosen_by: str) -> ConfigText:
+    text = problem = ""
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        problem = f"config file {path} is not UTF-8 text"
+    except OSError as error:
+        problem = _unreadable(path, error)
+    return ConfigText(str(path), text, name, chosen_by, problem)
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"config file {path} cannot be read: {error.strerror}"

@@ -1,0 +1,71 @@
+"""The parts that know the agent's config from one start to the next, made together.
+
+Where it comes from (a file, or the named config that the node's label chooses), what was last
+accepted, and what the two give at a start. `agent.run` opens it before it has the node's lock, so
+nothing is written here.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from deviceplugin.config.chosen import Selection
+from deviceplugin.config.overrides import SaidFlag
+from deviceplugin.config.reload import ConfigWatch
+from deviceplugin.config.source import ConfigSource
+from deviceplugin.inventory.gpu_watch import Listed
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kube.node_label import NodeLabel
+from deviceplugin.model.gpus import Inventory
+from deviceplugin.policy.first_config import Candidates, FirstConfig
+from deviceplugin.store.kept_config import KeptConfig
+
+from .gpu_follower import first_listing, listed_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLife:
+    """What an agent starts with, and what it follows.
+
+    Attributes:
+        listed: the GPUs of the node, or why they cannot be listed yet.
+    """
+
+    source: ConfigSource
+    label: NodeLabel
+    kept: KeptConfig
+    listed: Listed
+    first: FirstConfig
+
+    def watch(self) -> ConfigWatch:
+        """Returns what follows the config from here on; a bad one at the start is said now."""
+        first = self.first
+        return ConfigWatch(self.source, first.present, first.config, first.kept, first.problem)
+
+
+def open_config(
+    path: Path,
+    selection: Selection,
+    said: tuple[SaidFlag, ...],
+    api: ApiServer | None,
+    node_name: str,
+    state_dir: Path,
+    inventory: Inventory,
+) -> ConfigLife:
+    """Reads the config that is to be in force.
+
+    Args:
+        path: a config file, or a directory of named ones.
+        said: flags of command line and environment, which count more than the config's.
+        api: None where there is none.
+        inventory: of the node; asked only once there is a config that says something.
+
+    Raises:
+        ConfigError: it is bad, and so is what was kept, if anything was.
+        InventoryError: the GPUs cannot be listed, and the config does not say to wait.
+    """
+    label = NodeLabel(api, node_name, selection.node_label, state_dir)
+    source = ConfigSource(path, selection, label.value)
+    kept = KeptConfig(state_dir)
+    candidates = Candidates(source.read(), kept.found(), said)
+    listed = first_listing(inventory, candidates.fail_on_init_error)
+    return ConfigLife(source, label, kept, listed, candidates.fit(listed_gpus(listed)))

@@ -1,0 +1,34 @@
+"""How answers of NVML's bindings are read: what is unknown, what fails, and text."""
+
+from typing import Any
+
+#: NVML's numbers of errors.
+INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 6, 13
+GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH = 15, 16, 18
+
+
+def ask(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """Returns what NVML says, None where it or the bindings cannot say it.
+
+    Raises:
+        NVMLError: the GPU is lost or needs a reset.
+    """
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except AttributeError:
+        return None
+    except pynvml.NVMLError as error:
+        if error_code(error) in (GPU_IS_LOST, RESET_REQUIRED):
+            raise
+        return None
+
+
+def error_code(error: Exception) -> int | None:
+    """Returns NVML's number of an error of its bindings."""
+    value = getattr(error, "value", None)
+    return value if isinstance(value, int) else None
+
+
+def text(value: Any) -> str:
+    """Returns a string of NVML, which older bindings give as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,119 @@
+"""The config that was last accepted, kept on disk for an agent that restarts next to a bad one.
+
+One JSON file in the state directory with the text, where it came from, and a hash over all of it,
+so that damage is told from a config. Written by the agent alone, which holds the lock of its state
+directory; the MPS runner reads it too. A file that cannot be written is said once and tried again
+by `look`, which the agent's loop calls; what is in force does not depend on it.
+"""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+from deviceplugin.config.source import ConfigText
+from deviceplugin.log import event
+from libvgpu.errors import ConfigError
+
+from .disk import Disk
+from .whole_file import replace_file
+
+FILE = "accepted-config.json"
+FORM = 1
+#: A ConfigMap has at most 1 MiB; JSON may need six bytes for one.
+MOST_BYTES = 8 << 20
+
+
+class KeptConfig:
+    """The file ``accepted-config.json`` in the state directory; changed by one thread."""
+
+    def __init__(self, state_dir: Path, disk: Disk | None = None) -> None:
+        self.path = state_dir / FILE
+        self._disk = disk or Disk()
+        self._saved: ConfigText | None = None
+        self._accepted: ConfigText | None = None
+        self._said = ""
+
+    def load(self) -> ConfigText | None:
+        """Returns what was kept, None where nothing is.
+
+        Raises:
+            ConfigError: the file is there and cannot be read, or is damaged.
+        """
+        try:
+            raw = self._disk.read(self.path, MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
+        try:
+            return _decode(raw)
+        except KeyError as error:
+            raise ConfigError(f"{self.path} is damaged: it lacks {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{self.path} is damaged: {error}") from None
+
+    def found(self) -> ConfigText | ConfigError | None:
+        """Returns what `load` does, or its error, which is said."""
+        try:
+            self._saved = self.load()
+        except ConfigError as error:
+            event(logging.ERROR, "the kept config cannot be used", reason=error.message)
+            return error
+        return self._saved
+
+    def keep(self, accepted: ConfigText) -> None:
+        """Keeps what is in force now; does not raise."""
+        self._accepted = accepted
+        self.look()
+
+    def look(self) -> None:
+        """Writes what is to be kept, where that is not on disk yet."""
+        if self._accepted is None or self._accepted == self._saved:
+            return
+        try:
+            replace_file(self.path, _encode(self._accepted), self._disk)
+        except OSError as error:
+            reason = f"{self.path} cannot be written: {error.strerror}"
+            if reason != self._said:
+                event(
+                    logging.ERROR,
+                    "the accepted config is not kept, so a restart next to a bad one would go back "
+                    "to the config before it",
+                    reason=reason,
+                )
+            self._said = reason
+            return
+        self._saved, self._said = self._accepted, ""
+
+
+def _values(text: ConfigText) -> dict[str, str]:
+    return {
+        "place": text.place,
+        "name": text.name,
+        "chosen_by": text.chosen_by,
+        "text": text.text,
+    }
+
+
+def _hash(values: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _encode(text: ConfigText) -> bytes:
+    values = _values(text)
+    return json.dumps({"form": FORM, **values, "sha256": _hash(values)}, indent=1).encode() + b"\n"
+
+
+def _decode(raw: bytes) -> ConfigText:
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    found = json.loads(raw)
+    if not isinstance(found, dict):
+        raise ValueError("it is no object")
+    if found["form"] != FORM:
+        raise ValueError(f"its form is {found['form']!r}, this version reads form {FORM}")
+    text = ConfigText(*(str(found[key]) for key in ("place", "text", "name", "chosen_by")))
+    if found["sha256"] != _hash(_values(text)):
+        raise ValueError("its hash is another than its content's")
+    return text

@@ -1,0 +1,315 @@
+"""The node's GPUs change under an agent that runs, over real gRPC: nobody restarts it by hand."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deviceplugin import agent
+from deviceplugin.model.gpus import Gpu, GpuListing, SickGpu
+from deviceplugin.model.units import gpu_of
+from deviceplugin.testing import AdmissionFailed
+from libvgpu.errors import DriverReplacedError, InventoryError
+from support.in_process_node import (
+    GIB,
+    MPS_GPU,
+    RESOURCES,
+    SPARE_GPU,
+    VGPU_GPU,
+    InProcessNode,
+    only_device,
+    running_node,
+    wait_until_lost,
+)
+from support.waiting import wait_until
+from vgpuctl.agent_client import AgentReport, agent_report
+from vgpuctl.doctor import agent_checks
+from vgpuctl.doctor.finding import FAIL
+
+MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
+NEW_GPU = Gpu(1, "GPU-dddddddd-0000-0000-0000-000000000003", "test", 16 * GIB)
+ALL_VGPU = "version: v1\nsharing: {fractional: [{family: vgpu}]}\n"
+WAITING = "flags: {failOnInitError: false}\n"
+NO_DRIVER = InventoryError("the GPUs of this node cannot be listed: NVML says Driver Not Loaded")
+REPLACED = DriverReplacedError("NVML says Driver/library version mismatch")
+
+
+@pytest.fixture(autouse=True)
+def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
+    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
+    monkeypatch.setattr(agent, "_GPUS_EVERY_S", 0.1)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    return caplog
+
+
+@contextmanager
+def node_with(
+    monkeypatch: pytest.MonkeyPatch, found: GpuListing | InventoryError, config: str
+) -> Iterator[InProcessNode]:
+    def make(base: Path) -> InProcessNode:
+        node = InProcessNode(base)
+        node.inventory.found = found
+        # What `running_node` waits for is only there where a GPU is.
+        monkeypatch.setattr(node, "wait_registered", lambda resources=None: None)
+        return node
+
+    with running_node(monkeypatch, make, config) as node:
+        wait_until(lambda: is_asked(node), "the agent answers")
+        yield node
+
+
+def is_asked(node: InProcessNode) -> bool:
+    if node.failure is not None:
+        raise node.failure
+    try:
+        agent_report(node.run_dir)
+    except Exception:
+        return False
+    return True
+
+
+def offered(node: InProcessNode, resource: str = VGPU_CORE) -> dict[str, int]:
+    """Healthy units by GPU."""
+    found: dict[str, int] = {}
+    for unit in node.kubelet.healthy_units(resource):
+        found[gpu_of(unit)] = found.get(gpu_of(unit), 0) + 1
+    return found
+
+
+def offers_whole(node: InProcessNode, *gpus: Gpu) -> bool:
+    """Returns whether nothing but these GPUs is offered, in both resources."""
+    return all(
+        offered(node, resource) == {gpu.uuid: units for gpu in gpus}
+        for resource, units in ((VGPU_CORE, 100), (VGPU_MEMORY, 16))
+    )
+
+
+def report(node: InProcessNode) -> AgentReport:
+    return agent_report(node.run_dir)
+
+
+def said(log: pytest.LogCaptureFixture, message: str) -> bool:
+    return any(record.getMessage() == message for record in log.records)
+
+
+def test_a_gpu_that_comes_is_shared_as_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with node_with(monkeypatch, GpuListing((MPS_GPU,)), ALL_VGPU) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+
+        node.inventory.found = GpuListing((MPS_GPU, VGPU_GPU))
+
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))
+        pods = [node.admit(name, {"vgpu-core": 60, "vgpu-memory": 10}) for name in "ab"]
+        assert {node.limit(pod).uuid for pod in pods} == {MPS_GPU.uuid, VGPU_GPU.uuid}
+
+
+def test_a_sick_gpu_leaves_the_others_and_is_shared_once_it_works(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    sick = SickGpu(1, "", "NVML says: Unknown Error")
+    with node_with(monkeypatch, GpuListing((MPS_GPU, SPARE_GPU), (sick,)), ALL_VGPU) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU, SPARE_GPU))
+        wait_until(lambda: report(node).left_out_gpus == {"1": sick.reason})
+        assert said(log, "GPU left out until it works")
+        findings = agent_checks.gpus(report(node))
+        assert [f.level for f in findings] == [FAIL]
+        assert "GPU 1 is left out until it works: NVML says: Unknown Error" in findings[0].message
+
+        node.inventory.found = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
+
+        wait_until(lambda: offered(node).get(VGPU_GPU.uuid) == 100)
+        assert report(node).left_out_gpus == {}
+        assert agent_checks.gpus(report(node)) == []
+
+
+def test_a_gpu_that_the_config_names_may_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [0, 2]}]}\n"
+    with node_with(monkeypatch, GpuListing((MPS_GPU,)), config) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+        assert "GPU 2 does not exist and is left out" in (report(node).config.error or "")
+
+        node.inventory.found = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
+
+        wait_until(lambda: offers_whole(node, MPS_GPU, SPARE_GPU))
+        assert report(node).config.error is None
+
+
+def test_a_gpu_that_goes_keeps_its_slices_and_the_others_their_indexes(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1, 2]}]}\n"
+    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU)), config) as node:
+        wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
+        device = node.limit(node.admit("stays", {"vgpu-core": 30, "vgpu-memory": 4}))
+        log.clear()
+
+        # NVML counts anew: what was GPU 2 is GPU 1 to it now.
+        node.inventory.found = GpuListing((MPS_GPU, Gpu(1, SPARE_GPU.uuid, "test", 16 * GIB)))
+        wait_for_listings(node)
+
+        # They are all on the lists: that one is unhealthy is for the health watch to say.
+        assert offers_whole(node, VGPU_GPU, SPARE_GPU)
+        assert not said(log, "GPU sharing changed")
+        assert [gpu.uuid for gpu in device_gpus(node)] == [device.uuid]
+
+
+def device_gpus(node: InProcessNode) -> list[Gpu]:
+    """Returns the GPUs of the node that have slices."""
+    gpus = {gpu.uuid: gpu for gpu in (MPS_GPU, VGPU_GPU, SPARE_GPU)}
+    (directory,) = (node.run_dir / "allocations").iterdir()
+    return [gpus[only_device(directory).uuid]]
+
+
+def wait_for_listings(node: InProcessNode) -> None:
+    """Waits for two more listings: what was found before them is in force then."""
+    seen: list[int] = []
+    listing = node.inventory.listing
+
+    def counted() -> GpuListing:
+        seen.append(1)
+        return listing()
+
+    node.inventory.listing = counted  # type: ignore[method-assign]
+    wait_until(lambda: len(seen) > 2)
+
+
+def test_a_replaced_gpu_is_shared_and_slices_of_the_old_one_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1]}]}\n"
+    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU)), config) as node:
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+        pod = node.admit("old", {"vgpu-core": 30, "vgpu-memory": 4})
+
+        node.inventory.found = GpuListing((MPS_GPU, NEW_GPU))
+
+        # What the pod has stays listed, what it has not is of a GPU that is not there.
+        wait_until(lambda: offered(node) == {VGPU_GPU.uuid: 30, NEW_GPU.uuid: 100})
+        assert node.limit(pod).uuid == VGPU_GPU.uuid
+        assert node.limit(node.admit("new", {"vgpu-core": 80, "vgpu-memory": 4})).uuid == (
+            NEW_GPU.uuid
+        )
+        node.kubelet.finish(pod)
+        wait_until(lambda: offers_whole(node, NEW_GPU))
+
+
+def test_a_new_gpu_that_the_config_does_not_fit_changes_nothing_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 8Gi}]}\n"
+    small = Gpu(1, NEW_GPU.uuid, "test", 4 * GIB)
+    with node_with(monkeypatch, GpuListing((MPS_GPU,)), config) as node:
+        wait_until(lambda: offered(node) == {MPS_GPU.uuid: 100})
+
+        node.inventory.found = GpuListing((MPS_GPU, small))
+
+        wait_until(lambda: "does not fit GPU 1" in (report(node).config.error or ""))
+        assert offered(node) == {MPS_GPU.uuid: 100}
+        node.inventory.found = GpuListing((MPS_GPU, NEW_GPU))
+        wait_until(lambda: offered(node) == {MPS_GPU.uuid: 100, NEW_GPU.uuid: 100})
+        assert report(node).config.error is None
+
+
+def test_an_agent_waits_for_a_driver_where_the_config_says_so(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    with node_with(monkeypatch, NO_DRIVER, ALL_VGPU + WAITING) as node:
+        wait_until(lambda: report(node).driver_problem == NO_DRIVER.message)
+        assert said(log, "the NVIDIA driver does not answer, it is waited for")
+        assert "the agent waits for the driver" in agent_checks.gpus(report(node))[0].message
+        assert [r.name for r in report(node).resources] == []
+
+        node.inventory.found = GpuListing((MPS_GPU,))
+
+        wait_until(lambda: [r.name for r in report(node).resources] == [VGPU_CORE, VGPU_MEMORY])
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+        assert report(node).driver_problem == ""
+        assert said(log, "the NVIDIA driver answers again")
+        node.admit("a", {"vgpu-core": 60, "vgpu-memory": 10})
+
+
+def test_slices_outlive_an_agent_that_comes_back_before_its_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = GpuListing((MPS_GPU,))
+    with node_with(monkeypatch, here, ALL_VGPU + WAITING) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+        pod = node.admit("stays", {"vgpu-core": 60, "vgpu-memory": 10})
+        node.stop_agent()
+        node.inventory.found = NO_DRIVER
+        node.start_agent()
+        wait_until(lambda: is_asked(node))
+        wait_until(lambda: report(node).driver_problem != "")
+
+        node.inventory.found = here
+
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+        assert node.limit(pod).core_percent == 60
+        with pytest.raises(AdmissionFailed):
+            node.admit("too much", {"vgpu-core": 60, "vgpu-memory": 4})
+        node.admit("fits", {"vgpu-core": 40, "vgpu-memory": 6})
+
+
+@pytest.mark.parametrize(
+    ("found", "config", "kind"),
+    [
+        (NO_DRIVER, ALL_VGPU, InventoryError),
+        (NO_DRIVER, ALL_VGPU + "flags: {failOnInitError: true}\n", InventoryError),
+        (REPLACED, ALL_VGPU, DriverReplacedError),
+        # To wait would not help: this process has the wrong library.
+        (REPLACED, ALL_VGPU + WAITING, DriverReplacedError),
+    ],
+)
+def test_an_agent_without_a_driver_ends(
+    monkeypatch: pytest.MonkeyPatch,
+    found: InventoryError,
+    config: str,
+    kind: type[InventoryError],
+) -> None:
+    with pytest.raises(kind, match="NVML says"), node_with(monkeypatch, found, config):
+        pass
+
+
+def test_a_driver_that_goes_for_a_while_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    here = GpuListing((MPS_GPU,))
+    with node_with(monkeypatch, here, ALL_VGPU) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+
+        node.inventory.found = NO_DRIVER
+        wait_until(lambda: report(node).driver_problem == NO_DRIVER.message)
+        node.inventory.found = here
+        wait_until(lambda: report(node).driver_problem == "")
+
+        assert node.failure is None
+        assert said(log, "the NVIDIA driver answers again")
+        node.admit("a", {"vgpu-core": 60, "vgpu-memory": 10})
+
+
+def test_a_replaced_driver_ends_the_agent_so_that_another_begins(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    here = GpuListing((MPS_GPU,))
+    with node_with(monkeypatch, here, ALL_VGPU) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+        pod = node.admit("stays", {"vgpu-core": 60, "vgpu-memory": 10})
+
+        node.inventory.found = REPLACED
+        wait_until(lambda: node.failure is not None)
+
+        assert node.failure is REPLACED
+        ending = next(r for r in log.records if "driver was replaced" in r.getMessage())
+        assert ending.notice.reason.value == "DriverReplaced"  # type: ignore[attr-defined]
+        wait_until_lost(node.kubelet)
+        node.failure, node.inventory.found = None, here
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, MPS_GPU))
+        assert node.limit(pod).core_percent == 60

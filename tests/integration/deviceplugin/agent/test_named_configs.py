@@ -1,0 +1,187 @@
+"""Several named configs in one ConfigMap, of which the node's label chooses."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.api_server import StandInApiServer
+from deviceplugin.config.chosen import Fallback, Selection
+from deviceplugin.kube import node_label
+from deviceplugin.kube.api_client import ApiServer
+from libvgpu.errors import ConfigError
+from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
+from support.tls_api_server import make_api_server
+from support.waiting import PATIENCE_S, wait_until
+from vgpuctl.agent_client import agent_report
+from vgpuctl.cli import cli
+
+PAIR = {"vgpu-core": 20, "vgpu-memory": 8}
+LABEL = "nvidia.com/device-plugin.config"
+
+
+def config(limit_gib: int) -> str:
+    return CONFIG + f"limits:\n- {{memory: {limit_gib}Gi}}\n"
+
+
+class NamedNode(InProcessNode):
+    """Its configs a, b and default limit memory to 1, 2 and 3 GiB."""
+
+    def __init__(self, base: Path, seed: int = 1) -> None:
+        super().__init__(base, seed)
+        self.configs = base / "configs"
+        self.configs.mkdir()
+        for gib, name in enumerate(("a", "b", "default"), 1):
+            (self.configs / name).write_text(config(gib))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandInApiServer]:
+    server = make_api_server(tmp_path)
+    server.nodes["test-node"] = {"other": "x"}
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
+    api = server.api()
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(node_label, "REFRESH_S", 0.3)
+    with running_node(monkeypatch, NamedNode) as node:
+        yield node
+
+
+def restart(node: InProcessNode, **selection: object) -> None:
+    node.stop_agent()
+    node.selection = Selection(**selection)  # type: ignore[arg-type]
+    node.start_agent()
+    node.wait_registered()
+    wait_until(lambda: node.run_dir.joinpath("agent.sock").exists())
+
+
+def in_force(node: InProcessNode) -> tuple[str, str]:
+    told = agent_report(node.run_dir).config
+    return told.name, told.chosen_by
+
+
+def test_a_changed_label_switches_the_config_of_running_containers(
+    server: StandInApiServer, node: InProcessNode
+) -> None:
+    pod = node.admit("a", PAIR)
+    assert node.limit(pod).memory_limit_bytes == 3 * GIB
+    assert in_force(node) == ("default", "fallback named")
+
+    server.nodes["test-node"][LABEL] = "a"
+    wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
+    wait_until(lambda: in_force(node) == ("a", f"label {LABEL}"))
+    status = CliRunner().invoke(cli, ["status", "--run-dir", str(node.run_dir), "-o", "json"])
+    assert f"vgpuctl: config a, chosen by label {LABEL}" in status.stderr
+    assert isinstance(json.loads(status.stdout), list)
+    assert str(node.configs) + "/a" == agent_report(node.run_dir).config.path
+    server.nodes["test-node"][LABEL] = "b"
+    wait_until(lambda: node.limit(pod).memory_limit_bytes == 2 * GIB)
+    del server.nodes["test-node"][LABEL]
+    wait_until(lambda: node.limit(pod).memory_limit_bytes == 3 * GIB)
+
+
+def test_a_label_that_names_no_config_changes_nothing_and_is_told(
+    server: StandInApiServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.nodes["test-node"][LABEL] = "a"
+    pod = node.admit("a", PAIR)
+    wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
+
+    server.nodes["test-node"][LABEL] = "c"
+    wait_until(lambda: agent_report(node.run_dir).config.error is not None)
+
+    error = agent_report(node.run_dir).config.error or ""
+    assert f"label {LABEL}=c of the node names a config that" in error
+    assert "it has: a, b, default" in error
+    assert in_force(node)[0] == "a"
+    restart(node)  # next to the missing name, with the one kept
+    assert node.limit(pod).memory_limit_bytes == GIB
+    told = agent_report(node.run_dir).config
+    assert (told.name, told.is_kept, told.error) == ("a", True, error)
+    assert node.configs is not None
+    (node.configs / "c").write_text(config(6))
+    wait_until(lambda: node.limit(pod).memory_limit_bytes == 6 * GIB)
+    assert in_force(node)[0] == "c"
+
+
+def test_the_last_known_label_counts_while_the_server_is_away_and_over_a_restart(
+    server: StandInApiServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    server.nodes["test-node"][LABEL] = "b"
+    wait_until(lambda: in_force(node)[0] == "b")
+    wait_until(lambda: '"b"' in (node.state_dir / node_label.FILE).read_text())
+    server.stop()
+
+    restart(node)
+
+    assert in_force(node) == ("b", f"label {LABEL}")
+    wait_until(lambda: "does not answer" in agent_report(node.run_dir).config.label_problem)
+    server.nodes["test-node"][LABEL] = "a"
+    server.start()
+    wait_until(lambda: in_force(node)[0] == "a")
+    assert agent_report(node.run_dir).config.label_problem == ""
+    (node.state_dir / node_label.FILE).unlink()
+    server.refuse_with = 403  # no RBAC, and nothing known: the fallbacks count
+    restart(node)
+    assert in_force(node) == ("default", "fallback named")
+    assert "403" in agent_report(node.run_dir).config.label_problem
+
+
+def test_without_an_api_server_the_fallbacks_count(
+    node: InProcessNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: None)
+
+    restart(node)
+
+    assert in_force(node) == ("default", "fallback named")
+    assert "no API server" in agent_report(node.run_dir).config.label_problem
+
+
+def test_default_fallbacks_and_another_label_choose_too(
+    server: StandInApiServer, node: InProcessNode
+) -> None:
+    server.nodes["test-node"]["example.com/gpus"] = "a"
+    assert node.configs is not None
+
+    restart(node, default="b")
+    assert in_force(node) == ("b", "default config")
+    restart(node, node_label="example.com/gpus")
+    assert in_force(node) == ("a", "label example.com/gpus")
+    (node.configs / "b").unlink()
+    (node.configs / "default").unlink()
+    restart(node)
+    assert in_force(node) == ("a", "fallback single")
+
+    node.stop_agent()
+    node.selection = Selection(fallbacks=(Fallback.EMPTY,))
+    node.start_agent()
+    wait_until(lambda: (node.run_dir / "agent.sock").exists())
+    wait_until(lambda: in_force(node) == ("", "fallback empty"))
+
+
+def test_an_agent_that_has_never_had_a_config_ends_where_none_is_chosen(
+    server: StandInApiServer, node: InProcessNode
+) -> None:
+    node.stop_agent()
+    (node.state_dir / "accepted-config.json").unlink()
+    server.nodes["test-node"][LABEL] = "nothing"
+
+    node.start_agent()
+    node._thread.join(PATIENCE_S)  # type: ignore[union-attr]
+
+    assert isinstance(node.failure, ConfigError)
+    assert f"label {LABEL}=nothing of the node names" in str(node.failure)
+    del server.nodes["test-node"][LABEL]
+    node.start_agent()
+    node.wait_registered()

@@ -1,0 +1,288 @@
+"""The health watch on an NVML of the test's own: one GPU's error is that GPU's alone."""
+
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deviceplugin.inventory.counted_xids import CountedXids
+from deviceplugin.inventory.health_watch import HealthWatch
+from deviceplugin.inventory.watched_gpu import ANY_INSTANCE
+from support.waiting import wait_until
+
+FIRST, SECOND, STRANGER = 0x1000, 0x2000, 0x9000
+GPUS = {"GPU-1": FIRST, "GPU-2": SECOND}
+MIG_DEVICES = {"MIG-1": (FIRST, 1, 0), "MIG-2": (FIRST, 2, 0)}
+XID, OTHER_EVENT, UNKNOWN = 8, 2, 999
+DOUBLE_BIT_ERROR, PAGE_FAULT = 48, 31
+
+
+class FakeNvml:
+    """NVML with two GPUs, the first of which has two MIG devices.
+
+    Attributes:
+        failing: functions that fail, with the UUID they fail for.
+        events: what the next waits answer.
+    """
+
+    NVML_SUCCESS = 0
+    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
+    nvmlEventTypeXidCriticalError = XID  # noqa: N815
+
+    class NVMLError(Exception):
+        def __init__(self, value: int = UNKNOWN) -> None:
+            super().__init__(f"error {value}")
+            self.value = value
+
+    class NVMLError_Timeout(NVMLError):  # noqa: N801, N818
+        pass
+
+    def __init__(self) -> None:
+        self.failing: set[tuple[str, str]] = set()
+        self.events: list[Any] = []
+        self.registered: list[int] = []
+        self.opened = self.waits = 0
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.opened += 1
+        self.registered = []
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        pass
+
+    def _check(self, function: str, uuid: str) -> None:
+        if (function, uuid) in self.failing:
+            raise self.NVMLError
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
+        self._check("handle", uuid)
+        return uuid if uuid in MIG_DEVICES else ctypes.c_void_p(GPUS[uuid])
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: str) -> Any:  # noqa: N802
+        return ctypes.c_void_p(MIG_DEVICES[handle][0])
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: str) -> int:  # noqa: N802
+        return MIG_DEVICES[handle][1]
+
+    def nvmlDeviceGetComputeInstanceId(self, handle: str) -> int:  # noqa: N802
+        return MIG_DEVICES[handle][2]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> None:  # noqa: N802
+        self._check("memory", uuid_of(handle))
+
+    def nvmlDeviceGetUUID(self, handle: Any) -> str:  # noqa: N802
+        self._check("uuid", uuid_of(handle))
+        return uuid_of(handle)
+
+    def nvmlDeviceGetFieldValues(self, handle: Any, fields: list[int]) -> list[Any]:  # noqa: N802
+        value = int(("recovery", uuid_of(handle)) in self.failing)
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=value))]
+
+    def nvmlEventSetCreate(self) -> object:  # noqa: N802
+        return object()
+
+    def nvmlEventSetFree(self, events: object) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceRegisterEvents(self, handle: Any, kinds: int, events: object) -> None:  # noqa: N802
+        self.registered.append(handle.value)
+
+    def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:  # noqa: N802
+        self.waits += 1
+        if not self.events:
+            time.sleep(timeout_ms / 1000)
+            raise self.NVMLError_Timeout
+        event = self.events.pop(0)
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+
+def uuid_of(handle: Any) -> str:
+    if isinstance(handle, str):
+        return handle
+    return {address: uuid for uuid, address in GPUS.items()}.get(handle.value, "stranger")
+
+
+def event(
+    address: int,
+    xid: int = DOUBLE_BIT_ERROR,
+    gpu_instance: int = ANY_INSTANCE,
+    compute_instance: int = ANY_INSTANCE,
+    kind: int = XID,
+) -> Any:
+    return SimpleNamespace(
+        device=ctypes.c_void_p(address),
+        eventType=kind,
+        eventData=xid,
+        gpuInstanceId=gpu_instance,
+        computeInstanceId=compute_instance,
+    )
+
+
+class Watched:
+    """A watch that runs, and what it told last."""
+
+    def __init__(self, nvml: FakeNvml, *uuids: str, xids: CountedXids | None = None) -> None:
+        self.nvml, self.told = nvml, {}  # type: FakeNvml, Mapping[str, str]
+        counts = (xids or CountedXids()).counts
+        self.watch = HealthWatch(uuids, self._take, poll_s=0.02, counts=counts)
+        self.watch.start()
+        wait_until(lambda: nvml.waits)
+
+    def _take(self, unhealthy: Mapping[str, str]) -> None:
+        self.told = unhealthy
+
+    def settle(self) -> None:
+        """Waits until what was given to NVML by now has been acted upon."""
+        wait_until(lambda: not self.nvml.events)
+        before = self.nvml.waits
+        wait_until(lambda: self.nvml.waits > before + 3)
+
+    def xids(self) -> set[str]:
+        """Returns whom the events that were given so far withdraw."""
+        self.settle()
+        return {uuid for uuid, why in self.told.items() if why.startswith("XID")}
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+@pytest.fixture
+def watched(nvml: FakeNvml) -> Iterator[Any]:
+    made: list[Watched] = []
+
+    def make(*uuids: str, xids: CountedXids | None = None) -> Watched:
+        made.append(Watched(nvml, *uuids, xids=xids))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.watch.stop()
+    wait_until(lambda: not any(t.name == "health" for t in threading.enumerate()))
+
+
+@pytest.mark.parametrize("function", ["handle", "memory", "recovery"])
+def test_whatever_nvml_says_of_one_gpu_withdraws_it_alone_until_it_is_well(
+    nvml: FakeNvml, watched: Any, function: str
+) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+    assert gpus.told == {}
+
+    nvml.failing = {(function, "GPU-2")}
+    if function == "handle":  # asked for when NVML is opened
+        gpus.watch.look_closer()
+    wait_until(lambda: set(gpus.told) == {"GPU-2"})
+
+    nvml.failing = set()
+    wait_until(lambda: gpus.told == {})
+
+
+def test_a_gpu_that_fails_is_not_waited_for_and_others_are(nvml: FakeNvml, watched: Any) -> None:
+    nvml.failing = {("memory", "GPU-1")}
+    gpus = watched("GPU-1", "GPU-2")
+    wait_until(lambda: "GPU-1" in gpus.told)
+
+    wait_until(lambda: nvml.registered == [SECOND])
+    nvml.events.append(event(SECOND))
+    wait_until(lambda: gpus.told.get("GPU-2") == "XID 48 was reported")
+    assert gpus.told["GPU-1"] == "NVML says: error 999"
+
+
+def test_nvml_is_opened_again_when_asked(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1")
+    before = nvml.opened
+
+    gpus.watch.look_closer()
+
+    wait_until(lambda: nvml.opened == before + 1)
+    gpus.settle()
+    assert nvml.opened == before + 1
+
+
+def test_an_error_of_a_wait_is_no_gpus_while_all_answer(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.events.append(FakeNvml.NVMLError())
+
+    gpus.settle()
+    assert gpus.told == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "xid", "withdrawn"),
+    [
+        (XID, DOUBLE_BIT_ERROR, {"GPU-1"}),
+        (XID, PAGE_FAULT, set()),
+        (OTHER_EVENT, DOUBLE_BIT_ERROR, set()),
+    ],
+)
+def test_a_critical_error_withdraws_its_gpu(
+    nvml: FakeNvml, watched: Any, kind: int, xid: int, withdrawn: set[str]
+) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.events.append(event(FIRST, xid, kind=kind))
+
+    assert gpus.xids() == withdrawn
+
+
+def test_what_counts_is_for_others_to_say(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1", "GPU-2", xids=CountedXids(enabled=frozenset({PAGE_FAULT})))
+
+    nvml.events.append(event(FIRST, PAGE_FAULT))
+
+    assert gpus.xids() == {"GPU-1"}
+
+
+@pytest.mark.parametrize(
+    ("instances", "withdrawn"),
+    [
+        ((ANY_INSTANCE, ANY_INSTANCE), {"MIG-1", "MIG-2"}),
+        ((2, 0), {"MIG-2"}),
+        ((2, ANY_INSTANCE), {"MIG-2"}),
+        ((5, 0), set()),  # of a MIG device that is not followed
+    ],
+)
+def test_an_error_withdraws_the_mig_devices_that_it_names(
+    nvml: FakeNvml, watched: Any, instances: tuple[int, int], withdrawn: set[str]
+) -> None:
+    gpus = watched("MIG-1", "MIG-2", "GPU-2")
+    assert sorted(nvml.registered) == [FIRST, SECOND]  # a GPU once, not once a MIG device
+
+    nvml.events.append(event(FIRST, DOUBLE_BIT_ERROR, *instances))
+
+    assert gpus.xids() == withdrawn
+
+
+def test_an_error_of_a_gpu_that_is_not_followed_is_nobodys(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1")
+
+    nvml.events.append(event(SECOND))
+
+    assert gpus.xids() == set()
+
+
+@pytest.mark.parametrize(
+    ("also", "withdrawn"),
+    [(set(), {"GPU-1", "GPU-2"}), ({("memory", "GPU-2")}, set())],
+)
+def test_an_error_that_nvml_cannot_place_is_of_the_gpu_that_fails_or_of_any(
+    nvml: FakeNvml, watched: Any, also: set[tuple[str, str]], withdrawn: set[str]
+) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.failing = {("uuid", "stranger"), *also}
+    nvml.events.append(event(STRANGER))
+
+    assert gpus.xids() == withdrawn
+    assert set(gpus.told) == withdrawn | {uuid for _, uuid in also}

@@ -1,0 +1,37 @@
+"""What the kubelet's checkpoint has to say before a container starts without podresources."""
+
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
+from deviceplugin.recovery.kubelet_records import unconfirmed
+
+UNITS = ("GPU-0::c0", "GPU-0::c1")
+MOUNTS = {"/run/vgpu/limits": "/run/vgpu/allocations/x1/limits"}
+MINE = KubeletEntry("pod-1", "main", "nvidia.com/vgpu-core", UNITS, MOUNTS)
+OTHER = replace(MINE, pod_uid="pod-2", container="app", units=UNITS[1:], mounts={})
+
+
+def doubt(*entries: KubeletEntry, **reading: object) -> str | None:
+    said = CheckpointReading(entries, **reading)  # type: ignore[arg-type]
+    return unconfirmed(said, "x1", frozenset(UNITS))
+
+
+@pytest.mark.parametrize("pods", [None, frozenset({"pod-1"})])
+def test_units_that_one_pod_has_are_its_containers(pods: frozenset[str] | None) -> None:
+    assert doubt(MINE, pods=pods) is None
+    # An init container of the same pod passes its units on.
+    assert doubt(MINE, replace(MINE, container="init", mounts={}), pods=pods) is None
+
+
+def test_a_pod_that_has_ended_counts_for_nothing() -> None:
+    assert doubt(MINE, OTHER, pods=frozenset({"pod-1"})) is None
+    assert "to no container" in (doubt(MINE, pods=frozenset({"pod-2"})) or "")
+
+
+def test_what_does_not_agree_is_told() -> None:
+    assert doubt(problem="it cannot be read") == "it cannot be read"
+    assert "to no container" in (doubt() or "")
+    assert "to no container" in (doubt(replace(MINE, units=UNITS[:1])) or "")
+    assert "container app of pod pod-2" in (doubt(MINE, OTHER) or "")
