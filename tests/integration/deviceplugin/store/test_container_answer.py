@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.device_forms import ListStrategy
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod, RunOptions
 from support.in_process_node import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
@@ -36,12 +36,14 @@ STARTS = 4  # each merges the answers in an order of its own
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    listed = GivenGpus.gpus
+    listed = GivenGpus.listing
 
-    def numbered(self: GivenGpus) -> tuple[Gpu, ...]:
-        return tuple(replace(gpu, minor=FIRST_MINOR + gpu.index) for gpu in listed(self))
+    def numbered(self: GivenGpus) -> GpuListing:
+        found = listed(self)
+        gpus = tuple(replace(gpu, minor=FIRST_MINOR + gpu.index) for gpu in found.gpus)
+        return replace(found, gpus=gpus)
 
-    monkeypatch.setattr(GivenGpus, "gpus", numbered)
+    monkeypatch.setattr(GivenGpus, "listing", numbered)
     with running_node(monkeypatch) as node:
         yield node
 
