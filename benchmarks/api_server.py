@@ -50,6 +50,7 @@ class StandInApiServer:
         labels: of those pods.
         annotations: of those Nodes, by name.
         features: NFD's NodeFeatures by namespace and name; None where the cluster has no NFD.
+        node_info: what the kubelet reports of a Node, by name; others are not there.
         refuse_with: the status of every answer, unless 0.
         token: the one it knows.
     """
@@ -68,6 +69,7 @@ class StandInApiServer:
         self.calls: list[tuple[str, str]] = []
         self.nodes: dict[str, dict[str, str]] = {}
         self.pods: dict[tuple[str, str], str] = {}
+        self.node_info: dict[str, dict[str, str]] = {}
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.annotations: dict[str, dict[str, str]] = {}
         self.features: dict[tuple[str, str], dict[str, Any]] | None = {}
@@ -125,6 +127,8 @@ class StandInApiServer:
         if self.refuse_with:
             return self.refuse_with, _status("planted")
         node = _NODE.fullmatch(path)
+        if node is not None and node[1] in self.node_info:
+            return 200, {"status": {"nodeInfo": self.node_info[node[1]]}}
         if node is not None:
             if node[1] not in self.nodes:
                 return 404, _status("not found")

@@ -95,6 +95,12 @@ def _kubelet_dir(socket_path: Path) -> Path:
     show_default=True,
     help="Start the MPS daemons if nobody runs them.",
 )
+@click.option(
+    "--host-root",
+    envvar="VGPU_HOST_ROOT",
+    default="",
+    help="Where the node's root is seen.  [default: /proc/1/root in a container]",
+)
 @_with_flags
 def main(
     config: Path,
@@ -108,6 +114,7 @@ def main(
     metrics_address: str,
     node_name: str,
     spawn_mps: bool,
+    host_root: str,
     **flags: tuple[str, ...],
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
@@ -129,6 +136,7 @@ def main(
                 node_name=node_name or os.uname().nodename,
                 spawn_mps=spawn_mps,
                 watch_health=True,
+                host_root=host_root,
                 said=said_flags(given, os.environ),
                 selection=selection_of(node_label, default_config, fallback_strategies),
             ),

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.config.chosen import Selection
 from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
 from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
+from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
@@ -78,6 +80,7 @@ _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
 _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
+_INJECTION_EVERY_S = 4.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class AgentSettings:
         spawn_mps: whether to start the MPS daemons where nobody runs them.
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
             what runs on them.
+        host_root: where the agent sees the node's root; empty: where that is known to be.
         said: flags of command line and environment, which count more than the config file's.
         selection: which config of a directory is used.
     """
@@ -103,6 +107,7 @@ class AgentSettings:
     node_name: str
     spawn_mps: bool = True
     watch_health: bool = False
+    host_root: str = ""
     said: tuple[SaidFlag, ...] = ()
     selection: Selection = field(default_factory=Selection)
 
@@ -128,11 +133,12 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
     )
     config, gpus = life.first.config, listed_gpus(life.listed)
     node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
-    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
+    injection = node_injection(config.forms, settings.host_root, settings.node_name, api, gpus)
+    store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, api, life, node, store, ends, stop)
+            _run(settings, api, life, node, store, injection, ends, stop)
         event(logging.INFO, "agent stopped")
 
 
@@ -164,6 +170,7 @@ def _run(
     life: ConfigLife,
     node: NodeGpus,
     store: SliceStore,
+    injection: NodeInjection,
     ends: contextlib.ExitStack,
     stop: threading.Event,
 ) -> None:
@@ -191,7 +198,15 @@ def _run(
         is_running=store.running,
         state_dir=settings.state_dir,
     )
-    service = SliceService(state, store, config.rules, sources, mps.wait, _closest_on(state))
+
+    def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
+        injection.check(uuids)
+        mps.wait(uuids, under_mps, within_s)
+
+    service = SliceService(
+        state, store, config.rules, sources, until_gpus_are_ready, _closest_on(state)
+    )
+    service.devices.check_injection = injection.check
     service.devices.whole = config.whole
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
@@ -251,6 +266,7 @@ def _run(
         registrar.registrations,
         lambda: memory.findings,
         lambda: life.label.problem,
+        injection.shown,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -288,6 +304,7 @@ def _run(
     )
     run_duties(
         [
+            (_INJECTION_EVERY_S, lambda: injection.look(state.gpus)),
             (_CONFIG_EVERY_S, follower.follow),
             (_ARBITERS_EVERY_S, arbiters.look),
             (_KUBELET_EVERY_S, registrar.look),

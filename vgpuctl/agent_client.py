@@ -99,6 +99,24 @@ class WatchOfReport(msgspec.Struct):
     foreign: list[ProcessOfReport] = []
 
 
+class InjectionOfReport(msgspec.Struct):
+    """How containers get their GPUs.
+
+    Attributes:
+        lists: values of ``deviceListStrategy`` in force; none of an agent that does not say.
+        because: why these.
+        needs_class: runtime handlers of which pods must name one.
+        spec: the CDI spec that the agent keeps; empty where it needs none.
+        problems: what is wrong with them, a sentence each.
+    """
+
+    lists: list[str] = []
+    because: str = ""
+    needs_class: list[str] = []
+    spec: str = ""
+    problems: list[str] = []
+
+
 class GivenOfReport(msgspec.Struct):
     """A GPU or MIG device of an allocation."""
 
@@ -136,6 +154,7 @@ class AgentReport(msgspec.Struct):
     driver_problem: str = ""
     watch: WatchOfReport = msgspec.field(default_factory=WatchOfReport)
     draining_gpus: dict[str, str] = {}
+    injection: InjectionOfReport = msgspec.field(default_factory=InjectionOfReport)
     withheld_gpus: dict[str, str] = {}
     unmatched_entries: list[str] = []
     mig_differences: dict[str, str] = {}

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 DEFAULT_ANNOTATION_PREFIX = "cdi.k8s.io/"
+#: The kind that NVIDIA's device plugin gives the GPUs in the CDI specs that it writes.
+DEFAULT_CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
+DEFAULT_CDI_SPEC_DIR = "/var/run/cdi"
 # An annotation's key: a DNS name, a slash, and a name that begins and ends with a letter or digit.
 _KEY = re.compile(
     r"(?P<domain>[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)/"
     r"(?P<name>[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)"
 )
 _DOMAIN_CHARACTERS, _NAME_CHARACTERS = 253, 63
+# A kind as every version of CDI takes it: the class has no dot.
+_KIND = re.compile(
+    r"(?P<vendor>[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?)/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?"
+)
 #: Stands for an allocation's id where a prefix is judged before there is one.
 _SAMPLE_ID = "0123456789abcdef"
 
@@ -25,6 +32,7 @@ class ListStrategy(StrEnum):
     VOLUME_MOUNTS = "volume-mounts"
     CDI_ANNOTATIONS = "cdi-annotations"
     CDI_CRI = "cdi-cri"
+    AUTO = "auto"  # ours; alone, and replaced by others when the agent starts
 
 
 class IdStrategy(StrEnum):
@@ -57,6 +65,10 @@ class DeviceForms:
         annotation_prefix: what the key of a CDI annotation begins with.
         dev_root: the host's directory that has ``dev`` with the nodes.
         container_driver_root: where the agent sees that directory, empty if nowhere else.
+        driver_root: the host's directory that has the driver's libraries and tools.
+        cdi_kind: of the CDI names.
+        cdi_spec_dir: where the agent writes its CDI spec on the node.
+        hook_path: of NVIDIA's hook for CDI on the node; empty: where it is known to be.
         features: what every container with a GPU gets in addition.
         imex_channels: numbers of the IMEX channels that it gets, too, as far as they exist.
         needs_imex_channels: it is refused where one of them does not.
@@ -68,6 +80,10 @@ class DeviceForms:
     annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
     dev_root: str = "/"
     container_driver_root: str = ""
+    driver_root: str = "/"
+    cdi_kind: str = DEFAULT_CDI_KIND
+    cdi_spec_dir: str = DEFAULT_CDI_SPEC_DIR
+    hook_path: str = ""
     features: tuple[Feature, ...] = ()
     imex_channels: tuple[int, ...] = ()
     needs_imex_channels: bool = False
@@ -86,3 +102,9 @@ def is_annotation_prefix(prefix: str) -> bool:
         and len(key["domain"]) <= _DOMAIN_CHARACTERS
         and len(key["name"]) <= _NAME_CHARACTERS
     )
+
+
+def is_cdi_kind(kind: str) -> bool:
+    """Returns whether CDI takes ``kind``, in any of its versions."""
+    match = _KIND.fullmatch(kind)
+    return match is not None and len(match["vendor"]) <= _DOMAIN_CHARACTERS

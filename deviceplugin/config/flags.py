@@ -8,12 +8,15 @@ from libvgpu.yamltext import Places
 from . import schema
 from .device_forms import (
     DEFAULT_ANNOTATION_PREFIX,
+    DEFAULT_CDI_KIND,
+    DEFAULT_CDI_SPEC_DIR,
     IMEX_CHANNELS,
     DeviceForms,
     Feature,
     IdStrategy,
     ListStrategy,
     is_annotation_prefix,
+    is_cdi_kind,
 )
 
 _PLUGIN = "$.flags.plugin"
@@ -38,10 +41,19 @@ def device_forms(flags: schema.Flags, imex: schema.Imex | None, places: Places) 
             f"flags.plugin.cdiAnnotationPrefix {prefix!r} cannot begin an annotation's key; give a "
             f"domain name and a slash, such as {DEFAULT_ANNOTATION_PREFIX}",
         )
+    kind = plugin.cdi_kind or DEFAULT_CDI_KIND
+    if not is_cdi_kind(kind):
+        raise places.error(
+            f"{_PLUGIN}.cdiKind",
+            f"flags.plugin.cdiKind {kind!r} is not a kind of CDI; give vendor and class, such as "
+            f"nvidia.com/gpu or {DEFAULT_CDI_KIND}",
+        )
     for path, root in (
         ("flags.nvidiaDriverRoot", flags.nvidia_driver_root),
         ("flags.nvidiaDevRoot", flags.nvidia_dev_root),
         ("flags.plugin.containerDriverRoot", plugin.container_driver_root),
+        ("flags.plugin.nvidiaCTKPath", plugin.nvidia_ctk_path),
+        ("flags.plugin.cdiSpecDir", plugin.cdi_spec_dir),
     ):
         if root and not root.startswith("/"):
             raise places.error(f"$.{path}", f"{path} {root!r} is not an absolute path")
@@ -52,6 +64,10 @@ def device_forms(flags: schema.Flags, imex: schema.Imex | None, places: Places) 
         annotation_prefix=prefix,
         dev_root=flags.nvidia_dev_root or flags.nvidia_driver_root or "/",
         container_driver_root=plugin.container_driver_root,
+        driver_root=flags.nvidia_driver_root or "/",
+        cdi_kind=kind,
+        cdi_spec_dir=plugin.cdi_spec_dir or DEFAULT_CDI_SPEC_DIR,
+        hook_path=plugin.nvidia_ctk_path,
         features=tuple(
             feature
             for feature, wanted in (
@@ -93,6 +109,11 @@ def _lists(value: str | list[str], places: Places) -> tuple[ListStrategy, ...]:
         )
     for number, name in enumerate(value):
         places.one_of(f"{path}[{number}]", name, ListStrategy)
+        if name == ListStrategy.AUTO and len(value) > 1:
+            raise places.error(
+                f"{path}[{number}]",
+                f"{path[2:]} names auto and others; give auto alone, or all that are to be given",
+            )
     return tuple(strategy for strategy in ListStrategy if strategy in value)
 
 

@@ -71,6 +71,8 @@ FLAG_NAMES = (
         Kind.TEXTS,
     ),
     _flag("flags.plugin.deviceIDStrategy", "--device-id-strategy", "DEVICE_ID_STRATEGY"),
+    _flag("flags.plugin.cdiKind", "--cdi-kind", "CDI_KIND"),
+    _flag("flags.plugin.cdiSpecDir", "--cdi-spec-dir", "CDI_SPEC_DIR"),
     _flag("flags.plugin.cdiAnnotationPrefix", "--cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX"),
     _flag(
         "flags.plugin.nvidiaCTKPath", "--nvidia-cdi-hook-path --nvidia-ctk-path",

@@ -22,6 +22,8 @@ class PluginFlags(_Section):
     nvidia_ctk_path: str = msgspec.field(name="nvidiaCTKPath", default="")
     container_driver_root: str = ""
     shared_devices_allocation_policy: str = "distributed"
+    cdi_kind: str = ""
+    cdi_spec_dir: str = ""
 
 
 class GfdFlags(_Section):

@@ -28,7 +28,7 @@ from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.recovery.confirmation import unconfirmed_devices
 from deviceplugin.store.container_answer import Answer, device_parts
 from deviceplugin.store.node_state import NodeState
-from libvgpu.errors import AllocationRefused
+from libvgpu.errors import AllocationRefused, VgpuError
 
 from .admission import Admission
 from .container_start import NO_ANSWER, ContainerStart
@@ -40,6 +40,7 @@ class DeviceAdmission:
 
     Attributes:
         whole: what the config says of them; replaced when it changes.
+        check_injection: raises VgpuError where containers would start without these GPUs.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class DeviceAdmission:
             clock: seconds from any start, never set back.
         """
         self.whole = GIVEN_WHOLE
+        self.check_injection: Callable[[Sequence[str]], None] = lambda uuids: None
         self._state, self._sync, self._forms = state, sync, forms
         self._slices, self._starts = slices, starts
         self._closest, self._clock = closest, clock
@@ -106,7 +108,8 @@ class DeviceAdmission:
         """Answers PreStartContainer.
 
         Raises:
-            AllocationRefused: a device is not there any more, or somebody else has it, too.
+            AllocationRefused: a device is not there any more, somebody else has it, too, or the
+                container would start without it.
         """
         with self._state.lock:
             is_slice = any(self._state.book.holder(each) is not None for each in device_ids)
@@ -122,6 +125,7 @@ class DeviceAdmission:
         elif problem is None:
             doubt = unconfirmed_devices(self._sync.record(), name, frozenset(device_ids))
             problem = doubt and NO_ANSWER.format(doubt)
+        problem = problem or self._not_injected(device_ids)
         if problem is None:
             return
         listing = listing or ()
@@ -134,6 +138,13 @@ class DeviceAdmission:
             reason=problem,
         )
         raise AllocationRefused(problem)
+
+    def _not_injected(self, device_ids: Sequence[str]) -> str | None:
+        try:
+            self.check_injection(sorted({device_of(each) for each in device_ids}))
+        except VgpuError as error:
+            return error.message
+        return None
 
     def _hold(self, name: str, device_ids: Sequence[str]) -> None:
         self._state.hold(with_given(self._state.held, name, device_ids, self._clock()))

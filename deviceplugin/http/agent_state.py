@@ -85,6 +85,7 @@ class AgentState:
         registrations: Callable[[], Registrations],
         findings: Callable[[], WatchFindings] = WatchFindings,
         label_problem: Callable[[], str] = str,
+        injection: Callable[[], dict[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Counts the loop as having come round just now.
@@ -93,11 +94,13 @@ class AgentState:
             watch: of the config.
             registrations: each resource with when it was registered (epoch).
             findings: what the memory watch has found.
+            injection: how containers get their GPUs (`NodeInjection.shown`).
             label_problem: why the label that chooses a config is not told; empty where it is.
             clock: seconds, from any start.
         """
         self._watch, self._service, self._findings = watch, service, findings
         self._registrations, self._clock = registrations, clock
+        self._injection = injection
         self._label_problem = label_problem
         self._turned_at_s = clock()
         self._fixed = {
@@ -135,6 +138,7 @@ class AgentState:
             "left_out_gpus": dict(node.left_out),
             "driver_problem": node.driver_problem,
             "watch": self._findings().shown(),
+            "injection": self._injection(),
             "draining_gpus": dict(node.draining),
             "withheld_gpus": {each.gpu.uuid: each.reason for each in node.layout.withheld},
             "unmatched_entries": [path.removeprefix("$.") for path in node.layout.unmatched],

@@ -92,6 +92,19 @@ class ApiServer:
             raise
         return found.metadata or ObjectMeta()
 
+    def node_versions(self, name: str) -> tuple[str, str]:
+        """Returns what the kubelet reports of a Node: container runtime and its own version.
+
+        The first as ``containerd://2.1.4``; empty where the Node does not say.
+
+        Raises:
+            ApiUnreachable: there was no answer.
+            ApiRefused: the agent may not ask, or there is no such Node.
+        """
+        found = self.ask(lambda client: client.get(Node, name))
+        info = found.status.nodeInfo if found.status else None
+        return (info.containerRuntimeVersion, info.kubeletVersion) if info else ("", "")
+
     def node(self, name: str) -> ObjectMeta | None:
         """Returns the metadata of a Node, None where there is no such Node.
 

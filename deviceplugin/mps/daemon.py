@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deviceplugin.log import event
+from deviceplugin.store.container_labels import ContainerLabels
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError, MpsSilentError
 
@@ -101,6 +102,7 @@ class Daemon:
             for directory in (self._pipe, self._pipe.parent / "log"):
                 directory.mkdir(parents=True, exist_ok=True)
                 directory.chmod(0o755)  # clients of any user come in through a bind mount
+            ContainerLabels().mark(self._pipe)  # sockets that the daemon makes there inherit it
             left = list(os.scandir(self._pipe))
             if left and self._stranger():
                 raise MpsError(

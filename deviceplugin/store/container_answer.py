@@ -3,7 +3,8 @@
 NVIDIA's runtime takes the list from ``NVIDIA_VISIBLE_DEVICES``, or, where it is set up not to trust
 a variable that every pod can write, from mounts of /dev/null whose names are the devices. Runtimes
 that speak CDI look up names in the node's CDI files: they come in a field of the answer of their
-own, or in an annotation for those that do not know that field. The config names one or several.
+own, or in an annotation for those that do not know that field. The config names one or several
+(``auto`` is one of them by the time that containers come).
 
 Pure. All parts follow from the GPUs and the allocation's id alone, so the two halves of a pair
 give the same bytes, and the kubelet may merge them in any order. Of device nodes only those that
@@ -22,8 +23,6 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
 #: Mounts under it are read as names of devices, if what is mounted is /dev/null.
 LIST_DIRECTORY = "/var/run/nvidia-container-devices"
-#: The kind of a GPU in the CDI files that ``nvidia-ctk cdi generate`` writes.
-CDI_KIND = "nvidia.com/gpu"
 #: What every user of a GPU opens next to the GPU's own node; a driver need not have all of them.
 _CONTROL_NODE = "/dev/nvidiactl"
 _SHARED_NODES = (_CONTROL_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
@@ -84,7 +83,7 @@ def device_parts(
     """
     ordered = sorted(gpus, key=lambda gpu: (*place_of(gpu), gpu.uuid))
     ids = [_id(gpu, forms.ids) for gpu in ordered]
-    names = tuple(f"{CDI_KIND}={name}" for name in ids)
+    names = tuple(f"{forms.cdi_kind}={name}" for name in ids)
     envs: dict[str, str] = {}
     mounts: tuple[Mount, ...] = ()
     annotations: dict[str, str] = {}

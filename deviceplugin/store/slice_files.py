@@ -28,6 +28,7 @@ from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .container_answer import Answer, Mount, device_parts
+from .container_labels import ContainerLabels
 from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
 from .spare_files import SpareFiles
 
@@ -48,19 +49,22 @@ class SliceStore:
         state_dir: Path,
         forms: DeviceForms | None = None,
         gpus: Sequence[Gpu] = (),
+        labels: ContainerLabels | None = None,
     ) -> None:
         """Touches no file yet.
 
         Args:
             forms: how answers name the GPUs, for as long as the store lives.
             gpus: those of the node now; the indexes and device nodes of answers are from here.
+            labels: for the files that containers get.
         """
         self.run_dir = run_dir
         self.state_dir = state_dir
         self.forms = forms or DeviceForms()
         self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
         self.builds = ShimBuilds(state_dir)
-        self.spare = SpareFiles(run_dir)
+        self._labels = labels or ContainerLabels()
+        self.spare = SpareFiles(run_dir, labels=self._labels)
         self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
 
     def follow_gpus(self, gpus: Sequence[Gpu]) -> None:
@@ -79,6 +83,10 @@ class SliceStore:
             (self.run_dir / "allocations").mkdir(mode=0o700, exist_ok=True)
             self.spare.prepare()
             self.builds.install()
+            # Those of an agent that made none, or of a node that did not enforce then, as well.
+            self._labels.mark(
+                self.run_dir / "allocations", self.run_dir / "spare", self.state_dir / "lib"
+            )
         except OSError as error:
             raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
 

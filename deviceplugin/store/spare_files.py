@@ -19,6 +19,8 @@ from libvgpu import region
 from libvgpu.errors import RegionError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
+from .container_labels import ContainerLabels
+
 COUNT = 110  # as many pods as a kubelet admits by default
 _MADE_AT_ONCE = 8  # a few milliseconds of the agent's loop
 _RESERVE_BYTES = 8 << 10
@@ -28,7 +30,16 @@ _NOBODY = ContainerLimits("spare", Family.VGPU, (DeviceLimit("none", 0),))
 class SpareFiles:
     """Sets of files in ``<run-dir>/spare``."""
 
-    def __init__(self, run_dir: Path, count: int = COUNT) -> None:
+    def __init__(
+        self, run_dir: Path, count: int = COUNT, labels: ContainerLabels | None = None
+    ) -> None:
+        """Touches nothing yet.
+
+        Args:
+            count: how many sets to have ready.
+            labels: for the files that containers get.
+        """
+        self._labels = labels or ContainerLabels()
         self._root = run_dir / "spare"
         self._count = count
         self._ready: list[Path] = []
@@ -61,6 +72,7 @@ class SpareFiles:
                 region.create(new, _NOBODY)
                 with open(new / "reserve", "wb") as file:
                     os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+                self._labels.mark(new)
                 new.rename(ready)
             except (RegionError, OSError) as error:
                 shutil.rmtree(new, ignore_errors=True)
@@ -98,6 +110,7 @@ class SpareFiles:
                 shutil.rmtree(taken, ignore_errors=True)
         fresh = self._root / f"new-{limits.allocation_id}"
         region.create(fresh, limits)
+        self._labels.mark(fresh)
         return fresh
 
     def discard(self, directory: Path) -> None:

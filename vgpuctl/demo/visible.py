@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.device_forms import DEFAULT_ANNOTATION_PREFIX
-from deviceplugin.store.container_answer import CDI_KIND, LIST_DIRECTORY, VISIBLE_DEVICES
+from deviceplugin.config.device_forms import DEFAULT_ANNOTATION_PREFIX, DEFAULT_CDI_KIND
+from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from deviceplugin.testing import RunOptions
 from libvgpu.errors import VgpuError
 
+#: Kinds of CDI names that are GPUs: what `nvidia-ctk cdi generate` writes, and the agent's default.
+_GPU_KINDS = ("nvidia.com/gpu", DEFAULT_CDI_KIND)
 _NO_DEVICES = ("void", "none", "")
 _INDEX = re.compile(r"\d{1,4}")
 
@@ -39,8 +41,8 @@ def visible(env: Mapping[str, str], options: RunOptions) -> Visible:
         options: the plugins' merged answer.
     """
     asked = dict.fromkeys(_cdi_names(options))
-    gpus = [name.removeprefix(f"{CDI_KIND}=") for name in asked if name.startswith(f"{CDI_KIND}=")]
-    left_out = tuple(name for name in asked if not name.startswith(f"{CDI_KIND}="))
+    gpus = [name.partition("=")[2] for name in asked if _kind(name) in _GPU_KINDS]
+    left_out = tuple(name for name in asked if _kind(name) not in _GPU_KINDS)
     if not gpus:
         gpus = [
             mount.container_path.removeprefix(f"{LIST_DIRECTORY}/")
@@ -73,6 +75,10 @@ def uuids_of(names: Sequence[str], node: Callable[[], Sequence[str]]) -> list[st
             raise VgpuError(f"GPU {name} is unknown: this node has {len(uuids)}")
         found.append(uuids[int(name)])
     return found
+
+
+def _kind(name: str) -> str:
+    return name.partition("=")[0]
 
 
 def _cdi_names(options: RunOptions) -> Iterator[str]:

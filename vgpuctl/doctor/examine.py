@@ -21,7 +21,7 @@ from libvgpu.errors import InventoryError, MpsError, VgpuError
 from ..agent_client import AgentReport, agent_report
 from ..observe import Slice, read_slices
 from ..options import chosen_run_dir
-from . import agent_checks, driver, node_checks, plugin_checks
+from . import agent_checks, driver, injection_check, node_checks, plugin_checks
 from .finding import Finding
 
 AGENT_RUN_DIR = Path("/run/vgpu")
@@ -54,6 +54,7 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
         found += [*agent_checks.config(report), agent_checks.resources(report)]
         found += agent_checks.podresources(report)
         found += agent_checks.gpus(report) + agent_checks.watch(report)
+        found += injection_check.injection(report.injection)
     found += _run_directory(run_dir)
     found.append(_shim(report, state_dir))
     if isinstance(report, AgentReport):

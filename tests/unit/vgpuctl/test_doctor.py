@@ -16,6 +16,7 @@ from vgpuctl.agent_client import (
     AgentReport,
     AgentUnreachable,
     ConfigOfReport,
+    InjectionOfReport,
     ProcessOfReport,
     ResourceOfReport,
     WatchOfReport,
@@ -23,6 +24,7 @@ from vgpuctl.agent_client import (
 from vgpuctl.doctor import agent_checks, driver, node_checks
 from vgpuctl.doctor.examine import connect_problem
 from vgpuctl.doctor.finding import FAIL, OK, WARN, Finding
+from vgpuctl.doctor.injection_check import injection
 
 MIB = 1 << 20
 ROOT_USER, USER = 0, 1000
@@ -285,6 +287,26 @@ def test_what_uses_a_gpu_without_the_shim_is_a_warning() -> None:
         "process 8 (y) uses memory of GPU GPU-0 and belongs to no allocation",
         "2 more processes like these",
     ]
+
+
+def test_how_containers_get_their_gpus_is_a_line() -> None:
+    told = InjectionOfReport(["cdi-cri"], "containerd 2.1 does CDI", [], "/var/run/cdi/a.json")
+
+    (found,) = injection(told)
+
+    assert (found.check, found.level) == ("injection", OK)
+    assert found.message == "cdi-cri, CDI spec /var/run/cdi/a.json: containerd 2.1 does CDI"
+    assert injection(InjectionOfReport()) == []
+
+
+def test_what_keeps_containers_from_their_gpus_fails() -> None:
+    told = InjectionOfReport(["envvar"], "so it is", ["nvidia"], problems=["no driver", "no spec"])
+
+    findings = injection(told)
+
+    assert levels(findings) == [FAIL, FAIL, WARN]
+    assert [f.message for f in findings[:2]] == ["no driver", "no spec"]
+    assert findings[2].fix == "give pods that ask for GPUs runtimeClassName: nvidia"
 
 
 def test_each_mps_daemon_is_a_line() -> None:

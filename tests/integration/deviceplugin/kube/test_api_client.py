@@ -35,6 +35,23 @@ def test_a_pod_is_told_by_its_metadata(server: StandInApiServer) -> None:
     ]
 
 
+def test_a_node_tells_which_runtime_it_has(server: StandInApiServer) -> None:
+    info = dict.fromkeys(
+        ("architecture", "bootID", "kernelVersion", "kubeProxyVersion", "machineID",
+         "operatingSystem", "osImage", "systemUUID"), "x",
+    )  # fmt: skip
+    server.node_info["n1"] = info | {
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "kubeletVersion": "v1.33.2",
+    }
+    api = server.api()
+
+    assert api.node_versions("n1") == ("containerd://2.1.4", "v1.33.2")
+    with pytest.raises(ApiRefused) as caught:
+        api.node_versions("n2")
+    assert caught.value.status == 404
+
+
 def test_a_token_that_is_renewed_is_read_again(server: StandInApiServer) -> None:
     api = server.api()
     assert api.pod("ns", "a") is not None

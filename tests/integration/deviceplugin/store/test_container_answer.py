@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.config.device_forms import ListStrategy
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod, RunOptions
 from support.in_process_node import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
 from support.waiting import wait_until
+from vgpuctl.agent_client import agent_report
 
 LIST = "/var/run/nvidia-container-devices"
 MPS_VARIABLES = {
@@ -22,25 +23,39 @@ MPS_VARIABLES = {
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
 }
 FIRST_MINOR = 4
+KIND = "k8s.device-plugin.nvidia.com/gpu"
+LISTS = tuple(each for each in ListStrategy if each is not ListStrategy.AUTO)
 #: The unit test of the same name has the others; each here is a restart of the agent.
 COMBINATIONS: list[tuple[str, ...]] = [
-    *((strategy,) for strategy in ListStrategy),
+    *((strategy,) for strategy in LISTS),
     ("envvar", "cdi-cri"),
-    tuple(ListStrategy),
+    LISTS,
 ]
 STARTS = 4  # each merges the answers in an order of its own
 
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    listed = GivenGpus.gpus
+    listed = GivenGpus.listing
 
-    def numbered(self: GivenGpus) -> tuple[Gpu, ...]:
-        return tuple(replace(gpu, minor=FIRST_MINOR + gpu.index) for gpu in listed(self))
+    def numbered(self: GivenGpus) -> GpuListing:
+        found = listed(self)
+        gpus = tuple(replace(gpu, minor=FIRST_MINOR + gpu.index) for gpu in found.gpus)
+        return replace(found, gpus=gpus)
 
-    monkeypatch.setattr(GivenGpus, "gpus", numbered)
+    monkeypatch.setattr(GivenGpus, "listing", numbered)
     with running_node(monkeypatch) as node:
         yield node
+
+
+@pytest.fixture
+def cdi(tmp_path: Path) -> str:
+    """Flags of a node with a driver in ``driver`` and CDI specs in ``cdi``."""
+    libraries = tmp_path / "driver/usr/lib64"
+    libraries.mkdir(parents=True)
+    (libraries / "libcuda.so.1").write_bytes(b"x")
+    root = tmp_path / "driver"
+    return f"cdiSpecDir: '{tmp_path}/cdi', containerDriverRoot: '{root}'"
 
 
 def restart_with(node: InProcessNode, flags: str) -> None:
@@ -66,9 +81,16 @@ def started(node: InProcessNode, pod: AdmittedPod) -> RunOptions:
     return first
 
 
-def test_every_form_reaches_the_runtime_of_a_pair(node: InProcessNode) -> None:
+def test_every_form_reaches_the_runtime_of_a_pair(
+    node: InProcessNode, cdi: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "driver"
     for number, lists in enumerate(COMBINATIONS):
-        restart_with(node, f"{{plugin: {{deviceListStrategy: [{', '.join(lists)}]}}}}")
+        restart_with(
+            node,
+            f"{{nvidiaDriverRoot: '{root}', "
+            f"plugin: {{deviceListStrategy: [{', '.join(lists)}], {cdi}}}}}",
+        )
         for family in ("vgpu", "mps"):
             pod = node.admit(f"{family}{number}", {f"{family}-core": 5, f"{family}-memory": 1})
 
@@ -86,10 +108,10 @@ def test_every_form_reaches_the_runtime_of_a_pair(node: InProcessNode) -> None:
                 assert visible == (uuid if "envvar" in lists else None)
                 assert marks == []
             assert list(told.annotations.values()) == (
-                [f"nvidia.com/gpu={uuid}"] if "cdi-annotations" in lists else []
+                [f"{KIND}={uuid}"] if "cdi-annotations" in lists else []
             )
             assert all(re.fullmatch(r"cdi\.k8s\.io/vgpu_[0-9a-f]+", k) for k in told.annotations)
-            assert told.cdi_devices == ((f"nvidia.com/gpu={uuid}",) if "cdi-cri" in lists else ())
+            assert told.cdi_devices == ((f"{KIND}={uuid}",) if "cdi-cri" in lists else ())
             expected = MPS_VARIABLES if family == "mps" else set()
             assert set(told.envs) - {"NVIDIA_VISIBLE_DEVICES"} == expected
             assert {m.container_path for m in told.mounts} > {
@@ -126,11 +148,14 @@ def test_device_nodes_come_from_the_drivers_root(
 
 
 def test_a_changed_form_waits_for_a_restart_and_is_said_to(
-    node: InProcessNode, caplog: pytest.LogCaptureFixture
+    node: InProcessNode, cdi: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     waiting = "changed forms of the answer (flags) take effect when the agent restarts"
-    node.config.write_text(f"{CONFIG}flags: {{plugin: {{deviceListStrategy: cdi-cri}}}}\n")
+    flags = (
+        f"{{nvidiaDriverRoot: '{tmp_path}/driver', plugin: {{deviceListStrategy: cdi-cri, {cdi}}}}}"
+    )
+    node.config.write_text(f"{CONFIG}flags: {flags}\n")
     wait_until(lambda: waiting in caplog.messages)
 
     before = started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))
@@ -145,10 +170,56 @@ def test_a_changed_form_waits_for_a_restart_and_is_said_to(
     assert "GPU sharing changed" not in caplog.messages
 
 
-def test_a_restarted_container_keeps_the_form_it_was_admitted_with(node: InProcessNode) -> None:
+def test_a_restarted_container_keeps_the_form_it_was_admitted_with(
+    node: InProcessNode, cdi: str
+) -> None:
     pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
     before = started(node, pod)
 
-    restart_with(node, "{plugin: {deviceListStrategy: [volume-mounts, cdi-annotations]}}")
+    lists = "deviceListStrategy: [volume-mounts, cdi-annotations]"
+    restart_with(node, f"{{plugin: {{{lists}, {cdi}}}}}")
 
     assert started(node, pod) == before
+
+
+def test_a_container_does_not_start_without_its_spec(
+    node: InProcessNode, cdi: str, tmp_path: Path
+) -> None:
+    """The kubelet replays the name; the agent puts the spec back, or says why it cannot."""
+    flags = (
+        f"{{nvidiaDriverRoot: '{tmp_path}/driver', plugin: {{deviceListStrategy: cdi-cri, {cdi}}}}}"
+    )
+    restart_with(node, flags)
+    spec = tmp_path / "cdi" / "k8s.device-plugin.nvidia.com-gpu.json"
+    pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
+    (name,) = started(node, pod).cdi_devices
+    assert name == f"{KIND}={VGPU_GPU.uuid}"
+    assert VGPU_GPU.uuid in spec.read_text()
+
+    spec.unlink()
+    started(node, pod)
+    assert VGPU_GPU.uuid in spec.read_text()
+
+    spec.unlink()
+    (tmp_path / "driver/usr/lib64/libcuda.so.1").unlink()
+    with pytest.raises(Exception, match=r"no CDI spec in .* has .*libcuda.so.1 is not found"):
+        started(node, pod)
+
+
+def test_auto_tells_in_its_state_what_it_chose(
+    node: InProcessNode, cdi: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    flags = (
+        f"{{nvidiaDriverRoot: '{tmp_path}/driver', plugin: {{deviceListStrategy: auto, {cdi}}}}}"
+    )
+    restart_with(node, flags)
+
+    chosen = agent_report(node.run_dir).injection
+
+    assert chosen.lists
+    assert "auto" not in chosen.lists
+    assert chosen.because
+    (said,) = [r for r in caplog.records if r.getMessage() == "device list strategy chosen"]
+    assert said.__dict__["fields"]["because"] == chosen.because
+    started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))

@@ -143,11 +143,14 @@ MANAGED = """
 mount -t tmpfs none /run && mkdir -p /run/vgpu/lib && cp "$SHIM" /run/vgpu/lib/libvgpu.so || exit 9
 cp -R "$FILES"/* /run/vgpu || exit 9
 eval "$PREPARE" || exit 9
-LD_PRELOAD=/run/vgpu/lib/libvgpu.so VGPU_DIR=$GOOD exec "$0"
+LD_PRELOAD=/run/vgpu/lib/libvgpu.so VGPU_DIR=$GOOD exec $AS "$0"
 """
+#: Root without the right to open what modes deny, as an SELinux policy denies it too.
+OBEDIENT = "setpriv --bounding-set=-dac_override,-dac_read_search"
+DENIED = "cannot be used (Permission denied)"
 
 
-def managed(part: Slice, talk: Talk, prepare: str) -> Talker:
+def managed(part: Slice, talk: Talk, prepare: str, obedient: bool = False) -> Talker:
     return talk(
         part,
         prefix=("unshare", "-m", "sh", "-c", MANAGED),
@@ -155,6 +158,7 @@ def managed(part: Slice, talk: Talk, prepare: str) -> Talker:
         FILES=str(part.directory),
         GOOD=str(part.directory),
         PREPARE=prepare,
+        AS=OBEDIENT if obedient else "",
         LD_PRELOAD="",
     )
 
@@ -180,12 +184,30 @@ def mounts() -> None:
         ("usage", "rm /run/vgpu/usage", "is missing"),
         ("usage", "truncate -s 100 /run/vgpu/usage", DAMAGED),
         ("usage", "mount -o remount,ro /run", "is on a read-only filesystem"),
+        # A file that can be opened and not mapped: no file of sysfs of this size can be.
+        (
+            "limits",
+            "mount --bind /sys/kernel/uevent_seqnum /run/vgpu/limits",
+            "cannot be used (No such device)",
+        ),
     ],
 )
 def test_in_a_managed_container_nothing_else_counts(
     part: Slice, talk: Talk, name: str, prepare: str, words: str
 ) -> None:
     is_refused(managed(part, talk, prepare), "/run/vgpu", name, words)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("mounts")
+@pytest.mark.parametrize("name", ["limits", "usage"])
+def test_in_a_managed_container_a_file_that_may_not_be_opened_grants_nothing(
+    part: Slice, talk: Talk, name: str
+) -> None:
+    """As where SELinux enforces and the file has no label for containers."""
+    program = managed(part, talk, f"chmod 0 /run/vgpu/{name}", obedient=True)
+
+    is_refused(program, "/run/vgpu", name, DENIED)
 
 
 @pytest.mark.root

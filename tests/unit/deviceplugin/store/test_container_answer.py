@@ -33,12 +33,14 @@ from libvgpu.limits import ComputeMode, Family
 GIB = 1 << 30
 ONE = Gpu(2, "GPU-22", "test", 16 * GIB, minor=5)
 TWO = Gpu(10, "GPU-11", "test", 16 * GIB, minor=3)
+KIND = "k8s.device-plugin.nvidia.com/gpu"
 LIST = "/var/run/nvidia-container-devices"
 KEY = "cdi.k8s.io/vgpu_ab12cd34ef56"
+ALL_LISTS = tuple(each for each in ListStrategy if each is not ListStrategy.AUTO)
 COMBINATIONS = [
     strategies
-    for size in range(1, len(ListStrategy) + 1)
-    for strategies in itertools.combinations(ListStrategy, size)
+    for size in range(1, len(ALL_LISTS) + 1)
+    for strategies in itertools.combinations(ALL_LISTS, size)
 ]
 
 
@@ -74,13 +76,13 @@ def test_mounts_of_dev_null_name_the_devices() -> None:
 def test_a_cdi_annotation_lists_qualified_names() -> None:
     found = parts(DeviceForms((ListStrategy.CDI_ANNOTATIONS,)), ONE, TWO)
 
-    assert found == Answer(annotations={KEY: "nvidia.com/gpu=GPU-22,nvidia.com/gpu=GPU-11"})
+    assert found == Answer(annotations={KEY: f"{KIND}=GPU-22,{KIND}=GPU-11"})
 
 
 def test_cdi_names_have_a_field_of_their_own() -> None:
     found = parts(DeviceForms((ListStrategy.CDI_CRI,)), ONE, TWO)
 
-    assert found == Answer(cdi_devices=("nvidia.com/gpu=GPU-22", "nvidia.com/gpu=GPU-11"))
+    assert found == Answer(cdi_devices=(f"{KIND}=GPU-22", f"{KIND}=GPU-11"))
 
 
 @pytest.mark.parametrize("lists", COMBINATIONS, ids="+".join)
@@ -96,17 +98,17 @@ def test_forms_together_give_what_each_gives(lists: tuple[ListStrategy, ...]) ->
 
 
 def test_an_index_may_stand_for_a_gpu() -> None:
-    found = parts(DeviceForms(tuple(ListStrategy), IdStrategy.INDEX), TWO, ONE)
+    found = parts(DeviceForms(ALL_LISTS, IdStrategy.INDEX), TWO, ONE)
 
     assert [m.container_path for m in found.mounts] == [f"{LIST}/2", f"{LIST}/10"]
-    assert found.cdi_devices == ("nvidia.com/gpu=2", "nvidia.com/gpu=10")
+    assert found.cdi_devices == (f"{KIND}=2", f"{KIND}=10")
     assert parts(DeviceForms(ids=IdStrategy.INDEX), TWO, ONE).envs == {
         "NVIDIA_VISIBLE_DEVICES": "2,10"
     }
 
 
 def test_the_order_of_the_gpus_makes_no_difference() -> None:
-    forms = DeviceForms(tuple(ListStrategy), pass_device_specs=True)
+    forms = DeviceForms(ALL_LISTS, pass_device_specs=True)
 
     def there(path: str) -> bool:
         return True
@@ -250,7 +252,8 @@ def test_every_key_reaches_the_forms() -> None:
     found = configured(
         "nvidiaDriverRoot: /run/nvidia/driver, plugin: {deviceListStrategy: [cdi-cri, envvar, "
         "cdi-cri], deviceIDStrategy: index, passDeviceSpecs: true, cdiAnnotationPrefix: a.b/, "
-        "containerDriverRoot: /driver-root}"
+        "containerDriverRoot: /driver-root, nvidiaCTKPath: /opt/nvidia-ctk, "
+        "cdiKind: nvidia.com/gpu, cdiSpecDir: /opt/cdi}"
     )
 
     assert found == DeviceForms(
@@ -260,6 +263,10 @@ def test_every_key_reaches_the_forms() -> None:
         annotation_prefix="a.b/",
         dev_root="/run/nvidia/driver",
         container_driver_root="/driver-root",
+        driver_root="/run/nvidia/driver",
+        cdi_kind="nvidia.com/gpu",
+        cdi_spec_dir="/opt/cdi",
+        hook_path="/opt/nvidia-ctk",
     )
 
 
@@ -332,6 +339,14 @@ WRONG = {
     "container root": (
         "plugin: {containerDriverRoot: x}",
         "flags.plugin.containerDriverRoot 'x' is not an absolute path",
+    ),
+    "kind": ("plugin: {cdiKind: gpu}", "cdiKind 'gpu' is not a kind of CDI; give vendor and class"),
+    "kind that old runtimes refuse": ("plugin: {cdiKind: a.b/c.d}", "'a.b/c.d' is not a kind"),
+    "spec directory": ("plugin: {cdiSpecDir: run/cdi}", "cdiSpecDir 'run/cdi' is not an absolute"),
+    "hook": ("plugin: {nvidiaCTKPath: nvidia-ctk}", "'nvidia-ctk' is not an absolute path"),
+    "auto and another": (
+        "plugin: {deviceListStrategy: [auto, envvar]}",
+        "deviceListStrategy names auto and others; give auto alone",
     ),
     "policy": (
         "plugin: {sharedDevicesAllocationPolicy: dense}",
