@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.inventory.gpu_watch import LIST_EVERY_S
-from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
-from libvgpu.sim.machine import Machine
-from libvgpu.sim.profiles import PROFILES
+from deviceplugin.testing import ContainerManifest, PodManifest
 from support import ROOT
-from support.in_process_node import wait_until_lost
 from support.nvml_programs import XID, lose, raise_event
+from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
@@ -38,8 +36,8 @@ A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 WITHDRAWN_WITHIN_S = 2.0
 
 
-class SickNode:
-    """The agent as its users start it, on simulated GPUs."""
+class SickNode(SimulatedNode):
+    """The agent on simulated GPUs that fail."""
 
     def __init__(
         self,
@@ -48,40 +46,12 @@ class SickNode:
         resources: Sequence[str] = (CORE, MEMORY),
         gpus: int = 2,
     ) -> None:
-        self.base, self.machine = base, Machine.create([PROFILES["t4"]] * gpus, base / "machine")
-        self.resources = list(resources)
-        self.variables: dict[str, str] = {}
-        (base / "config.yaml").write_text(config)
-        self.kubelet = StandInKubelet(base / "k", seed=1)
-        self.kubelet.start()
-        self.agent: subprocess.Popen[bytes] | None = None
-        self.start_agent()
-
-    def start_agent(self) -> None:
-        with open(self.base / "log", "ab") as log:
-            self.agent = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin", f"--config={self.base / 'config.yaml'}",
-                 f"--run-dir={self.base / 'r'}", f"--kubelet-dir={self.base / 'k'}",
-                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0",
-                 "--no-spawn-mps"],
-                cwd=ROOT, env=self.machine.environment(os.environ) | self.variables, stderr=log,
-            )  # fmt: skip
-        self.kubelet.wait_for_resources(self.resources, PATIENCE_S)
+        super().__init__(base, f"t4*{gpus}", config, resources)
 
     def edit(self, text: str) -> None:
         new = self.base / "new.yaml"
         new.write_text(text)
         new.rename(self.base / "config.yaml")
-
-    def stop_agent(self) -> None:
-        assert self.agent is not None
-        self.agent.terminate()
-        self.agent.wait(PATIENCE_S)
-        wait_until_lost(self.kubelet)
-
-    @property
-    def log(self) -> str:
-        return (self.base / "log").read_text()
 
     def metrics(self) -> str:
         address = self.log.rpartition("metrics=")[2].split()[0]
@@ -113,11 +83,6 @@ class SickNode:
         )
         assert done.returncode == 1
         return done.stdout
-
-    def close(self) -> None:
-        self.stop_agent()
-        self.kubelet.stop()
-        self.machine.remove()
 
 
 @pytest.fixture
