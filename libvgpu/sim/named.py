@@ -13,15 +13,13 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from ..errors import SimulationError
 from .damage import DamagedMachine, cannot_open
+from .joining import check_same, note_made
 from .machine import Machine
-from .mig import format_layout
-from .profiles import Profile
-from .spec import NEWEST_DRIVER, MachineSpec, format_driver_version
+from .spec import NEWEST_DRIVER, MachineSpec
 
 #: Before the name of a machine that several commands share, as in ``SPEC@NAME``.
 NAMED = "@"
@@ -111,13 +109,15 @@ def acquire(spec: MachineSpec) -> Machine:
             return _made(spec, directory, driver_version)
         machine = Machine.open(directory)
         machine.describe()
-    _check_same(machine, spec)
+    check_same(machine, spec)
     return machine
 
 
 def _made(spec: MachineSpec, directory: Path, driver_version: int) -> Machine:
     try:
-        return Machine.create(spec.profiles, directory, driver_version)
+        machine = Machine.create(spec.profiles, directory, driver_version)
+        note_made(directory, spec)
+        return machine
     except SimulationError:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -140,44 +140,6 @@ def _make_unnamed(root: Path, spec: MachineSpec, driver_version: int) -> Machine
         raise
     machine.owner_fd = owner_fd
     return machine
-
-
-def _by_start(profile: Profile) -> Profile:
-    if profile.mig_layout is None:
-        return profile
-    return replace(profile, mig_layout=tuple(sorted(profile.mig_layout, key=lambda p: p.start)))
-
-
-def _with_layout(profile: Profile) -> str:
-    if profile.mig_layout is None:
-        return profile.name
-    return f"{profile.name}/mig={format_layout(profile.mig_layout)}"
-
-
-def _check_same(machine: Machine, spec: MachineSpec) -> None:
-    present = [
-        replace(device.profile, mig_layout=machine.mig_layout(device.index))
-        for device in machine.devices
-    ]
-    wanted = [_by_start(profile) for profile in spec.profiles]
-    names = ", ".join(map(_with_layout, present))
-    hint = "use another name, or that machine as it is"
-    if list(map(_with_layout, present)) != list(map(_with_layout, wanted)):
-        raise SimulationError(
-            f"the simulated machine @{spec.name} has other GPUs: {names}", hint=hint
-        )
-    if present != wanted:
-        raise SimulationError(
-            f"the simulated machine @{spec.name} has GPUs of the same names, {names}, but of "
-            "another profile",
-            hint=hint,
-        )
-    if spec.driver_version not in (None, machine.driver_version):
-        raise SimulationError(
-            f"the simulated machine @{spec.name} has another driver: CUDA "
-            f"{format_driver_version(machine.driver_version)}",
-            hint=hint,
-        )
 
 
 def release(machine: Machine) -> None:

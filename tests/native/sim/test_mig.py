@@ -256,3 +256,22 @@ def test_a_named_machine_is_joined_by_the_same_instances_only(
         with pytest.raises(SimulationError, match="other GPUs"):
             acquire(parse_spec(other))
     release(made)
+
+
+def test_a_named_machine_is_joined_as_it_was_made_and_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = acquire(parse_spec("a100-40g@lab"))
+    code = """
+nvml.nvmlDeviceSetMigMode(handles[0], 1)
+nvml.nvmlGpuInstanceCreateComputeInstance(nvml.nvmlDeviceCreateGpuInstance(handles[0], 9), 2)
+print(json.dumps(1))
+"""
+    assert answers(made, code) == 1
+
+    for spec in ("a100-40g@lab", "a100-40g/mig=3g.20gb@lab"):
+        assert len(acquire(parse_spec(spec)).instances) == 1
+    for other in ("a100-40g/mig@lab", "a100-40g/mig=4g.20gb@lab", "a100-80g@lab"):
+        with pytest.raises(SimulationError, match=r"other GPUs: a100-40g/mig=3g\.20gb"):
+            acquire(parse_spec(other))
