@@ -21,7 +21,7 @@ from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
-from deviceplugin.core.gpu_follower import GpuFollower
+from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
@@ -44,8 +44,10 @@ from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.layout import Layout, all_devices
+from deviceplugin.policy.known_gpus import devices
+from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
+from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
@@ -69,6 +71,7 @@ _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
+_FOREIGN_EVERY_S = 29.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,9 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
         settings.state_dir,
         inventory,
     )
-    config, node = life.first.config, NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
-    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, life.gpus)
+    config, gpus = life.first.config, listed_gpus(life.listed)
+    node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
+    store = SliceStore(settings.run_dir, settings.state_dir, config.forms, gpus)
     store.prepare()
     with _only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
@@ -142,8 +146,8 @@ def _closest_on(state: NodeState) -> Closest:
     """Returns what tells which of some GPUs lie close together (see `topology.closest`)."""
 
     def closest(uuids: Sequence[str], count: int, required: Collection[str]) -> tuple[str, ...]:
-        devices = [each for each in all_devices(state.gpus) if each.uuid in uuids]
-        return topology.closest(devices, count, required)
+        gpus = devices(state.gpus)
+        return topology.closest([g for g in gpus if g.uuid in uuids], count, required)
 
     return closest
 
@@ -172,7 +176,7 @@ def _run(
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
-    state = NodeState(checkpoint, node.wanted, life.gpus)
+    state = NodeState(checkpoint, node.wanted, listed_gpus(node.watch.latest))
     mps = MpsKeeper(
         settings.config.absolute(),
         settings.run_dir,
@@ -200,16 +204,19 @@ def _run(
     follower = ConfigFollower(
         watch, state.gpus, service, memory, arbiters, life.kept, api is not None
     )
+    ends.callback(life.label.stop)
+    life.label.start()
     gpus = GpuFollower(
         lambda: node.watch.latest, state, follower.follow_gpus, health.look_closer, stop
     )
-    ends.callback(life.label.stop)
-    life.label.start()
 
     # What the kubelet asks.
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
     registrar = Registrar(plugins.directory, plugins.wanted)
+    foreign = ForeignPluginWatch(
+        plugins.directory, lambda: [p.resource for p in plugins.wanted()], service.gpu_uuids
+    )
 
     # What scrapers, probes and vgpuctl ask.
     metrics = Metrics(
@@ -280,6 +287,7 @@ def _run(
             (_COMPACT_EVERY_S, life.kept.look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
+            (_FOREIGN_EVERY_S, foreign.look),
         ],
         said.turned,
         stop,

@@ -8,10 +8,13 @@ import os
 from collections.abc import Iterator
 
 from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.model.gpus import Gpu
 from libvgpu import artifacts
 from libvgpu.errors import InventoryError, SimulationError
 from libvgpu.sim import named
 from libvgpu.sim.machine import Machine
+from libvgpu.sim.mig_parts import mig_devices
+from libvgpu.sim.profiles import Profile
 from libvgpu.sim.spec import MachineSpec
 
 from .requests import GpuCandidate
@@ -30,32 +33,63 @@ def gpus_of_driver() -> tuple[GpuCandidate, ...]:
         found = NvmlInventory().gpus()
     except InventoryError as error:
         raise InventoryError(error.message, NO_DRIVER_HINT) from None
-    return tuple(
-        GpuCandidate(g.index, g.uuid, g.name, g.memory_bytes, g.context_bytes, g.driver)
-        for g in found
+    return tuple(_of_driver(part) for gpu in found for part in (gpu, *gpu.mig_devices))
+
+
+def _of_driver(gpu: Gpu) -> GpuCandidate:
+    return GpuCandidate(
+        gpu.index,
+        gpu.uuid,
+        gpu.name,
+        gpu.memory_bytes,
+        gpu.context_bytes,
+        gpu.driver,
+        mig_number=gpu.mig.number if gpu.mig else None,
+        is_cut=gpu.is_mig_enabled,
     )
 
 
 def gpus_of_spec(spec: MachineSpec) -> tuple[GpuCandidate, ...]:
     """Returns the GPUs that a simulated machine of this kind has, before there is one."""
     return tuple(
-        GpuCandidate(index, "", profile.product, profile.memory_bytes, profile.context_bytes)
+        candidate
         for index, profile in enumerate(spec.profiles)
+        for candidate in (
+            _simulated(index, "", profile, is_cut=profile.mig_layout is not None),
+            *(
+                _simulated(index, "", part, number)
+                for number, part in enumerate(mig_devices(profile))
+            ),
+        )
+    )
+
+
+def _simulated(
+    index: int, uuid: str, profile: Profile, mig_number: int | None = None, is_cut: bool = False
+) -> GpuCandidate:
+    return GpuCandidate(
+        index,
+        uuid,
+        profile.product,
+        profile.memory_bytes,
+        profile.context_bytes,
+        mig_number=mig_number,
+        is_cut=is_cut,
     )
 
 
 def gpus_of_machine(machine: Machine) -> tuple[GpuCandidate, ...]:
-    """Returns the GPUs of a simulated machine."""
-    return tuple(
-        GpuCandidate(
-            device.index,
-            device.uuid,
-            device.profile.product,
-            device.profile.memory_bytes,
-            device.profile.context_bytes,
-        )
-        for device in machine.devices
-    )
+    """Returns the GPUs of a simulated machine, each with its MIG devices behind it."""
+    found: list[GpuCandidate] = []
+    for device in machine.devices:
+        is_cut = machine.mig_layout(device.index) is not None
+        found.append(_simulated(device.index, device.uuid, device.profile, is_cut=is_cut))
+        parts = [part for part in machine.instances if part.gpu == device.index]
+        found += [
+            _simulated(device.index, part.uuid, part.profile, number)
+            for number, part in enumerate(parts)
+        ]
+    return tuple(found)
 
 
 def simulated_machines(unusable: list[SimulationError] | None = None) -> tuple[Machine, ...]:

@@ -269,6 +269,7 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
             used_bytes += usage.used_bytes if usage else 0
     return {
         "index": seen.gpu.index if seen.gpu.index >= 0 else None,
+        "mig_device": seen.gpu.mig_number,
         "uuid": uuid,
         "product": seen.gpu.product,
         "source": seen.source,

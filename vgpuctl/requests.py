@@ -14,12 +14,13 @@ from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit
 from libvgpu.sizes import format_size, parse_size
 
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-zA-Z/-]+")
+_INDEX = re.compile(r"[0-9]{1,4}(:[0-9]{1,2})?")
 DEFAULT_GPU = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuCandidate:
-    """One GPU that a slice can be cut from.
+    """One GPU, or MIG device, that a slice can be cut from.
 
     Attributes:
         index: as NVML counts.
@@ -29,6 +30,8 @@ class GpuCandidate:
         context_bytes: what one context costs; 0 where that is not known yet.
         driver: its version; empty of a simulated GPU, whose contexts are known.
         block_bytes: what it gives memory in; 0 where that is not known yet.
+        mig_number: of a MIG device: its number among those of GPU ``index``.
+        is_cut: it is in MIG mode, so that nothing can be had of it but its MIG devices.
     """
 
     index: int
@@ -38,6 +41,13 @@ class GpuCandidate:
     context_bytes: int = 0
     driver: str = ""
     block_bytes: int = 0
+    mig_number: int | None = None
+    is_cut: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its index, or GPU and MIG device as NVIDIA's container tools write them, ``0:1``."""
+        return str(self.index) if self.mig_number is None else f"{self.index}:{self.mig_number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class GpuRequest:
     """The slice asked of one GPU.
 
     Attributes:
-        selector: index or UUID.
+        selector: index, index of a GPU and number of its MIG device (``0:1``), or UUID.
         memory_bytes: the limit, or None for all of the GPU's.
         core_percent: 1..100.
     """
@@ -78,9 +88,10 @@ def parse_requests(
     """
     selectors = [gpu.strip() for gpu in gpus] or [DEFAULT_GPU]
     for at, selector in enumerate(selectors):
-        if not re.fullmatch(r"[0-9]{1,4}", selector) and not _UUID.fullmatch(selector):
+        if not _INDEX.fullmatch(selector) and not _UUID.fullmatch(selector):
             raise UsageError(
-                f"gpu {selector!r} is not a GPU: give its index, for example 0, or its UUID"
+                f"gpu {selector!r} is not a GPU: give its index, for example 0, or 0:1 for a MIG "
+                "device of it, or its UUID"
             )
         if selector in selectors[:at]:
             raise UsageError(f"gpu {selector!r} is named twice: name each GPU once")
@@ -106,12 +117,20 @@ def choose_gpu(selector: str, gpus: Sequence[GpuCandidate]) -> GpuCandidate:
     """Returns the GPU that a selector names.
 
     Raises:
-        AllocationRefused: there is none; the message says which there are.
+        AllocationRefused: there is none, or it is in MIG mode; the message says which there are.
     """
+    there = ", ".join(f"{g.name} ({g.uuid or g.product})" for g in gpus) or "none"
+    index, colon, number = selector.partition(":")
+    wanted = f"{int(index)}{colon}{int(number) if colon else ''}" if index.isdecimal() else None
     for gpu in gpus:
-        if gpu.uuid == selector or (selector.isdecimal() and gpu.index == int(selector)):
-            return gpu
-    there = ", ".join(f"{g.index} ({g.uuid or g.product})" for g in gpus) or "none"
+        if gpu.uuid != selector and gpu.name != wanted:
+            continue
+        if gpu.is_cut:
+            raise AllocationRefused(
+                f"gpu {selector!r} is in MIG mode, so it cannot be had whole: name a MIG device of "
+                f"it; there are: {there}"
+            )
+        return gpu
     raise AllocationRefused(f"gpu {selector!r} is not on this machine; there are: {there}")
 
 
@@ -129,14 +148,14 @@ def limits_for(
         gpu = choose_gpu(request.selector, gpus)
         if gpu.uuid and any(limit.uuid == gpu.uuid for limit in limits):
             raise AllocationRefused(
-                f"gpu {request.selector!r} is GPU {gpu.index}, which is named already: "
+                f"gpu {request.selector!r} is GPU {gpu.name}, which is named already: "
                 "name each GPU once"
             )
         memory_bytes = gpu.memory_bytes if request.memory_bytes is None else request.memory_bytes
         if memory_bytes > gpu.memory_bytes:
             raise AllocationRefused(
                 f"memory {format_size(memory_bytes)} ({memory_bytes} bytes) is more than GPU "
-                f"{gpu.index} ({gpu.product}) has: at most {format_size(gpu.memory_bytes)} "
+                f"{gpu.name} ({gpu.product}) has: at most {format_size(gpu.memory_bytes)} "
                 f"({gpu.memory_bytes} bytes)"
             )
         limits.append(

@@ -97,10 +97,10 @@ class AgentConfig:
     text: str
     places: Places
     watch: WatchPolicy = WatchPolicy.REPORT
-    fail_on_init_error: bool = True
     whole: WholeDevices = GIVEN_WHOLE
     mig_layouts: tuple[MigLayout, ...] = ()
     said: tuple[SaidFlag, ...] = ()
+    fail_on_init_error: bool = True
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -149,10 +149,10 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         digest=hashlib.sha256(text.encode()).hexdigest(),
         places=places,
         watch=WatchPolicy(file.watch.unaccounted),
-        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
         whole=whole_devices(file, places),
         mig_layouts=mig_layouts(file.mig, places),
         said=said,
+        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
     )
 
 

@@ -100,21 +100,6 @@ class ConfigWatch:
         if left_out is not None:
             self.skip(left_out)
 
-    def leave_out(self, left_out: ConfigError | None) -> None:
-        """Notes what of the config in force is not, now that the node has other GPUs.
-
-        Where the present content was rejected, it stays so.
-
-        Args:
-            left_out: None where all of it is in force.
-        """
-        is_rejected = self.problem is not None and not self.in_part
-        if is_rejected or str(self.problem or "") == str(left_out or ""):
-            return
-        self.problem, self.in_part = None, False
-        if left_out is not None:
-            self.skip(left_out)
-
     def skip(self, left_out: ConfigError) -> None:
         """Notes what of the config in force is not, and why; says it."""
         if self.problem is None:

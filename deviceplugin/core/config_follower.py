@@ -76,26 +76,6 @@ class ConfigFollower:
         self._say_in_force()
         self._say_what_waits(new)
 
-    def follow_gpus(self, known: KnownGpus) -> None:
-        """Shares other GPUs as the config in force says.
-
-        Where it does not fit them, all stays as it is, and the config counts as skipped in part.
-        """
-        config = self._watch.config
-        absent, skipped = absent_devices(config, known.here)
-        self._absent |= absent
-        try:
-            wanted = lay_out(config, known.here, self._absent)
-        except ConfigError as error:
-            self._watch.leave_out(error)
-            return
-        self._gpus = known.here
-        layout = replace(wanted, resource_domain=self._first.resource_domain)
-        self._service.follow_gpus((*known.here, *known.replaced), layout)
-        self._watch.leave_out(skipped)
-        self._arbiters.look()
-        self._say_missing_nodes(self._service.layout)
-
     def _say_in_force(self) -> None:
         config, text = self._watch.config, self._watch.in_force
         event(
@@ -107,6 +87,33 @@ class ConfigFollower:
             digest=config.digest[:12],
             rules=len(config.rules),
         )
+
+    def follow_gpus(self, known: KnownGpus) -> None:
+        """Shares other GPUs as the config in force says.
+
+        Where it does not fit them, all stays as it is, and the config counts as skipped in part.
+        """
+        config = self._watch.config
+        absent, skipped = absent_devices(config, known.here)
+        self._absent |= absent
+        try:
+            wanted = lay_out(config, known.here, self._absent)
+        except ConfigError as error:
+            self._say_skipped(config, error)
+            return
+        self._gpus = known.here
+        layout = replace(wanted, resource_domain=self._first.resource_domain)
+        self._service.follow_gpus((*known.here, *known.replaced), layout)
+        self._say_skipped(config, skipped)
+        self._arbiters.look()
+        self._say_missing_nodes(self._service.layout)
+
+    def _say_skipped(self, config: AgentConfig, skipped: ConfigError | None) -> None:
+        before = self._watch.problem
+        if before is not None and not self._watch.in_part:
+            return  # the file was edited since, and what it says now is not in force
+        if str(before or "") != str(skipped or ""):
+            self._watch.take(config, skipped)
 
     def _say_what_waits(self, config: AgentConfig) -> None:
         if config.resource_domain != self._first.resource_domain:

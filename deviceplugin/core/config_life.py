@@ -15,7 +15,7 @@ from deviceplugin.config.source import ConfigSource
 from deviceplugin.inventory.gpu_watch import Listed
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.node_label import NodeLabel
-from deviceplugin.model.gpus import Gpu, Inventory
+from deviceplugin.model.gpus import Inventory
 from deviceplugin.policy.first_config import Candidates, FirstConfig
 from deviceplugin.store.kept_config import KeptConfig
 
@@ -27,7 +27,7 @@ class ConfigLife:
     """What an agent starts with, and what it follows.
 
     Attributes:
-        listed: which GPUs the node has, or why that cannot be told yet.
+        listed: the GPUs of the node, or why they cannot be listed yet.
     """
 
     source: ConfigSource
@@ -35,11 +35,6 @@ class ConfigLife:
     kept: KeptConfig
     listed: Listed
     first: FirstConfig
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """Those that work."""
-        return listed_gpus(self.listed)
 
     def watch(self) -> ConfigWatch:
         """Returns what follows the config from here on; a bad one at the start is said now."""
@@ -62,11 +57,11 @@ def open_config(
         path: a config file, or a directory of named ones.
         said: flags of command line and environment, which count more than the config's.
         api: None where there is none.
-        inventory: lists the GPUs of the node; asked once there is a config that says something.
+        inventory: of the node; asked only once there is a config that says something.
 
     Raises:
         ConfigError: it is bad, and so is what was kept, if anything was.
-        InventoryError: of ``inventory``, where the config says that the agent is not to wait.
+        InventoryError: the GPUs cannot be listed, and the config does not say to wait.
     """
     label = NodeLabel(api, node_name, selection.node_label, state_dir)
     source = ConfigSource(path, selection, label.value)

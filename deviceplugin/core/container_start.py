@@ -16,7 +16,7 @@ from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.units import Half, resource_name
 from deviceplugin.policy import exclusive_gpu, implicit_units, podresources_listing
 from deviceplugin.policy.implicit_units import MemoryNotFreeYet
-from deviceplugin.recovery import kubelet_records
+from deviceplugin.recovery import confirmation, kubelet_records
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
@@ -28,6 +28,11 @@ from .podresources_sync import PodResourcesSync
 #: raises VgpuError if that does not come within so many seconds.
 WaitForMps = Callable[[Sequence[str], bool, float], None]
 
+#: Why a start is refused that no record confirms.
+NO_ANSWER = (
+    "podresources of the kubelet gave no answer in time, so nobody says whose container this is: "
+    "{}; the kubelet tries it again"
+)
 #: What of the kubelet's 30 s is used at most, so that a refusal still arrives with its sentence.
 _ANSWER_WITHIN_S = 28.0
 #: An allocation that podresources does not show counts as ended within 10 s.
@@ -130,14 +135,10 @@ class ContainerStart:
                 )
             if listing is None:
                 doubts = [
-                    kubelet_records.unconfirmed(record, h.allocation_id, wanted)
-                    for h in allocations
+                    confirmation.unconfirmed(record, h.allocation_id, wanted) for h in allocations
                 ]
                 if None not in doubts:
-                    raise AllocationRefused(
-                        "podresources of the kubelet gave no answer in time, so nobody says "
-                        f"whose container this is: {doubts[-1]}; the kubelet tries it again"
-                    )
+                    raise AllocationRefused(NO_ANSWER.format(doubts[-1]))
             return [
                 self._let_start(allocation, listing, record.entries) for allocation in allocations
             ][-1]

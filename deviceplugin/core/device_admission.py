@@ -25,12 +25,13 @@ from deviceplugin.policy.device_resources import DeviceResource, device_of
 from deviceplugin.policy.layout import all_devices
 from deviceplugin.policy.placement import Closest
 from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.recovery.confirmation import unconfirmed_devices
 from deviceplugin.store.container_answer import Answer, device_parts
 from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import AllocationRefused
 
 from .admission import Admission
-from .container_start import ContainerStart
+from .container_start import NO_ANSWER, ContainerStart
 from .podresources_sync import PodResourcesSync
 
 
@@ -112,12 +113,18 @@ class DeviceAdmission:
         if is_slice:
             self._starts.pre_start_replica(name, device_ids)
             return
-        listing = self._sync.look() or ()
+        listing = self._sync.look_patiently(device_ids)
         with self._state.lock:
             gpus = all_devices(self._state.gpus)
-        problem = _gone(device_ids, gpus) or _conflict(name, device_ids, listing)
+        problem = _gone(device_ids, gpus)
+        if problem is None and listing is not None:
+            problem = _conflict(name, device_ids, listing)
+        elif problem is None:
+            doubt = unconfirmed_devices(self._sync.record(), name, frozenset(device_ids))
+            problem = doubt and NO_ANSWER.format(doubt)
         if problem is None:
             return
+        listing = listing or ()
         owner = next((c.owner for c in listing if (name, device_ids[0]) in c.devices), None)
         event(
             logging.WARNING,

@@ -117,8 +117,8 @@ class GpuFollower:
 
     def _is_held(self, uuid: str) -> bool:
         with self._state.lock:
-            has_devices = any(device_of(device_id) == uuid for _, device_id in self._state.held)
-            return has_devices or bool(self._state.book.on_gpu(uuid))
+            held = any(device_of(each) == uuid for _, each in self._state.held)
+            return held or bool(self._state.book.on_gpu(uuid))
 
     def _say_left_out(self, reasons: dict[str, str]) -> None:
         before, self._state.left_out = self._state.left_out, reasons

@@ -12,33 +12,37 @@ _SOCKET_PATH_BYTES = 107  # sun_path less its final NUL
 _BACKLOG = 64
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, what: str = "metrics address") -> tuple[str, int]:
     """Returns host and port of ``HOST:PORT``; no host means all, port 0 means any.
+
+    Args:
+        what: it is, as an error calls it.
 
     Raises:
         UsageError: it is something else.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(
-            f"metrics address {address!r} is not HOST:PORT, for example :9446 or 127.0.0.1:0"
-        )
+        raise UsageError(f"{what} {address!r} is not HOST:PORT, for example :9446 or 127.0.0.1:0")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def tcp_listener(address: str) -> socket.socket:
+def tcp_listener(address: str, what: str = "metrics address") -> socket.socket:
     """Returns a socket that listens on ``HOST:PORT``.
+
+    Args:
+        what: it is, as an error calls it.
 
     Raises:
         UsageError: the address is not HOST:PORT or cannot be bound.
     """
-    host, port = split_address(address)
+    host, port = split_address(address, what)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, where = found[0]
         return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise UsageError(f"metrics address {address!r} cannot be bound: {error.strerror}") from None
+        raise UsageError(f"{what} {address!r} cannot be bound: {error.strerror}") from None
 
 
 def unix_listener(path: Path) -> socket.socket:

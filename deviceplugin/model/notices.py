@@ -41,6 +41,7 @@ class EventReason(Enum):
     UNACCOUNTED_MEMORY_GONE = "UnaccountedMemoryGone", False
     SHIM_BYPASSED = "ShimBypassed", True
     BYPASSING_PROCESS_KILLED = "BypassingProcessKilled", True
+    FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin", True
     FOREIGN_GPU_PROCESS = "ForeignGpuProcess", True
     PROCESS_WATCH_UNAVAILABLE = "ProcessWatchUnavailable", True
 

@@ -15,13 +15,7 @@ _MIG_ON = 1
 
 
 class Boards(Protocol):
-    """The GPUs of this node, by UUID.
-
-    Attributes:
-        failure: why this process cannot ask about them any more, None while it can.
-    """
-
-    failure: DriverReplacedError | None
+    """The GPUs of this node, by UUID."""
 
     def problem(self, uuid: str) -> str | None:
         """Returns in a sentence why a GPU cannot be under MPS, None where it can."""
@@ -45,7 +39,11 @@ class Boards(Protocol):
 
 
 class NvmlBoards:
-    """The GPUs that NVML shows; `failure` is set by any thread."""
+    """The GPUs that NVML shows.
+
+    Attributes:
+        failure: why this process cannot ask NVML any more, None while it can; set by any thread.
+    """
 
     def __init__(self) -> None:
         self.failure: DriverReplacedError | None = None

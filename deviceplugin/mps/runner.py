@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -161,6 +162,7 @@ def run(
     look_every_s: float = LOOK_EVERY_S,
     tied: bool = False,
     state_dir: Path = DEFAULT_STATE_DIR,
+    failure: Callable[[], VgpuError | None] = lambda: None,
 ) -> None:
     """Runs the daemons until ``stop`` is set.
 
@@ -169,10 +171,10 @@ def run(
         look_every_s: how often settings are looked at, and what failed is tried again.
         tied: the daemons end with this process, however that ends.
         state_dir: where the agent keeps the config that it last accepted; only read.
+        failure: why this process can run them no more, None while it can.
 
     Raises:
-        VgpuError: bad config where that is asked, no tool, another runner, or the driver
-            was replaced.
+        VgpuError: bad config where that is asked, no tool, another runner, or a failure.
     """
     first = first_wish(config, run_dir, state_dir, inventory)
     lock = _locked(run_dir)
@@ -189,8 +191,8 @@ def run(
                     lock.close()
                     lock = _locked(run_dir)
                 runner.follow()
-                if boards.failure is not None:
-                    raise boards.failure
+                if (problem := failure()) is not None:
+                    raise problem
                 if not state_path(run_dir).exists():
                     runner.wake()
         finally:
@@ -268,15 +270,17 @@ def main(
     stop = stop_on_signals()
     try:
         directory = run_dir or default_run_dir()
+        boards = NvmlBoards()
         run(
             config,
             directory,
             NvmlInventory(),
-            NvmlBoards(),
+            boards,
             stop,
             look_every_s,
             tied,
             state_dir,
+            lambda: boards.failure,
         )
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""

@@ -61,10 +61,8 @@ class Candidates:
 
     @property
     def fail_on_init_error(self) -> bool:
-        """Whether an agent ends that starts where no GPUs can be listed, as the config says.
-
-        Raises:
-            ConfigError: neither can be used.
+        """What the config that is to be used says; before the GPUs are known, the first of the two
+        that says something.
         """
         if isinstance(self._parsed, ConfigError):
             return self._parse_kept(self._parsed)[1].fail_on_init_error

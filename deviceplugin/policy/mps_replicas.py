@@ -22,14 +22,14 @@ def replica_allocation(
     layout: Layout,
     resource: DeviceResource,
     device_ids: Sequence[str],
-    now: float,
+    now_s: float,
     new_id: str,
 ) -> Allocation:
     """Returns what a container gets that was given one replica.
 
     Args:
         layout: in force.
-        now: seconds since the epoch.
+        now_s: seconds on the agent's monotonic clock.
         new_id: for the allocation.
 
     Raises:
@@ -51,5 +51,5 @@ def replica_allocation(
         implicit_units=(*units, unit_name(uuid, Half.MEMORY, number)),
         replicas=(replica,),
         settled=True,
-        changed_at=now,
+        changed_s=now_s,
     )

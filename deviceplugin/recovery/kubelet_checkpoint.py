@@ -95,6 +95,31 @@ class _File(msgspec.Struct):
     data: _Data = msgspec.field(name="Data")
 
 
+class _Registered(msgspec.Struct):
+    devices: dict[str, list[str]] | None = msgspec.field(name="RegisteredDevices", default=None)
+
+
+class _RegisteredFile(msgspec.Struct):
+    data: _Registered = msgspec.field(name="Data")
+
+
+def registered_devices(path: Path) -> dict[str, list[str]]:
+    """Returns the devices of each resource, of all plugins, as the file had them when written.
+
+    Args:
+        path: of the checkpoint.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no checkpoint.
+    """
+    raw, _ = _read(path)
+    try:
+        return msgspec.json.decode(raw, type=_RegisteredFile).data.devices or {}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is no checkpoint of a kubelet: {error}") from error
+
+
 class KubeletCheckpoint:
     """The kubelet's checkpoint of devices."""
 

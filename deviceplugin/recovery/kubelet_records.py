@@ -169,36 +169,6 @@ def conflict(entries: Iterable[KubeletEntry], allocation_id: str) -> str | None:
     return None
 
 
-def unconfirmed(
-    reading: CheckpointReading, allocation_id: str, units: frozenset[str]
-) -> str | None:
-    """Returns why the checkpoint alone does not show that a container may start with an allocation,
-    None where it does: it gives the units to the allocation's container and to no other pod's.
-
-    Args:
-        units: of one resource, that the container is to start with.
-    """
-    if reading.problem is not None:
-        return reading.problem
-    entries = [e for e in reading.entries if reading.pods is None or e.pod_uid in reading.pods]
-    mine = {
-        e.pod_uid for e in entries if allocation_of(e) == allocation_id and units <= set(e.units)
-    }
-    if not mine:
-        return (
-            f"the kubelet's checkpoint gives allocation {allocation_id} to no container of a pod "
-            "that is there"
-        )
-    for entry in entries:
-        both = units.intersection(entry.units)
-        if both and entry.pod_uid not in mine:
-            return (
-                f"{shown(sorted(both))} of allocation {allocation_id} are on record for container "
-                f"{entry.container} of pod {entry.pod_uid}, too"
-            )
-    return None
-
-
 def build_of(entry: KubeletEntry) -> str:
     """Returns the build of the library that an entry's answer mounts, empty where it is none."""
     for path in entry.mounts:

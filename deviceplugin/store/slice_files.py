@@ -22,7 +22,7 @@ from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
 from deviceplugin.policy.exclusive_gpu import is_exclusive
-from deviceplugin.policy.layout import all_devices
+from deviceplugin.policy.known_gpus import devices
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
@@ -58,14 +58,14 @@ class SliceStore:
         self.run_dir = run_dir
         self.state_dir = state_dir
         self.forms = forms or DeviceForms()
-        self._gpus = {gpu.uuid: gpu for gpu in all_devices(gpus)}
+        self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
         self.builds = ShimBuilds(state_dir)
         self.spare = SpareFiles(run_dir)
         self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
 
     def follow_gpus(self, gpus: Sequence[Gpu]) -> None:
         """Takes the indexes and device nodes of answers from other GPUs from now on."""
-        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
 
     def prepare(self) -> None:
         """Makes the directories and installs the present build of the shim.

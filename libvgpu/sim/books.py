@@ -14,12 +14,14 @@ class SimDevice:
         uuid: as NVML gives it.
         profile: its model.
         gpu: of an instance: the index of its GPU.
+        instance: of an instance: the id of its GPU instance.
     """
 
     index: int
     uuid: str
     profile: Profile
     gpu: int | None = None
+    instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

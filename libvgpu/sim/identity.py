@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._native import ffi
+from . import mig
 from .calibration import fill_native, read_native
 from .profiles import NVIDIA_VENDOR_ID, Profile
 
@@ -25,8 +26,9 @@ def text(characters: Any) -> str:
     return value.decode()
 
 
-def read_profile(source: Any) -> Profile:
-    """Returns what a GPU of a machine really is, which need not be one of the named profiles."""
+def read_profile(identity: Any) -> Profile:
+    """Returns what a device of a machine really is, which need not be one of the named profiles."""
+    source = identity.profile
     same: dict[str, Any] = {field: int(getattr(source, field)) for field in _SAME_FIELDS}
     return Profile(
         name=text(source.name),
@@ -34,32 +36,15 @@ def read_profile(source: Any) -> Profile:
         compute_capability=(source.compute_major, source.compute_minor),
         pci_device_id=source.pci_device_id >> 16,
         calibration=read_native(source.calibration),
+        mig_profiles=mig.read_native(identity.mig_profiles, identity.mig_profile_count),
         **same,
     )
 
 
-def fill_identities(identities: Any, devices: Sequence[tuple[Profile, int | None]]) -> None:
-    """Makes new devices in an array of ``struct sim_device_identity``.
-
-    Args:
-        identities: to be filled in.
-        devices: as `mig.all_devices` gives them.
-    """
-    made = [0] * len(devices)
-    for index, (profile, gpu) in enumerate(devices):
+def fill_identities(identities: Any, profiles: Sequence[Profile]) -> None:
+    """Makes new GPUs in an array of ``struct sim_device_identity``."""
+    for index, profile in enumerate(profiles):
         _fill(identities[index], index, profile)
-        if gpu is not None:
-            made[gpu] += 1
-            _make_instance(identities[index], identities[gpu], gpu, made[gpu])
-
-
-def _make_instance(identity: Any, whole: Any, gpu: int, number: int) -> None:
-    identity.uuid = f"MIG-{uuid.uuid4()}".encode()
-    identity.serial = ffi.string(whole.serial)
-    identity.pci_bus = whole.pci_bus
-    identity.numa_node = whole.numa_node
-    identity.gpu = gpu + 1
-    identity.instance = number
 
 
 def _fill(identity: Any, index: int, profile: Profile) -> None:
@@ -75,3 +60,5 @@ def _fill(identity: Any, index: int, profile: Profile) -> None:
     identity.serial = str(uuid.uuid4().int % 10**13).encode()
     identity.pci_bus = _FIRST_PCI_BUS + index
     identity.numa_node = index // _GPUS_PER_NUMA_NODE
+    identity.mig_profile_count = len(profile.mig_profiles)
+    mig.fill_native(identity.mig_profiles, profile.mig_profiles)

@@ -19,11 +19,12 @@ from .._native import ffi, lib
 from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
 from ..errors import SimulationError
 from ..sizes import parse_size
+from . import mig_machine
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .damage import cannot_make, cannot_open
 from .faults import CallFaults, DeviceFaults
 from .identity import fill_identities, read_profile, text
-from .mig import all_devices
+from .mig import Placed
 from .profiles import Profile
 from .spec import NEWEST_DRIVER, format_driver_version
 
@@ -43,7 +44,6 @@ class Machine:
     Attributes:
         directory: where it lies.
         devices: its GPUs.
-        instances: the MIG instances of those that are in MIG mode.
         owner_fd: holds the lock of the process that it belongs to, where it belongs to one.
     """
 
@@ -51,9 +51,7 @@ class Machine:
         self.directory = directory
         self._native = native
         self.owner_fd: int | None = None
-        devices = [self._device(index) for index in range(lib.sim_machine_device_count(native))]
-        self.devices = tuple(device for device in devices if device.gpu is None)
-        self.instances = tuple(device for device in devices if device.gpu is not None)
+        self.devices = tuple(self._device(i) for i in range(lib.sim_machine_gpu_count(native)))
 
     @classmethod
     def create(
@@ -73,9 +71,8 @@ class Machine:
             UsageError: ``VGPU_SIM_HOST_MEMORY`` is not a size.
         """
         backing_bytes = _backing_bytes()
-        devices = all_devices(profiles)
-        identities = ffi.new("struct sim_device_identity[]", len(devices))
-        fill_identities(identities, devices)
+        identities = ffi.new("struct sim_device_identity[]", len(profiles))
+        fill_identities(identities, profiles)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o755)
@@ -86,11 +83,16 @@ class Machine:
             {"driver_version": driver_version, "backing_bytes": backing_bytes},
         )
         status = lib.sim_machine_create(
-            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(devices)
+            os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(profiles)
         )
         if status < 0:
             raise cannot_make(directory, -status)
         machine = cls.open(directory)
+        for index, profile in enumerate(profiles):
+            if profile.mig_layout is not None:
+                status = mig_machine.cut(machine._native, index, profile)
+                if status < 0:
+                    raise cannot_make(directory, -status)
         machine.describe()
         return machine
 
@@ -125,6 +127,20 @@ class Machine:
             draft.replace(about)
         except OSError as error:
             raise cannot_make(self.directory, error.errno or 0) from error
+
+    @property
+    def instances(self) -> tuple[SimDevice, ...]:
+        """The MIG instances that can be used now, by GPU and id."""
+        return tuple(
+            self._device(instance.device)
+            for gpu in range(len(self.devices))
+            for instance in mig_machine.instances(self._native, gpu)
+            if instance.has_compute
+        )
+
+    def mig_layout(self, gpu: int) -> tuple[Placed, ...] | None:
+        """Returns what a GPU is cut into now, by start; None where it is not in MIG mode."""
+        return mig_machine.layout(self._native, gpu, self.devices[gpu].profile.mig_profiles)
 
     @property
     def identifier(self) -> str:
@@ -222,7 +238,10 @@ class Machine:
         identity = ffi.new("struct sim_device_identity *")
         lib.sim_machine_identity(self._native, index, identity)
         gpu = identity.gpu - 1 if identity.gpu else None
-        return SimDevice(index, text(identity.uuid), read_profile(identity.profile), gpu)
+        profile = read_profile(identity)
+        if gpu is None:
+            return SimDevice(index, text(identity.uuid), profile)
+        return SimDevice(index, text(identity.uuid), profile, gpu, identity.instance)
 
     def _read_books(self, device: SimDevice) -> DeviceBooks:
         books = ffi.new("struct sim_device_books *")

@@ -13,12 +13,14 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import SimulationError
 from .damage import DamagedMachine, cannot_open
 from .machine import Machine
-from .mig import all_devices
+from .mig import format_layout
+from .profiles import Profile
 from .spec import NEWEST_DRIVER, MachineSpec, format_driver_version
 
 #: Before the name of a machine that several commands share, as in ``SPEC@NAME``.
@@ -140,12 +142,27 @@ def _make_unnamed(root: Path, spec: MachineSpec, driver_version: int) -> Machine
     return machine
 
 
+def _by_start(profile: Profile) -> Profile:
+    if profile.mig_layout is None:
+        return profile
+    return replace(profile, mig_layout=tuple(sorted(profile.mig_layout, key=lambda p: p.start)))
+
+
+def _with_layout(profile: Profile) -> str:
+    if profile.mig_layout is None:
+        return profile.name
+    return f"{profile.name}/mig={format_layout(profile.mig_layout)}"
+
+
 def _check_same(machine: Machine, spec: MachineSpec) -> None:
-    present = [(device.profile, device.gpu) for device in machine.devices + machine.instances]
-    wanted = all_devices(spec.profiles)
-    names = ", ".join(profile.name for profile, _ in present)
+    present = [
+        replace(device.profile, mig_layout=machine.mig_layout(device.index))
+        for device in machine.devices
+    ]
+    wanted = [_by_start(profile) for profile in spec.profiles]
+    names = ", ".join(map(_with_layout, present))
     hint = "use another name, or that machine as it is"
-    if [profile.name for profile, _ in present] != [profile.name for profile, _ in wanted]:
+    if list(map(_with_layout, present)) != list(map(_with_layout, wanted)):
         raise SimulationError(
             f"the simulated machine @{spec.name} has other GPUs: {names}", hint=hint
         )

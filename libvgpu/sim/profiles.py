@@ -19,6 +19,8 @@ import msgspec
 from ..errors import UsageError
 from ..yamltext import Places, parse, read
 from .calibration import DEFAULT, Calibration, find_calibration
+from .mig import MigProfile, Placed
+from .mig_table import MigRow, number, text, wrong_starts
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -67,7 +69,8 @@ class Profile:
         power_limit_milliwatts: board power.
         pci_device_id: NVIDIA's number of the model.
         calibration: how it and its driver behave in time and memory.
-        instances: what the GPU is cut into in MIG mode (`mig.cut`); none: it is whole.
+        mig_profiles: what it can be cut into; none: it has no MIG.
+        mig_layout: what it is cut into, by start; None: it is not in MIG mode.
     """
 
     name: str
@@ -90,15 +93,8 @@ class Profile:
     power_limit_milliwatts: int
     pci_device_id: int
     calibration: Calibration
-    instances: "tuple[Profile, ...]" = ()
-
-
-def _number(most: int, least: int = 1) -> Any:
-    return Annotated[int, msgspec.Meta(ge=least, le=most)]
-
-
-def _text(pattern: str) -> Any:
-    return Annotated[str, msgspec.Meta(pattern=pattern)]
+    mig_profiles: tuple[MigProfile, ...] = ()
+    mig_layout: tuple[Placed, ...] | None = None
 
 
 class _Model(msgspec.Struct, forbid_unknown_fields=True):
@@ -106,28 +102,29 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     above what is built."""
 
     # The machine file keeps 31 and 63 bytes of these two.
-    name: _text(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,30}$")  # type: ignore[valid-type]
-    product: _text(r"^[ -~]{1,63}$")  # type: ignore[valid-type]
+    name: text(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,30}$")  # type: ignore[valid-type]
+    product: text(r"^[ -~]{1,63}$")  # type: ignore[valid-type]
     architecture: str
     compute_capability: tuple[int, int]
-    memory_mib: _number(1 << 24)  # type: ignore[valid-type]
-    context_mib: _number(1 << 16, 0)  # type: ignore[valid-type]
-    memory_bandwidth_gb_per_s: _number(1_000_000)  # type: ignore[valid-type]
-    memory_bus_bits: _number(1 << 20)  # type: ignore[valid-type]
-    memory_clock_mhz: _number(100_000)  # type: ignore[valid-type]
-    sm_count: _number(1024)  # type: ignore[valid-type]
-    sm_clock_mhz: _number(100_000)  # type: ignore[valid-type]
-    cores_per_sm: _number(1024)  # type: ignore[valid-type]
-    threads_per_sm: _number(8192, 1024)  # type: ignore[valid-type]
-    blocks_per_sm: _number(256)  # type: ignore[valid-type]
-    shared_kib_per_sm: _number(4096, 48)  # type: ignore[valid-type]
-    shared_kib_per_block: _number(4096, 48)  # type: ignore[valid-type]
-    l2_kib: _number(1 << 21)  # type: ignore[valid-type]
-    pcie_bandwidth_gb_per_s: _number(1_000_000)  # type: ignore[valid-type]
-    power_limit_watts: _number(100_000)  # type: ignore[valid-type]
-    pci_device_id: _number(0xFFFF)  # type: ignore[valid-type]
+    memory_mib: number(1 << 24)  # type: ignore[valid-type]
+    context_mib: number(1 << 16, 0)  # type: ignore[valid-type]
+    memory_bandwidth_gb_per_s: number(1_000_000)  # type: ignore[valid-type]
+    memory_bus_bits: number(1 << 20)  # type: ignore[valid-type]
+    memory_clock_mhz: number(100_000)  # type: ignore[valid-type]
+    sm_count: number(1024)  # type: ignore[valid-type]
+    sm_clock_mhz: number(100_000)  # type: ignore[valid-type]
+    cores_per_sm: number(1024)  # type: ignore[valid-type]
+    threads_per_sm: number(8192, 1024)  # type: ignore[valid-type]
+    blocks_per_sm: number(256)  # type: ignore[valid-type]
+    shared_kib_per_sm: number(4096, 48)  # type: ignore[valid-type]
+    shared_kib_per_block: number(4096, 48)  # type: ignore[valid-type]
+    l2_kib: number(1 << 21)  # type: ignore[valid-type]
+    pcie_bandwidth_gb_per_s: number(1_000_000)  # type: ignore[valid-type]
+    power_limit_watts: number(100_000)  # type: ignore[valid-type]
+    pci_device_id: number(0xFFFF)  # type: ignore[valid-type]
     calibration: str = DEFAULT
     call_costs: Literal["measured", "none"] = "measured"
+    mig_profiles: Annotated[list[MigRow], msgspec.Meta(max_length=8)] = []
 
     def profile(self, calibration: Calibration) -> Profile:
         return Profile(
@@ -151,6 +148,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             power_limit_milliwatts=self.power_limit_watts * _MILLIWATTS_PER_WATT,
             pci_device_id=self.pci_device_id,
             calibration=calibration,
+            mig_profiles=tuple(row.profile() for row in self.mig_profiles),
         )
 
 
@@ -212,6 +210,10 @@ def read_profile(path: Path) -> Profile:
                 f"{part} is {getattr(model, part)}, more than {whole}, which is "
                 f"{getattr(model, whole)}",
             )
+    for index, kind in enumerate(model.mig_profiles):
+        wrong = wrong_starts(kind)
+        if wrong:
+            raise places.error(f"$.mig_profiles[{index}].starts", wrong)
     try:
         calibration = find_calibration(os.environ.get(CALIBRATION) or model.calibration)
     except UsageError as error:

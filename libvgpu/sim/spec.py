@@ -1,17 +1,18 @@
 """Machines as users write them: ``GPU[,GPU...][/cudaX.Y][@NAME]``.
 
-A GPU is ``PROFILE[*N][/mig=KIND[*M]]``: N of that profile, each cut into M MIG instances.
+A GPU is ``PROFILE[*N][/mig[=LAYOUT]]``: N of that profile, each in MIG mode and cut into what
+`mig.parse_layout` reads.
 """
 
 import re
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
-from .mig import all_devices, cut
+from .mig import NONE, parse_layout
 from .profiles import Profile, find_profile
 
-#: SIM_MAX_DEVICES in sim/core/machine_api.h
-MAX_DEVICES = 16
+#: SIM_MAX_GPUS in sim/core/machine_api.h
+MAX_GPUS = 16
 #: As users write it -> as cuDriverGetVersion gives it. What these drivers lack is left out of the
 #: library that their machines use (libvgpu/_build.py).
 DRIVER_VERSIONS: dict[str, int] = {"11.8": 11080, "12.4": 12040, "12.8": 12080, "13.0": 13000}
@@ -19,8 +20,8 @@ DRIVER_VERSIONS: dict[str, int] = {"11.8": 11080, "12.4": 12040, "12.8": 12080, 
 NEWEST_DRIVER = 13000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _DRIVER = re.compile(r"^(?P<gpus>.*)/cuda(?P<version>[^/,*]*)$")
-_FORM = "PROFILE[*N][/mig=KIND[*M]][,PROFILE[*N]...][/cudaX.Y][@NAME]"
-_MIG = "/mig="
+_FORM = "PROFILE[*N][/mig=KIND[*M][+KIND[*M]...]][,PROFILE[*N]...][/cudaX.Y][@NAME]"
+_GPU = re.compile(r"(?P<whole>.*?)(?P<mig>/mig(?:=(?P<layout>[^/]*))?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +59,34 @@ def _split_driver(gpus: str, text: str) -> tuple[str, int | None]:
     return match["gpus"], version
 
 
-def _count(part: str, text: str, form: str) -> tuple[str, int]:
+def _count(part: str, text: str) -> tuple[str, int]:
     """Returns what ``NAME*N`` in ``text`` names, and N."""
     name, star, count = part.strip().partition("*")
     if star and not re.fullmatch(r"[1-9]\d{0,3}", count):
         raise UsageError(
             f"{part.strip()!r} in {text!r} does not say how many: "
-            f"give {form}*N with N from 1 to {MAX_DEVICES}"
+            f"give PROFILE*N with N from 1 to {MAX_GPUS}"
         )
     return name, int(count) if star else 1
 
 
 def _gpus(part: str, text: str) -> list[Profile]:
     """Returns the GPUs of one part between commas."""
-    whole, mig, instances = part.strip().partition(_MIG)
-    name, count = _count(whole, text, "PROFILE")
+    match = _GPU.fullmatch(part.strip())
+    assert match is not None  # it takes any text
+    name, count = _count(match["whole"], text)
     if not name:
         raise UsageError(f"{text!r} names no GPU profile: give {_FORM}")
     profile = find_profile(name)
-    if mig:
-        profile = cut(profile, *_count(instances, text, "KIND"))
-    return [profile] * min(count, MAX_DEVICES + 1)
+    if match["mig"]:
+        layout = NONE if match["layout"] is None else match["layout"]
+        placed = parse_layout(layout, profile.mig_profiles, profile.name)
+        profile = replace(profile, mig_layout=placed)
+    return [profile] * min(count, MAX_GPUS + 1)
 
 
 def _without_call_costs(profile: Profile) -> Profile:
-    instances = tuple(_without_call_costs(part) for part in profile.instances)
-    calibration = profile.calibration.without_call_costs()
-    return replace(profile, calibration=calibration, instances=instances)
+    return replace(profile, calibration=profile.calibration.without_call_costs())
 
 
 def parse_spec(text: str, *, fast: bool = False) -> MachineSpec:
@@ -107,9 +109,8 @@ def parse_spec(text: str, *, fast: bool = False) -> MachineSpec:
     profiles: list[Profile] = []
     for part in gpus.split(","):
         profiles.extend(_without_call_costs(p) if fast else p for p in _gpus(part, text))
-        if len(all_devices(profiles)) > MAX_DEVICES:
+        if len(profiles) > MAX_GPUS:
             raise UsageError(
-                f"{text!r} asks for more GPUs than a machine can have: at most {MAX_DEVICES}, "
-                "MIG instances among them"
+                f"{text!r} asks for more GPUs than a machine can have: at most {MAX_GPUS}"
             )
     return MachineSpec(tuple(profiles), name or None, driver_version)

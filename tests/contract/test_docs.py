@@ -375,8 +375,8 @@ def test_every_value_of_the_chart_is_documented_and_no_other_is() -> None:
     for cells in rows(section(CONFIGURATION, "## Values of the Helm chart")):
         before = ""
         for word in WORD.findall(cells[0]):
-            told.add(before.rpartition(".")[0] + word if word.startswith(".") else word)
-            before = word
+            before = before.rpartition(".")[0] + word if word.startswith(".") else word
+            told.add(before)
     values = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())
 
     def leaves(value: Any, path: str) -> Iterator[str]:

@@ -53,7 +53,11 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
         "dirs": {"kubelet": "/data/kubelet", "state": "/data/state", "run": "/var/run/slices"},
         "runDirSize": "1Gi",
         "runtimeClassName": "nvidia",
-        "nodeSelector": {"nvidia.com/gpu.present": None, "pool": "gpu"},
+        "nodeSelector": {
+            "nvidia.com/gpu.present": None,
+            "kubernetes.io/arch": None,
+            "pool": "gpu",
+        },
         "tolerations": [],
         "priorityClassName": "high",
         "agent": {"metricsPort": 9500},
@@ -119,6 +123,14 @@ def test_the_examples_config_can_be_installed() -> None:
         ("config=a: b: c", "config is not YAML"),
         ("agent.metricsPort=0", "metricsPort"),
         ("runDirSize=64MB", "runDirSize"),
+        ("labels.featuresDir=relative", "labels/featuresDir"),
+        ("mutation.tolerations[0].operator=In", "mutation/tolerations/0/operator"),
+        ("mutation.resources={a'b}", "mutation/resources/0"),
+        ("configs.a=resourceDomain: x.y", "x.y in configs.a"),
+        ("configs.a=a: b: c", "configs.a is not YAML"),
+        ("configSelection.enabled=true", "there are no configs to select from"),
+        ("configs.a=version: v1,configSelection.default=b", "b, which is none of configs: a"),
+        ("configs.a=version: v1,existingConfigMap=mine", "exclude each other"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(setting: str, says: str) -> None:
@@ -130,7 +142,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(setting: str, says: str) -> N
 
 @pytest.mark.parametrize("version", install.KUBERNETES)
 def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_path: Path) -> None:
-    files = [install.MANIFESTS, *sorted((ROOT / "deploy/examples").glob("*/*.yaml"))]
+    files = [install.MANIFESTS, *sorted((ROOT / "deploy/examples").glob("*/pod.yaml"))]
     strict = tmp_path / "strict.yaml"
     strict.write_text(install.render("--set", STRICT))
     wrong = tmp_path / "wrong.yaml"

@@ -22,15 +22,13 @@ import pytest
 import yaml
 
 from libvgpu import region
-from support import IS_LONG, ROOT, surroundings
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT, surroundings
 from support.node_parts import build, missing
 from support.node_programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
-from support.real_node import EXAMPLES, RealNode, example, running_node
+from support.node_slices import GIB, OUT_OF_MEMORY, asked, assert_slice_holds
+from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
 from support.waiting import wait_until
 
-GIB = 1 << 30
-TESTS_S = 120.0
 #: The first two fill the GPU that they share, so that the other two of vgpu get the small one.
 PODS = ("vgpu-30", "vgpu-70", "vgpu-hardened", "vgpu-host-ipc", "mps-half", "mps-quarter")
 VGPU_PODS = PODS[:4]
@@ -42,18 +40,13 @@ GPUS = ("a100-80g", "a100-80g", "t4")
 CONFIG_S = 3.0
 #: How far a share of 3 s may be off on a machine that does other things; benchmarks measure it.
 SHARE_POINTS = 5
-OUT_OF_MEMORY = 2
 
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only: make e2e-node"),
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + TESTS_S),
-]
+pytestmark = MARKS
 
 
 def agent_config(*rules: dict[str, Any]) -> dict[str, Any]:
     """The examples' config, with one more GPU whose containers are clients of one MPS server."""
-    config = dict(yaml.safe_load((EXAMPLES / "config.yaml").read_text()))
+    config = example_config()
     (shared,) = (e for e in config["sharing"]["fractional"] if e["family"] == "vgpu")
     config["sharing"]["fractional"].append(shared | {"devices": [2], "concurrency": "mps"})
     return config | {"limits": list(rules)}
@@ -78,30 +71,6 @@ def node(before: set[str]) -> Iterator[RealNode]:
         for name in PODS:
             node.wait_said(name, "compute")
         yield node
-
-
-def asked(pod: dict[str, Any]) -> tuple[int, int]:
-    """Returns percent of a GPU and bytes that a pod asks for."""
-    (container,) = pod["spec"]["containers"]
-    limits = container["resources"]["limits"]
-    amounts = {resource.rpartition("-")[2]: int(number) for resource, number in limits.items()}
-    return amounts["core"], amounts["memory"] * GIB
-
-
-def assert_slice_holds(node: RealNode, name: str, number: int = 0, limit_bytes: int = 0) -> None:
-    """The sample client saw its slice and was refused beyond it, in its ``number``-th round."""
-    limit_bytes = limit_bytes or asked(example(name))[1]
-    view = node.wait_said(name, "view", number)
-    memory = node.wait_said(name, "memory", number)
-
-    seen = {key: view[key] for key in view if key.endswith("total_bytes")}
-    assert seen == dict.fromkeys(
-        ("cuda_total_bytes", "device_total_bytes", "nvml_total_bytes"), limit_bytes
-    )
-    taken = limit_bytes - memory["free_before_bytes"] + memory["granted_bytes"]
-    assert limit_bytes - memory["piece_bytes"] < taken <= limit_bytes
-    assert memory["refusal_code"] == OUT_OF_MEMORY
-    assert memory["one_again_after_free"]
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -164,13 +133,7 @@ def test_a_second_process_of_a_full_container_is_refused(node: RealNode) -> None
 
 
 def test_a_pod_that_asks_for_nothing_gets_nothing(node: RealNode) -> None:
-    pod = example("vgpu-30")
-    pod["metadata"]["name"] = "plain"
-    (container,) = pod["spec"]["containers"]
-    del container["resources"]
-    container["command"] = ["python3", "-c", "import time; time.sleep(1000)"]
-
-    node.put(pod)
+    node.put(idle_pod("plain"))
     mounts = node.execute("plain", "import json; print(json.dumps(open('/proc/mounts').read()))")
     shim = node.execute("plain", "import json; print(json.dumps(open('/proc/self/maps').read()))")
 
@@ -193,10 +156,7 @@ def test_a_pod_that_no_gpu_can_hold_fails_with_our_sentence(node: RealNode) -> N
     container["resources"]["limits"] = {"nvidia.com/vgpu-core": 50, "nvidia.com/vgpu-memory": 20}
 
     node.put(pod)
-    status = wait_until(
-        lambda: node.status("too-much") if node.status("too-much")["phase"] == "Failed" else None,
-        "a refusal",
-    )
+    status = node.wait_judged("too-much")
 
     assert status["reason"] == "UnexpectedAdmissionError"
     assert "the two halves of a slice are never split over GPUs" in status["message"], status
@@ -234,17 +194,11 @@ def test_pods_do_not_notice_a_killed_agent_but_start_only_with_one(node: RealNod
     containers = {name: node.container(name)["containerID"] for name in others}
     restarts = node.restarts("vgpu-hardened")
 
-    def refused_start() -> bool:
-        waiting = node.container("vgpu-hardened")["state"].get("waiting", {})
-        return waiting.get("reason") not in (None, "CrashLoopBackOff")
-
     node.kill("agent")
     try:
         assert node.execute("vgpu-30", SECOND_PROCESS) == OUT_OF_MEMORY
         node.end_container("vgpu-hardened")
-        wait_until(refused_start, "a start in vain")
-        waiting = node.container("vgpu-hardened")["state"]["waiting"]
-        assert "PreStartContainer" in waiting["message"], waiting
+        assert "PreStartContainer" in node.wait_refused_start("vgpu-hardened")
     finally:
         node.start_agent()
     node.wait_restarted(restarts)

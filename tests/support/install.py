@@ -18,6 +18,8 @@ CHART = ROOT / "deploy/chart"
 MANIFESTS = ROOT / "deploy/manifests/vgpu.yaml"
 #: Versions of its modules: the oldest with ValidatingAdmissionPolicy v1, and the judge's own.
 KUBERNETES = ("v1.30.14", "v1.34.4")
+#: The first minor with MutatingAdmissionPolicy v1.
+MUTATING_V1 = "v1.36.3"
 RELEASE = "vgpu"
 _TIMEOUT_S = 300.0
 
@@ -38,6 +40,12 @@ def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
         timeout=_TIMEOUT_S,
         check=False,
     )
+
+
+def serves_mutating(*versions: str) -> list[str]:
+    """Returns arguments that tell helm which MutatingAdmissionPolicy a cluster serves."""
+    kinds = [f"admissionregistration.k8s.io/{v}/MutatingAdmissionPolicy" for v in versions]
+    return [argument for kind in kinds for argument in ("--api-versions", kind)]
 
 
 def render(*arguments: str) -> str:
@@ -87,6 +95,7 @@ class PodVerdict:
     name: str
     invalid: str
     refused: str
+    admitted: Mapping[str, Any]
     cost: int
 
 

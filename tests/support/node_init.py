@@ -1,7 +1,8 @@
 """The first process of a node (`support.node_keeper` starts it in its namespaces).
 
-It lays out what a node has of its own: cgroups, /run, /var/lib and /var/log, an interface. Then it
-is the node's init: it starts what it is told to and reaps what ends, until its stdin ends.
+It lays out what a node has of its own: cgroups, /run, /var/lib and /var/log, a layer on /etc, an
+interface. Then it is the node's init: it starts what it is told to and reaps what ends, until its
+stdin ends.
 
 It reads one JSON object a line and answers with one:
 
@@ -49,7 +50,7 @@ def lay_out(base: Path, hierarchies: list[str]) -> None:
     """Mounts what the node has of its own.
 
     Args:
-        base: takes /var/lib, /var/log and the copies of kernel settings.
+        base: takes /var/lib, /var/log, what differs in /etc, and the copies of kernel settings.
         hierarchies: those of cgroups, as /proc/self/cgroup names them.
     """
     syscalls.mount("", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -69,6 +70,10 @@ def lay_out(base: Path, hierarchies: list[str]) -> None:
     for directory in ("lib", "log"):
         (base / directory).mkdir()
         syscalls.bind(str(base / directory), f"/var/{directory}")
+    for name in ("etc", "etc.work"):
+        (base / name).mkdir()
+    layers = f"lowerdir=/etc,upperdir={base}/etc,workdir={base}/etc.work"
+    syscalls.mount("overlay", "/etc", "overlay", 0, layers)
     (base / "sysctl").mkdir()
     for name in (name for name in _SYSCTLS if Path("/proc/sys", name).exists()):
         copy = base / "sysctl" / name.replace("/", ".")

@@ -1,9 +1,8 @@
-"""What a node is made of: whether it can be had here, and building the kubelet.
+"""What a node is made of: whether it can be had here, and building the kubelet and containerd 2.
 
 The binaries are kept under ``build`` by the hash of what they are made from.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -13,10 +12,16 @@ from . import ROOT, go_programs
 from .node_keeper import hierarchies
 
 SOURCE = ROOT / "tests/e2e/node"
+#: A module of its own, since the two want other versions of what both are made of.
+CONTAINERD_SOURCE = SOURCE / "containerd"
+#: The versions that the two go.mod name.
 KUBERNETES = "v1.34.4"
+CONTAINERD = "v2.2.9"
 CNI_DIRECTORY = Path("/usr/lib/cni")
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
-_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "iptables", "ip", "unshare")
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_OF_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
+_PROGRAMS = (*_OF_CONTAINERD, "runc", "iptables", "ip", "unshare")
 _PLUGINS = ("bridge", "host-local", "portmap", "loopback")
 _CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "pids"}
 
@@ -42,45 +47,36 @@ def missing() -> str:
     return go_programs.missing(SOURCE, "the kubelet")
 
 
+def missing_containerd() -> str:
+    """Returns as a sentence what keeps `build_containerd` from working, empty if nothing does."""
+    return go_programs.missing(CONTAINERD_SOURCE, "containerd 2")
+
+
 def build() -> Path:
     """Returns a directory with ``kubelet`` and ``pause``, from build/ if they are there.
 
     Raises:
         AssertionError: they do not build, with what the compiler says.
     """
-    digest = hashlib.sha256(KUBERNETES.encode())
-    for file in (SOURCE / "go.mod", SOURCE / "go.sum", SOURCE / "pause/main.go"):
-        digest.update(file.read_bytes())
-    folder = ROOT / "build" / "node"
-    made = folder / digest.hexdigest()[:16]
-    if made.exists():
-        return made
-    shutil.rmtree(folder, ignore_errors=True)  # of an older source
-    draft = folder / "new"
-    draft.mkdir(parents=True)
-    _go("k8s.io/kubernetes/cmd/kubelet", draft, _version_flags())
-    _go("./pause", draft, ())
-    draft.rename(made)
-    return made
-
-
-def _go(package: str, target: Path, flags: tuple[str, ...]) -> None:
-    # As tests/e2e/devicemanager is compiled, so that Go compiles the packages of both once.
-    result = subprocess.run(
-        ["go", "build", "-trimpath", "-buildvcs=false", f"-ldflags={' '.join(('-s -w', *flags))}",
-         "-o", f"{target}/", package],
-        cwd=SOURCE, env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True, text=True, timeout=go_programs.BUILD_TIMEOUT_S, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-
-
-def _version_flags() -> tuple[str, ...]:
-    """A kubelet that does not know its version misbehaves."""
+    # A kubelet that does not know its version misbehaves.
     major, minor, _ = KUBERNETES.removeprefix("v").split(".")
     said = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    return tuple(
+    version = " ".join(
         f"-X {package}.{name}={value}"
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
         for name, value in said.items()
     )
+    return go_programs.build_together(
+        SOURCE, "node", {"k8s.io/kubernetes/cmd/kubelet": version, "./pause": ""}
+    )
+
+
+def build_containerd() -> Path:
+    """Returns a directory with containerd 2, its shim for runc and its ``ctr``, from build/ too.
+
+    Raises:
+        AssertionError: they do not build, with what the compiler says.
+    """
+    version = f"-X {_CONTAINERD}/version.Version={CONTAINERD}"
+    packages = {f"{_CONTAINERD}/cmd/{name}": version for name in _OF_CONTAINERD}
+    return go_programs.build_together(CONTAINERD_SOURCE, "containerd", packages)

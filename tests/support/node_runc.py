@@ -1,10 +1,15 @@
-"""``node_runc.py RUNC DRIVER MACHINE ARGUMENTS…``: runc as NVIDIA's container runtime would run it.
+"""``node_runc.py RUNC DEVICES-BY DRIVER MACHINE ARGUMENTS…``: runc as NVIDIA's runtime runs it.
 
-That runtime brings the driver's libraries and devices into each container whose
-NVIDIA_VISIBLE_DEVICES names GPUs, and leaves all others alone. So does this one, with the libraries
-of the simulated driver and the simulated machine's directory: it edits the OCI bundle's config.json
-before ``create``, and the process's file before ``exec``. The rest is runc's, which takes over
-this very process. Of the product it does nothing: the shim and the slice come through the kubelet.
+That runtime brings the driver's libraries and devices into each container that names GPUs, and
+leaves all others alone. So does this one, with the libraries of the simulated driver and the
+simulated machine's directory: it edits the OCI bundle's config.json before ``create``, and the
+process's file before ``exec``. The rest is runc's, which takes over this very process. Of the
+product it does nothing: the shim and the slice come through the kubelet.
+
+DEVICES-BY says what names GPUs, as the runtime's own settings do: ``envvar``, the variable
+NVIDIA_VISIBLE_DEVICES; ``volume-mounts``, mounts of /dev/null alone
+(``accept-nvidia-visible-devices-as-volume-mounts = true`` and
+``accept-nvidia-visible-devices-envvar-when-unprivileged = false``).
 
 Run with ``python -I -S``, many times for each container, so it imports next to nothing; not even
 what its annotations are made of.
@@ -25,7 +30,10 @@ LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 #: Where the loader looks in every image of this architecture, without a cache.
 LIBRARY_DIRECTORY = "/usr/lib/x86_64-linux-gnu"
 MACHINE_DIRECTORY = "/run/vgpu-sim"
+#: Mounts of /dev/null below it are named like GPUs.
+LIST_DIRECTORY = "/var/run/nvidia-container-devices/"
 NOTHING = ("", "void", "none")
+_OURS = "VGPU_SIM_"
 
 
 def _option(arguments: list[str], *names: str) -> str | None:
@@ -33,19 +41,20 @@ def _option(arguments: list[str], *names: str) -> str | None:
     return arguments[places[0] + 1] if places else None
 
 
-def _see(process: dict[str, Any]) -> bool:
-    """Has a process see the GPUs that its environment names; returns whether there are any."""
-    env = process.setdefault("env", [])
+def _named(config: dict[str, Any], devices_by: str) -> str:
+    """Returns the GPUs that a container names, with commas between them."""
+    if devices_by == "volume-mounts":
+        return ",".join(
+            mount["destination"][len(LIST_DIRECTORY) :]
+            for mount in config["mounts"]
+            if mount.get("source") == "/dev/null"
+            and mount["destination"].startswith(LIST_DIRECTORY)
+        )
     last = ""
-    for entry in env:
+    for entry in config["process"].get("env", ()):
         if entry.startswith("NVIDIA_VISIBLE_DEVICES="):
             last = entry.partition("=")[2]  # the last one counts, as for a program
-    if last in NOTHING:
-        return False
-    env.append(f"VGPU_SIM_MACHINE={MACHINE_DIRECTORY}")
-    if last != "all":
-        env.append(f"VGPU_SIM_VISIBLE={last}")
-    return True
+    return last
 
 
 def _bind(source: str, target: str, mode: str) -> dict[str, Any]:
@@ -55,6 +64,19 @@ def _bind(source: str, target: str, mode: str) -> dict[str, Any]:
         "source": source,
         "options": ["rbind", "nosuid", mode],
     }
+
+
+def _env_of(runc: str, arguments: list[str]) -> list[str]:
+    """Returns what `bring` gave to the first process of the container that ``exec`` is about."""
+    import subprocess  # late: only few runs come here
+
+    root = _option(arguments, "--root") or "/run/runc"
+    said = subprocess.run(
+        [runc, "--root", root, "state", arguments[-1]], stdout=subprocess.PIPE, check=True
+    ).stdout
+    with open(os.path.join(json.loads(said)["bundle"], "config.json")) as file:
+        env = json.load(file)["process"]["env"]
+    return [entry for entry in env if entry.startswith(_OURS)]
 
 
 def edit(path: str, change: Callable[[dict[str, Any]], bool]) -> None:
@@ -68,23 +90,33 @@ def edit(path: str, change: Callable[[dict[str, Any]], bool]) -> None:
 
 def main() -> None:
     """Edits what is to be edited and becomes runc."""
-    runc, driver, machine, *arguments = sys.argv[1:]
+    runc, devices_by, driver, machine, *arguments = sys.argv[1:]
 
     def bring(config: dict[str, Any]) -> bool:
-        if not _see(config["process"]):
+        gpus = _named(config, devices_by)
+        if gpus in NOTHING:
             return False
+        env = config["process"].setdefault("env", [])
+        env.append(f"{_OURS}MACHINE={MACHINE_DIRECTORY}")
+        if gpus != "all":
+            env.append(f"{_OURS}VISIBLE={gpus}")
         config["mounts"] += [
             *(_bind(f"{driver}/{name}", f"{LIBRARY_DIRECTORY}/{name}", "ro") for name in LIBRARIES),
             _bind(machine, MACHINE_DIRECTORY, "rw"),
         ]
         return True
 
+    def see(process: dict[str, Any]) -> bool:
+        given = _env_of(runc, arguments)
+        process.setdefault("env", []).extend(given)
+        return bool(given)
+
     if "create" in arguments:
         edit(os.path.join(_option(arguments, "--bundle", "-b") or ".", "config.json"), bring)
     elif "exec" in arguments:
         process = _option(arguments, "--process", "-p")
         assert process, "containerd names a file"
-        edit(process, _see)
+        edit(process, see)
     os.execv(runc, [runc, *arguments])
 
 

@@ -1,42 +1,14 @@
-"""The settings of a node's parts: containerd, its network, its runtime, and the kubelet."""
+"""The settings of a node's kubelet and of its network."""
 
 import json
-import shlex
-import shutil
-import sys
 from pathlib import Path
 
 import yaml
 
-from libvgpu.artifacts import SIM_LIBRARY_DIR
+from .node_containerd import CONTAINERD
 
-from . import ROOT
-from .node_image import PAUSE
-from .node_parts import CNI_DIRECTORY
-
-CONTAINERD = "/run/containerd/containerd.sock"
 KUBELET_PORT = 10255
 
-_CONTAINERD = """\
-version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-[grpc]
-  address = "{socket}"
-# Else it makes /opt/containerd on the machine, where nothing hides it.
-[plugins."io.containerd.internal.v1.opt"]
-  path = "/var/lib/containerd/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pause}"
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{cni}"
-    conf_dir = "{base}/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      BinaryName = "{base}/runc"
-"""
 _NETWORK = {
     "cniVersion": "0.4.0",
     "name": "pods",
@@ -72,21 +44,10 @@ _KUBELET = {
 }
 
 
-def write(base: Path, machine: Path) -> None:
-    """Writes all of them.
-
-    Args:
-        base: takes them: ``containerd.toml``, ``cni``, ``runc``, ``kubelet.yaml``, ``manifests``.
-        machine: the simulated machine's directory, for the runtime.
-    """
-    text = _CONTAINERD.format(socket=CONTAINERD, pause=PAUSE, cni=CNI_DIRECTORY, base=base)
-    (base / "containerd.toml").write_text(text)
+def write(base: Path) -> None:
+    """Writes ``cni`` with the network of pods, ``kubelet.yaml`` and ``manifests`` into ``base``."""
     (base / "cni").mkdir()
     (base / "cni/pods.conflist").write_text(json.dumps(_NETWORK))
-    runtime = [sys.executable, "-I", "-S", str(ROOT / "tests/support/node_runc.py"),
-               str(shutil.which("runc")), str(SIM_LIBRARY_DIR), str(machine)]  # fmt: skip
-    (base / "runc").write_text(f'#!/bin/sh\nexec {shlex.join(runtime)} "$@"\n')
-    (base / "runc").chmod(0o755)
     (base / "manifests").mkdir()
     kubelet = _KUBELET | {
         "staticPodPath": str(base / "manifests"),

@@ -94,8 +94,8 @@ def _gpus(
     "--gpu",
     "gpus",
     multiple=True,
-    metavar="INDEX|UUID",
-    help="Which GPU; repeat it for several [default: 0].",
+    metavar="INDEX|INDEX:MIG|UUID",
+    help="Which GPU, or MIG device of one; repeat it for several [default: 0].",
 )
 @click.option(
     "--memory",
@@ -127,8 +127,8 @@ def _gpus(
 @click.option(
     "--simulate",
     metavar="SPEC",
-    help="Run on a simulated GPU: PROFILE[*N][,PROFILE[*N]…][/cudaX.Y][@NAME], for example "
-    "h100 or a100-80g*2/cuda12.4@box.",
+    help="Run on a simulated GPU: PROFILE[*N][/mig=KIND[*N]…][,PROFILE…][/cudaX.Y][@NAME], for "
+    "example h100, a100-80g*2/cuda12.4@box or a100-40g/mig=1g.5gb*7.",
 )
 @fast_option
 @run_dir_option

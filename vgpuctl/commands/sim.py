@@ -3,8 +3,9 @@
 A named machine (``SPEC@NAME``) stays until it is removed; an unnamed one goes with the command it
 was made for. ``sim list -o json`` gives a list of objects with the keys ``name`` (null for an
 unnamed one), ``directory``, ``cuda_version``, ``call_faults`` (``delay_ns, code, code_count``) and
-``gpus``, a list of ``index, uuid, profile, calibration, product, memory_total_bytes,
-memory_used_bytes, clients`` (processes), ``faults`` (``lost, broken_code, broken_ns,
+``gpus``, a list of ``index, uuid, profile, mig`` (what it is cut into, as in a SPEC; null where it
+is not in MIG mode), ``calibration, product, memory_total_bytes, memory_used_bytes, clients``
+(processes; both with those on MIG devices), ``faults`` (``lost, broken_code, broken_ns,
 failing_allocations``), ``ecc_corrected, ecc_uncorrected``. All figures are simulated.
 """
 
@@ -15,7 +16,9 @@ import click
 
 from libvgpu.errors import SimulationError, UsageError
 from libvgpu.sim import named
+from libvgpu.sim.books import DeviceBooks
 from libvgpu.sim.machine import Machine
+from libvgpu.sim.mig import format_layout
 from libvgpu.sim.spec import format_driver_version, parse_spec
 from libvgpu.sizes import format_size
 from vgpuctl import gpu_choice as gpu_sources
@@ -41,8 +44,9 @@ sim.add_command(inject)
 def sim_run(fast: bool, spec_text: str, command: tuple[str, ...]) -> int:
     """Run COMMAND on the simulated machine SPEC, without any limit.
 
-    SPEC is PROFILE[*N][,PROFILE[*N]...][/cudaX.Y][@NAME], for example h100 or
-    a100-80g*2/cuda12.4@box. A profile of your own is a YAML file: ./my.yaml
+    SPEC is PROFILE[*N][/mig=KIND[*N]...][,PROFILE...][/cudaX.Y][@NAME], for example h100,
+    a100-80g*2/cuda12.4@box or a100-40g/mig=3g.20gb+1g.5gb*4. A profile of your own is a YAML
+    file: ./my.yaml
     """
     spec = parse_spec(spec_text, fast=fast)
     if command[:1] == ("--",):  # behind SPEC, click leaves it to us
@@ -58,7 +62,12 @@ def sim_run(fast: bool, spec_text: str, command: tuple[str, ...]) -> int:
 
 
 def _machine_row(machine: Machine) -> Row:
-    books = {book.uuid: book for book in machine.books()}
+    books: dict[int, list[DeviceBooks]] = {device.index: [] for device in machine.devices}
+    gpu_of = {device.uuid: device.index for device in machine.devices}
+    gpu_of |= {part.uuid: part.gpu or 0 for part in machine.instances}
+    for book in machine.books():  # of its MIG instances, too
+        if book.uuid in gpu_of:  # not of one made in between
+            books[gpu_of[book.uuid]].append(book)
     return {
         "name": named.name_of(machine),
         "directory": str(machine.directory),
@@ -69,11 +78,12 @@ def _machine_row(machine: Machine) -> Row:
                 "index": device.index,
                 "uuid": device.uuid,
                 "profile": device.profile.name,
+                "mig": _mig(machine, device.index),
                 "calibration": device.profile.calibration.name,
                 "product": device.profile.product,
                 "memory_total_bytes": device.profile.memory_bytes,
-                "memory_used_bytes": books[device.uuid].memory_used_bytes,
-                "clients": sum(client.alive for client in books[device.uuid].clients),
+                "memory_used_bytes": sum(b.memory_used_bytes for b in books[device.index]),
+                "clients": sum(c.alive for b in books[device.index] for c in b.clients),
                 "faults": asdict(machine.device_faults(device.index)),
                 "ecc_corrected": machine.ecc_errors(device.index)[0],
                 "ecc_uncorrected": machine.ecc_errors(device.index)[1],
@@ -83,6 +93,12 @@ def _machine_row(machine: Machine) -> Row:
     }
 
 
+def _mig(machine: Machine, gpu: int) -> str | None:
+    """Returns what a GPU is cut into; None where it is not in MIG mode."""
+    layout = machine.mig_layout(gpu)
+    return None if layout is None else format_layout(layout)
+
+
 def _gpus(row: Row) -> list[dict[str, object]]:
     gpus = row["gpus"]
     assert isinstance(gpus, list)
@@ -90,7 +106,10 @@ def _gpus(row: Row) -> list[dict[str, object]]:
 
 
 def _profiles(row: Row) -> str:
-    names = [str(gpu["profile"]) for gpu in _gpus(row)]
+    names = [
+        str(gpu["profile"]) if gpu["mig"] is None else f"{gpu['profile']}/mig={gpu['mig']}"
+        for gpu in _gpus(row)
+    ]
     return ",".join(
         f"{name}*{names.count(name)}" if names.count(name) > 1 else name
         for name in dict.fromkeys(names)

@@ -1,9 +1,11 @@
 """`vgpuctl status`: the GPUs of this node and how much of each is given away.
 
 One row per GPU that the driver lists, that a simulated machine of this user has, or that only a
-slice still names. ``-o json`` gives a list of objects with these keys (null: not known):
+slice still names; MIG devices have rows of their own. ``-o json`` gives a list of objects with
+these keys (null: not known):
 
-``index, uuid, product, source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
+``index`` (of the GPU), ``mig_device`` (its number on the GPU; null of a GPU), ``uuid, product,
+source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
 ``family`` (of its slices; empty without any), ``concurrency`` (of its slices, too: ``time-slices``,
 or ``mps``, clients of one MPS server; the table says the latter behind family vgpu),
 ``memory_total_bytes``, ``memory_allocated_bytes``
@@ -66,8 +68,14 @@ def _family(row: Row) -> str:
     return family + ", mps" * under_mps + " (drains)" * bool(row["drains"])
 
 
+def _name(row: Row) -> str:
+    if row["index"] is None:
+        return "-"
+    return str(row["index"]) if row["mig_device"] is None else f"{row['index']}:{row['mig_device']}"
+
+
 _COLUMNS = (
-    Column("GPU", lambda row: "-" if row["index"] is None else str(row["index"]), right=True),
+    Column("GPU", lambda row: _name(row), right=True),
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
     Column("SOURCE", lambda row: str(row["source"])),

@@ -123,9 +123,6 @@ def resources(report: AgentReport) -> Finding:
     return ok("resources", f"registered since {moment}: {names}")
 
 
-_START_DRIVER = "install or start the NVIDIA driver; the agent notices it by itself"
-
-
 def podresources(report: AgentReport) -> list[Finding]:
     """Tells of an agent that podresources does not answer, whatever its socket does here."""
     if report.podresources_problem is None:
@@ -140,9 +137,12 @@ def podresources(report: AgentReport) -> list[Finding]:
     ]
 
 
+_START_DRIVER = "install or start the NVIDIA driver; the agent notices it by itself"
+
+
 def gpus(report: AgentReport) -> list[Finding]:
-    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, does not work,
-    or the config does not say how.
+    """Tells of each GPU that the agent offers nothing of: it is unhealthy, drains, NVML fails for
+    it, or the config does not say how.
     """
     withheld = [
         warn(
@@ -179,11 +179,12 @@ def gpus(report: AgentReport) -> list[Finding]:
         for gpu, why in sorted(report.left_out_gpus.items())
     ]
     driver = [
-        fail("gpu", f"the agent waits for the driver: {report.driver_problem}", _START_DRIVER)
-        for _ in range(bool(report.driver_problem))
+        fail("gpu", f"the agent waits for the driver: {problem}", _START_DRIVER)
+        for problem in (report.driver_problem,)
+        if problem
     ]
-    sick = [fail("gpu", said, RESET_GPU) for said in failing]
-    return [*withheld, *unmatched, *mig, *drains, *driver, *sick]
+    unhealthy = [fail("gpu", said, RESET_GPU) for said in failing]
+    return [*withheld, *unmatched, *mig, *drains, *driver, *unhealthy]
 
 
 def watch(report: AgentReport) -> list[Finding]:

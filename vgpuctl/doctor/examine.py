@@ -13,13 +13,15 @@ from pathlib import Path
 from deviceplugin.inventory.nvml import NvmlInventory
 from deviceplugin.mps.control_pipe import READY_COMMAND, ask
 from deviceplugin.mps.state_files import READY, read_state, runner_alive
+from deviceplugin.policy.foreign_plugins import foreign_plugins
+from deviceplugin.recovery.foreign_plugins import device_plugins
 from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, MpsError, VgpuError
 
 from ..agent_client import AgentReport, agent_report
 from ..observe import Slice, read_slices
 from ..options import chosen_run_dir
-from . import agent_checks, driver, node_checks
+from . import agent_checks, driver, node_checks, plugin_checks
 from .finding import Finding
 
 AGENT_RUN_DIR = Path("/run/vgpu")
@@ -45,6 +47,8 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
         ("podresources", kubelet_dir / "pod-resources" / "kubelet.sock"),
     ):
         found.append(agent_checks.kubelet_socket(check, path, connect_problem(path), is_node))
+    if is_node:
+        found += _other_plugins(kubelet_dir / "device-plugins", report)
     found.append(agent_checks.agent(report, time.time(), is_node))
     if isinstance(report, AgentReport):
         found += [*agent_checks.config(report), agent_checks.resources(report)]
@@ -60,6 +64,20 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
         slices = ()  # the check of the run directory says why
     found += _entry_points(slices)
     return found + agent_checks.fault_domains(_mps_clients(slices, report))
+
+
+def _other_plugins(directory: Path, report: AgentReport | VgpuError) -> list[Finding]:
+    if not isinstance(report, AgentReport):
+        return []  # its resources could not be told from others
+    try:
+        seen = device_plugins(directory)
+        gpus = [gpu.uuid for gpu in NvmlInventory().gpus()]
+    except (OSError, ValueError) as error:
+        return [plugin_checks.unseen(directory, error)]
+    except InventoryError:
+        return []  # the check of NVML says why
+    ours = [resource.name for resource in report.resources]
+    return [plugin_checks.other_plugins(foreign_plugins(seen, ours, gpus))]
 
 
 def _entry_points(slices: Sequence[Slice]) -> list[Finding]:

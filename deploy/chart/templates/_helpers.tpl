@@ -1,11 +1,25 @@
 {{/* Values that do not go together are refused here, with a message. */}}
 {{- define "vgpu.check" -}}
-{{- $domain := get (fromYaml .Values.config) "resourceDomain" | default .Values.resourceDomain }}
-{{- if ne $domain .Values.resourceDomain }}
-{{- fail (printf "resourceDomain is %s, but %s in config: the policy needs it too, so set it in the values" .Values.resourceDomain $domain) }}
+{{- range $name, $text := .Values.configs | default (dict "" .Values.config) }}
+{{- $where := empty $name | ternary "config" (printf "configs.%s" $name) }}
+{{- $domain := get (fromYaml $text) "resourceDomain" | default $.Values.resourceDomain }}
+{{- if ne $domain $.Values.resourceDomain }}
+{{- fail (printf "resourceDomain is %s, but %s in %s: the policy needs it too, so set it in the values" $.Values.resourceDomain $domain $where) }}
 {{- end }}
-{{- with get (fromYaml .Values.config) "Error" }}
-{{- fail (printf "config is not YAML: %s" .) }}
+{{- with get (fromYaml $text) "Error" }}
+{{- fail (printf "%s is not YAML: %s" $where .) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.configs .Values.existingConfigMap }}
+{{- fail "configs and existingConfigMap exclude each other: put the configs into your ConfigMap and set configSelection.enabled" }}
+{{- end }}
+{{- if and .Values.configSelection.enabled (not .Values.configs) (not .Values.existingConfigMap) }}
+{{- fail "configSelection is enabled, but there are no configs to select from: set configs or existingConfigMap" }}
+{{- end }}
+{{- with .Values.configSelection.default }}
+{{- if and $.Values.configs (not (hasKey $.Values.configs .)) }}
+{{- fail (printf "configSelection.default is %s, which is none of configs: %s" . (keys $.Values.configs | sortAlpha | join ", ")) }}
+{{- end }}
 {{- end }}
 {{- $dirs := .Values.dirs }}
 {{- if or (hasPrefix (printf "%s/" $dirs.run) $dirs.state) (hasPrefix (printf "%s/" $dirs.state) $dirs.run) (eq $dirs.run $dirs.state) }}
@@ -24,6 +38,38 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/name: vgpu
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .part }}
+{{- end }}
+
+{{/* Whether a node selects one of several configs: "true" or nothing. */}}
+{{- define "vgpu.selects-config" -}}
+{{- if or .Values.configs .Values.configSelection.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "vgpu.config-map" -}}
+{{ .Values.existingConfigMap | default (printf "%s-config" .Release.Name) }}
+{{- end }}
+
+{{- define "vgpu.config-path" -}}
+/etc/vgpu{{ if not (include "vgpu.selects-config" .) }}/config.yaml{{ end }}
+{{- end }}
+
+{{/* How a node selects its config, by the names of NVIDIA's config manager. */}}
+{{- define "vgpu.config-selection" -}}
+- name: NODE_LABEL
+  value: {{ .Values.configSelection.nodeLabel }}
+- name: DEFAULT_CONFIG
+  value: {{ .Values.configSelection.default | quote }}
+- name: FALLBACK_STRATEGIES
+  value: {{ join "," .Values.configSelection.fallbackStrategies | quote }}
+{{- end }}
+
+{{/* One config of the ConfigMap, with resourceDomain. Takes root, key and text. */}}
+{{- define "vgpu.config-entry" -}}
+{{ .key }}: |
+  {{- .text | trim | nindent 2 }}
+  {{- if not (hasKey (fromYaml .text) "resourceDomain") }}
+  resourceDomain: {{ .root.Values.resourceDomain }}
+  {{- end }}
 {{- end }}
 
 {{- define "vgpu.image" -}}

@@ -43,6 +43,8 @@ static int attach_client(struct sim_device *device, struct sim_state *state, voi
     struct attachment *attachment = argument;
     const struct sim_client_options *options = attachment->options;
     uint32_t slot = device->machine->slot;
+    if (state->closed || state->generation != device->generation)
+        return -ENODEV;
     int error = admit(state, options);
     if (error)
         return error;

@@ -226,6 +226,7 @@ static int detach_slot(struct sim_device *device, struct sim_state *state, void 
 static int is_attached(struct sim_device *device, struct sim_state *state, void *argument)
 {
     uint32_t slot = device->machine->slot;
+    device->generation = state->generation;
     *(bool *)argument =
         slot < state->client_limit && (state->clients[slot].flags & SIM_CLIENT_ATTACHED);
     return 0;

@@ -25,10 +25,12 @@
 #include "machine_api.h"
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
-#define SIM_LAYOUT_VERSION 5
+#define SIM_LAYOUT_VERSION 6
 #define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
+/* A byte a GPU, locked by whoever changes its MIG instances (mig_change.c). */
+#define SIM_MIG_BASE 0x30000000000ll
 /* A byte a device, locked by the MPS server that serves it (sim/mps/served_gpus.py). */
 #define SIM_MPS_BASE 0x20000000000ll
 #define SIM_PAGE 4096
@@ -130,7 +132,9 @@ struct sim_state {
     uint64_t backed_bytes;
     uint64_t next_shared;
     uint64_t peak_bytes; /* the most that used_bytes ever was */
-    uint64_t reserved[17];
+    uint32_t closed;     /* takes no process: a GPU in MIG mode, or room without an instance */
+    uint32_t generation; /* of the instance in this room, counted up with each */
+    uint64_t reserved[16];
     struct sim_client clients[SIM_PROCESS_SLOTS];
     struct sim_shared shared[SIM_SHARED_SLOTS];
 };
@@ -140,9 +144,10 @@ struct sim_state {
 /* Beside the state, since none of it changes what the timeline does. */
 struct sim_device_header {
     struct sim_device_identity identity;
-    uint8_t reserved0[1024 - sizeof(struct sim_device_identity)];
+    uint8_t reserved0[2048 - sizeof(struct sim_device_identity)];
     uint64_t active; /* version << 16 | buffer */
-    uint64_t reserved1[7];
+    uint64_t mig;    /* of a GPU: its MIG mode and GPU instances (mig.h) */
+    uint64_t reserved1[6];
     struct sim_device_faults faults;
     uint64_t ecc_corrected;
     uint64_t ecc_uncorrected;
@@ -161,6 +166,8 @@ struct sim_machine_header {
     uint64_t backing_bytes;
     uint32_t faulty;      /* any fault is on */
     uint32_t event_count; /* of all devices; waited for as a futex */
+    uint32_t gpu_count;   /* the other devices are room for MIG instances */
+    uint32_t reserved;
     struct sim_call_faults call_faults;
 };
 

@@ -39,14 +39,26 @@ static uint64_t file_bytes(uint32_t device_count)
     return SIM_PAGE + (uint64_t)device_count * SIM_DEVICE_BYTES;
 }
 
+/* Each room for an instance says of which GPU. */
+static void name_rooms(void *base, const struct sim_device_identity *gpus, uint32_t gpu_count)
+{
+    uint32_t room = gpu_count;
+    for (uint32_t gpu = 0; gpu < gpu_count; gpu++)
+        for (uint32_t slot = 0; gpus[gpu].mig_profile_count && slot < SIM_MIG_SLOTS; slot++)
+            sim_layout_device(base, room++)->identity.gpu = gpu + 1;
+}
+
 int sim_machine_create(const char *directory, const char *identifier,
                        const struct sim_machine_options *options,
-                       const struct sim_device_identity *devices, uint32_t count)
+                       const struct sim_device_identity *gpus, uint32_t gpu_count)
 {
     char path[4096], draft[4096];
-    if (count == 0 || count > SIM_MAX_DEVICES ||
+    if (gpu_count == 0 || gpu_count > SIM_MAX_GPUS ||
         strlen(identifier) >= sizeof(((struct sim_machine_header *)0)->identifier))
         return -EINVAL;
+    uint32_t count = gpu_count;
+    for (uint32_t i = 0; i < gpu_count; i++)
+        count += gpus[i].mig_profile_count ? SIM_MIG_SLOTS : 0;
     int error = machine_path(path, sizeof path, directory, "");
     if (!error)
         error = machine_path(draft, sizeof draft, directory, ".XXXXXX");
@@ -62,7 +74,9 @@ int sim_machine_create(const char *directory, const char *identifier,
     error = base == MAP_FAILED ? -errno : posix_fallocate(file, 0, SIM_PAGE) ? -ENOSPC : 0;
     for (uint32_t i = 0; !error && i < count; i++) {
         off_t at = SIM_PAGE + (off_t)i * (off_t)SIM_DEVICE_BYTES;
-        if (posix_fallocate(file, at, SIM_PAGE + (off_t)SIM_STATE_STRIDE))
+        /* of room for an instance, as much as is written before there is one */
+        off_t bytes = i < gpu_count ? SIM_PAGE + (off_t)SIM_STATE_STRIDE : 2 * SIM_PAGE;
+        if (posix_fallocate(file, at, bytes))
             error = -ENOSPC;
     }
     if (!error) {
@@ -70,15 +84,19 @@ int sim_machine_create(const char *directory, const char *identifier,
         for (uint32_t i = 0; i < count; i++) {
             struct sim_device_header *device = sim_layout_device(base, i);
             struct sim_state *state = sim_layout_state(device, 0);
-            device->identity = devices[i];
+            if (i < gpu_count)
+                device->identity = gpus[i];
+            state->closed = i >= gpu_count;
             state->clock_ns = sim_now_ns();
             state->window_started_ns = state->clock_ns;
             state->current = SIM_NOBODY;
         }
+        name_rooms(base, gpus, gpu_count);
         header->layout_version = SIM_LAYOUT_VERSION;
         header->driver_version = options->driver_version;
         header->backing_bytes = options->backing_bytes;
         header->device_count = count;
+        header->gpu_count = gpu_count;
         header->file_bytes = file_bytes(count);
         strcpy(header->identifier, identifier);
         __atomic_store_n(&header->magic, SIM_MAGIC, __ATOMIC_RELEASE);
@@ -145,7 +163,8 @@ static int map_machine(struct sim_machine *machine)
     struct sim_machine_header *header = base;
     bool whole = __atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) == SIM_MAGIC &&
                  header->layout_version == SIM_LAYOUT_VERSION && header->device_count > 0 &&
-                 header->device_count <= SIM_MAX_DEVICES &&
+                 header->device_count <= SIM_MAX_DEVICES && header->gpu_count > 0 &&
+                 header->gpu_count <= header->device_count &&
                  header->file_bytes == (uint64_t)status.st_size &&
                  header->file_bytes == file_bytes(header->device_count);
     if (!whole) {
@@ -245,7 +264,8 @@ int sim_machine_open(const char *directory, struct sim_machine **result)
         return error;
     error = claim_slot(machine);
     for (uint32_t i = 0; !error && i < machine->header->device_count; i++)
-        error = sim_device_detach_slot(&machine->devices[i]);
+        if (sim_mig_is_there(machine, i))
+            error = sim_device_detach_slot(&machine->devices[i]);
     if (error) {
         sim_machine_close(machine);
         return error;
@@ -260,7 +280,7 @@ void sim_machine_close(struct sim_machine *machine)
         return;
     for (uint32_t i = 0; machine->header && i < machine->header->device_count; i++) {
         struct sim_device *device = &machine->devices[i];
-        if (device->scratch && device->workers)
+        if (device->scratch && device->workers && sim_mig_is_there(machine, i))
             sim_device_detach_slot(device);
         free(device->scratch);
         free(device->workers);
@@ -288,6 +308,11 @@ void sim_machine_forget(struct sim_machine *machine)
 uint32_t sim_machine_device_count(const struct sim_machine *machine)
 {
     return machine->header->device_count;
+}
+
+uint32_t sim_machine_gpu_count(const struct sim_machine *machine)
+{
+    return machine->header->gpu_count;
 }
 
 const char *sim_machine_identifier(const struct sim_machine *machine)

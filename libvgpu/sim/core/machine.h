@@ -24,7 +24,8 @@ struct sim_device {
     pthread_mutex_t mutex;
     bool allocated; /* the disk holds this process's buffers */
     bool attached;
-    bool failed; /* as last seen: the MPS server ended under this process */
+    bool failed;         /* as last seen: the MPS server ended under this process */
+    uint32_t generation; /* of the MIG instance that was there when the machine was opened */
     uint32_t lanes_open;
     uint64_t done[SIM_LANES]; /* as last seen here; notes up to it were called */
     uint64_t settled_ns;      /* clock_ns of the state last seen */
@@ -83,7 +84,7 @@ struct sim_client_options {
 };
 /* 0, or -EUSERS: the MPS server has all the clients that it takes, -EBUSY: another process has the
  * device for itself, -EACCES: the device takes no process (compute modes), -ENOSPC: the disk is
- * full. Makes lane 0 ready. */
+ * full, -ENODEV: the GPU is in MIG mode, or the MIG instance is gone. Makes lane 0 ready. */
 int sim_client_attach(struct sim_device *device, const struct sim_client_options *options);
 /* Is no client any more, unless it has memory or work. */
 void sim_client_detach_idle(struct sim_device *device);

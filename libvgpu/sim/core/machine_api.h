@@ -13,7 +13,9 @@
 #include <stdint.h>
 #endif
 
-#define SIM_MAX_DEVICES 16
+#define SIM_MAX_GPUS 16
+#define SIM_MIG_SLOTS 7     /* a GPU has so many MIG instances at most */
+#define SIM_MAX_DEVICES 128 /* each GPU, and room for its instances */
 #define SIM_PROCESS_SLOTS 256
 
 /* So many calls can have a cost; calls.def names those that do. */
@@ -76,18 +78,42 @@ struct sim_profile {
     struct sim_calibration calibration;
 };
 
+#define SIM_MIG_PROFILES 8
+#define SIM_MIG_SLICES 8 /* of memory, that GPU instances are placed on */
+
+/* A kind of GPU instance that a model can be cut into (sim/models, with sources). */
+struct sim_mig_profile {
+    char name[16]; /* "1g.5gb+me" */
+    uint32_t memory_mib;
+    uint32_t sm_count;
+    uint32_t number; /* NVML_GPU_INSTANCE_PROFILE_* */
+    uint32_t id;     /* as `nvidia-smi mig -lgip` numbers it */
+    uint32_t slices; /* of compute */
+    uint32_t size;   /* slices of memory */
+    uint32_t starts; /* a bit for each slice of memory that it may begin at */
+    uint32_t instances;
+    uint32_t copy_engines;
+    uint32_t decoders;
+    uint32_t encoders;
+    uint32_t jpeg_engines;
+    uint32_t optical_flow_engines;
+};
+
 /* Returns the name of the call that `call_ns` has at an index, NULL where there is none. */
 const char *sim_call_name(uint32_t call);
 
-/* One GPU of a machine, or one MIG instance: those come behind all GPUs. */
+/* One GPU of a machine, or room for one MIG instance: those come behind all GPUs. */
 struct sim_device_identity {
     struct sim_profile profile;
     char uuid[64]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "MIG-..." of an instance */
     char serial[32];
     uint32_t pci_bus;
     int32_t numa_node;
-    uint32_t gpu;      /* of an instance: the index of its GPU, plus one; 0: a whole GPU */
-    uint32_t instance; /* of an instance: its number on the GPU, from 1 */
+    uint32_t gpu;               /* of an instance: the index of its GPU, plus one; 0: a whole GPU */
+    uint32_t instance;          /* of an instance: the id of its GPU instance */
+    uint32_t mig_profile_count; /* of a GPU: 0 where it has no MIG */
+    uint32_t reserved;
+    struct sim_mig_profile mig_profiles[SIM_MIG_PROFILES];
 };
 
 /* What one process had of one device, dead ones until their place is taken again. */
@@ -155,9 +181,10 @@ struct sim_machine_options {
     uint64_t backing_bytes;
 };
 
+/* `gpus`: its GPUs. Each that has MIG gets room for instances behind them, in the same order. */
 int sim_machine_create(const char *directory, const char *identifier,
                        const struct sim_machine_options *options,
-                       const struct sim_device_identity *devices, uint32_t count);
+                       const struct sim_device_identity *gpus, uint32_t count);
 uint32_t sim_machine_driver_version(const struct sim_machine *machine);
 uint64_t sim_machine_backing_bytes(const struct sim_machine *machine);
 /* Becomes one of the machine's processes; -EUSERS: there are SIM_PROCESS_SLOTS. */
@@ -167,12 +194,50 @@ int sim_machine_watch(const char *directory, struct sim_machine **machine);
 void sim_machine_close(struct sim_machine *machine);
 /* Reads the driver version of the machine in a directory without becoming one of its processes. */
 int sim_machine_peek_version(const char *directory, uint32_t *driver_version);
+/* GPUs, and room for instances whether there is one or not (sim_mig_is_there). */
 uint32_t sim_machine_device_count(const struct sim_machine *machine);
+uint32_t sim_machine_gpu_count(const struct sim_machine *machine);
 const char *sim_machine_identifier(const struct sim_machine *machine);
 int sim_machine_identity(const struct sim_machine *machine, uint32_t index,
                          struct sim_device_identity *identity);
 int sim_machine_books(struct sim_machine *machine, uint32_t index, struct sim_device_books *books);
 int sim_machine_set_compute_mode(struct sim_machine *machine, uint32_t index, uint32_t mode);
+
+/* mig_place.c. Returns the slice of memory at which the driver places one more instance of a profile,
+ * or -ENOSPC. `occupied`: a bit for each slice that is taken; `existing`: so many there are of it. */
+int sim_mig_place(const struct sim_mig_profile *profiles, uint32_t count, uint32_t occupied,
+                  uint32_t existing, uint32_t wanted);
+
+/* One GPU instance. */
+struct sim_mig_instance {
+    uint32_t slot;    /* of the GPU's room for instances */
+    uint32_t device;  /* the index of that room on the machine */
+    uint32_t profile; /* the index in the GPU's `mig_profiles` */
+    uint32_t start;
+    uint32_t id;          /* as the driver numbers it, by its place */
+    uint32_t has_compute; /* 1: it has its compute instance, and can be used */
+};
+
+/* mig.c. `gpu` is an index among the GPUs. */
+int sim_mig_mode(const struct sim_machine *machine, uint32_t gpu); /* 1: on; -ENOTSUP: has none */
+int sim_mig_pending_mode(const struct sim_machine *machine, uint32_t gpu);
+/* Fills in the GPU instances in the order of their ids, and returns how many there are. */
+uint32_t sim_mig_instances(const struct sim_machine *machine, uint32_t gpu,
+                           struct sim_mig_instance instances[SIM_MIG_SLOTS]);
+/* How many more of a profile could be made. */
+uint32_t sim_mig_capacity(const struct sim_machine *machine, uint32_t gpu, uint32_t profile);
+/* False for room in which no usable instance is. */
+int sim_mig_is_there(const struct sim_machine *machine, uint32_t device);
+
+/* mig_change.c: by a process of the machine. All answer -ENOTSUP where the GPU is not in MIG mode
+ * (or has none) and -EBUSY where a process or what is inside is in the way. */
+int sim_mig_set_mode(struct sim_machine *machine, uint32_t gpu, uint32_t on);
+/* `start`: where, or -1 for where the driver likes. Returns the slot; -ENOSPC: no room. */
+int sim_mig_create(struct sim_machine *machine, uint32_t gpu, uint32_t profile, int32_t start);
+int sim_mig_destroy(struct sim_machine *machine, uint32_t gpu, uint32_t slot);
+/* -EEXIST: it has one. */
+int sim_mig_create_compute(struct sim_machine *machine, uint32_t gpu, uint32_t slot);
+int sim_mig_destroy_compute(struct sim_machine *machine, uint32_t gpu, uint32_t slot);
 
 /* faults.c. Whoever injects reads, changes and writes; two injectors at once are not kept apart. */
 int sim_machine_read_device_faults(const struct sim_machine *machine, uint32_t index,

@@ -19,13 +19,15 @@ static const struct sim_device_identity *identity_at(struct sim_machine *machine
 
 bool visible_is_instance_of(struct sim_machine *machine, uint32_t index, uint32_t gpu)
 {
-    return identity_at(machine, index)->gpu == gpu + 1;
+    return identity_at(machine, index)->gpu == gpu + 1 && sim_mig_is_there(machine, index);
 }
 
 bool visible_on_machine(struct sim_machine *machine, uint32_t index)
 {
     const struct sim_device_identity *identity = identity_at(machine, index);
     const char *list = getenv("VGPU_SIM_VISIBLE");
+    if (!sim_mig_is_there(machine, index))
+        return false;
     if (!list || lists(list, identity->uuid))
         return true;
     if (identity->gpu)

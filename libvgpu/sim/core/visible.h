@@ -4,7 +4,8 @@
 
 #include "machine.h"
 
-/* A MIG instance is visible with its GPU, and a GPU with any instance of it. */
+/* A MIG instance is visible with its GPU, and a GPU with any instance of it. Room without an
+ * instance never is. */
 bool visible_on_machine(struct sim_machine *machine, uint32_t index);
 /* Whether a device is one of the MIG instances of the GPU at `gpu`. */
 bool visible_is_instance_of(struct sim_machine *machine, uint32_t index, uint32_t gpu);

@@ -17,6 +17,8 @@ static CUresult attach_failure(int error)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     case -EUSERS:
         return CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+    case -ENODEV: /* MIG was changed since cuInit */
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     case -ENOSPC:
         fprintf(stderr, "simulated libcuda: no space left on the disk of the machine's file\n");
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -39,7 +41,7 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
     struct sim_client_options options = device_client_options(device);
     if (device->percentage && mps_client_lost())
         return CUDA_ERROR_MPS_RPC_FAILURE;
-    if (device->device->header->faults.lost)
+    if (fault_of(device)->lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     int error = sim_client_attach(device->device, &options);
     if (!error)

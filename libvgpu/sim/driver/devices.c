@@ -43,14 +43,9 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+static void read_uuid(CUuuid *uuid, const struct sim_device_identity *identity)
 {
-    DRIVER_CHECK();
-    if (!uuid)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
-    const char *digits = device_of(device)->identity->uuid + strlen("GPU-"); /* or "MIG-" */
+    const char *digits = identity->uuid + strlen("GPU-"); /* or "MIG-" */
     memset(uuid, 0, sizeof *uuid);
     for (size_t i = 0; i < sizeof uuid->bytes; i++) {
         char pair[3] = {0};
@@ -62,12 +57,32 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
         uuid->bytes[i] = (char)strtol(pair, NULL, 16);
         digits += 2;
     }
+}
+
+/* The GPU's, also for an instance of it. */
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    DRIVER_CHECK();
+    if (!uuid)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    const struct sim_device_identity *identity = device_of(device)->identity;
+    read_uuid(uuid, identity->gpu
+                        ? &sim_machine_device(driver.machine, identity->gpu - 1)->header->identity
+                        : identity);
     return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    return cuDeviceGetUuid(uuid, device);
+    DRIVER_CHECK();
+    if (!uuid)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_of(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    read_uuid(uuid, device_of(device)->identity);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)

@@ -116,10 +116,10 @@ struct CUmemPoolHandle_st {
     struct driver_device *device;
     CUmemLocation location; /* on the host: nothing of it is charged */
     CUmemAllocationHandleType handle_types;
-    uint64_t max_bytes;                   /* 0: no limit */
-    uint64_t identifier;                  /* among processes, once exported; 0: never */
-    bool imported;                        /* another process allocates */
-    unsigned char peers[SIM_MAX_DEVICES]; /* CUmemAccess_flags of the other devices */
+    uint64_t max_bytes;                /* 0: no limit */
+    uint64_t identifier;               /* among processes, once exported; 0: never */
+    bool imported;                     /* another process allocates */
+    unsigned char peers[SIM_MAX_GPUS]; /* CUmemAccess_flags of the other devices */
     uint64_t used_bytes, used_high_bytes;
     uint64_t reserved_bytes, reserved_high_bytes; /* what is charged on the device */
     uint64_t threshold_bytes;                     /* kept over a synchronisation */
@@ -152,7 +152,7 @@ struct driver {
     const uint32_t *cold_call_ns; /* and so much longer where they are cold */
     struct sim_machine *machine;
     int device_count;
-    struct driver_device devices[SIM_MAX_DEVICES];
+    struct driver_device devices[SIM_MAX_GPUS];
     unsigned long long next_id;
 };
 
@@ -166,6 +166,8 @@ int driver_version(void); /* of the machine, 13000 for CUDA 13.0; also before cu
 /* What a call must answer because of a fault on request; `context` may be NULL. Takes the time that
  * calls take on request. */
 CUresult fault_answer(const struct CUctx_st *context);
+/* What goes wrong on a device; on a MIG instance what does on its GPU. */
+struct sim_device_faults *fault_of(const struct driver_device *device);
 bool fault_fails_allocation(struct driver_device *device);
 /* visible.c: which devices of the machine this process sees; fills driver.devices */
 int visible_find_devices(void);

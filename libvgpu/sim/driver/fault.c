@@ -14,6 +14,13 @@ static void take_time(uint64_t delay_ns)
         ;
 }
 
+struct sim_device_faults *fault_of(const struct driver_device *device)
+{
+    uint32_t gpu = device->identity->gpu;
+    return gpu ? &sim_machine_device(driver.machine, gpu - 1)->header->faults
+               : &device->device->header->faults;
+}
+
 CUresult fault_answer(const struct CUctx_st *context)
 {
     const struct sim_call_faults *calls = &driver.machine->header->call_faults;
@@ -24,7 +31,7 @@ CUresult fault_answer(const struct CUctx_st *context)
         return (CUresult)code;
     if (!context)
         return CUDA_SUCCESS;
-    const struct sim_device_faults *faults = &context->device->device->header->faults;
+    const struct sim_device_faults *faults = fault_of(context->device);
     if (faults->lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (faults->broken_code && context->begun_ns <= faults->broken_ns) {
@@ -36,5 +43,5 @@ CUresult fault_answer(const struct CUctx_st *context)
 
 bool fault_fails_allocation(struct driver_device *device)
 {
-    return sim_fault_take(&device->device->header->faults.failing_allocations);
+    return sim_fault_take(&fault_of(device)->failing_allocations);
 }

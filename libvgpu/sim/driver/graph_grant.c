@@ -19,7 +19,7 @@ struct graph_pool {
 };
 
 pthread_mutex_t graph_memory_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct graph_pool pools[SIM_MAX_DEVICES];
+static struct graph_pool pools[SIM_MAX_GPUS];
 
 struct graph_pool *graph_pool_of(struct driver_device *device)
 {
@@ -50,7 +50,7 @@ void graph_memory_unlock(void)
 bool graph_memory_owns(const struct allocation *allocation)
 {
     return (char *)allocation->pool >= (char *)pools &&
-           (char *)allocation->pool < (char *)(pools + SIM_MAX_DEVICES);
+           (char *)allocation->pool < (char *)(pools + SIM_MAX_GPUS);
 }
 
 /* Takes up to so many bytes from grants that no launch uses, but for `keep`. */

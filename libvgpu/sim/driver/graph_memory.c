@@ -180,7 +180,7 @@ void graph_memory_plan_clear(struct graph_memory_plan *plan)
 
 static void end_lease_locked(const struct graph_memory_lease *lease)
 {
-    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+    for (int i = 0; i < SIM_MAX_GPUS; i++)
         if (lease->grants[i])
             graph_grant_end(lease->grants[i]);
 }
@@ -200,7 +200,7 @@ static CUresult take_locked(const struct graph_memory_plan *plan, unsigned long 
             free_live_locked(plan->taken[i]);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (int i = 0; i < SIM_MAX_DEVICES; i++) {
+    for (int i = 0; i < SIM_MAX_GPUS; i++) {
         if (!plan->footprint_bytes[i])
             continue;
         struct graph_pool *pool = graph_pool_of(&driver.devices[i]);

@@ -27,15 +27,15 @@ struct graph_memory_plan {
     struct graph_allocation **taken; /* and left allocated */
     struct graph_allocation **given; /* that another graph took */
     size_t taken_count, given_count;
-    uint64_t now_bytes[SIM_MAX_DEVICES]; /* while the plan is made */
-    uint64_t footprint_bytes[SIM_MAX_DEVICES];
+    uint64_t now_bytes[SIM_MAX_GPUS]; /* while the plan is made */
+    uint64_t footprint_bytes[SIM_MAX_GPUS];
     unsigned long long owner; /* the executable graph's number */
     bool any;
 };
 
 /* The grants that a launch uses. */
 struct graph_memory_lease {
-    struct graph_grant *grants[SIM_MAX_DEVICES];
+    struct graph_grant *grants[SIM_MAX_GPUS];
 };
 
 CUresult graph_memory_create(struct CUctx_st *context, uint64_t bytes, unsigned long long graph_id,

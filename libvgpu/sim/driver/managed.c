@@ -112,7 +112,7 @@ static void list_accessors(uint32_t accessed_by, int *list, size_t count)
     size_t filled = 0;
     if (accessed_by & MANAGED_BY_HOST && filled < count)
         list[filled++] = CU_DEVICE_CPU;
-    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+    for (int i = 0; i < SIM_MAX_GPUS; i++)
         if (accessed_by >> i & 1 && filled < count)
             list[filled++] = i;
     while (filled < count)

@@ -52,7 +52,7 @@ struct CUfunc_st {
     struct parameter *parameters;
     struct legacy_launch *legacy; /* cuParamSet*, cuFuncSetBlockShape */
     struct CUfunc_st *next;
-    struct function_settings settings[SIM_MAX_DEVICES];
+    struct function_settings settings[SIM_MAX_GPUS];
 };
 
 enum global_kind { GLOBAL_DEVICE, GLOBAL_CONSTANT, GLOBAL_MANAGED, GLOBAL_EXTERNAL };

@@ -166,7 +166,7 @@ static int connect_daemon(void)
 
 static bool say_hello(int daemon)
 {
-    char line[SIM_MAX_DEVICES * 64 + 128];
+    char line[SIM_MAX_GPUS * 64 + 128];
     int length = snprintf(line, sizeof line, "client %s ", sim_machine_identifier(driver.machine));
     for (int i = 0; i < driver.device_count; i++)
         length +=

@@ -21,14 +21,14 @@ struct binding {
 
 struct multicast {
     unsigned int team_size, added_count;
-    bool added[SIM_MAX_DEVICES];
+    bool added[SIM_MAX_GPUS];
     struct binding *bindings;
 };
 
 bool multicast_supported(const struct driver_device *device)
 {
     return device->identity->profile.compute_major >= MULTICAST_MAJOR &&
-           sim_machine_device_count(driver.machine) > 1;
+           sim_machine_gpu_count(driver.machine) > 1;
 }
 
 bool multicast_complete(const struct multicast *multicast)

@@ -34,14 +34,14 @@ static void add_device(uint32_t index)
 /* The GPU, or its first visible instance where it is in MIG mode. */
 static int as_seen(uint32_t gpu)
 {
-    bool whole = true;
-    for (uint32_t i = 0; i < sim_machine_device_count(driver.machine); i++)
-        if (visible_is_instance_of(driver.machine, i, gpu)) {
-            if (visible_on_machine(driver.machine, i))
-                return (int)i;
-            whole = false;
-        }
-    return whole ? (int)gpu : NO_DEVICE;
+    struct sim_mig_instance instances[SIM_MIG_SLOTS];
+    if (sim_mig_mode(driver.machine, gpu) != 1)
+        return (int)gpu;
+    uint32_t count = sim_mig_instances(driver.machine, gpu, instances);
+    for (uint32_t i = 0; i < count; i++)
+        if (instances[i].has_compute && visible_on_machine(driver.machine, instances[i].device))
+            return (int)instances[i].device;
+    return NO_DEVICE;
 }
 
 /* Finds the visible device whose UUID begins with `entry`, if it is the only one. */
@@ -79,17 +79,17 @@ static int chosen_devices(const char *list, const uint32_t *gpus, int count, uin
 {
     char *copy = strdup(list), *rest = NULL;
     int chosen_count = 0;
-    uint32_t seen = 0;
+    bool seen[SIM_MAX_DEVICES] = {false};
     for (char *entry = copy ? strtok_r(copy, ", ", &rest) : NULL; entry;
          entry = strtok_r(NULL, ", ", &rest)) {
         int index = named_device(entry, gpus, count);
         if (index == NO_DEVICE)
             break;
-        if (seen & 1u << index) { /* the real driver then shows none */
+        if (seen[index]) { /* the real driver then shows none */
             chosen_count = 0;
             break;
         }
-        seen |= 1u << index;
+        seen[index] = true;
         chosen[chosen_count++] = (uint32_t)index;
     }
     free(copy);
@@ -98,7 +98,7 @@ static int chosen_devices(const char *list, const uint32_t *gpus, int count, uin
 
 int visible_find_devices(void)
 {
-    uint32_t gpus[SIM_MAX_DEVICES], chosen[SIM_MAX_DEVICES];
+    uint32_t gpus[SIM_MAX_GPUS], chosen[SIM_MAX_DEVICES];
     int gpu_count = 0, count = 0;
     driver.device_count = 0;
     for (uint32_t i = 0; i < sim_machine_device_count(driver.machine); i++)

@@ -37,7 +37,7 @@ struct physical {
 struct vmm_mapping {
     uint64_t address, bytes; /* first: the key of the tree of mappings */
     struct physical *physical;
-    unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
+    unsigned char access[SIM_MAX_GPUS]; /* CUmemAccess_flags */
     unsigned char host_access;
     bool listed; /* in the allocation map */
 };

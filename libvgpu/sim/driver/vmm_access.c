@@ -6,7 +6,7 @@
 static bool any_access(const struct vmm_mapping *mapping)
 {
     unsigned char any = mapping->host_access;
-    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+    for (int i = 0; i < SIM_MAX_GPUS; i++)
         any |= mapping->access[i];
     return any != 0;
 }

@@ -53,16 +53,22 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mo
     return NVML_SUCCESS;
 }
 
+/* The real one lets root alone change a GPU; whoever can write the machine's file is that here. What
+ * this library has only looks. */
+struct sim_machine *nvml_open_to_change(void)
+{
+    const char *directory = getenv("VGPU_SIM_MACHINE");
+    struct sim_machine *machine;
+    return directory && sim_machine_open(directory, &machine) == 0 ? machine : NULL;
+}
+
 nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode)
 {
     NVML_CHECK(device, device);
     if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
         return NVML_ERROR_INVALID_ARGUMENT;
-    /* The real one is for root; whoever can write the machine's file is that here. What this library
-     * has only looks. */
-    const char *directory = getenv("VGPU_SIM_MACHINE");
-    struct sim_machine *machine;
-    if (!directory || sim_machine_open(directory, &machine) != 0)
+    struct sim_machine *machine = nvml_open_to_change();
+    if (!machine)
         return NVML_ERROR_UNKNOWN;
     int error = sim_machine_set_compute_mode(machine, device->machine_index, (uint32_t)mode);
     sim_machine_close(machine);

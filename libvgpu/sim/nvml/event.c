@@ -38,7 +38,7 @@ struct registration {
 struct nvmlEventSet_st {
     uint64_t magic;
     pthread_mutex_t mutex;
-    struct registration registrations[SIM_MAX_DEVICES]; /* by index among the visible ones */
+    struct registration registrations[SIM_MAX_GPUS]; /* by index among the visible ones */
 };
 
 static nvmlReturn_t check_set(const struct nvmlEventSet_st *set)

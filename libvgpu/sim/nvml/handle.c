@@ -1,5 +1,5 @@
 /* Which devices there are, and handles to them. A handle is the address of an entry of
- * nvml.devices, the same as long as the library is initialised. */
+ * nvml.devices, or of nvml.rooms for a MIG device, the same as long as the library is initialised. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,26 +67,20 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 
 typedef bool (*match_function)(const struct sim_device_identity *identity, const void *wanted);
 
-/* The first of the handles that matches. A device that is lost is there, but cannot be had. */
-static nvmlReturn_t find_among(uint32_t count, match_function matches, const void *wanted,
-                               nvmlDevice_t *device)
+/* The first GPU that matches. A device that is lost is there, but cannot be had. */
+static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
 {
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
     if (!wanted || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < nvml.device_count; i++)
         if (matches(nvml_identity_of(&nvml.devices[i]), wanted)) {
-            NVML_CHECK_ANY(&nvml.devices[i], device);
+            NVML_CHECK(&nvml.devices[i], device);
             *device = &nvml.devices[i];
             return NVML_SUCCESS;
         }
     return NVML_ERROR_NOT_FOUND;
-}
-
-static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
-{
-    return find_among(nvml.device_count, matches, wanted, device);
 }
 
 static bool has_uuid(const struct sim_device_identity *identity, const void *wanted)
@@ -122,7 +116,16 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-    return find_among(nvml.device_count + nvml.instance_count, has_uuid, uuid, device);
+    nvmlReturn_t result = find_device(has_uuid, uuid, device);
+    if (result != NVML_ERROR_NOT_FOUND)
+        return result;
+    for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++)
+        if (nvml_is_instance(&nvml.rooms[i]) && has_uuid(nvml_identity_of(&nvml.rooms[i]), uuid)) {
+            NVML_CHECK_ANY(&nvml.rooms[i], device);
+            *device = &nvml.rooms[i];
+            return NVML_SUCCESS;
+        }
+    return NVML_ERROR_NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)

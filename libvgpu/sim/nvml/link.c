@@ -53,9 +53,9 @@ struct link_end {
 static struct link_end end_of(nvmlDevice_t device, const struct link_model *model,
                               unsigned int link)
 {
-    uint32_t peers[SIM_MAX_DEVICES], peer_count = 0;
+    uint32_t peers[SIM_MAX_GPUS], peer_count = 0;
     uint32_t own_id = nvml_profile_of(device)->pci_device_id;
-    for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++)
+    for (uint32_t i = 0; i < sim_machine_gpu_count(nvml.machine); i++)
         if (i != device->machine_index && identity_at(i)->profile.pci_device_id == own_id)
             peers[peer_count++] = i;
     if (peer_count == 0)

@@ -7,7 +7,8 @@
  *   device.c  what they are                sensors.c        heat, power, clocks
  *   place.c   where they are               memory_errors.c  ECC
  *   link.c    how they are connected       field.c          many of these by number
- *   mig.c     instances of them
+ *   mig.c     MIG mode and devices         mig_profile.c    what GPUs can be cut into
+ *   mig_instance.c, mig_compute.c          what they are cut into, and changing it
  *   board.c   modes and constants          absent.c         what is only there
  *   event.c   event sets                   entries.def      all functions, done or not
  */
@@ -25,15 +26,27 @@
 
 struct nvmlDevice_st {
     uint32_t machine_index; /* also the minor number */
-    uint32_t index;         /* among the visible ones, or the visible instances */
+    uint32_t index;         /* of a GPU: among the visible ones */
+};
+
+struct nvmlGpuInstance_st {
+    uint32_t room; /* of its MIG device: the index on the machine */
+};
+
+struct nvmlComputeInstance_st {
+    uint32_t room;
 };
 
 struct nvml {
     pthread_mutex_t mutex;
     unsigned int references;
     struct sim_machine *machine;
-    uint32_t device_count, instance_count;
-    struct nvmlDevice_st devices[SIM_MAX_DEVICES]; /* GPUs, then MIG instances */
+    uint32_t device_count;
+    struct nvmlDevice_st devices[SIM_MAX_GPUS]; /* the visible GPUs */
+    /* by index on the machine; whatever is there, or nothing, and the same for each process */
+    struct nvmlDevice_st rooms[SIM_MAX_DEVICES];
+    struct nvmlGpuInstance_st gpu_instances[SIM_MAX_DEVICES];
+    struct nvmlComputeInstance_st compute_instances[SIM_MAX_DEVICES];
 };
 
 extern struct nvml nvml;
@@ -66,8 +79,24 @@ nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result);
         if (nvml_check_ != NVML_SUCCESS) \
             return nvml_check_; \
     } while (0)
+/* board.c: opens the machine as a process that may change it; the caller closes it. NULL: it cannot. */
+struct sim_machine *nvml_open_to_change(void);
+
 /* mig.c */
+/* Whether it is a handle of a MIG device that is there and visible. */
 bool nvml_is_instance(nvmlDevice_t device);
+/* What a change of MIG answers, from what the machine said. */
+nvmlReturn_t nvml_mig_result(int error);
+const struct sim_mig_profile *nvml_mig_profile(uint32_t gpu, uint32_t profile);
+/* The visible GPU at an index on the machine, NULL: none. */
+nvmlDevice_t nvml_device_at(uint32_t gpu);
+
+/* mig_profile.c: the index of the profile that the driver numbers so. */
+nvmlReturn_t nvml_find_profile_id(nvmlDevice_t device, unsigned int id, uint32_t *profile);
+
+/* mig_instance.c: the same for handles of GPU instances. */
+nvmlReturn_t nvml_check_gpu_instance(nvmlGpuInstance_t instance, const void *result, uint32_t *gpu,
+                                     struct sim_mig_instance *found);
 bool nvml_is_cut(nvmlDevice_t device); /* a GPU in MIG mode */
 /* The devices of the machine whose books a handle shows, itself first: a GPU's instances too. */
 unsigned int nvml_parts(nvmlDevice_t device, uint32_t parts[SIM_MAX_DEVICES]);

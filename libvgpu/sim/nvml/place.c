@@ -30,7 +30,7 @@ static unsigned long cpu_count(void)
 static bool is_near(nvmlDevice_t device, unsigned long cpu, unsigned long cpus)
 {
     unsigned long nodes = 1;
-    for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++) {
+    for (uint32_t i = 0; i < sim_machine_gpu_count(nvml.machine); i++) {
         int32_t node = sim_machine_device(nvml.machine, i)->header->identity.numa_node;
         nodes = (unsigned long)node + 1 > nodes ? (unsigned long)node + 1 : nodes;
     }
@@ -63,7 +63,7 @@ nvmlReturn_t nvml_give_devices(const nvmlDevice_t *found, unsigned int found_cou
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
                                               unsigned int *count, nvmlDevice_t *devices)
 {
-    nvmlDevice_t found[SIM_MAX_DEVICES];
+    nvmlDevice_t found[SIM_MAX_GPUS];
     unsigned int found_count = 0;
     NVML_CHECK(device, count);
     if ((unsigned int)level > NVML_TOPOLOGY_SYSTEM)
@@ -77,7 +77,7 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
 nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
                                          nvmlDevice_t *devices)
 {
-    nvmlDevice_t found[SIM_MAX_DEVICES];
+    nvmlDevice_t found[SIM_MAX_GPUS];
     unsigned int found_count = 0;
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;

@@ -24,7 +24,7 @@ static void renew_in_child(void)
         return;
     const char *directory = getenv("VGPU_SIM_MACHINE");
     if (!directory || sim_machine_watch(directory, &nvml.machine) != 0)
-        nvml.references = nvml.device_count = nvml.instance_count = 0;
+        nvml.references = nvml.device_count = 0;
 }
 
 static void watch_forks(void)
@@ -46,15 +46,15 @@ static nvmlReturn_t open_machine(void)
                                  : strerror(-error));
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
-    nvml.device_count = nvml.instance_count = 0;
+    nvml.device_count = 0;
     for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++) {
-        if (!visible_on_machine(nvml.machine, i))
-            continue;
-        bool instance = sim_machine_device(nvml.machine, i)->header->identity.gpu;
-        uint32_t *count = instance ? &nvml.instance_count : &nvml.device_count;
-        nvml.devices[nvml.device_count + nvml.instance_count] = /* instances behind all GPUs */
-            (struct nvmlDevice_st){.machine_index = i, .index = *count};
-        ++*count;
+        nvml.rooms[i].machine_index = i;
+        nvml.gpu_instances[i].room = nvml.compute_instances[i].room = i;
+        if (i < sim_machine_gpu_count(nvml.machine) && visible_on_machine(nvml.machine, i)) {
+            nvml.devices[nvml.device_count] =
+                (struct nvmlDevice_st){.machine_index = i, .index = nvml.device_count};
+            nvml.device_count++;
+        }
     }
     return NVML_SUCCESS;
 }
@@ -89,7 +89,7 @@ nvmlReturn_t nvmlShutdown(void)
     if (nvml.references && __atomic_sub_fetch(&nvml.references, 1, __ATOMIC_RELEASE) == 0) {
         sim_machine_close(nvml.machine);
         nvml.machine = NULL;
-        nvml.device_count = nvml.instance_count = 0;
+        nvml.device_count = 0;
     }
     pthread_mutex_unlock(&nvml.mutex);
     return result;

@@ -74,9 +74,9 @@ struct process_list {
     void *infos;
 };
 
-/* `instance`: the number of the MIG instance that it is on, or 0. */
+/* `device`: what it is on, which may be a MIG instance. */
 static void put_process(struct process_list *list, const struct sim_client_books *client,
-                        uint32_t instance)
+                        const struct sim_device_identity *device)
 {
     if (list->version == 1)
         ((nvmlProcessInfo_v1_t *)list->infos)[list->found] =
@@ -85,8 +85,8 @@ static void put_process(struct process_list *list, const struct sim_client_books
         ((nvmlProcessInfo_v2_t *)list->infos)[list->found] =
             (nvmlProcessInfo_v2_t){.pid = client->pid,
                                    .usedGpuMemory = client->memory_bytes,
-                                   .gpuInstanceId = instance ? instance : NO_INSTANCE,
-                                   .computeInstanceId = instance ? 0 : NO_INSTANCE};
+                                   .gpuInstanceId = device->gpu ? device->instance : NO_INSTANCE,
+                                   .computeInstanceId = device->gpu ? 0 : NO_INSTANCE};
 }
 
 static nvmlReturn_t list_part(struct process_list *list, uint32_t machine_index)
@@ -94,13 +94,14 @@ static nvmlReturn_t list_part(struct process_list *list, uint32_t machine_index)
     struct sim_device_books *books = nvml_read_books_at(machine_index);
     if (!books)
         return NVML_ERROR_MEMORY;
-    uint32_t instance = sim_machine_device(nvml.machine, machine_index)->header->identity.instance;
+    const struct sim_device_identity *device =
+        &sim_machine_device(nvml.machine, machine_index)->header->identity;
     for (uint32_t i = 0; i < books->client_count; i++) {
         const struct sim_client_books *client = &books->clients[i];
         if (!client->alive || !client->memory_bytes || (list->only_mps && !client->mps))
             continue;
         if (list->found < list->room)
-            put_process(list, client, instance);
+            put_process(list, client, device);
         list->found++;
     }
     free(books);

@@ -32,6 +32,7 @@ var oldest = version.MajorMinor(1, 30)
 type policies struct {
 	policies []*v1.ValidatingAdmissionPolicy
 	bindings []*v1.ValidatingAdmissionPolicyBinding
+	mutating mutatingPolicies
 }
 
 // load reads the policies of a manifest; a field that is not known is an error.
@@ -65,6 +66,10 @@ func load(manifests string) (*policies, error) {
 			}
 			legacyscheme.Scheme.Default(binding)
 			loaded.bindings = append(loaded.bindings, binding)
+		default:
+			if err := loaded.mutating.add(kind.Kind, document); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return loaded, nil
@@ -72,7 +77,7 @@ func load(manifests string) (*policies, error) {
 
 // problems returns what the API server's validation finds, and what its oldest version cannot compile.
 func (p *policies) problems() []string {
-	var found []string
+	found := p.mutating.problems()
 	for _, policy := range p.policies {
 		internal := &admissionregistration.ValidatingAdmissionPolicy{}
 		if err := legacyscheme.Scheme.Convert(policy, internal, nil); err != nil {

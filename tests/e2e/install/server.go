@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -31,11 +33,23 @@ var (
 
 // server is an API server as far as the admission of pods goes.
 type server struct {
+	mutating *mutating.Plugin
 	plugin   *validating.Plugin
 	policies []compiled
 }
 
-// newServer starts the plugin with the policies and namespaces in force, until stop is closed.
+// policyPlugin is what both plugins need before they can be asked.
+type policyPlugin interface {
+	initializer.WantsExternalKubeClientSet
+	initializer.WantsExternalKubeInformerFactory
+	initializer.WantsRESTMapper
+	initializer.WantsDynamicClient
+	initializer.WantsAuthorizer
+	initializer.WantsDrainedNotification
+	WaitForReady() bool
+}
+
+// newServer starts the plugins with the policies and namespaces in force, until stop is closed.
 func newServer(loaded *policies, objects []runtime.Object, stop <-chan struct{}) (*server, error) {
 	for _, policy := range loaded.policies {
 		objects = append(objects, policy)
@@ -43,26 +57,31 @@ func newServer(loaded *policies, objects []runtime.Object, stop <-chan struct{})
 	for _, binding := range loaded.bindings {
 		objects = append(objects, binding)
 	}
+	objects = append(objects, loaded.mutating.objects()...)
 	// Privileged pods are the policies' business here, as on any cluster that runs this agent.
 	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true})
-	client := fake.NewClientset(objects...)
+	client := withTypes{fake.NewClientset(objects...)}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	plugin := validating.NewPlugin(nil)
-	plugin.SetExternalKubeClientSet(client)
-	plugin.SetExternalKubeInformerFactory(factory)
-	plugin.SetRESTMapper(testrestmapper.TestOnlyStaticRESTMapper(legacyscheme.Scheme))
-	plugin.SetDynamicClient(dynamicfake.NewSimpleDynamicClient(legacyscheme.Scheme))
-	plugin.SetAuthorizer(authorizerfactory.NewAlwaysAllowAuthorizer())
-	plugin.SetDrainedNotification(stop)
-	if err := plugin.ValidateInitialization(); err != nil {
-		return nil, err
+	found := &server{mutating: mutating.NewPlugin(nil), plugin: validating.NewPlugin(nil)}
+	found.mutating.SetEnabled(true) // a feature gate of this version
+	for _, plugin := range []policyPlugin{found.mutating, found.plugin} {
+		plugin.SetExternalKubeClientSet(client)
+		plugin.SetExternalKubeInformerFactory(factory)
+		plugin.SetRESTMapper(testrestmapper.TestOnlyStaticRESTMapper(legacyscheme.Scheme))
+		plugin.SetDynamicClient(dynamicfake.NewSimpleDynamicClient(legacyscheme.Scheme))
+		plugin.SetAuthorizer(authorizerfactory.NewAlwaysAllowAuthorizer())
+		plugin.SetDrainedNotification(stop)
+		if err := plugin.ValidateInitialization(); err != nil {
+			return nil, err
+		}
 	}
 	factory.Start(stop)
 	factory.WaitForCacheSync(stop)
-	if !plugin.WaitForReady() {
-		return nil, errors.New("the plugin does not become ready")
+	for _, plugin := range []policyPlugin{found.mutating, found.plugin} {
+		if !plugin.WaitForReady() {
+			return nil, errors.New("a plugin does not become ready")
+		}
 	}
-	found := &server{plugin: plugin}
 	for _, policy := range loaded.policies {
 		one, err := compile(policy)
 		if err != nil {
@@ -100,11 +119,19 @@ func (s *server) judge(p pod) (podVerdict, error) {
 	if err := legacyscheme.Scheme.Convert(external, internal, nil); err != nil {
 		return found, err
 	}
-	attributes, invalid := attributesOf(internal)
-	found.Invalid = invalid
-
+	attributes, problems := attributesOf(internal)
 	interfaces := admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme)
-	err := s.plugin.Validate(context.Background(), attributes, interfaces)
+	if err := admit(s.mutating, attributes, interfaces); err != nil {
+		return found, err
+	}
+	if invalid := problems(); len(invalid) > 0 {
+		found.Invalid = invalid.ToAggregate().Error()
+	}
+	var err error
+	if found.Admitted, err = manifestOf(internal); err != nil {
+		return found, err
+	}
+	err = s.plugin.Validate(context.Background(), attributes, interfaces)
 	var refusal apierrors.APIStatus
 	switch {
 	case errors.As(err, &refusal):
@@ -122,8 +149,8 @@ func (s *server) judge(p pod) (podVerdict, error) {
 	return found, nil
 }
 
-// attributesOf returns the call that brings a pod, and why no API server would take it.
-func attributesOf(made *core.Pod) (admission.Attributes, string) {
+// attributesOf returns the call that brings a pod, and what tells why no API server would take it.
+func attributesOf(made *core.Pod) (admission.Attributes, func() field.ErrorList) {
 	operation, subresource := admission.Create, ""
 	var old runtime.Object
 	var options runtime.Object = &metav1.CreateOptions{}
@@ -139,10 +166,7 @@ func attributesOf(made *core.Pod) (admission.Attributes, string) {
 			return corevalidation.ValidatePodEphemeralContainersUpdate(pod, before, o)
 		}
 	}
-	invalid := ""
-	if found := problems(made, limits); len(found) > 0 {
-		invalid = found.ToAggregate().Error()
-	}
+	invalid := func() field.ErrorList { return problems(made, limits) }
 	return admission.NewAttributesRecord(made, old, podKind, made.Namespace, made.Name, podResource,
 		subresource, operation, options, false, &user.DefaultInfo{Name: "somebody"}), invalid
 }

@@ -15,9 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
-from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.calibration import find_calibration
-from libvgpu.sim.mig import cut
 from support import CLIENT_PATH, ROOT
 from support.exercise_runner import exercises_of, families, measures
 from support.slices import Slice
@@ -183,7 +182,8 @@ def test_a_gpu_that_two_processes_cannot_share_is_refused(as_real: Machine) -> N
 
 
 def test_a_gpu_in_mig_mode_is_refused(tmp_path: Path) -> None:
-    machine = Machine.create([cut(PROFILES["h100-80g"], "1g.10gb", 2)], tmp_path / "cut")
+    spec = parse_spec("h100-80g/mig=1g.10gb*2")
+    machine = Machine.create(spec.profiles, tmp_path / "cut")
 
     said = look(machine.environment())
 

@@ -7,6 +7,7 @@ import pytest
 
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, parse_spec, release
+from libvgpu.sim.faults import fail_allocations
 from support.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
 from support.sim_programs import finish, run, start
 from support.waiting import PATIENCE_S
@@ -14,6 +15,7 @@ from support.waiting import PATIENCE_S
 GIB = 1 << 30
 NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT = 3, 6, 2
 H100 = PROFILES["h100-80g"]
+HALF_BYTES = 40448 << 20  # 39.50 GiB, as nvidia-smi shows a 3g.40gb
 CUDA = """
 check(cuda.cuInit(0))
 def text(uuid):
@@ -47,7 +49,7 @@ def test_instances_stand_behind_the_gpus(cut_machine: Machine) -> None:
     assert [device.profile.name for device in cut_machine.devices] == ["h100-80g", "t4"]
     assert [instance.gpu for instance in cut_machine.instances] == [0, 0]
     assert all(instance.uuid.startswith("MIG-") for instance in cut_machine.instances)
-    assert cut_machine.instances[0].profile.memory_bytes == H100.memory_bytes // 2
+    assert cut_machine.instances[0].profile.memory_bytes == HALF_BYTES
     assert len(cut_machine.books()) == 4
 
 
@@ -124,7 +126,7 @@ input()
         assert json.loads(program.stdout.readline()) == [
             instance.profile.memory_bytes,
             f"{H100.product} MIG 3g.40gb",
-            54,
+            60,
             2,
             0,
         ]
@@ -163,7 +165,7 @@ print(json.dumps(dict(
         "modes": [[1, 1], NOT_SUPPORTED], "most": [7, 0], "instance": [False, True],
         "uuids": uuids, "by_uuid": uuids[1], "whole": cut_machine.devices[0].uuid,
         "numbers": [[1, 0], [2, 0]], "name": f"{H100.product} MIG 3g.40gb",
-        "totals": [H100.memory_bytes, H100.memory_bytes // 2],
+        "totals": [H100.memory_bytes, HALF_BYTES],
         "refusals": [NOT_FOUND, NOT_FOUND, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_SUPPORTED,
                      NOT_SUPPORTED],
     }  # fmt: skip
@@ -219,6 +221,28 @@ print(json.dumps([refusal(nvml.nvmlDeviceGetUUID, instance),
     lose(cut_machine, 0)
 
     assert json.loads(finish(program, "\n")) == [GPU_IS_LOST, GPU_IS_LOST]
+
+
+def test_an_instance_has_the_faults_of_its_gpu(cut_machine: Machine) -> None:
+    code = """
+open_context()
+print("ready", flush=True)
+input()
+print(json.dumps([int(cuda.cuMemAlloc(1 << 20)[0]) for _ in range(2)]), flush=True)
+input()
+print(int(cuda.cuMemAlloc(1 << 20)[0]))
+"""
+    program = start(cut_machine, code, {"CUDA_VISIBLE_DEVICES": cut_machine.instances[1].uuid})
+    until_ready(program)
+    fail_allocations(cut_machine, 0, 1)
+    assert program.stdin
+    assert program.stdout
+    program.stdin.write("\n")
+    program.stdin.flush()
+    assert json.loads(program.stdout.readline()) == [2, 0]
+    lose(cut_machine, 0)
+
+    assert finish(program, "\n") == "46\n", "the device is unavailable"
 
 
 def test_a_named_machine_is_joined_by_the_same_instances_only(

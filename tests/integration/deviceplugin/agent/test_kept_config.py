@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.notices import EventReason
 from deviceplugin.store.kept_config import FILE
 from libvgpu.errors import ConfigError
@@ -106,14 +107,14 @@ def test_what_was_kept_is_the_last_accepted_edit_and_no_rejected_one(
 
 
 def test_a_kept_config_whose_gpu_is_gone_serves_the_others_and_says_both(
-    node: InProcessNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     from support import in_process_node
 
     caplog.set_level(logging.INFO, "deviceplugin")
     put(node, None)
     fewer = (in_process_node.MPS_GPU, in_process_node.VGPU_GPU)
-    monkeypatch.setattr(in_process_node.GivenGpus, "gpus", lambda self: fewer)
+    node.inventory.found = GpuListing(fewer)
 
     restart(node, caplog)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent
+from deviceplugin.core import podresources_sync
 from deviceplugin.model.gpus import Gpu, GpuListing, MigPart
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
 from support.in_process_node import GIB, InProcessNode, running_node
@@ -55,23 +55,11 @@ def cut(gpu: Gpu, *profiles: str) -> Gpu:
 def node_with(
     monkeypatch: pytest.MonkeyPatch, there: tuple[Gpu, ...], config: str, *resources: str
 ) -> Iterator[InProcessNode]:
-    class Given:
-        def gpus(self) -> tuple[Gpu, ...]:
-            return there
-
-        def listing(self) -> GpuListing:
-            return GpuListing(there)
-
     class Node(InProcessNode):
         def __init__(self, base: Path) -> None:
             super().__init__(base)
             self.kubelet = StandInKubelet(self.kubelet_dir, 1, makes_pod_directories=True)
-
-        def _run(self, settings: agent.AgentSettings) -> None:
-            try:
-                agent.run(settings, Given(), self._stop)
-            except BaseException as error:
-                self.failure = error
+            self.inventory.found = GpuListing(there)
 
         def wait_registered(self, _: list[str] | None = None) -> None:
             super().wait_registered(list(resources))
@@ -305,3 +293,20 @@ def test_a_gpu_with_replicas_under_mps_is_shared_otherwise_when_they_have_ended(
 
         node.kubelet.finish(pod)
         wait_until(lambda: node.kubelet.allocatable().get(vgpu) == 200, "both are shared")
+
+
+def test_without_podresources_the_kubelets_checkpoint_lets_a_whole_gpu_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(podresources_sync, "PATIENCE_S", 0.5)
+    with node_with(monkeypatch, gpus(2), WHOLE, "nvidia.com/gpu") as node:
+        node.kubelet.podresources_socket.unlink()
+        pod = node.admit("job", {"gpu": 1})
+        kept = node.kubelet.checkpoint.read_bytes()
+        node.kubelet.checkpoint.unlink()
+
+        with pytest.raises(AdmissionFailed, match="podresources of the kubelet gave no answer"):
+            devices(node, pod)
+
+        node.kubelet.checkpoint.write_bytes(kept)
+        assert len(devices(node, pod)) == 1

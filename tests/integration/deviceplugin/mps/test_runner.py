@@ -23,8 +23,7 @@ from deviceplugin.mps.state_files import (
 from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
-from libvgpu.sim import PROFILES, Machine
-from libvgpu.sim.mig import cut
+from libvgpu.sim import PROFILES, Machine, parse_spec
 from support import IS_LONG, Compile, open_to_others
 from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
 from support.waiting import PATIENCE_S, wait_until
@@ -457,7 +456,7 @@ def test_a_link_to_another_gpus_daemon_is_not_followed(node: MpsNode) -> None:
     ("profile", "reason"),
     [
         (replace(PROFILES["t4"], compute_capability=(6, 1)), "before Volta"),
-        (cut(PROFILES["a100-40g"], "1g.5gb", 2), "has MIG on"),
+        (parse_spec("a100-40g/mig=1g.5gb*2").profiles[0], "has MIG on"),
     ],
 )
 def test_a_gpu_that_cannot_do_mps_is_refused_in_words(

@@ -7,6 +7,7 @@ import pytest
 
 from deviceplugin.config.chosen import Fallback, Selection
 from deviceplugin.config.loading import load_config
+from deviceplugin.config.overrides import said_flags
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.config.source import ConfigSource, config_names, parse_text
 from libvgpu.errors import ConfigError
@@ -128,3 +129,18 @@ def test_another_choice_and_a_swapped_revision_are_changes_like_an_edit(tmp_path
     assert follow() == 1
     assert watch.good
     assert watch.in_force.name == "a"
+
+
+def test_flags_of_the_command_line_hold_after_a_switch_too(tmp_path: Path) -> None:
+    said = said_flags({}, {"DEVICE_ID_STRATEGY": "index"})
+    label = "a"
+    mount(tmp_path, "1", a=RULE % 1, b=RULE % 2)
+    source = ConfigSource(tmp_path, label=lambda: label)
+    present = source.read()
+    watch = ConfigWatch(source, present, parse_text(present, said))
+    label = "b"
+
+    new = (watch.look(), watch.look())[1]
+
+    assert new is not None
+    assert new.forms == watch.config.forms != parse_text(present).forms

@@ -145,11 +145,11 @@ def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) 
 
     assert said["mps_gpus"] == ["GPU-0"]
     assert said["unhealthy_gpus"] == {"GPU-1": "XID 79"}
-    assert said["left_out_gpus"] == {"3": "NVML says: Unknown Error"}
-    assert said["driver_problem"] == ""
     assert said["withheld_gpus"] == {"GPU-3": "it is in MIG mode"}
     assert said["unmatched_entries"] == ["sharing.fractional[0]"]
     assert said["devices"] == [{"resource": "nvidia.com/gpu", "id": "GPU-4", "owner": ""}]
+    assert said["left_out_gpus"] == {"3": "NVML says: Unknown Error"}
+    assert said["driver_problem"] == ""
     assert said["draining_gpus"] == {"GPU-2": "mps until 1 slices have ended"}
     (origins,) = said["allocations"]
     assert origins == {

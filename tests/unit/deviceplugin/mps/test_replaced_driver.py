@@ -47,10 +47,13 @@ def test_a_runner_ends_with_what_its_boards_say(
     monkeypatch.setattr(runner, "tool_path", lambda: Path("tool"))
     (tmp_path / "mps").mkdir()
     write_wanted(tmp_path, Wanted("token", {}))
-    boards, stop = NvmlBoards(), threading.Event()
-    later = threading.Timer(0.5, setattr, (boards, "failure", DriverReplacedError("replaced")))
-    later.start()  # all is well at first
+    boards, asked = NvmlBoards(), threading.Event()
 
+    def failure() -> DriverReplacedError | None:
+        was_asked = asked.is_set()
+        asked.set()  # the first time all is well
+        return DriverReplacedError("replaced") if was_asked else None
+
+    stop = threading.Event()
     with pytest.raises(DriverReplacedError, match="replaced"):
-        runner.run(tmp_path / "none.yaml", tmp_path, GivenGpus(), boards, stop)
-    later.join()
+        runner.run(tmp_path / "none.yaml", tmp_path, GivenGpus(), boards, stop, failure=failure)

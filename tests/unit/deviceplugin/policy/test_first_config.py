@@ -2,6 +2,7 @@
 
 import pytest
 
+from deviceplugin.config.overrides import said_flags
 from deviceplugin.config.source import ConfigText
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.first_config import Candidates
@@ -88,3 +89,12 @@ def test_no_gpu_is_asked_for_where_neither_says_anything() -> None:
 def test_a_gpu_that_is_absent_is_left_out_of_either() -> None:
     assert indexes(Candidates(ABSENT, KEPT).fit(GPUS).layout.gpus) == [1]
     assert indexes(Candidates(BAD, ABSENT).fit(GPUS).layout.gpus) == [1]
+
+
+def test_flags_of_the_command_line_hold_for_the_kept_one_too() -> None:
+    said = said_flags({}, {"NVIDIA_DRIVER_ROOT": "/driver"})
+
+    first = Candidates(BAD, KEPT, said).fit(GPUS)
+
+    assert first.config.said == said
+    assert first.config.forms != Candidates(BAD, KEPT).fit(GPUS).config.forms

@@ -5,7 +5,7 @@ import pytest
 from libvgpu.errors import UsageError
 from libvgpu.sim import Profile
 from libvgpu.sim.profiles import PROFILES, find_profile
-from libvgpu.sim.spec import MAX_DEVICES, parse_spec
+from libvgpu.sim.spec import MAX_GPUS, parse_spec
 
 GIB = 1 << 30
 
@@ -32,12 +32,22 @@ def test_a_driver_version() -> None:
 def test_gpus_in_mig_instances() -> None:
     spec = parse_spec("h100*2/mig=3g.40gb*2,a100-40g/mig=1g.5gb*7,t4/cuda12.4@lab")
 
-    assert [len(profile.instances) for profile in spec.profiles] == [2, 2, 7, 0]
-    half, slice_ = spec.profiles[0].instances[0], spec.profiles[2].instances[0]
-    assert half.memory_bytes * 2 == PROFILES["h100-80g"].memory_bytes
-    assert slice_.memory_bytes * 8 == PROFILES["a100-40g"].memory_bytes
-    assert slice_.sm_count == 14
+    assert [len(profile.mig_layout or ()) for profile in spec.profiles] == [2, 2, 7, 0]
     assert spec.driver_version == 12040
+
+
+def test_mig_mode_without_an_instance() -> None:
+    spec = parse_spec("a100-40g/mig,a100-40g/mig=none,a100-40g")
+
+    assert [profile.mig_layout for profile in spec.profiles] == [(), (), None]
+
+
+def test_instances_of_several_kinds() -> None:
+    spec = parse_spec("a100-40g/mig=3g.20gb+1g.5gb*2+1g.5gb+me/cuda12.4")
+
+    assert [placed.profile for placed in spec.profiles[0].mig_layout or ()] == [
+        "3g.20gb", "1g.5gb", "1g.5gb", "1g.5gb+me"
+    ]  # fmt: skip
 
 
 def test_alias_is_the_same_profile() -> None:
@@ -50,19 +60,26 @@ def test_alias_is_the_same_profile() -> None:
         ("v100", "'v100'", "t4"),
         ("", "''", "PROFILE"),
         ("t4,", "'t4,'", "PROFILE"),
-        ("t4*0", "'t4*0'", f"1 to {MAX_DEVICES}"),
-        ("t4*-1", "'t4*-1'", f"1 to {MAX_DEVICES}"),
-        ("t4*two", "'t4*two'", f"1 to {MAX_DEVICES}"),
-        (f"t4*{MAX_DEVICES + 1}", f"'t4*{MAX_DEVICES + 1}'", f"at most {MAX_DEVICES}"),
+        ("t4*0", "'t4*0'", f"1 to {MAX_GPUS}"),
+        ("t4*-1", "'t4*-1'", f"1 to {MAX_GPUS}"),
+        ("t4*two", "'t4*two'", f"1 to {MAX_GPUS}"),
+        (f"t4*{MAX_GPUS + 1}", f"'t4*{MAX_GPUS + 1}'", f"at most {MAX_GPUS}"),
         ("t4/cuda9", "'9'", "13.0"),
         ("t4/cuda", "''", "12.4"),
         ("t4/mig=1g.5gb", "'t4'", "no MIG"),
+        ("l40s/mig", "'l40s'", "no MIG"),
         ("h100/mig=", "''", "3g.40gb"),
         ("h100/mig=8g.80gb", "'8g.80gb'", "3g.40gb"),
         ("h100/mig=3g.40gb*3", "3 instances of 3g.40gb", "at most 2"),
         ("h100/mig=1g.20gb*5", "5 instances of 1g.20gb", "at most 4"),
         ("h100/mig=3g.40gb*0", "'3g.40gb*0'", "KIND*N"),
-        ("h100*3/mig=1g.10gb*7", "'h100*3/mig=1g.10gb*7'", f"at most {MAX_DEVICES}"),
+        ("h100/mig=3g.40gb+", "'3g.40gb+'", "3g.40gb"),
+        ("h100/mig=1g.10gb+me*2", "2 instances of 1g.10gb+me", "at most 1"),
+        ("h100/mig=4g.40gb*2", "2 instances of 4g.40gb", "at most 1"),
+        ("h100/mig=7g.80gb+1g.10gb", "9 slices of memory", "it has 8"),
+        ("a100-40g/mig=2g.10gb*3+2g.10gb", "4 instances of 2g.10gb", "at most 3"),
+        ("a100-40g/mig=1g.5gb*7+1g.5gb+me", "1g.5gb+me at 0 or 1", "no room"),
+        ("h100*17/mig=1g.10gb*7", "'h100*17/mig=1g.10gb*7'", f"at most {MAX_GPUS}"),
         ("t4@", "''", "letters"),
         ("t4@../../etc", "'../../etc'", "letters"),
         ("t4@a@b", "'a@b'", "letters"),

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from deviceplugin.recovery.confirmation import unconfirmed, unconfirmed_devices
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
-from deviceplugin.recovery.kubelet_records import unconfirmed
 
 UNITS = ("GPU-0::c0", "GPU-0::c1")
 MOUNTS = {"/run/vgpu/limits": "/run/vgpu/allocations/x1/limits"}
@@ -35,3 +35,16 @@ def test_what_does_not_agree_is_told() -> None:
     assert "to no container" in (doubt() or "")
     assert "to no container" in (doubt(replace(MINE, units=UNITS[:1])) or "")
     assert "container app of pod pod-2" in (doubt(MINE, OTHER) or "")
+
+
+def test_devices_that_are_given_whole_are_one_pods_of_their_resource() -> None:
+    gpu = KubeletEntry("pod-1", "main", "nvidia.com/gpu", ("GPU-0",), {})
+    same_name = replace(gpu, pod_uid="pod-2", resource="nvidia.com/gpu.shared")
+
+    def doubt_of(*entries: KubeletEntry) -> str | None:
+        wanted = frozenset({"GPU-0"})
+        return unconfirmed_devices(CheckpointReading(entries), "nvidia.com/gpu", wanted)
+
+    assert doubt_of(gpu, same_name) is None
+    assert "GPU-0 of nvidia.com/gpu to no container" in (doubt_of(same_name) or "")
+    assert "to the pods pod-1 and pod-3" in (doubt_of(gpu, replace(gpu, pod_uid="pod-3")) or "")

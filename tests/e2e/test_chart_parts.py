@@ -1,0 +1,170 @@
+"""Parts of the chart that are chosen: named configs, a ConfigMap of one's own, rights, metrics."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deviceplugin.config.loading import load_config
+from deviceplugin.http.metric_names import METRICS
+from support import IS_LONG, ROOT, install
+from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+
+pytestmark = [
+    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
+]
+CONFIGS = ["--set", "configs.default=version: v1,configs.a100-80gb-config=version: v1"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
+    why_not = install.missing()
+    if why_not:
+        pytest.skip(why_not)
+
+
+def objects(*arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns what the chart makes, by kind and name."""
+    found = yaml.safe_load_all(install.render(*arguments))
+    return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
+
+
+def pod(found: dict[tuple[str, str], dict[str, Any]], name: str) -> dict[str, Any]:
+    return found["DaemonSet", name]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
+
+
+def rights(found: dict[tuple[str, str], dict[str, Any]]) -> set[tuple[str, str]]:
+    rules = [
+        rule
+        for (kind, name), each in found.items()
+        if kind in ("ClusterRole", "Role") and name == "vgpu-agent"
+        for rule in each["rules"]
+    ]
+    return {(resource, verb) for r in rules for resource in r["resources"] for verb in r["verbs"]}
+
+
+def test_the_namespace_of_the_release_is_left_to_helm() -> None:
+    """``--create-namespace`` makes it after the chart was rendered: both would make it."""
+    own = objects("--namespace", "vgpu-system", "--create-namespace")
+    other = objects("--namespace", "tools")
+
+    assert ("Namespace", "vgpu-system") not in own
+    assert other["Namespace", "vgpu-system"]["metadata"]["labels"][
+        "pod-security.kubernetes.io/enforce"
+    ] == ("privileged")
+    assert {o["metadata"].get("namespace", "vgpu-system") for o in own.values()} == {"vgpu-system"}
+
+
+def test_named_configs_are_selected_by_the_nodes_label(tmp_path: Path) -> None:
+    found = objects(*CONFIGS, "--set", "configSelection.default=default")
+
+    data = found["ConfigMap", "vgpu-config"]["data"]
+    assert set(data) == {"default", "a100-80gb-config"}
+    for name, text in data.items():
+        (tmp_path / name).write_text(text)
+        assert load_config(tmp_path / name).resource_domain == "nvidia.com"
+    (agent,), (runner,) = (pod(found, part)["containers"] for part in ("vgpu-agent", "vgpu-mps"))
+    env = {each["name"]: each.get("value") for each in agent["env"]}
+    assert env["NODE_LABEL"] == "nvidia.com/device-plugin.config"
+    assert env["DEFAULT_CONFIG"] == "default"
+    assert env["FALLBACK_STRATEGIES"] == "named,single"
+    assert "NODE_NAME" in env
+    assert "--config=/etc/vgpu" in agent["args"]
+    assert "--config=/etc/vgpu" in runner["args"]
+    # The runner asks nobody, but reads what the agent selected.
+    kept = {m["mountPath"]: m for m in runner["volumeMounts"]}["/var/lib/vgpu"]
+    assert kept["readOnly"]
+    assert {"name": "VGPU_STATE_DIR", "value": "/var/lib/vgpu"} in runner["env"]
+    assert ("nodes", "get") in rights(found)
+    assert ("nodes", "patch") not in rights(found)
+
+
+@pytest.mark.parametrize(
+    ("more", "argument"),
+    [
+        ((), "--config=/etc/vgpu/config.yaml"),
+        (("configSelection.enabled=true",), "--config=/etc/vgpu"),
+    ],
+)
+def test_a_config_map_of_ones_own_is_mounted_and_none_is_made(
+    more: tuple[str, ...], argument: str
+) -> None:
+    found = objects(*(a for s in ("existingConfigMap=mine", *more) for a in ("--set", s)))
+
+    assert not [name for kind, name in found if kind == "ConfigMap"]
+    for part in ("vgpu-agent", "vgpu-mps"):
+        volumes = {v["name"]: v for v in pod(found, part)["volumes"]}
+        assert volumes["config"]["configMap"] == {"name": "mine"}
+        assert argument in pod(found, part)["containers"][0]["args"]
+
+
+def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
+    usual = objects()
+    assert {r for r, _ in rights(usual)} == {"pods", "events"}
+    more = objects("--set", "labels.nodeFeatureApi=true,labels.patchNode=true")
+    assert rights(more) - rights(usual) == {
+        ("nodes", "get"),
+        ("nodes", "patch"),
+        ("nodefeatures", "get"),
+        ("nodefeatures", "create"),
+        ("nodefeatures", "patch"),
+    }
+    (subject,) = more["RoleBinding", "vgpu-agent"]["subjects"]
+    assert subject in more["ClusterRoleBinding", "vgpu-agent"]["subjects"]
+
+    def writable(found: Any) -> set[str]:
+        (container,) = pod(found, "vgpu-agent")["containers"]
+        return {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")}
+
+    without = objects("--set", "labels.featuresDir=,cdi.directory=")
+    assert writable(usual) - writable(without) == {
+        "/etc/kubernetes/node-feature-discovery/features.d",
+        "/var/run/cdi",
+    }
+    volumes = {v["name"]: v for v in pod(usual, "vgpu-agent")["volumes"]}
+    for name in ("features", "cdi"):
+        assert volumes[name]["hostPath"]["type"] == "DirectoryOrCreate"
+    assert {"features", "cdi"}.isdisjoint(v["name"] for v in pod(without, "vgpu-agent")["volumes"])
+
+
+def test_the_monitor_scrapes_the_agents_port_and_keeps_our_labels() -> None:
+    settings = "podMonitor.enabled=true,podMonitor.interval=30s,podMonitor.labels.release=x"
+    found = objects("--set", settings)
+    monitor = found["PodMonitor", "vgpu-agent"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    template = found["DaemonSet", "vgpu-agent"]["spec"]["template"]
+    ports = {p["name"] for p in template["spec"]["containers"][0]["ports"]}
+
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    )
+    assert endpoint["port"] in ports
+    assert (endpoint["honorLabels"], endpoint["interval"]) == (True, "30s")
+    assert monitor["metadata"]["labels"]["release"] == "x"
+    # Without honorLabels the scrape's own would take their names.
+    assert any("namespace" in m.labels for m in METRICS)
+
+
+def test_both_charts_run_where_the_operators_plugin_does_not() -> None:
+    found = objects("--values", "deploy/examples/gpu-operator/vgpu-values.yaml")
+
+    for part in ("vgpu-agent", "vgpu-mps"):
+        assert pod(found, part)["nodeSelector"] == {
+            "kubernetes.io/arch": "amd64",
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.deploy.client": "true",
+            "nvidia.com/gpu.deploy.device-plugin": "false",
+        }
+    assert ("Deployment", "vgpu-webhook") in found
+    rules = yaml.safe_load(found["ConfigMap", "vgpu-webhook"]["data"]["rules.json"])
+    # What the Operator evicts by.
+    assert rules["markerResource"].startswith("nvidia.com/gpu")
+    theirs = yaml.safe_load(
+        (ROOT / "deploy/examples/gpu-operator/gpu-operator-values.yaml").read_text()
+    )
+    key, _, value = theirs["driver"]["upgradePolicy"]["waitForCompletion"]["podSelector"].partition(
+        "="
+    )
+    assert rules["labels"] == {key: value}

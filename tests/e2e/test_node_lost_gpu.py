@@ -1,0 +1,74 @@
+"""An agent starts on a node that has lost GPUs: the others serve (`make e2e-node`)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from libvgpu.sim import faults
+from support.node_parts import build, missing
+from support.node_slices import assert_slice_holds
+from support.real_node import MARKS, RealNode, example, example_config, running_node
+
+PODS = ("vgpu-30", "vgpu-70", "mps-half")
+GPUS = ("a100-80g",) * 4
+DEVICES = {"mps": [0, 1], "vgpu": [2, 3]}
+LOST = (0, 2)
+#: Which GPU is left to each family.
+LEFT = {"mps": 1, "vgpu": 3}
+
+pytestmark = MARKS
+
+
+def agent_config() -> dict[str, Any]:
+    """The examples' config, with two GPUs of each family."""
+    config = example_config()
+    for entry in config["sharing"]["fractional"]:
+        entry["devices"] = DEVICES[entry["family"]]
+    return config
+
+
+def lose_gpus(node: RealNode) -> None:
+    """Has GPUs of both families fall off the bus."""
+    for index in LOST:
+        faults.inject_lost(node.machine, index)
+
+
+def small_pod(name: str) -> dict[str, Any]:
+    """Returns a pod that fits onto any GPU of family vgpu that is not full."""
+    pod = example("vgpu-30")
+    pod["metadata"]["name"] = name
+    (container,) = pod["spec"]["containers"]
+    container["resources"]["limits"] = {"nvidia.com/vgpu-core": 1, "nvidia.com/vgpu-memory": 1}
+    return pod
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[RealNode]:
+    """A node that had lost GPUs before anything of it ran."""
+    if why_not := missing():
+        pytest.skip(why_not)
+    with running_node(build(), agent_config(), GPUS, prepare=lose_gpus) as node:
+        for name in PODS:
+            node.put(example(name))
+        yield node
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_starts_on_the_gpu_that_is_left(node: RealNode, name: str) -> None:
+    assert_slice_holds(node, name)
+
+    left = node.machine.devices[LEFT[name.partition("-")[0]]]
+    assert node.wait_said(name, "view")["uuid"] == left.uuid
+
+
+def test_a_lost_gpu_is_not_offered(node: RealNode) -> None:
+    node.wait_said("vgpu-30", "view")
+    node.wait_said("vgpu-70", "view")  # the two have all of the GPU that is left
+
+    node.put(small_pod("one-more"))
+
+    status = node.wait_judged("one-more")
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "Requested: 1, Available: 0" in status["message"]
+    node.delete("one-more")

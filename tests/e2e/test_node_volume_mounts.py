@@ -1,0 +1,67 @@
+"""GPUs named by mounts, to a runtime that trusts no variable of a pod's (`make e2e-node`)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
+from support.node_containerd import DebiansContainerd
+from support.node_parts import build, missing
+from support.node_programs import LOOK_INSIDE, SECOND_PROCESS
+from support.node_runc import LIBRARIES
+from support.node_slices import OUT_OF_MEMORY, assert_slice_holds
+from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
+
+PODS = ("vgpu-30", "mps-half")
+GPUS = ("a100-80g", "a100-80g")
+#: Which GPU of the examples' config each pod gets.
+INDEXES = {"vgpu-30": 1, "mps-half": 0}
+READ_MOUNTS = "import json; print(json.dumps(open('/proc/mounts').read()))"
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[RealNode]:
+    """A node whose agent and runtime agree on mounts."""
+    if why_not := missing():
+        pytest.skip(why_not)
+    containerd = DebiansContainerd(devices_by="volume-mounts")
+    with running_node(build(), example_config("volume-mounts"), GPUS, containerd) as node:
+        for name in PODS:
+            node.put(example(name))
+        yield node
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_sees_its_slice_of_the_gpu_that_a_mount_names(node: RealNode, name: str) -> None:
+    assert_slice_holds(node, name)
+
+    inside = node.execute(name, LOOK_INSIDE)
+    gpu = node.machine.devices[INDEXES[name]].uuid
+    assert node.wait_said(name, "view")["uuid"] == gpu
+    named = [path for path in inside["mounts"] if path.startswith(f"{LIST_DIRECTORY}/")]
+    assert named == [f"{LIST_DIRECTORY}/{gpu}"]
+    assert inside["env"][VISIBLE_DEVICES] == LIST_DIRECTORY
+    assert node.execute(name, SECOND_PROCESS) == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_restarted_container_has_its_gpu_again(node: RealNode, name: str) -> None:
+    node.restart_containers(name)
+
+    assert_slice_holds(node, name)
+    gpu = node.machine.devices[INDEXES[name]].uuid
+    assert node.wait_said(name, "view")["uuid"] == gpu
+
+
+def test_a_variable_of_the_pods_own_brings_no_gpu(node: RealNode) -> None:
+    pod = idle_pod("claims-all")
+    (container,) = pod["spec"]["containers"]
+    container["env"] = [{"name": VISIBLE_DEVICES, "value": "all"}]
+
+    node.put(pod)
+
+    mounts = node.execute("claims-all", READ_MOUNTS)
+    assert not any(part in mounts for part in (*LIBRARIES, "vgpu"))
+    node.delete("claims-all")
