@@ -54,12 +54,13 @@ class GivenGpus:
         self.found: Listed = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
 
     def gpus(self) -> tuple[Gpu, ...]:
-        return self.listing().gpus
-
-    def listing(self) -> GpuListing:
         if isinstance(self.found, InventoryError):
             raise self.found
-        return self.found
+        return self.found.gpus
+
+    def listing(self) -> GpuListing:
+        gpus = self.gpus()
+        return GpuListing(gpus, self.found.sick if isinstance(self.found, GpuListing) else ())
 
 
 class InProcessNode:

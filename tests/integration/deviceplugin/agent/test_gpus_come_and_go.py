@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deviceplugin import agent
-from deviceplugin.model.gpus import Gpu, GpuListing, SickGpu
+from deviceplugin.model.gpus import Gpu, GpuListing, MigPart, SickGpu
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmissionFailed
 from libvgpu.errors import DriverReplacedError, InventoryError
@@ -215,6 +216,23 @@ def test_a_new_gpu_that_the_config_does_not_fit_changes_nothing_and_is_told(
         node.inventory.found = GpuListing((MPS_GPU, NEW_GPU))
         wait_until(lambda: offered(node) == {MPS_GPU.uuid: 100, NEW_GPU.uuid: 100})
         assert report(node).config.error is None
+
+
+def test_other_mig_devices_of_a_gpu_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*uuids: str) -> GpuListing:
+        parts = tuple(
+            Gpu(0, uuid, "test MIG 1g.5gb", 5 * GIB, mig=MigPart(MPS_GPU.uuid, n, "1g.5gb", n, 0))
+            for n, uuid in enumerate(uuids)
+        )
+        return GpuListing((replace(MPS_GPU, is_mig_enabled=True, mig_devices=parts),))
+
+    resource, config = "nvidia.com/mig-1g.5gb", "version: v1\nflags: {migStrategy: mixed}\n"
+    with node_with(monkeypatch, cut("MIG-a", "MIG-b"), config) as node:
+        wait_until(lambda: set(node.kubelet.healthy_units(resource)) == {"MIG-a", "MIG-b"})
+
+        node.inventory.found = cut("MIG-b", "MIG-c", "MIG-d")
+
+        wait_until(lambda: set(node.kubelet.healthy_units(resource)) == {"MIG-b", "MIG-c", "MIG-d"})
 
 
 def test_an_agent_waits_for_a_driver_where_the_config_says_so(

@@ -78,7 +78,9 @@ def test_gpus_of_two_models_are_told_apart(tmp_path: Path) -> None:
 MIG = """
 (cut, other) = gpus
 say(modes=[(g.is_mig_capable, g.is_mig_enabled, len(g.mig_devices)) for g in gpus],
-    parts=[(p.mig.number, p.mig.profile, p.mig.gpu_slices, p.index, p.minor, p.memory_bytes)
+    parts=[(p.mig.number, p.mig.profile, p.mig.gpu_slices, p.index, p.minor, p.memory_bytes >> 20)
+           for p in cut.mig_devices],
+    sizes=[(p.mig.multiprocessors, p.mig.compute_slices, p.mig.copy_engines, p.mig.decoders)
            for p in cut.mig_devices],
     uuids=[p.uuid for p in cut.mig_devices], parents=[p.mig.parent_uuid for p in cut.mig_devices],
     instances=[(p.mig.gpu_instance, p.mig.compute_instance) for p in cut.mig_devices],
@@ -91,7 +93,8 @@ def test_mig_devices_are_listed_with_their_gpu(tmp_path: Path) -> None:
 
     assert isinstance(said, dict)
     assert said["modes"] == [[True, True, 2], [False, False, 0]]
-    assert said["parts"] == [[n, "3g.20gb", 3, 0, 0, 20 << 30] for n in (0, 1)]
+    assert said["parts"] == [[n, "3g.20gb", 3, 0, 0, 19968] for n in (0, 1)]
+    assert said["sizes"] == [[42, 3, 3, 2]] * 2
     assert all(uuid.startswith("MIG-") for uuid in said["uuids"])
     assert said["parents"] == [said["cut"]] * 2
     assert len({tuple(each) for each in said["instances"]}) == 2
