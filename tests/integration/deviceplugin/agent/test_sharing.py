@@ -31,6 +31,7 @@ from vgpuctl.doctor import agent_checks
 from vgpuctl.doctor.finding import WARN
 
 MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
+GPU = "nvidia.com/gpu"
 DRAINS = "GPU draining, its sharing changes when its slices have ended"
 VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
 
@@ -266,18 +267,22 @@ def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: InProcessNod
 def test_families_that_vanish_end_and_those_that_appear_are_registered(
     monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
-    sockets = [f"nvidia.com-{f}-{h}.sock" for f in ("mps", "vgpu") for h in ("core", "memory")]
+    # GPUs that no entry names are given whole.
+    whole, *sockets = [
+        "nvidia.com-gpu.sock",
+        *(f"nvidia.com-{f}-{h}.sock" for f in ("mps", "vgpu") for h in ("core", "memory")),
+    ]
 
     def there(node: InProcessNode) -> list[str]:
         return sorted(p.name for p in (node.kubelet_dir / "device-plugins").glob("nvidia*"))
 
     with running_node(monkeypatch, config=VGPU_ONLY.format("[1]")) as node:
-        assert there(node) == sockets[2:]
+        wait_until(lambda: there(node) == [whole, *sockets[2:]])
 
         edit(node, shares("family: mps, devices: [0], memoryUnit: 1Gi"))
         node.kubelet.wait_for_resources([MPS_CORE, MPS_MEMORY], PATIENCE_S)
-        wait_until(lambda: there(node) == sockets[:2])
-        wait_until(lambda: offered(node) == {MPS_CORE: 100, MPS_MEMORY: 16})
+        wait_until(lambda: there(node) == [whole, *sockets[:2]])
+        wait_until(lambda: offered(node) == {GPU: 2, MPS_CORE: 100, MPS_MEMORY: 16})
         assert {f["resource"] for f in fields(log, "not offered any more")} == {
             VGPU_CORE,
             VGPU_MEMORY,
@@ -290,15 +295,15 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
         assert 'vgpu_resource_registered{resource="nvidia.com/vgpu-core"}' not in page
         assert scrape(log, "readyz") == "ok\n"
         names = [each.name for each in agent_report(node.run_dir).resources]
-        assert names == [MPS_CORE, MPS_MEMORY]
+        assert names == [MPS_CORE, MPS_MEMORY, GPU]
 
         edit(node, "version: v1\n")
-        wait_until(lambda: there(node) == [])
-        wait_until(lambda: offered(node) == {})
+        wait_until(lambda: there(node) == [whole])
+        wait_until(lambda: offered(node) == {GPU: 3})
 
         edit(node, VGPU_ONLY.format("[0, 2]"))
-        wait_until(lambda: offered(node) == {VGPU_CORE: 200, VGPU_MEMORY: 32})
-        assert there(node) == sockets[2:]
+        wait_until(lambda: offered(node) == {GPU: 1, VGPU_CORE: 200, VGPU_MEMORY: 32})
+        assert there(node) == [whole, *sockets[2:]]
         node.limit(node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4}))
 
 
