@@ -15,6 +15,8 @@ from .trees import Tree
 _MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _CUDA = "libcuda.so.1"
 _VERSIONED = re.compile(r"libcuda\.so\.(?P<version>\d+\.\d+(?:\.\d+)*)")
+#: What a file of the driver, or a link to one, is called: libcuda, libnvcuvid, libEGL_nvidia.
+_NVIDIAS = re.compile(r"lib(?:cuda|nv|\w*nvidia)[\w-]*\.so")
 _SONAME = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z0-9-]+)\.so\.\d+")
 _BINARIES = (
     "nvidia-smi",
@@ -99,8 +101,8 @@ def _libraries(tree: Tree, directory: str, real: str, version: str) -> tuple[Lib
     names: dict[str, set[str]] = {}
     for place in dict.fromkeys((real, directory)):
         for name in tree.names(place):
-            if not name.startswith("lib") or ".so" not in name:
-                continue
+            if _NVIDIAS.match(name) is None:
+                continue  # following the links of all libraries of a node would take long
             target = tree.real(f"{place}/{name}")
             if _is_of_driver(os.path.basename(target), version):
                 names.setdefault(target, set()).add(name)

@@ -116,6 +116,19 @@ def test_all_libraries_of_the_version_are_found_with_their_names(tmp_path: Path)
     assert found.firmware == ((firmware, firmware),)
 
 
+@pytest.mark.parametrize(
+    "name", ["nvcuvid", "nvoptix", "EGL_nvidia", "GLESv2_nvidia", "nvidia-nvvm70", "cudadebugger"]
+)
+def test_libraries_for_video_and_graphics_are_of_the_driver_too(tmp_path: Path, name: str) -> None:
+    install(tmp_path)
+    put(tmp_path, f"{LIB}/lib{name}.so.535.104.05")
+    (tmp_path / LIB / f"lib{name}.so.1").symlink_to(f"lib{name}.so.535.104.05")
+
+    found = {library.path: library.names for library in found_in(Tree(str(tmp_path))).libraries}
+
+    assert f"lib{name}.so.1" in found[f"/{LIB}/lib{name}.so.535.104.05"]
+
+
 def test_a_driver_in_a_container_has_its_own_root_on_the_node(tmp_path: Path) -> None:
     install(tmp_path)
 
