@@ -1,7 +1,8 @@
 """On a containerd that speaks CDI, GPUs come by name alone: its runc is runc (`make e2e-node`).
 
 containerd 2 is built from its module, like the kubelet, which takes a minute of two cores; it is
-kept under ``build``. What `node_cdi` writes stands in for the spec of a real driver.
+kept under ``build``. What `node_cdi` writes stands in for a spec that
+somebody else wrote, such as ``nvidia-ctk``; the agent's own is in `test_node_own_spec`.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ PODS = ("vgpu-30", "mps-half")
 GPUS = ("a100-80g", "a100-80g")
 #: Which GPU of the examples' config each pod gets.
 INDEXES = {"vgpu-30": 1, "mps-half": 0, "vgpu-70": 1}
+OWN_SPEC = "/run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
 
 pytestmark = MARKS
 
@@ -75,20 +77,19 @@ def test_a_restarted_container_has_its_gpu_again(node: RealNode) -> None:
     assert node.wait_said("mps-half", "view")["uuid"] == gpu
 
 
-def test_a_container_whose_gpu_has_no_spec_does_not_start_without_it(node: RealNode) -> None:
-    spec = node.inside(f"{node_cdi.DIRECTORY}/{node_cdi.FILE}")
-    restarts = node.restarts("vgpu-30")  # none yet, so that the kubelet tries at once
+def test_where_somebody_elses_spec_goes_the_agents_own_takes_its_place(node: RealNode) -> None:
+    theirs = node.inside(f"{node_cdi.DIRECTORY}/{node_cdi.FILE}")
+    ours = node.inside(OWN_SPEC)
+    named = f'"name": "{node.machine.devices[1].uuid}"'
+    assert named not in ours.read_text()  # a runtime refuses a device that two specs have
+    restarts = node.restarts("vgpu-30")
 
-    spec.unlink()
-    try:
-        node.end_container("vgpu-30")
-        refusal = node.wait_refused_start("vgpu-30")
-        assert f"nvidia.com/gpu={node.machine.devices[1].uuid}" in refusal
-    finally:
-        write_spec(node)
-
+    theirs.unlink()
+    node.end_container("vgpu-30")
     node.wait_restarted(restarts)
+
     assert_slice_holds(node, "vgpu-30")
+    assert named in ours.read_text()
 
 
 def test_the_names_may_travel_in_an_annotation(node: RealNode) -> None:

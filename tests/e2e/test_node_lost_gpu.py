@@ -7,13 +7,14 @@ import pytest
 
 from libvgpu.sim import faults
 from support.node_parts import build, missing
-from support.node_slices import assert_slice_holds
+from support.node_slices import GIB, assert_slice_holds
 from support.real_node import MARKS, RealNode, example, example_config, running_node
+from support.waiting import wait_until
 
 PODS = ("vgpu-30", "vgpu-70", "mps-half")
 GPUS = ("a100-80g",) * 4
 DEVICES = {"mps": [0, 1], "vgpu": [2, 3]}
-LOST = (0, 2)
+LOST_MPS, LOST_VGPU = 0, 2
 #: Which GPU is left to each family.
 LEFT = {"mps": 1, "vgpu": 3}
 
@@ -30,7 +31,7 @@ def agent_config() -> dict[str, Any]:
 
 def lose_gpus(node: RealNode) -> None:
     """Has GPUs of both families fall off the bus."""
-    for index in LOST:
+    for index in (LOST_MPS, LOST_VGPU):
         faults.inject_lost(node.machine, index)
 
 
@@ -72,3 +73,18 @@ def test_a_lost_gpu_is_not_offered(node: RealNode) -> None:
     assert status["reason"] == "UnexpectedAdmissionError"
     assert "Requested: 1, Available: 0" in status["message"]
     node.delete("one-more")
+
+
+def test_a_gpu_that_comes_back_is_offered_without_a_restart(node: RealNode) -> None:
+    faults.recover(node.machine, LOST_VGPU)
+
+    def runs() -> bool:
+        node.put(small_pod("late"))
+        if node.wait_judged("late")["phase"] == "Running":
+            return True
+        node.delete("late")  # the kubelet refuses for good what comes too early
+        return False
+
+    wait_until(runs, "a pod on the GPU that is back")
+    assert_slice_holds(node, "late", limit_bytes=GIB)
+    assert node.wait_said("late", "view")["uuid"] == node.machine.devices[LOST_VGPU].uuid

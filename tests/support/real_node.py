@@ -104,11 +104,21 @@ class RealNode(NodeWithPods):
 
     def wait_ready(self) -> None:
         """Waits until the agent says that the kubelet has every resource."""
-        url = f"http://127.0.0.1:{METRICS_PORT}/readyz"
         try:
-            wait_until(lambda: self.order("get", url=url)["status"] == 200, "the agent's /readyz")
+            wait_until(lambda: self._ask_agent("readyz")["status"] == 200, "the agent's /readyz")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.last_words_of_parts()}") from None
+
+    def metric(self, name: str) -> float:
+        """Returns the value of one of the agent's metrics that has no labels."""
+        for line in self._ask_agent("metrics")["body"].splitlines():
+            metric, _, value = line.partition(" ")
+            if metric == name:
+                return float(value)
+        raise AssertionError(f"the agent has no metric {name}")
+
+    def _ask_agent(self, page: str) -> dict[str, Any]:
+        return self.order("get", url=f"http://127.0.0.1:{METRICS_PORT}/{page}")
 
     def vgpuctl(self, *arguments: str) -> str:
         """Runs a verb with its defaults; returns what it prints."""
