@@ -1,4 +1,4 @@
-"""`vgpuctl mig apply` on simulated GPUs: what is cut, what is left alone, and what the agent does."""
+"""`vgpuctl mig apply` on simulated GPUs: what is cut, and what is left as it is."""
 
 import os
 import subprocess
