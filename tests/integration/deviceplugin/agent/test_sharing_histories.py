@@ -64,7 +64,7 @@ def test_no_history_with_edits_breaks_a_promise(node: InProcessNode) -> None:
 
 
 def takes_edits_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(node_state, "in_force", lambda wanted, gpus, book: wanted)
+    patch.setattr(node_state, "in_force", lambda wanted, gpus, book, held: wanted)
 
 
 def withdraws_held_units(patch: pytest.MonkeyPatch) -> None:

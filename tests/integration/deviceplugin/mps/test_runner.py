@@ -465,6 +465,7 @@ def test_a_gpu_that_cannot_do_mps_is_refused_in_words(
     machine = Machine.create([profile, PROFILES["t4"]], tmp_path / "m")  # type: ignore[list-item]
     node = MpsNode(machine, tmp_path, program)
     try:
+        node.want(0, 1)
         node.start_runner()
         failed = node.wait_phase(0, FAILED)
         assert reason in failed.reason
