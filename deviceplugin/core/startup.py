@@ -12,6 +12,7 @@ from deviceplugin.policy.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, devices_on_record
 from deviceplugin.recovery.rebuild import rebuild
+from deviceplugin.recovery.rebuilt_replicas import rebuild_replicas
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import VgpuError
@@ -41,8 +42,12 @@ def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading) -> N
     rebuilt = rebuild(
         seen.entries, store.metas(), state.wanted, complete, loaded.allocations, state.gpus
     )
-    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in rebuilt.allocations]
-    for problem in rebuilt.problems:
+    replicas, more_problems = rebuild_replicas(
+        seen.entries, store.metas(), state.wanted, loaded.allocations
+    )
+    made = (*rebuilt.allocations, *replicas)
+    taken = [replace(h, compute=store.compute(h.allocation_id)) for h in made]
+    for problem in (*rebuilt.problems, *more_problems):
         event(logging.WARNING, problem)
     for allocation in taken:
         event(

@@ -274,6 +274,12 @@ def test_replicas_under_mps_are_equal_slices(monkeypatch: pytest.MonkeyPatch) ->
 
         files = node.run_dir / "allocations"
         assert len(list(files.iterdir())) == 4
+        node.stop_agent()  # without its checkpoint the kubelet's record is enough
+        (node.state_dir / "checkpoint.json").unlink()
+        node.start_agent()
+        node.kubelet.wait_for_resources([resource], 20)
+        assert node.kubelet.run_options(pods[1], "c0").envs["CUDA_MPS_PIPE_DIRECTORY"]
+        assert node.limit(pods[1]).memory_limit_bytes == 4 * GIB
         for pod in pods:
             node.kubelet.finish(pod)
         wait_until(lambda: not list(files.iterdir()), "the slices are gone")
