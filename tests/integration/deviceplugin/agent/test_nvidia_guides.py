@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.testing import AdmissionFailed
+from support import ROOT
 from support.sim_programs import run
 from support.simulated_node import SimulatedNode
 from support.waiting import wait_until
@@ -222,6 +223,23 @@ def test_strategy_mixed_names_each_profile(layout: str, counts: dict[str, int]) 
                 str(count),
                 f"NVIDIA-A100-SXM4-40GB-MIG-{profile}",
             ]
+
+
+def test_one_file_serves_a_mixed_fleet() -> None:
+    config = (ROOT / "deploy/examples/fleet.yaml").read_text()
+    shared, core = f"{GPU}.shared", "nvidia.com/vgpu-core"
+    with node_of("t4*2", config, shared) as node:
+        assert node.kubelet.allocatable() == {shared: 8}
+        assert "an entry of the config is for no GPU of this node" in node.log
+    layout = "a100-40g/mig=3g.20gb+2g.10gb+1g.5gb,a100-40g"
+    profiles = [f"nvidia.com/mig-{profile}" for profile in ("3g.20gb", "2g.10gb", "1g.5gb")]
+    with node_of(layout, config, core, *profiles) as node:
+        offered = node.kubelet.allocatable()
+        assert {name: offered[name] for name in (core, *profiles)} == {
+            core: 100,
+            **dict.fromkeys(profiles, 1),
+        }
+        assert shared not in offered
 
 
 def test_a_mix_under_single_is_invalid_as_the_label_says() -> None:

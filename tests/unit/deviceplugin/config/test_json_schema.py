@@ -10,6 +10,7 @@ from support import ROOT
 GOOD = [
     "version: v1\n",
     (ROOT / "deploy/examples/config.yaml").read_text(),
+    (ROOT / "deploy/examples/fleet.yaml").read_text(),
     "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}\n",
     "version: v1\nflags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}\n",
     "version: v1\nsharing: {fractional: [{family: vgpu, compute: off}]}\n",
