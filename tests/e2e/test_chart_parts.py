@@ -103,6 +103,10 @@ def test_a_config_map_of_ones_own_is_mounted_and_none_is_made(
 def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
     usual = objects()
     assert {r for r, _ in rights(usual)} == {"pods", "events"}
+    by_itself = "version: v1\nflags: {plugin: {deviceListStrategy: auto}}\n"
+    assert rights(objects("--set", f"config={by_itself}".replace(",", "\\,"))) - rights(usual) == {
+        ("nodes", "get")
+    }
     more = objects("--set", "labels.nodeFeatureApi=true,labels.patchNode=true")
     assert rights(more) - rights(usual) == {
         ("nodes", "get"),
