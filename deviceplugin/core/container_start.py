@@ -22,7 +22,7 @@ from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 
 from .parts import Allocations
-from .podresources_sync import PodResourcesSync
+from .podresources_sync import PATIENCE_S, PodResourcesSync
 
 #: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false);
 #: raises VgpuError if that does not come within so many seconds.
@@ -68,6 +68,14 @@ class ContainerStart:
             VgpuError: in one sentence, why it must not start.
         """
         self._wait_to_start(resource, None, device_ids)
+
+    def wait_until_free_of_mps(self, uuids: Sequence[str]) -> None:
+        """Returns once GPUs that a container has whole are as if there were no MPS.
+
+        Raises:
+            MpsError: they are not in time.
+        """
+        self._wait_for_mps(uuids, False, _ANSWER_WITHIN_S - PATIENCE_S)
 
     def _wait_to_start(self, resource: str, half: Half | None, units: Sequence[str]) -> None:
         began_s = time.monotonic()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from deviceplugin.config.device_forms import DeviceForms
-from deviceplugin.config.whole_devices import GIVEN_WHOLE, ReplicaKind
+from deviceplugin.config.whole_devices import GIVEN_WHOLE
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given
@@ -84,7 +84,8 @@ class DeviceAdmission:
         """Answers Allocate for one container (see `given_devices`)."""
         with self._state.lock:
             resource = self._resource(name)
-        if resource.kind is ReplicaKind.MPS:
+            is_slice = any(self._is_divided(each) for each in device_ids)
+        if is_slice:
             answer = self._slices.allocate_replica(resource, device_ids)
             with self._state.lock:
                 self._hold(name, device_ids)
@@ -125,7 +126,7 @@ class DeviceAdmission:
         elif problem is None:
             doubt = unconfirmed_devices(self._sync.record(), name, frozenset(device_ids))
             problem = doubt and NO_ANSWER.format(doubt)
-        problem = problem or self._not_injected(device_ids)
+        problem = problem or self._not_ready(device_ids)
         if problem is None:
             return
         listing = listing or ()
@@ -139,9 +140,19 @@ class DeviceAdmission:
         )
         raise AllocationRefused(problem)
 
-    def _not_injected(self, device_ids: Sequence[str]) -> str | None:
+    def _is_divided(self, device_id: str) -> bool:
+        """Returns whether a device is a part of a GPU that is divided under MPS."""
+        shared = self._state.layout.find(device_of(device_id))
+        return shared is not None and shared.replicas > 0
+
+    def _not_ready(self, device_ids: Sequence[str]) -> str | None:
+        """Returns why devices cannot be used yet: the container's runtime would not bring them in,
+        or MPS still has them, from before their sharing changed.
+        """
+        uuids = sorted({device_of(each) for each in device_ids})
         try:
-            self.check_injection(sorted({device_of(each) for each in device_ids}))
+            self.check_injection(uuids)
+            self._starts.wait_until_free_of_mps(uuids)
         except VgpuError as error:
             return error.message
         return None

@@ -30,10 +30,14 @@ def prefer_devices(
         count: how many it needs, those included.
 
     Raises:
-        AllocationRefused: more than one where one is allowed, or too few are free.
+        AllocationRefused: more than one where one is allowed, too few are free, or what the
+            container has already is not offered any more.
     """
     _check_count(resource, count)
     required = list(dict.fromkeys(must_include))
+    strangers = [each for each in required if resource.device_of(each) is None]
+    if strangers:
+        raise AllocationRefused(f"{resource.name}: {strangers[0][:80]} is not offered now")
     offered = {each for each in available if (d := resource.device_of(each)) and not d.drains}
     free = [d for d in resource.devices if any(each in offered for each in d.ids)]
     if len(offered.union(required)) < count:

@@ -316,3 +316,18 @@ def test_without_podresources_the_kubelets_checkpoint_lets_a_whole_gpu_start(
 
         node.kubelet.checkpoint.write_bytes(kept)
         assert len(devices(node, pod)) == 1
+
+
+def test_a_part_of_the_gpus_may_be_divided_under_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = "version: v1\nsharing: {mps: {resources: [{name: gpu, replicas: 4, devices: [0]}]}}\n"
+    with node_with(monkeypatch, gpus(2), config, "nvidia.com/gpu") as node:
+        assert node.kubelet.allocatable() == {"nvidia.com/gpu": 5}
+        (node.run_dir / "mps" / gpus(1)[0].uuid / "pipe").mkdir(parents=True)
+
+        pods = [node.admit(f"p{n}", {"gpu": 1}) for n in range(5)]
+
+        told = [node.kubelet.run_options(pod, "c0").envs for pod in pods]
+        clients = [envs for envs in told if "CUDA_MPS_PIPE_DIRECTORY" in envs]
+        whole = [envs for envs in told if "CUDA_MPS_PIPE_DIRECTORY" not in envs]
+        assert {envs["NVIDIA_VISIBLE_DEVICES"] for envs in clients} == {gpus(2)[0].uuid}
+        assert [envs["NVIDIA_VISIBLE_DEVICES"] for envs in whole] == [gpus(2)[1].uuid]
