@@ -206,7 +206,6 @@ def _run(
     service = SliceService(
         state, store, config.rules, sources, until_gpus_are_ready, _closest_on(state)
     )
-    service.devices.check_injection = injection.check
     service.devices.whole = config.whole
     ends.callback(labels.stop)
     labels.start(service.follow_labels)

@@ -24,8 +24,8 @@ from libvgpu.limits import Family
 from .parts import Allocations
 from .podresources_sync import PATIENCE_S, PodResourcesSync
 
-#: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false);
-#: raises VgpuError if that does not come within so many seconds.
+#: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false), and
+#: a container would see them; raises VgpuError if that does not come within so many seconds.
 WaitForMps = Callable[[Sequence[str], bool, float], None]
 
 #: Why a start is refused that no record confirms.
@@ -69,11 +69,11 @@ class ContainerStart:
         """
         self._wait_to_start(resource, None, device_ids)
 
-    def wait_until_free_of_mps(self, uuids: Sequence[str]) -> None:
+    def wait_until_ready(self, uuids: Sequence[str]) -> None:
         """Returns once GPUs that a container has whole are as if there were no MPS.
 
         Raises:
-            MpsError: they are not in time.
+            VgpuError: they are not in time, or the container would start without them.
         """
         self._wait_for_mps(uuids, False, _ANSWER_WITHIN_S - PATIENCE_S)
 

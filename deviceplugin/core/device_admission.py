@@ -40,7 +40,6 @@ class DeviceAdmission:
 
     Attributes:
         whole: what the config says of them; replaced when it changes.
-        check_injection: raises VgpuError where containers would start without these GPUs.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class DeviceAdmission:
             clock: seconds from any start, never set back.
         """
         self.whole = GIVEN_WHOLE
-        self.check_injection: Callable[[Sequence[str]], None] = lambda uuids: None
         self._state, self._sync, self._forms = state, sync, forms
         self._slices, self._starts = slices, starts
         self._closest, self._clock = closest, clock
@@ -149,10 +147,8 @@ class DeviceAdmission:
         """Returns why devices cannot be used yet: the container's runtime would not bring them in,
         or MPS still has them, from before their sharing changed.
         """
-        uuids = sorted({device_of(each) for each in device_ids})
         try:
-            self.check_injection(uuids)
-            self._starts.wait_until_free_of_mps(uuids)
+            self._starts.wait_until_ready(sorted({device_of(each) for each in device_ids}))
         except VgpuError as error:
             return error.message
         return None
