@@ -5,6 +5,7 @@ tree gives both: `parse` returns the plain data and `Places`, which maps a path 
 ``$.sharing.fractional[0].family`` (the form msgspec uses in its messages) to a line.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,28 @@ from typing import Any
 import yaml
 
 from .errors import ConfigError
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, but for numbers to base 60: ``1:2`` is a text, as for every later parser.
+
+    MIG devices are called so.
+    """
+
+
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(
+        r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*)$"
+    ),
+    "tag:yaml.org,2002:float": re.compile(
+        r"([-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|"
+        r"\.(inf|Inf|INF))|\.(nan|NaN|NAN))$"
+    ),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +86,8 @@ def parse(text: str, name: str) -> tuple[Any, Places]:
     """
     places = Places(name)
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        root = yaml.compose(text, Loader=_Loader)
+        data = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1

@@ -168,9 +168,15 @@ def test_an_entry_that_selects_nothing_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "found"), [("0", {"MIG-0-0", "MIG-0-1"}), ("'0:1'", {"MIG-0-1"}),
-                          ("GPU-0", {"MIG-0-0", "MIG-0-1"}), ("MIG-0-0", {"MIG-0-0"})]
-)  # fmt: skip
+    ("device", "found"),
+    [
+        ("0", {"MIG-0-0", "MIG-0-1"}),
+        ("'0:1'", {"MIG-0-1"}),
+        ("0:1", {"MIG-0-1"}),
+        ("GPU-0", {"MIG-0-0", "MIG-0-1"}),
+        ("MIG-0-0", {"MIG-0-0"}),
+    ],
+)
 def test_an_entry_names_mig_devices_or_the_gpu_they_are_of(device: str, found: set[str]) -> None:
     text = fractional(f"{{family: vgpu, devices: [{device}]}}")
 
