@@ -27,6 +27,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.recovery.confirmation import unconfirmed_devices
 from deviceplugin.store.container_answer import Answer, device_parts
+from deviceplugin.store.mig_nodes import minors_for
 from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import AllocationRefused, VgpuError
 
@@ -90,8 +91,13 @@ class DeviceAdmission:
             return answer
         with self._sync.held_off(device_ids), self._state.lock:
             devices = given_devices(self._resource(name), device_ids)
+            gpus = [each.gpu for each in devices]
             answer = device_parts(
-                [each.gpu for each in devices], self._forms, _answer_id(device_ids), os.path.exists
+                gpus,
+                self._forms,
+                _answer_id(device_ids),
+                os.path.exists,
+                minors_for(gpus, self._forms),
             )
             self._hold(name, device_ids)
         event(

@@ -14,6 +14,7 @@ are there are given, so one half may have fewer of them, never others.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deviceplugin.cdi.mig_minors import MigMinors, capability_nodes
 from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.policy.device_resources import place_of
@@ -27,6 +28,7 @@ LIST_DIRECTORY = "/var/run/nvidia-container-devices"
 _CONTROL_NODE = "/dev/nvidiactl"
 _SHARED_NODES = (_CONTROL_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 Exists = Callable[[str], bool]
+_NO_MINORS: MigMinors = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,18 @@ class Answer:
 
 
 def device_parts(
-    gpus: Sequence[Gpu], forms: DeviceForms, allocation_id: str, exists: Exists
+    gpus: Sequence[Gpu],
+    forms: DeviceForms,
+    allocation_id: str,
+    exists: Exists,
+    minors: MigMinors = _NO_MINORS,
 ) -> Answer:
     """Returns the parts of an answer that bring ``gpus`` into the container.
 
     Args:
         gpus: one or several; their order does not matter.
         exists: whether a path is there, as the agent sees it.
+        minors: of the capabilities of MIG devices, for answers with device nodes.
 
     Raises:
         InventoryError: a GPU without an index is to be named by it, or an IMEX channel is missing
@@ -108,7 +115,7 @@ def device_parts(
     return Answer(
         envs,
         mounts,
-        _nodes(ordered, channels, forms, exists) if forms.pass_device_specs else (),
+        _nodes(ordered, channels, forms, exists, minors) if forms.pass_device_specs else (),
         annotations,
         names if ListStrategy.CDI_CRI in forms.lists else (),
     )
@@ -159,10 +166,14 @@ def _channel_node(channel: int) -> str:
 
 
 def _nodes(
-    gpus: Sequence[Gpu], channels: Sequence[int], forms: DeviceForms, exists: Exists
+    gpus: Sequence[Gpu],
+    channels: Sequence[int],
+    forms: DeviceForms,
+    exists: Exists,
+    minors: MigMinors,
 ) -> tuple[DeviceNode, ...]:
     root = _seen_root(forms, exists)
-    own = [_node(gpu.minor) for gpu in gpus if gpu.minor is not None]
+    own = [path for gpu in gpus for path in _own_nodes(gpu, minors)]
     return tuple(
         DeviceNode(path, _below(forms.dev_root, path), "rw")
         for path in (*dict.fromkeys(own), *_SHARED_NODES, *map(_channel_node, channels))
@@ -179,6 +190,17 @@ def _seen_root(forms: DeviceForms, exists: Exists) -> str:
         if root and exists(_below(root, "/dev")):
             return root
     return "/"
+
+
+def _own_nodes(gpu: Gpu, minors: MigMinors) -> tuple[str, ...]:
+    """Returns a GPU's own node; of a MIG device that of its GPU, and those of its capabilities."""
+    if gpu.minor is None:
+        return ()
+    if gpu.mig is None:
+        return (_node(gpu.minor),)
+    part = gpu.mig
+    capabilities = capability_nodes(minors, gpu.minor, part.gpu_instance, part.compute_instance)
+    return (_node(gpu.minor), *(capabilities or ()))
 
 
 def _node(minor: int) -> str:

@@ -29,6 +29,7 @@ from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .container_answer import Answer, Mount, device_parts
 from .container_labels import ContainerLabels
+from .mig_nodes import minors_for
 from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
 from .spare_files import SpareFiles
 
@@ -238,7 +239,13 @@ class SliceStore:
             if allocation.family is Family.MPS:
                 envs |= _held_by_mps(allocation, half, limits)
         gpus = [self._gpus.get(u, Gpu(UNKNOWN_INDEX, u, "", 0)) for u in allocation.uuids]
-        parts = device_parts(gpus, self.forms, allocation.allocation_id, os.path.exists)
+        parts = device_parts(
+            gpus,
+            self.forms,
+            allocation.allocation_id,
+            os.path.exists,
+            minors_for(gpus, self.forms),
+        )
         return Answer(envs, tuple(mounts)).joined(parts)
 
     def _restore_directories(self) -> None:

@@ -16,7 +16,7 @@ from deviceplugin.config.device_forms import (
 )
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import Gpu, MigPart
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.store.container_answer import (
@@ -26,6 +26,7 @@ from deviceplugin.store.container_answer import (
     device_parts,
     missing_nodes,
 )
+from deviceplugin.store.mig_nodes import minors_for
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import ConfigError, InventoryError
 from libvgpu.limits import ComputeMode, Family
@@ -297,6 +298,27 @@ def test_features_are_variables() -> None:
 
     assert envs["NVIDIA_GDS"] == envs["NVIDIA_MOFED"] == "enabled"
     assert "NVIDIA_GDRCOPY" not in envs
+
+
+def test_a_mig_device_has_its_gpus_node_and_those_of_its_capabilities(tmp_path: Path) -> None:
+    file = tmp_path / "mig-minors"
+    file.write_text("config 1\ngpu5/gi3/access 30\ngpu5/gi3/ci0/access 31\ngpu5/gi4/access 39\n")
+    forms = DeviceForms(pass_device_specs=True)
+    part = replace(ONE, uuid="MIG-1", mig=MigPart(ONE.uuid, 0, "1g.5gb", 3, 0))
+
+    minors = minors_for([part], forms, file)
+    nodes = device_parts([part], forms, "a", lambda path: path != "/dev/nvidia-modeset", minors)
+
+    assert [node.container_path for node in nodes.devices] == [
+        "/dev/nvidia5",
+        "/dev/nvidia-caps/nvidia-cap30",
+        "/dev/nvidia-caps/nvidia-cap31",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+    ]
+    assert minors_for([part], forms, tmp_path / "none") == {}
+    assert minors_for([part], DeviceForms(), file) == minors_for([ONE], forms, file) == {}
 
 
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel"
