@@ -31,14 +31,21 @@ def test_each_variable_reaches_its_key(flag: FlagName, name: str) -> None:
     assert said_flags({}, {name: text}) == (SaidFlag(flag.key, value, name),)
 
 
-@pytest.mark.parametrize(("flag", "name"), OPTIONS, ids=[name for _, name in OPTIONS])
-def test_each_option_reaches_its_key(
-    flag: FlagName, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, value = SAMPLES[flag.kind]
-    seen: list[AgentSettings] = []
-    monkeypatch.setattr(command_line, "run", lambda settings, *_: seen.append(settings))
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
+    """What agents are started with; none runs, and this process keeps its signal handlers."""
+    settings: list[AgentSettings] = []
+    monkeypatch.setattr(command_line, "run", lambda given, *_: settings.append(given))
     monkeypatch.setattr(command_line, "NvmlInventory", object)
+    monkeypatch.setattr(command_line, "stop_on_signals", lambda: None)
+    monkeypatch.setattr("deviceplugin.log.set_up", lambda: None)
+    monkeypatch.setattr(command_line, "_return_freed_memory", lambda: None)
+    return settings
+
+
+@pytest.mark.parametrize(("flag", "name"), OPTIONS, ids=[name for _, name in OPTIONS])
+def test_each_option_reaches_its_key(flag: FlagName, name: str, seen: list[AgentSettings]) -> None:
+    text, value = SAMPLES[flag.kind]
 
     result = CliRunner().invoke(command_line.main, ["--config", "c.yaml", f"{name}={text}"], env={})
 
@@ -46,11 +53,7 @@ def test_each_option_reaches_its_key(
     assert seen[0].said == (SaidFlag(flag.key, value, flag.options[0]),)
 
 
-def test_a_boolean_option_may_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[AgentSettings] = []
-    monkeypatch.setattr(command_line, "run", lambda settings, *_: seen.append(settings))
-    monkeypatch.setattr(command_line, "NvmlInventory", object)
-
+def test_a_boolean_option_may_stand_alone(seen: list[AgentSettings]) -> None:
     CliRunner().invoke(command_line.main, ["--pass-device-specs", "--config", "c.yaml"], env={})
 
     assert seen[0].said[0].value is True
