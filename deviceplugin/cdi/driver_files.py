@@ -119,16 +119,16 @@ def _is_of_driver(name: str, version: str) -> bool:
     return _SONAME.fullmatch(name) is not None
 
 
-def _binaries(tree: Tree, beside: str) -> tuple[tuple[str, str], ...]:
+def _binaries(tree: Tree, parent: str) -> tuple[tuple[str, str], ...]:
     """Returns the driver's tools.
 
     Args:
-        beside: the directory that has the libraries' one; a driver in a place of its own has its
+        parent: of the directory that has the libraries; a driver in a place of its own has its
             tools in a ``bin`` next to them.
     """
     found = []
     for name in _BINARIES:
-        for directory in (*_BINARY_DIRECTORIES, f"{beside.rstrip('/')}/bin"):
+        for directory in (*_BINARY_DIRECTORIES, f"{parent.rstrip('/')}/bin"):
             real = tree.real(f"{directory}/{name}")
             if os.path.isfile(tree.at(real)):
                 found.append((name, tree.on_host(real)))

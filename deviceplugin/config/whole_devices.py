@@ -49,7 +49,7 @@ class Spread(StrEnum):
 
 
 class TimeSlice(StrEnum):
-    """The driver's time slice; the values are those of ``nvidia-smi compute-policy``, in words."""
+    """The driver's time slice; ``nvidia-smi compute-policy`` has a number for each."""
 
     DEFAULT = "default"
     SHORT = "short"

@@ -24,7 +24,7 @@ from deviceplugin.policy.device_choice import given_devices, prefer_devices
 from deviceplugin.policy.device_resources import DeviceResource, device_of
 from deviceplugin.policy.layout import all_devices
 from deviceplugin.policy.placement import Closest
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.podresources_listing import device_conflict
 from deviceplugin.recovery.confirmation import unconfirmed_devices
 from deviceplugin.store.container_answer import Answer, device_parts
 from deviceplugin.store.mig_nodes import minors_for
@@ -126,7 +126,7 @@ class DeviceAdmission:
             gpus = all_devices(self._state.gpus)
         problem = _gone(device_ids, gpus)
         if problem is None and listing is not None:
-            problem = _conflict(name, device_ids, listing)
+            problem = device_conflict(name, device_ids, listing)
         elif problem is None:
             doubt = unconfirmed_devices(self._sync.record(), name, frozenset(device_ids))
             problem = doubt and NO_ANSWER.format(doubt)
@@ -180,21 +180,3 @@ def _gone(device_ids: Sequence[str], gpus: Sequence[Gpu]) -> str | None:
     if not gone:
         return None
     return f"{gone[0]} is not on this node any more; delete the pod, so that it is admitted again"
-
-
-def _conflict(name: str, device_ids: Sequence[str], listing: Sequence[Listed]) -> str | None:
-    """Returns why a listing forbids the start: two have a device, or one has a slice as well."""
-    for each in device_ids:
-        holders = [c for c in listing if (name, each) in c.devices]
-        if len(holders) > 1:
-            both = " and ".join(str(c.owner) for c in holders)
-            return (
-                f"{each} of {name} is on the kubelet's record for {both} at once; delete one of "
-                "these pods"
-            )
-        if holders and holders[0].units:
-            return (
-                f"container {holders[0].owner} holds {each} of {name} and a slice; a container has "
-                "either slices or whole devices"
-            )
-    return None

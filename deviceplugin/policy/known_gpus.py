@@ -4,7 +4,7 @@ A GPU that works is taken as it is listed. One that is not listed any more, or d
 kept: its units stay on the kubelet's lists, unhealthy, until it works again. Only when another GPU
 has its index is it replaced; what containers hold of it is then all that is kept.
 
-GPUs keep their indexes while others only go: NVML counts anew without them, and an entry of the
+GPUs keep their indexes while others only go: NVML counts again without them, and an entry of the
 config that names an index means the GPU that it meant. When a GPU comes, NVML's indexes hold.
 """
 

@@ -11,7 +11,7 @@ its units, and lives as long as that one; else the kubelet's checkpoint speaks f
 for a pod that is not listed: a kubelet that starts knows none until the API server has answered.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
@@ -178,4 +178,26 @@ def conflict(book: AllocationBook, allocation: Allocation, listing: Iterable[Lis
                     f"container {container.owner} holds slices of GPU {allocation.uuid} and GPU "
                     f"{other.uuid}; a container has one slice, of one family"
                 )
+    return None
+
+
+def device_conflict(
+    resource: str, device_ids: Iterable[str], listing: Sequence[Listed]
+) -> str | None:
+    """Returns why a container may not start with whole devices, None where it may: another one has
+    one of them, too, or it has a slice as well.
+    """
+    for each in device_ids:
+        holders = [c for c in listing if (resource, each) in c.devices]
+        if len(holders) > 1:
+            both = " and ".join(str(c.owner) for c in holders)
+            return (
+                f"{each} of {resource} is on the kubelet's record for {both} at once; delete one "
+                "of these pods"
+            )
+        if holders and holders[0].units:
+            return (
+                f"container {holders[0].owner} holds {each} of {resource} and a slice; a container "
+                "has either slices or whole devices"
+            )
     return None

@@ -14,7 +14,7 @@ from libvgpu.sim import Machine
 
 from .node_runc import LIBRARIES, LIBRARY_DIRECTORY, MACHINE_DIRECTORY
 
-#: Where every runtime looks for specs that somebody writes anew after each boot.
+#: Where every runtime looks for specs that somebody writes again after each boot.
 DIRECTORY = "/run/cdi"
 FILE = "simulated.json"
 

@@ -151,7 +151,7 @@ def test_a_gpu_that_goes_keeps_its_slices_and_the_others_their_indexes(
         device = node.limit(node.admit("stays", {"vgpu-core": 30, "vgpu-memory": 4}))
         log.clear()
 
-        # NVML counts anew: what was GPU 2 is GPU 1 to it now.
+        # NVML counts again: what was GPU 2 is GPU 1 to it now.
         node.inventory.found = GpuListing((MPS_GPU, Gpu(1, SPARE_GPU.uuid, "test", 16 * GIB)))
         wait_for_listings(node)
 

@@ -11,6 +11,7 @@ from deviceplugin.policy.podresources_listing import (
     Listed,
     ListingFindings,
     conflict,
+    device_conflict,
     examine,
 )
 from libvgpu.limits import Family
@@ -191,3 +192,26 @@ def test_a_container_with_two_holdings_is_a_conflict() -> None:
 
     assert problem is not None
     assert "slices of GPU GPU-0 and GPU GPU-1" in problem
+
+
+GPU = "nvidia.com/gpu"
+
+
+def test_a_container_with_a_slice_and_a_whole_device_is_a_conflict_from_either_side() -> None:
+    both = [Listed(OWNER, UNITS, ((GPU, "GPU-7"),))]
+
+    said = conflict(AllocationBook.of([HELD]), HELD, both)
+    assert said is not None and "a container has either slices or whole devices" in said
+    said = device_conflict(GPU, ["GPU-7"], both)
+    assert said is not None and "a container has either slices or whole devices" in said
+
+
+def test_a_device_that_two_containers_have_is_a_conflict() -> None:
+    other = Owner("ns", "other", "c")
+    listing = [Listed(who, frozenset(), ((GPU, "GPU-7"),)) for who in (OWNER, other)]
+
+    said = device_conflict(GPU, ["GPU-7"], listing)
+
+    assert said is not None and f"{OWNER} and {other} at once" in said
+    assert device_conflict(GPU, ["GPU-7"], listing[:1]) is None
+    assert device_conflict(f"{GPU}.shared", ["GPU-7"], listing) is None

@@ -78,3 +78,16 @@ def test_a_gpu_that_is_shared_in_another_way_by_now_has_nothing_for_it() -> None
 
     assert room_on(LAYOUT, AllocationBook.of([one, old]), old) == RaiseRoom()
     assert room_on(Layout("nvidia.com", ()), AllocationBook.of([one]), one) == RaiseRoom()
+
+
+def test_what_is_free_of_a_gpu_in_replicas_is_for_other_replicas() -> None:
+    (gpu,) = LAYOUT.gpus
+    divided = replace(gpu, family=Family.MPS, memory_unit_bytes=4 * GIB, replicas=4)
+    one = Allocation(
+        "a", Family.MPS, GPU, 4 * GIB, replicas=(f"{GPU}::0",),
+        implicit_units=(*units("c", *range(25)), *units("m", 0)),
+    )  # fmt: skip
+
+    layout = Layout("nvidia.com", (divided,))
+
+    assert room_on(layout, AllocationBook.of([one]), one) == RaiseRoom()
