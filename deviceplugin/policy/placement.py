@@ -28,7 +28,7 @@ from .offer import FreeUnits, gpu_units
 Closest = Callable[[Sequence[str], int, Sequence[str]], Sequence[str]]
 
 
-#: Shares of a GPU are compared as whole numbers of parts of it: so many that the shares of GPUs with
+#: Shares of a GPU are compared as whole numbers of parts of it: so many that those of GPUs with
 #: up to 20 000 memory units are told apart, and equal ones are equal.
 _PARTS = 1 << 40
 
