@@ -63,6 +63,7 @@ def set_phase(store: ObjectStore, namespace: str, name: str, phase: str, reason:
 
     def edit(pod: Content) -> None:
         pod["status"]["phase"] = phase
+        pod["status"].setdefault("startTime", store.timestamp())
         if reason:
             pod["status"]["reason"] = reason
 
