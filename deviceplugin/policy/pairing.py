@@ -180,6 +180,8 @@ def allocate(
             "halves of a slice are never split over GPUs"
         )
     _check_join(partner, half, len(units), gpus, what)
+    # GPU by GPU as the first half has them, however the kubelet sends them: its files name them so.
+    ordered = tuple(unit for uuid in partner.uuids for unit in given[uuid])
     return replace(partner.with_half(half, ordered, now_s), settled=True)
 
 
