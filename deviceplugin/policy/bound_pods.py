@@ -66,10 +66,8 @@ class Asked:
 
     def amounts(self, container: ContainerRequest) -> tuple[int, int]:
         """Returns how much a container asks for of this half and of the other one."""
-        own, other = (
-            container.amount(self.domain, self.family, each) for each in (self.half, self.half.other)
-        )
-        return own, other
+        own = container.amount(self.domain, self.family, self.half)
+        return own, container.amount(self.domain, self.family, self.half.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,9 @@ def _candidates(
         if places := _places(pod, here, asked):
             found.append((pod, places, bool(here)))
     are_listed = any(is_listed for _, _, is_listed in found)
-    return [(p, places) for p, places, is_listed in found if is_listed or not are_listed], are_listed
+    if are_listed:
+        found = [each for each in found if each[2]]
+    return [(pod, places) for pod, places, _ in found], are_listed
 
 
 def _places(pod: PodRequest, shown: Iterable[Listed], asked: Asked) -> list[int]:
