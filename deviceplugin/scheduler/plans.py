@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deviceplugin.model.units import CORE_UNITS_PER_GPU
+
 from .node_view import Reservation
 
 #: A refusal's sentence at most: kube-scheduler puts those of 5 000 nodes into one answer.
@@ -39,3 +41,8 @@ class Refusal:
 
     reason: str
     resolvable: bool = True
+
+
+def share_left(core: int, memory: int, memory_units: int) -> float:
+    """Returns what is left of a GPU, 0 to 1, by what is free of its core and memory units."""
+    return (core / CORE_UNITS_PER_GPU + memory / memory_units) / 2
