@@ -45,12 +45,14 @@ class Refusal:
     """A pod that was bound to a node whose agent then refused it.
 
     Attributes:
-        holdings: of the node's GPUs when it did, for whoever looks into it.
+        asked: what its containers asked for, and its annotations.
+        holdings: of the node's GPUs when it did.
     """
 
     node: str
     pod: str
     sentence: str
+    asked: str
     holdings: str
 
 
@@ -165,7 +167,9 @@ class SimulatedNode:
         except AdmissionFailed as error:
             self.kubelet.finish(metadata["uid"])
             self.refusals.append(
-                Refusal(self.name, f"{namespace}/{name}", str(error), self._holdings())
+                Refusal(
+                    self.name, f"{namespace}/{name}", str(error), _asked(pod), self._holdings()
+                )
             )
             set_phase(self._store, namespace, name, "Failed", REFUSED)
         else:
@@ -194,3 +198,10 @@ class SimulatedNode:
                 f" on {' '.join(allocation.uuids)}"
             )
         return "; ".join(rows)
+
+
+def _asked(pod: Mapping[str, Any]) -> str:
+    spec = pod["spec"]
+    containers = (*(spec.get("initContainers") or ()), *spec["containers"])
+    asked = [(each["name"], each["resources"]["limits"]) for each in containers]
+    return f"{asked} {pod['metadata'].get('annotations')}"
