@@ -17,12 +17,13 @@ from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import Half
 from deviceplugin.policy import pairing
-from deviceplugin.policy.exclusive_gpu import clients_most
 from deviceplugin.policy.implicit_units import complete_start
 from deviceplugin.policy.layout import Layout, SharedGpu
 from deviceplugin.policy.lone_halves import check_not_lone
 from deviceplugin.policy.offer import unit_names
-from deviceplugin.scheduler.node_view import GpuRoom, NodeView
+from deviceplugin.policy.published_inventory import NodeMoment, published_node
+from deviceplugin.policy.published_slices import Holdings
+from deviceplugin.scheduler.node_view import NodeView, view_of
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -73,20 +74,9 @@ class PolicyNode:
         return PolicyNode(self.gpus, book, {k: list(v) for k, v in self.pods.items()}, self._ids)
 
     def view(self) -> NodeView:
-        """What is free, exactly."""
-        return NodeView("node", DOMAIN, tuple(self._room(gpu) for gpu in self.gpus), {})
-
-    def _room(self, gpu: SharedGpu) -> GpuRoom:
-        core, memory = (
-            len(self.book.free(frozenset(unit_names(gpu, half)))) for half in Half
-        )
-        here = self.book.on_gpu(gpu.gpu.uuid)
-        return GpuRoom(
-            gpu.gpu.index, gpu.gpu.uuid, gpu.gpu.name, gpu.family, core, memory,
-            gpu.memory_units, gpu.memory_unit_bytes,
-            clients_most(gpu.gpu) - len(here) if gpu.served_by_mps else None,
-            not here, gpu.lone_halves is LoneHalves.ALLOW, gpu.placement,
-        )  # fmt: skip
+        """What is free, as the agent publishes it."""
+        holdings = Holdings(tuple(self.book.allocations.values()), self.book.shared_units())
+        return view_of("node", published_node(NodeMoment(self.layout, holdings)))
 
     def end(self, name: str) -> None:
         for each in self.pods.pop(name):
