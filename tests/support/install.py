@@ -95,6 +95,7 @@ class PodVerdict:
     name: str
     invalid: str
     refused: str
+    warnings: Sequence[str]
     admitted: Mapping[str, Any]
     cost: int
 
@@ -136,7 +137,11 @@ def _judge(asked: Mapping[str, Any]) -> Verdict:
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     return Verdict(
-        tuple(found["problems"] or ()), tuple(PodVerdict(**pod) for pod in found["pods"] or ())
+        tuple(found["problems"] or ()),
+        tuple(
+            PodVerdict(**{**pod, "warnings": tuple(pod["warnings"] or ())})
+            for pod in found["pods"] or ()
+        ),
     )
 
 
