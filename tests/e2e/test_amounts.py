@@ -1,4 +1,4 @@
-"""The chart's policy about amounts that no node can give, judged by the API server's own admission."""
+"""The chart's policy about amounts that no node can give, judged by an API server's own admission."""
 
 import pytest
 
@@ -143,10 +143,16 @@ PARTS = {
     "none of the devices": ("isGreaterThan(quantity('0'))", "isGreaterThan(quantity('-1'))"),
     "with a slice": (".exists(f, r.core[f] + r.memory[f] > 0)", ".exists(f, r.core[f] >= 0)"),
     "with a slice of one family": ("['vgpu', 'mps'].exists(f, r.", "['vgpu'].exists(f, r."),
-    "with a slice of memory": (".exists(f, r.core[f] + r.memory[f] > 0)", ".exists(f, r.core[f] > 0)"),
+    "with a slice of memory": (
+        ".exists(f, r.core[f] + r.memory[f] > 0)",
+        ".exists(f, r.core[f] > 0)",
+    ),
     "init containers": ("(has(object.spec.initContainers) ? object", "(false ? object"),
-    "amounts of vgpu-core": ("quantity(c.resources.limits['nvidia.com/vgpu-core']).asInteger()", "0"),
-}  # fmt: skip
+    "amounts of vgpu-core": (
+        "quantity(c.resources.limits['nvidia.com/vgpu-core']).asInteger()",
+        "0",
+    ),
+}
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -1,5 +1,5 @@
-"""Pods with amounts that no node can ever give, which the admission policy must refuse with the words
-why, and pods that come near to them, which it must let in.
+"""Pods with amounts that no node can ever give, which the admission policy must refuse with the
+words why, and pods that come near to them, which it must let in.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def _one(says: str = "", impossible: str = "", /, **amounts: int | str) -> Row:
 
 
 _WHOLE = "allowed are 1 to 100, or 200, 300 and so on for whole GPUs"
-_MIXED = "container train asks for nvidia.com/vgpu-* and nvidia.com/mps-*: a container has one slice"
+_MIXED = "container train asks for nvidia.com/vgpu-* and nvidia.com/mps-*: a container has one"
 _EITHER = "a container has either slices or whole devices"
 
 _LET_IN = [
@@ -85,7 +85,7 @@ _REFUSED = [
            vgpu_core=n, vgpu_memory=16) for n in (101, 150, 199, 250, 1_000_001)),
     _one("container train asks for nvidia.com/vgpu-core: 1001:", vgpu_core="1001"),
     _one("container train asks for nvidia.com/vgpu-core: 1024:", vgpu_core="1Ki"),
-    _one("container train asks for nvidia.com/mps-core: 150:|" + _WHOLE, mps_core=150, mps_memory=1),
+    _one(f"train asks for nvidia.com/mps-core: 150:|{_WHOLE}", mps_core=150, mps_memory=1),
     _one("container train asks for nvidia.com/mps-memory: 16 without nvidia.com/mps-core: MPS has"
          " no left-over compute|ask for nvidia.com/mps-core too", mps_memory=16),
     _one("nvidia.com/mps-memory: 16 without", mps_memory=16, mps_core=0),
