@@ -1,4 +1,4 @@
-"""The chart's policy about amounts that no node can give, judged by an API server's own admission."""
+"""The chart's policy about amounts that no node can give, judged by an API server's admission."""
 
 import pytest
 

@@ -1,9 +1,9 @@
 """deploy/examples/scheduler as the schedulers and API servers read it.
 
 Kubernetes' own kinds and Kueue's are held against their schemas by kubeconform; kube-scheduler's
-configuration and Volcano's jobs are read by their own code (tests/e2e/scheduling: 12 s to build where
-Kubernetes' modules are compiled already, minutes where they are not). No proxy has Volcano's module
-with the reader of its configuration, so that file's form is written down here.
+configuration and Volcano's jobs are read by their own code (tests/e2e/scheduling: 12 s to build
+where Kubernetes' modules are compiled already, minutes where they are not). No proxy has Volcano's
+module with the reader of its configuration, so that file's form is written down here.
 """
 
 import json
