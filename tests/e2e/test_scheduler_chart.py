@@ -170,8 +170,9 @@ def test_values_change_what_they_say() -> None:
     assert pod(found)["tolerations"] == [{"operator": "Exists"}]
     assert container["resources"]["limits"] == {"memory": "2Gi"}
     assert container["image"].endswith(":v9")
-    assert container["image"] == (
-        found["DaemonSet", "vgpu-agent"]["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert (
+        container["image"]
+        == (found["DaemonSet", "vgpu-agent"]["spec"]["template"]["spec"]["containers"][0]["image"])
     )
     (port,) = container["ports"]
     assert port["containerPort"] == 9443
