@@ -27,22 +27,16 @@ class Row:
 
     def pod(self, domain: str = "nvidia.com") -> Pod:
         """Returns the pod."""
-        made = [
-            {
-                "name": name,
-                "image": "i",
-                "resources": {"limits": {f"{domain}/{r}": n for r, n in amounts.items()}},
-            }
-            for name, amounts in self.containers.items()
-        ]
+        containers, first = list[Pod](), list[Pod]()
+        for name, amounts in self.containers.items():
+            limits = {f"{domain}/{resource}": amount for resource, amount in amounts.items()}
+            made = {"name": name, "image": "i", "resources": {"limits": limits}}
+            (first if name.startswith("init") else containers).append(made)
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "p"},
-            "spec": {
-                "containers": [c for c in made if not c["name"].startswith("init")],
-                "initContainers": [c for c in made if c["name"].startswith("init")],
-            },
+            "spec": {"containers": containers, "initContainers": first},
         }
 
 
