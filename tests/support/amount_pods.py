@@ -66,6 +66,9 @@ _LET_IN = [
     _one(vgpu_core=30, vgpu_memory=16, gpu=0),
     _one(vgpu_core=30, vgpu_memory=16, rdma=1),
     _one(gpu=150),
+    # Nothing of these is taken by an API server, which says so in its own words.
+    *(_one("", "must be an integer", vgpu_core=n, vgpu_memory=1) for n in ("150500m", "0.5")),
+    _one("", "must be greater than or equal to 0", vgpu_core=-150, vgpu_memory=1),
     _one(vgpu_core=0, gpu=1),
     Row("one family each", {
         "train": {"vgpu-core": 30, "vgpu-memory": 8}, "serve": {"mps-core": 30, "mps-memory": 8}}),
