@@ -125,7 +125,7 @@ def prefer(
         room = _with_clients_left(room, family, book, must_include, what)
         left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
         near = {u: r for u, r in room.items() if u in left and r.count >= count}
-        chosen = (one_gpu(near or room, count, placement, what),)
+        chosen = (one_gpu(near or room, half, count, placement, what),)
     return [*must_include, *(unit for uuid in chosen for unit in room[uuid].units)][:count]
 
 
