@@ -1,8 +1,9 @@
 """The chart's policy about amounts that no node can give, judged by an API server's admission."""
 
 import pytest
+import yaml
 
-from support import IS_LONG, amount_pods, install
+from support import IS_LONG, ROOT, amount_pods, install
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
@@ -12,6 +13,7 @@ pytestmark = [
 #: What an API server spends on one expression at most, and how much of it ours may take.
 EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
+_POD = {"apiVersion": "v1", "kind": "Pod"}
 FORBID = "policy.loneHalves.vgpu=forbid"
 
 
@@ -50,6 +52,29 @@ def test_lone_halves_are_refused_where_the_values_say_so() -> None:
     wrong = wrong_rows(install.render("--set", FORBID), amount_pods.LONE_ROWS)
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_examples_are_let_in() -> None:
+    pods = []
+    for file in sorted((ROOT / "deploy/examples").rglob("*.yaml")):
+        for manifest in yaml.safe_load_all(file.read_text()):
+            if manifest.get("kind") == "Pod":
+                pods.append(manifest)
+            for task in manifest.get("spec", {}).get("tasks", ()):  # of a Volcano job
+                pods.append(task["template"] | {"metadata": {"name": "p"}})
+            if manifest.get("kind") == "Job" and "template" in manifest["spec"]:
+                pods.append(manifest["spec"]["template"] | {"metadata": {"name": "p"}})
+    asked = [
+        {"name": p["metadata"]["name"], "namespace": "team-a", "manifest": {**_POD, **p}}
+        for p in pods
+    ]
+    both = install.render("--set", f"{FORBID},policy.loneHalves.mps=forbid")
+
+    found = install.judge(both, asked)
+    assert {pod.name: (pod.refused, pod.invalid) for pod in found} == {
+        one["name"]: ("", "") for one in asked
+    }
+    assert len(asked) >= 10
 
 
 def config(*entries: str) -> str:
