@@ -1,7 +1,8 @@
 """What is added to a pod that asks for GPUs. Pure.
 
 The same as the chart's MutatingAdmissionPolicy does, in the same order; a pod's own tolerations,
-labels, runtime class and scheduler stay. A patched pod needs no further patch, so it may be sent again.
+labels, runtime class and scheduler stay. A patched pod needs no further patch, so it may be sent
+again.
 """
 
 from collections.abc import Iterator, Mapping
