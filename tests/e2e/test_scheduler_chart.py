@@ -163,6 +163,7 @@ def test_values_change_what_they_say() -> None:
         "--pod-selector=team in (a,b)",
     } <= set(arguments(found))
     assert not [a for a in arguments(objects()) if a.startswith(("--gpu-policy", "--pod-sel"))]
+    assert arguments(objects("scheduler.extraArgs={--body-limit=64}"))[-1] == "--body-limit=64"
     assert found["Service", NAME]["spec"]["clusterIP"] == "10.96.0.44"
     assert "clusterIP" not in objects()["Service", NAME]["spec"]
     assert pod(found)["priorityClassName"] == "high"
@@ -219,6 +220,8 @@ def test_it_reads_one_config(settings: tuple[str, ...], key: str) -> None:
         ("scheduler.clusterIP=name", "scheduler/clusterIP"),
         ("scheduler.podSelector=a;b", "scheduler/podSelector"),
         ("scheduler.leaderElection=true", "leaderElection"),
+        ("scheduler.extraArgs={x}", "scheduler/extraArgs/0"),
+        ("agent.publish=false", "set agent.publish to true"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(settings: str, says: str) -> None:
