@@ -27,6 +27,7 @@ from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
+from deviceplugin.core.pod_knowledge import NoPods
 from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
@@ -42,7 +43,10 @@ from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
+from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
+from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
+from deviceplugin.kube.node_pods import NodePods
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -81,6 +85,7 @@ _SPARE_EVERY_S = 0.7
 _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
 _INJECTION_EVERY_S = 4.9
+_INVENTORY_EVERY_S = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class AgentSettings:
         host_root: where the agent sees the node's root; empty: where that is known to be.
         said: flags of command line and environment, which count more than the config file's.
         selection: which config of a directory is used.
+        publish: whether schedulers are told what the node has, by a Lease.
     """
 
     config: Path
@@ -110,6 +116,7 @@ class AgentSettings:
     host_root: str = ""
     said: tuple[SaidFlag, ...] = ()
     selection: Selection = field(default_factory=Selection)
+    publish: bool = True
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -185,7 +192,8 @@ def _run(
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
-    sources = Sources(resources.list, record.read, labels.of)
+    pods = _followed_pods(api, settings.node_name, config.resource_domain, ends)
+    sources = Sources(resources.list, record.read, labels.of, pods=pods or NoPods())
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
@@ -237,6 +245,13 @@ def _run(
     )
     ends.callback(node_labels.stop)
 
+    duties = []
+    if api is not None and settings.publish:
+        lease = InventoryLease(NodeLease(api, settings.node_name))
+        ends.callback(lease.stop)
+        lease.start()
+        duties.append((_INVENTORY_EVERY_S, InventoryFeed(state, lease.put).look))
+
     # What the kubelet asks.
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
@@ -266,6 +281,7 @@ def _run(
         lambda: memory.findings,
         lambda: life.label.problem,
         injection.shown,
+        pods_problem=lambda: pods.problem if pods else _NO_PODS,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -318,12 +334,33 @@ def _run(
             (_SPARE_EVERY_S, store.spare.fill),
             (_FOREIGN_EVERY_S, foreign.look),
             (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
+            *duties,
         ],
         said.turned,
         stop,
     )
     if gpus.failure is not None:
         raise gpus.failure
+
+
+_NO_PODS = "there is no API server, or no service account to ask it with"
+
+
+def _followed_pods(
+    api: ApiServer | None, node_name: str, domain: str, ends: contextlib.ExitStack
+) -> NodePods | None:
+    """Returns who follows the pods of this node from now on; None where nobody can."""
+    if api is None:
+        event(
+            logging.INFO,
+            "what the pods of this node ask for is not known, GPUs are chosen by one half alone",
+            reason=_NO_PODS,
+        )
+        return None
+    pods = NodePods(api, node_name, domain)
+    ends.callback(pods.stop)
+    pods.start()
+    return pods
 
 
 class Plugins:

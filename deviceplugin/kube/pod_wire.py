@@ -58,9 +58,10 @@ class PodSpec(_Part):
 
 
 class PodStatus(_Part):
-    """Where a pod is in its life."""
+    """Where a pod is in its life; the kubelet's first word of it has a start time."""
 
     phase: str = ""
+    start_time: str | None = None
 
 
 class Pod(_Part):
@@ -111,6 +112,7 @@ def pod_request(pod: Pod, domain: str) -> PodRequest | None:
         annotations=annotations,
         chosen=chosen_gpus(annotations.get(f"{domain}/{CHOSEN_GPUS_KEY}", "")),
         is_ended=pod.status.phase in _ENDED,
+        is_acknowledged=bool(pod.status.start_time),
     )
 
 

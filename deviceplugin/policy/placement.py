@@ -67,7 +67,7 @@ class Need:
         core: units.
         memory: units that are asked for.
         default_core: core units that come with the same share of memory, without being asked for
-            it; 0 where none do.
+            it; 0 where none do. Where both are given, they are of containers one after the other.
     """
 
     core: int
@@ -78,7 +78,7 @@ class Need:
         """Returns how many memory units that is on a GPU that has so many."""
         if not self.default_core:
             return self.memory
-        return self.memory + default_memory(memory_units, self.default_core)
+        return max(self.memory, default_memory(memory_units, self.default_core))
 
 
 def one_gpu(

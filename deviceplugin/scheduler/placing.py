@@ -106,7 +106,7 @@ class Rooms:
     def state_of(self, place: int) -> tuple[object, ...]:
         """Returns all that matters of one GPU: two of the same state are as good as each other."""
         gpu = self._gpus[place]
-        passed_on = tuple(
+        passed_on = self._from_init and tuple(
             (family, tuple((half, units.get(place)) for half, units in each.units.items()),
              each.defaults.get(place), tuple(held for at, held in each.lone if place in at))
             for family, each in self._from_init.items()
@@ -114,12 +114,13 @@ class Rooms:
         return (
             self.core[place], self.memory[place], self.containers[place], gpu.memory_units,
             gpu.memory_unit_bytes, gpu.family, gpu.is_empty, gpu.placement, place in self._kept,
-            place in self.taken, passed_on,
+            place in self.taken, passed_on or None,
         )  # fmt: skip
 
     def state(self) -> tuple[object, ...]:
         """Returns all that matters for the containers that are still to be put."""
-        gpus = sorted((self.state_of(place) for place in range(len(self._gpus))), key=repr)
+        # Their order matters no more; hashes are the quickest one, and need not be told apart.
+        gpus = sorted((self.state_of(place) for place in range(len(self._gpus))), key=hash)
         return (*gpus, *sorted(self.devices.items()), *sorted(self._devices_from_init.items()))
 
     def must_have(self, ask: Ask) -> set[int]:

@@ -13,7 +13,7 @@ from .demand import Ask, Demand
 from .node_view import NodeView
 from .placing import is_usable
 from .plans import Refusal, share_left
-from .reasons import no_gpu, too_few_whole
+from .reasons import most_units, no_gpu, too_few_whole
 from .score import binpack_score, empty_gpus, free_share, spread_score
 from .wishes import Wishes
 
@@ -28,7 +28,7 @@ def quick_verdict(view: NodeView, demand: Demand, node_policy: Placement) -> int
     if ask.family is None:
         return None
     if ask.core > CORE_UNITS_PER_GPU:
-        return None if ask.memory else _whole(view, ask, demand.wishes, node_policy)
+        return _whole(view, ask, demand.wishes, node_policy)
     return _fraction(view, ask, demand.wishes, node_policy)
 
 
@@ -79,13 +79,22 @@ def _fraction(
 
 
 def _whole(view: NodeView, ask: Ask, wishes: Wishes, node_policy: Placement) -> int | Refusal:
-    count = ask.core // CORE_UNITS_PER_GPU
-    eligible = sum(
-        gpu.is_empty and gpu.containers_left != 0 and is_usable(gpu, ask)
-        and wishes.allow(gpu.product, gpu.uuid)
-        for gpu in view.gpus
-    )  # fmt: skip
-    if eligible < count:
+    count, size = ask.core // CORE_UNITS_PER_GPU, 0
+    if ask.memory:  # all of theirs, so it says of which size they are
+        size = ask.memory // count if ask.memory % count == 0 else -1
+        if ask.memory <= most_units(view.gpus, ask.family):
+            size = -1
+    eligible = fitting = 0
+    for gpu in view.gpus:
+        if (
+            gpu.is_empty
+            and gpu.containers_left != 0
+            and is_usable(gpu, ask)
+            and wishes.allow(gpu.product, gpu.uuid)
+        ):
+            eligible += 1
+            fitting += not size or gpu.memory_units == size
+    if fitting < count:
         return too_few_whole(view.gpus, eligible, count, ask, wishes)
     if node_policy is _SPREAD:
         free, total = free_share(view)

@@ -1,6 +1,6 @@
 """Why a pod has no place on a node, in one short sentence that names what came nearest: pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
@@ -9,7 +9,7 @@ from libvgpu.limits import Family
 from libvgpu.sizes import format_size
 
 from .demand import Ask
-from .node_view import DRAINS, GpuRoom
+from .node_view import DRAINS, DeviceRoom, GpuRoom
 from .plans import MOST_REASON_BYTES, Refusal
 from .wishes import Wishes
 
@@ -116,6 +116,23 @@ def too_few_whole(
         f"{' or '.join(map(str, sizes[:4]))} each",
         False,
     )
+
+
+def why_not_offered(devices: Mapping[str, DeviceRoom], ask: Ask, wishes: Wishes) -> Refusal | None:
+    """Returns why a node can never give a container its whole devices, None where it can."""
+    for name, asked in ask.devices:
+        room = devices.get(name)
+        if room is None or asked > room.total or (room.most and asked > room.most):
+            total, most = (room.total, room.most) if room is not None else (0, 0)
+            return no_devices(name, asked, 0, total, most)
+        if wishes.use_gpus or wishes.avoid_gpus:
+            why = f"GPUs of {name} are given whole, and which ones cannot be wished by UUID"
+            return Refusal(why[:MOST_REASON_BYTES], False)
+        if not all(map(wishes.allow_model, room.products)):
+            few = ", ".join(room.products)
+            why = f"{name} may be a GPU that is not as wished ({wishes.described()}): {few}"
+            return Refusal(why[:MOST_REASON_BYTES], False)
+    return None
 
 
 def no_devices(name: str, asked: int, free: int, total: int, most: int) -> Refusal:
