@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deviceplugin.scheduler.__main__ import main as command
 from support import IS_LONG, ROOT, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
@@ -185,6 +186,40 @@ def test_values_change_what_they_say() -> None:
     assert {found[kind, NAME]["metadata"]["namespace"] for kind in ("Deployment", "Service")} == {
         "gpus"
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ((), {"bind": True, "lease": NAME, "gpu_policy": None}),
+        (("scheduler.bind=false",), {"bind": False}),
+        (("scheduler.nodePolicy=spread,scheduler.gpuPolicy=spread",),
+         {"node_policy": "spread", "gpu_policy": "spread"}),
+        (("scheduler.podSelector=a!=b",), {"pod_selector": "a!=b"}),
+        (("scheduler.extraArgs={--body-limit=64,--no-leader-elect}",),
+         {"body_limit": 64, "leader_elect": False}),
+        (("namespace.name=gpus",), {"namespace": "gpus"}),
+    ],
+)  # fmt: skip
+def test_what_is_started_takes_these_options(
+    settings: tuple[str, ...], options: dict[str, object]
+) -> None:
+    found = objects(*settings)
+    (container,) = pod(found)["containers"]
+    context = command.make_context("scheduler", arguments(found))  # an unknown one raises
+
+    assert container["command"] == ["python", "-m", "deviceplugin.scheduler"]
+    assert context.params.items() >= options.items()
+    mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+    assert mounts[str(context.params["tls_dir"])] == "tls"
+    assert mounts[str(context.params["config"].parent)] == "config"
+    assert f":{container['ports'][0]['containerPort']}" == context.params["address"]
+    # By which the replicas know each other, where --tls-name does not say it.
+    name = f"{context.params['lease']}.{context.params['namespace']}.svc"
+    assert (
+        objects(*settings, "scheduler.certManager=true")["Certificate", NAME]["spec"]["dnsNames"][0]
+        == name
+    )
 
 
 @pytest.mark.parametrize(
