@@ -124,8 +124,6 @@ class Extender:
         found: dict[str, Victims] = {}
         for name, given in asked.victims.items():
             self.look_at_clock(deadline_s)
-            if not self.cluster.is_known(name):
-                continue
             uids = victims(
                 partial(self._without, name),
                 request,
@@ -189,7 +187,7 @@ class Extender:
 
     def _without(self, node: str, uids: Iterable[str]) -> NodeView:
         found = self.cluster.view_without(node, uids)
-        # The node has lost its inventory since: it has room for nobody.
+        # A node without an inventory has room for nobody.
         return found or NodeView(node, self.policies.domain, (), {})
 
     def _views(

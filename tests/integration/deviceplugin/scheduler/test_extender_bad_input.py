@@ -47,6 +47,9 @@ def test_50_mb_are_refused_without_being_read(running: ExtenderProcess) -> None:
             with contextlib.suppress(OSError):
                 client.sendall(b"x" * (4 << 20 if is_told else size))
             if is_told:
+                time.sleep(0.2)
+                client.sendall(b"x" * (1 << 20))
+                time.sleep(0.2)
                 assert client.recv(100).startswith(b"HTTP/1.1 413 ")
     assert memory_kib(running) < before + (8 << 10)
     assert running.filter(pod_json("new", 10, 1), ["n2"])["NodeNames"] == ["n2"]
