@@ -11,6 +11,7 @@ import click
 VERBS = {
     "run": ("vgpuctl.commands.run", "run"),
     "ps": ("vgpuctl.commands.ps", "ps"),
+    "top": ("vgpuctl.commands.top", "top"),
     "status": ("vgpuctl.commands.status", "status"),
     "set": ("vgpuctl.commands.set", "set_verb"),
     "doctor": ("vgpuctl.commands.doctor", "doctor"),

@@ -94,7 +94,7 @@ def process_rows(slices: Sequence[Slice]) -> list[Row]:
             rows.append(_row(found, None, None, None, None))
             continue
         for index, limit in enumerate(found.limits.devices):
-            total = _of_container(found.usage, index)
+            total = container_usage(found.usage, index)
             using = [
                 (process, own)
                 for process in found.usage.processes
@@ -113,7 +113,7 @@ def _of_device(devices: Sequence[region.DeviceUsage], index: int) -> region.Devi
     return next((d for d in devices if d.device_index == index), None)
 
 
-def _of_container(usage: region.ContainerUsage, index: int) -> region.DeviceUsage | None:
+def container_usage(usage: region.ContainerUsage, index: int) -> region.DeviceUsage | None:
     """Returns a device's totals without the bytes of dead processes.
 
     Those are free already: the container's next allocation that needs them takes them back.
@@ -265,7 +265,7 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
             concurrencies.add(str(_concurrency(limit)))
             allocated_bytes += limit.memory_limit_bytes
             core_percent += enforced_core_percent(found.limits.family, limit)
-            usage = _of_container(found.usage, index) if found.usage else None
+            usage = container_usage(found.usage, index) if found.usage else None
             used_bytes += usage.used_bytes if usage else 0
     return {
         "index": seen.gpu.index if seen.gpu.index >= 0 else None,

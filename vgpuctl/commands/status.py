@@ -15,38 +15,18 @@ or ``mps``, clients of one MPS server; the table says the latter behind family v
 null where no agent tells). On a node that has several named configs, stderr says which is in force.
 """
 
-import os
 from pathlib import Path
 
 import click
 
-from libvgpu.errors import InventoryError, VgpuError
+from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
-from vgpuctl import gpu_choice as gpu_sources
 
 from ..agent_client import AgentReport, agent_report
-from ..observe import SeenGpu, gpu_rows, read_slices
+from ..node_gpus import seen_gpus
+from ..observe import gpu_rows, read_slices
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, print_listing
-
-
-def _seen_gpus() -> tuple[list[SeenGpu], str]:
-    """Returns the GPUs of driver and simulated machines, and why the driver lists none."""
-    seen, problem = [], ""
-    # Under `vgpuctl sim run` the driver itself is the simulated one.
-    source = gpu_sources.SIMULATED if "VGPU_SIM_MACHINE" in os.environ else gpu_sources.DRIVER
-    try:
-        seen = [SeenGpu(gpu, source) for gpu in gpu_sources.gpus_of_driver()]
-    except InventoryError as error:
-        problem = error.message
-    known = {found.gpu.uuid for found in seen}
-    for machine in gpu_sources.simulated_machines():
-        seen += [
-            SeenGpu(gpu, gpu_sources.SIMULATED)
-            for gpu in gpu_sources.gpus_of_machine(machine)
-            if gpu.uuid not in known
-        ]
-    return seen, problem
 
 
 def _report(run_dir: Path) -> AgentReport | None:
@@ -93,7 +73,7 @@ _COLUMNS = (
 @output_option
 def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:
     """Show every GPU and how much of it is given away."""
-    seen, problem = _seen_gpus()
+    seen, problem = seen_gpus()
     if problem:
         click.echo(f"vgpuctl: {problem}", err=True)
     chosen = chosen_run_dir(run_dir)
