@@ -1,4 +1,4 @@
-"""`vgpuctl top` on a pseudo-terminal: it draws, resizes, filters, quits, and restores the screen."""
+"""`vgpuctl top` on a pseudo-terminal: draws, resizes, filters, quits, restores the screen."""
 
 import fcntl
 import os

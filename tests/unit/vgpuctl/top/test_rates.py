@@ -30,9 +30,8 @@ def usage(gpu_s: float = 0.0, held_s: float = 0.0, used: int = GIB, **more: int)
 
 
 def a_slice(device: DeviceUsage, family: Family = Family.VGPU) -> Slice:
-    limits = ContainerLimits(
-        "1f", family, (DeviceLimit("GPU-a", 4 * GIB, core_percent=30, compute_mode=ComputeMode.STRICT),)
-    )
+    limit = DeviceLimit("GPU-a", 4 * GIB, core_percent=30, compute_mode=ComputeMode.STRICT)
+    limits = ContainerLimits("1f", family, (limit,))
     process = ProcessUsage(0, 7, 1, "python", True, False, (device,))
     return Slice(
         allocation_dirs.AllocationMeta(
@@ -49,9 +48,7 @@ def test_between_two_looks_a_share_is_what_was_used_of_the_time() -> None:
     rates = Rates()
     (first,) = rates.look([a_slice(usage(gpu_s=5.0))], 10.0)
     assert first.share_percent == 17  # what the shim itself says, while there is nothing else
-    (row,) = rates.look(
-        [a_slice(usage(gpu_s=5.6, held_s=0.5, windows=40, refused=3))], 12.0
-    )
+    (row,) = rates.look([a_slice(usage(gpu_s=5.6, held_s=0.5, windows=40, refused=3))], 12.0)
     assert row.share_percent == 30
     assert (row.held_percent, row.windows_a_second) == (25, 20)
     assert (row.refused, row.refused_lately) == (3, 3)
