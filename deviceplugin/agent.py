@@ -43,6 +43,7 @@ from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.node_objects import NodeObjects
+from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -57,6 +58,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.event_file import EventFile
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -179,6 +181,7 @@ def _run(
     What ends first when the agent stops is what was made last.
     """
     config = life.first.config
+    ends.enter_context(tapped(EventFile(settings.state_dir).add))
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)

@@ -13,6 +13,7 @@ VERBS = {
     "ps": ("vgpuctl.commands.ps", "ps"),
     "top": ("vgpuctl.commands.top", "top"),
     "status": ("vgpuctl.commands.status", "status"),
+    "events": ("vgpuctl.commands.events", "events"),
     "set": ("vgpuctl.commands.set", "set_verb"),
     "doctor": ("vgpuctl.commands.doctor", "doctor"),
     "config": ("vgpuctl.commands.config", "config"),
