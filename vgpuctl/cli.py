@@ -10,6 +10,7 @@ import click
 #: verb -> module and attribute of its click command, in the order of `--help`.
 VERBS = {
     "run": ("vgpuctl.commands.run", "run"),
+    "describe": ("vgpuctl.commands.describe", "describe"),
     "ps": ("vgpuctl.commands.ps", "ps"),
     "top": ("vgpuctl.commands.top", "top"),
     "status": ("vgpuctl.commands.status", "status"),
