@@ -12,7 +12,7 @@ from pathlib import Path
 from deviceplugin.model.concurrency import Concurrency
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit, Family
 from libvgpu.sharing_mode import Mode
 from libvgpu.usage import is_measured
 
@@ -255,7 +255,8 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
     uuid = seen.gpu.uuid
     families: set[str] = set()
     concurrencies: set[str] = set()
-    allocated_bytes = used_bytes = core_percent = containers = 0
+    modes: set[str] = set()
+    allocated_bytes = used_bytes = unaccounted_bytes = core_percent = containers = 0
     for found in slices:
         for index, limit in enumerate(found.limits.devices if found.limits else ()):
             if limit.uuid != uuid or found.limits is None:
@@ -263,7 +264,9 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
             containers += 1
             families.add(found.meta.family)
             concurrencies.add(str(_concurrency(limit)))
+            modes.add(_mode(found, limit) or "")
             allocated_bytes += limit.memory_limit_bytes
+            unaccounted_bytes += limit.unaccounted_bytes
             core_percent += enforced_core_percent(found.limits.family, limit)
             usage = container_usage(found.usage, index) if found.usage else None
             used_bytes += usage.used_bytes if usage else 0
@@ -278,6 +281,12 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
         "memory_total_bytes": seen.gpu.memory_bytes or None,
         "memory_allocated_bytes": allocated_bytes,
         "memory_used_bytes": used_bytes,
+        "memory_unaccounted_bytes": unaccounted_bytes,
+        "memory_free_bytes": (
+            max(0, seen.gpu.memory_bytes - allocated_bytes) if seen.gpu.memory_bytes else None
+        ),
         "core_allocated_percent": core_percent,
+        "core_free_percent": max(0, WHOLE_CORE_PERCENT - core_percent),
+        "modes": sorted(modes - {""}),
         "containers": containers,
     }

@@ -12,6 +12,15 @@ from ..render import Row
 from ..top.rates import TopRow
 
 _EVENTS = 5
+_FROM_STATUS = (
+    "memory_total_bytes",
+    "memory_allocated_bytes",
+    "memory_used_bytes",
+    "memory_unaccounted_bytes",
+    "memory_free_bytes",
+    "core_allocated_percent",
+    "core_free_percent",
+)
 
 
 def describe_gpu(
@@ -30,10 +39,6 @@ def describe_gpu(
     """
     gpu = seen.gpu
     mine = [each for each in events if not each.subject and gpu.uuid in each.text][-_EVENTS:]
-    core = status["core_allocated_percent"]
-    assert isinstance(core, int)
-    allocated = status["memory_allocated_bytes"]
-    assert isinstance(allocated, int)
     return {
         "version": API_VERSION,
         "kind": "gpu",
@@ -44,12 +49,7 @@ def describe_gpu(
         "driver": gpu.driver,
         "family": status["family"],
         "health": _health(report, gpu.uuid),
-        "memory_total_bytes": status["memory_total_bytes"],
-        "memory_allocated_bytes": allocated,
-        "memory_used_bytes": status["memory_used_bytes"],
-        "memory_free_bytes": max(0, gpu.memory_bytes - allocated) if gpu.memory_bytes else None,
-        "core_allocated_percent": core,
-        "core_free_percent": max(0, 100 - core),
+        **{key: status[key] for key in _FROM_STATUS},
         "share_percent": round(sum(row.share_percent or 0.0 for row in rows), 1),
         "slices": [
             {
