@@ -282,7 +282,7 @@ def _run(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, said.state),
+        ControlApi(service.set_override, service.clear_override, said.state, said.config),
     )
     http.start()
     ends.callback(registrar.stop)

@@ -205,6 +205,40 @@ def agent_report(run_dir: Path) -> AgentReport:
         ) from None
 
 
+class ValueOfConfig(msgspec.Struct):
+    """One value of the config in force, and where it comes from."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+class ConfigInForce(msgspec.Struct):
+    """What ``/v1/config`` says; see `ConfigOfReport`."""
+
+    path: str
+    values: list[ValueOfConfig]
+    name: str = ""
+    is_kept: bool = False
+
+
+def config_in_force(run_dir: Path) -> ConfigInForce:
+    """Returns the config of the agent of a run directory.
+
+    Raises:
+        AgentUnreachable: there is none, or it does not answer.
+        VgpuError: its answer is of another form, since it is of another version.
+    """
+    answer = _ask(run_dir, "GET", "/v1/config")
+    try:
+        return msgspec.convert(answer, ConfigInForce)
+    except msgspec.ValidationError as error:
+        raise VgpuError(
+            f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",
+            hint="use the vgpuctl of the agent's version",
+        ) from None
+
+
 def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
     """Has the agent set values for an allocation; returns `control_api.changed_limits`.
 
