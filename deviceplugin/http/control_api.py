@@ -1,7 +1,7 @@
 """What `vgpuctl` may ask of the running agent, over HTTP on a Unix socket that only root opens.
 
 ``GET /v1/state`` gives the agent's state (`agent_state`), ``GET /v1/config`` every value of its
-config with where it comes from; ``POST`` and ``DELETE`` of
+config with where it comes from, ``GET /metrics`` what scrapers get; ``POST`` and ``DELETE`` of
 ``/v1/allocations/ID/override`` set and clear an `Override`. Both answer with the limits before and
 after; what is not done is answered with ``{"message": …, "hint": …}``: 400 for a request that is
 none, 404 for an allocation that is not there, 409 for a refusal.
@@ -56,6 +56,7 @@ class ControlApi:
         clear_override: Callable[[str], LimitChange],
         state: Callable[[], Mapping[str, Any]],
         config: Callable[[], Mapping[str, Any]] = dict,
+        metrics: Callable[[Request], Response] = lambda request: Response(),
     ) -> None:
         """Makes the application.
 
@@ -64,6 +65,7 @@ class ControlApi:
             clear_override: takes them back; raises VgpuError.
             state: what ``/v1/state`` says.
             config: what ``/v1/config`` says.
+            metrics: the page of that name.
         """
         self._set, self._clear = set_override, clear_override
         self._state, self._config = state, config
@@ -71,6 +73,7 @@ class ControlApi:
         self._app = application(
             [
                 Rule("/v1/state", methods=["GET"], endpoint=self._tell_state),
+                Rule("/metrics", methods=["GET"], endpoint=metrics),
                 Rule("/v1/config", methods=["GET"], endpoint=self._tell_config),
                 Rule(override, methods=["POST", "DELETE"], endpoint=self._override),
             ],
