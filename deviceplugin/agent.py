@@ -282,7 +282,9 @@ def _run(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, said.state),
+        ControlApi(
+            service.set_override, service.clear_override, said.state, said.config, metrics.page
+        ),
     )
     http.start()
     ends.callback(registrar.stop)

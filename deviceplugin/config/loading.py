@@ -129,10 +129,7 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
     Raises:
         ConfigError: one sentence with file, line, value and what is allowed.
     """
-    data, places = parse(text, name)
-    if not isinstance(data, dict):
-        raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
-    file = _decode(put_over(data, places, said), places)
+    file, places = checked_file(text, name, said)
     if file.version != "v1":
         raise places.error("$.version", f"version is {file.version!r}, allowed is: v1")
     if not _DOMAIN.fullmatch(file.resource_domain):
@@ -158,6 +155,20 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
         labels=label_settings(file, places),
     )
+
+
+def checked_file(
+    text: str, name: str, said: tuple[SaidFlag, ...] = ()
+) -> tuple[schema.ConfigFile, Places]:
+    """Returns the keys of a config text with flags over them, and where they stand.
+
+    Raises:
+        ConfigError: not YAML, an unknown key, or a value of the wrong type.
+    """
+    data, places = parse(text, name)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
+    return _decode(put_over(data, places, said), places), places
 
 
 def _decode(data: Any, places: Places) -> schema.ConfigFile:

@@ -8,7 +8,7 @@ API server. Values come from the agent's parts, read without a lock; each is rep
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
+from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
@@ -125,6 +126,17 @@ class AgentState:
     def readyz(self, request: Request) -> Response:
         """Answers ``/readyz``."""
         return _verdict(ready_problem(self._registrations()))
+
+    def config(self) -> dict[str, Any]:
+        """Returns what ``/v1/config`` says."""
+        watch = self._watch
+        return {
+            "version": API_VERSION,
+            "path": str(Path(watch.in_force.place).absolute()),
+            "name": watch.in_force.name,
+            "is_kept": watch.is_kept,
+            "values": [asdict(value) for value in effective(watch.config)],
+        }
 
     def state(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says."""
