@@ -200,6 +200,7 @@ def _run(
         state,
         is_running=store.running,
         state_dir=settings.state_dir,
+        root=lambda: watch.config.mps_root,
     )
 
     def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:

@@ -23,7 +23,7 @@ from libvgpu.yamltext import Places, parse, read
 
 from . import schema
 from .device_forms import DeviceForms
-from .flags import device_forms, flags_not_served
+from .flags import check_discovery, device_forms, mps_root
 from .fractional import FractionalShare, fractional_shares
 from .label_settings import LabelSettings, label_settings
 from .mig_layouts import MigLayout, mig_layouts
@@ -84,9 +84,9 @@ class AgentConfig:
         whole: of the devices that are given whole or as replicas.
         mig_layouts: into which MIG devices GPUs are to be cut.
         said: flags that command line and environment put over the file's.
-        not_served: what the file asks for and the agent does not do yet, as sentences.
         fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
         digest: hash of the text, to tell one version of the file from another.
+        mps_root: where pipes and logs of MPS daemons are; empty for the run directory.
         labels: how the node is labelled.
     """
 
@@ -94,7 +94,6 @@ class AgentConfig:
     shares: tuple[FractionalShare, ...]
     rules: tuple[LimitRule, ...]
     forms: DeviceForms
-    not_served: tuple[str, ...]
     digest: str
     text: str
     places: Places
@@ -103,6 +102,7 @@ class AgentConfig:
     mig_layouts: tuple[MigLayout, ...] = ()
     said: tuple[SaidFlag, ...] = ()
     fail_on_init_error: bool = True
+    mps_root: str = ""
     labels: LabelSettings = field(default_factory=LabelSettings)
 
 
@@ -137,14 +137,14 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
             "$.resourceDomain",
             f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",
         )
-    sharing = file.sharing or schema.Sharing()
+    sharing, flags = file.sharing or schema.Sharing(), file.flags or schema.Flags()
+    check_discovery(flags, places)
     places.one_of("$.watch.unaccounted", file.watch.unaccounted, WatchPolicy)
     return AgentConfig(
         resource_domain=file.resource_domain,
         shares=fractional_shares(sharing.fractional, places),
         rules=tuple(_rule(r, f"$.limits[{i}]", places) for i, r in enumerate(file.limits)),
-        forms=device_forms(file.flags or schema.Flags(), file.imex, places),
-        not_served=tuple(flags_not_served(file.flags or schema.Flags(), places)),
+        forms=device_forms(flags, file.imex, places),
         text=text,
         digest=hashlib.sha256(text.encode()).hexdigest(),
         places=places,
@@ -152,7 +152,8 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         whole=whole_devices(file, places),
         mig_layouts=mig_layouts(file.mig, places),
         said=said,
-        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
+        fail_on_init_error=flags.fail_on_init_error,
+        mps_root=mps_root(flags, places),
         labels=label_settings(file, places),
     )
 

@@ -109,5 +109,3 @@ def _validate(file: Path, on_node: bool) -> None:
         f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
         "entries"
     )
-    for wish in found.not_served:
-        click.echo(f"vgpuctl: {file}: {wish} is accepted and not served yet", err=True)

@@ -61,10 +61,9 @@ def test_the_example_shares_gpu_0_by_mps_and_gpu_1_by_vgpu() -> None:
     ]
 
 
-def test_a_file_of_nvidias_plugin_is_accepted_and_nothing_of_it_waits() -> None:
+def test_a_file_of_nvidias_plugin_is_accepted() -> None:
     config = parse_config(NVIDIA_FILE)
 
-    assert config.not_served == ()
     assert config.shares == ()
     assert [entry.replicas for entry in config.whole.replicas] == [4]
     assert config.forms.imex_channels == (0,)
@@ -127,7 +126,6 @@ def test_a_rule_may_only_allow_a_raise() -> None:
 
     assert config.rules[0].allow_raise
     assert config.rules[0].core_percent is config.rules[0].memory_bytes is None
-    assert config.not_served == ()
 
 
 @pytest.mark.parametrize("word", ["off", "'off'"])
