@@ -325,3 +325,14 @@ def test_the_digest_tells_texts_apart() -> None:
     configs: list[AgentConfig] = [parse_config("version: v1\n"), parse_config("version: v1 \n")]
 
     assert configs[0].digest != configs[1].digest
+
+
+@pytest.mark.parametrize("root", ["mps", "/", "/run/../mps"])
+def test_an_mps_root_that_is_no_absolute_path_is_refused(root: str) -> None:
+    with pytest.raises(ConfigError, match="line 2: flags.mpsRoot is .* allowed is an absolute"):
+        parse_config(f"version: v1\nflags: {{mpsRoot: {root}}}\n")
+
+
+def test_an_mps_root_is_kept_as_it_is() -> None:
+    assert parse_config("version: v1\nflags: {mpsRoot: /run/mps}\n").mps_root == "/run/mps"
+    assert parse_config("version: v1\n").mps_root == ""
