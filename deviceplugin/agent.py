@@ -45,6 +45,7 @@ from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
+from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -59,6 +60,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.event_file import EventFile
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -184,6 +186,7 @@ def _run(
     What ends first when the agent stops is what was made last.
     """
     config = life.first.config
+    ends.enter_context(tapped(EventFile(settings.state_dir).add))
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)

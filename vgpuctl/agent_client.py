@@ -118,9 +118,21 @@ class InjectionOfReport(msgspec.Struct):
 
 
 class GivenOfReport(msgspec.Struct):
-    """A GPU or MIG device of an allocation."""
+    """A GPU or MIG device of an allocation.
+
+    Attributes:
+        core: where the share in force comes from; empty of an agent that does not say.
+        memory: the same of the memory limit.
+        compute: the same of how the share is held.
+        asked_core_percent: what was asked for; None of an agent that does not say.
+    """
 
     gpu: str
+    core: str = ""
+    memory: str = ""
+    compute: str = ""
+    asked_core_percent: int | None = None
+    asked_memory_bytes: int | None = None
 
 
 class AllocationOfReport(msgspec.Struct):
@@ -129,6 +141,7 @@ class AllocationOfReport(msgspec.Struct):
     allocation: str
     owner: str
     devices: list[GivenOfReport] = []
+    shim_build: str = ""
 
 
 class DeviceOfReport(msgspec.Struct):

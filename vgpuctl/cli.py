@@ -10,8 +10,11 @@ import click
 #: verb -> module and attribute of its click command, in the order of `--help`.
 VERBS = {
     "run": ("vgpuctl.commands.run", "run"),
+    "describe": ("vgpuctl.commands.describe", "describe"),
     "ps": ("vgpuctl.commands.ps", "ps"),
+    "top": ("vgpuctl.commands.top", "top"),
     "status": ("vgpuctl.commands.status", "status"),
+    "events": ("vgpuctl.commands.events", "events"),
     "set": ("vgpuctl.commands.set", "set_verb"),
     "doctor": ("vgpuctl.commands.doctor", "doctor"),
     "config": ("vgpuctl.commands.config", "config"),

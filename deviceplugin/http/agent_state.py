@@ -176,13 +176,17 @@ def _config(watch: ConfigWatch) -> dict[str, Any]:
 
 
 def _origins(allocation: Allocation, resolved: ResolvedLimits) -> dict[str, Any]:
-    """Returns where each value of an allocation's limits comes from."""
+    """Returns what an allocation asked for, and where each value of its limits comes from."""
+    asked = {device.uuid: device for device in resolved.asked.devices}
     return {
         "allocation": allocation.allocation_id,
         "owner": str(allocation.owner or "unknown"),
+        "shim_build": allocation.shim_build,
         "devices": [
             {
                 "gpu": device.uuid,
+                "asked_core_percent": asked[device.uuid].core_percent,
+                "asked_memory_bytes": asked[device.uuid].memory_limit_bytes,
                 "core": str(origins.core),
                 "memory": str(origins.memory),
                 "compute": str(origins.compute),
