@@ -22,6 +22,8 @@ _NODE = re.compile(r"/api/v1/nodes/([^/]+)")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
 _FEATURES = re.compile(r"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/([^/]+)/nodefeatures(?:/(.+))?")
 
+_LEASES = re.compile(r"/apis/coordination.k8s.io/v1/namespaces/([^/]+)/leases(?:/(.+))?")
+
 
 def _status(message: str) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
@@ -50,8 +52,11 @@ class StandInApiServer:
         labels: of those pods.
         annotations: of those Nodes, by name.
         features: NFD's NodeFeatures by namespace and name; None where the cluster has no NFD.
+        leases: by namespace and name; None where nobody may have one.
+        node_uids: of Nodes, by name.
         node_info: what the kubelet reports of a Node, by name; others are not there.
         refuse_with: the status of every answer, unless 0.
+        answer_by: the status of all answers of a path, instead of its own.
         token: the one it knows.
     """
 
@@ -73,7 +78,10 @@ class StandInApiServer:
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.annotations: dict[str, dict[str, str]] = {}
         self.features: dict[tuple[str, str], dict[str, Any]] | None = {}
+        self.leases: dict[tuple[str, str], dict[str, Any]] | None = {}
+        self.node_uids: dict[str, str] = {}
         self.refuse_with = 0
+        self.answer_by: dict[str, int] = {}
         self.token = TOKEN
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
@@ -124,8 +132,8 @@ class StandInApiServer:
         self.calls.append((method, path))
         if token != f"Bearer {self.token}":
             return 401, _status("who are you?")
-        if self.refuse_with:
-            return self.refuse_with, _status("planted")
+        if status := self.answer_by.get(path, self.refuse_with):
+            return status, _status("planted")
         node = _NODE.fullmatch(path)
         if node is not None and node[1] in self.node_info:
             return 200, {"status": {"nodeInfo": self.node_info[node[1]]}}
@@ -138,7 +146,8 @@ class StandInApiServer:
             }
             if method == "PATCH":
                 _merge(metadata, body["metadata"])
-            return 200, {"metadata": {"name": node[1], **metadata}}
+            uid = self.node_uids.get(node[1])
+            return 200, {"metadata": {"name": node[1], "uid": uid, **metadata}}
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))
@@ -152,6 +161,12 @@ class StandInApiServer:
         if feature is not None and self.features is not None:
             name = feature[2] or body["metadata"]["name"]
             return self._kept(method, self.features, (feature[1], name), body)
+        lease = _LEASES.fullmatch(path)
+        if lease is not None:
+            if self.leases is None:
+                return 403, _status("leases is forbidden")
+            name = lease[2] or body["metadata"]["name"]
+            return self._kept(method, self.leases, (lease[1], name), body)
         events = _EVENTS.fullmatch(path)
         if events is None:
             return 404, _status("not found")

@@ -96,6 +96,12 @@ def _kubelet_dir(socket_path: Path) -> Path:
     help="Start the MPS daemons if nobody runs them.",
 )
 @click.option(
+    "--publish/--no-publish",
+    default=True,
+    show_default=True,
+    help="Tell schedulers what the node has and what of it is held, by a Lease of its namespace.",
+)
+@click.option(
     "--host-root",
     envvar="VGPU_HOST_ROOT",
     default="",
@@ -114,6 +120,7 @@ def main(
     metrics_address: str,
     node_name: str,
     spawn_mps: bool,
+    publish: bool,
     host_root: str,
     **flags: tuple[str, ...],
 ) -> None:
@@ -137,6 +144,7 @@ def main(
                 spawn_mps=spawn_mps,
                 watch_health=True,
                 host_root=host_root,
+                publish=publish,
                 said=said_flags(given, os.environ),
                 selection=selection_of(node_label, default_config, fallback_strategies),
             ),

@@ -42,6 +42,8 @@ from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
+from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
+from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
 from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
@@ -83,6 +85,7 @@ _SPARE_EVERY_S = 0.7
 _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
 _INJECTION_EVERY_S = 4.9
+_INVENTORY_EVERY_S = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class AgentSettings:
         host_root: where the agent sees the node's root; empty: where that is known to be.
         said: flags of command line and environment, which count more than the config file's.
         selection: which config of a directory is used.
+        publish: whether schedulers are told what the node has, by a Lease.
     """
 
     config: Path
@@ -112,6 +116,7 @@ class AgentSettings:
     host_root: str = ""
     said: tuple[SaidFlag, ...] = ()
     selection: Selection = field(default_factory=Selection)
+    publish: bool = True
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -241,6 +246,13 @@ def _run(
     )
     ends.callback(node_labels.stop)
 
+    duties = []
+    if api is not None and settings.publish:
+        lease = InventoryLease(NodeLease(api, settings.node_name))
+        ends.callback(lease.stop)
+        lease.start()
+        duties.append((_INVENTORY_EVERY_S, InventoryFeed(state, lease.put).look))
+
     # What the kubelet asks.
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
@@ -324,6 +336,7 @@ def _run(
             (_SPARE_EVERY_S, store.spare.fill),
             (_FOREIGN_EVERY_S, foreign.look),
             (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
+            *duties,
         ],
         said.turned,
         stop,

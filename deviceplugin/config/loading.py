@@ -28,6 +28,7 @@ from .fractional import FractionalShare, fractional_shares
 from .label_settings import LabelSettings, label_settings
 from .mig_layouts import MigLayout, mig_layouts
 from .overrides import SaidFlag, put_over
+from .quotas import Quota, quotas_of
 from .values import compute_mode, size_bytes
 from .whole_devices import GIVEN_WHOLE, WholeDevices, whole_devices
 
@@ -88,6 +89,7 @@ class AgentConfig:
         digest: hash of the text, to tell one version of the file from another.
         mps_root: where pipes and logs of MPS daemons are; empty for the run directory.
         labels: how the node is labelled.
+        quotas: what the pods of a namespace may hold; the scheduler's extender enforces them.
     """
 
     resource_domain: str
@@ -104,6 +106,7 @@ class AgentConfig:
     fail_on_init_error: bool = True
     mps_root: str = ""
     labels: LabelSettings = field(default_factory=LabelSettings)
+    quotas: tuple[Quota, ...] = ()
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -155,6 +158,7 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         fail_on_init_error=flags.fail_on_init_error,
         mps_root=mps_root(flags, places),
         labels=label_settings(file, places),
+        quotas=quotas_of(file.quotas, places),
     )
 
 

@@ -102,13 +102,22 @@ def test_a_config_map_of_ones_own_is_mounted_and_none_is_made(
 
 def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
     usual = objects()
-    assert {r for r, _ in rights(usual)} == {"pods", "events"}
-    by_itself = "version: v1\nflags: {plugin: {deviceListStrategy: auto}}\n"
-    assert rights(objects("--set", f"config={by_itself}".replace(",", "\\,"))) - rights(usual) == {
-        ("nodes", "get")
+    least = objects("--set", "agent.publish=false")
+    assert {r for r, _ in rights(least)} == {"pods", "events"}
+    assert ("Role", "vgpu-agent") not in least
+    assert "--no-publish" in pod(least, "vgpu-agent")["containers"][0]["args"]
+    assert "--no-publish" not in pod(usual, "vgpu-agent")["containers"][0]["args"]
+    assert rights(usual) - rights(least) == {
+        ("nodes", "get"),
+        ("leases", "create"),
+        ("leases", "patch"),
     }
-    more = objects("--set", "labels.nodeFeatureApi=true,labels.patchNode=true")
-    assert rights(more) - rights(usual) == {
+    by_itself = "version: v1\nflags: {plugin: {deviceListStrategy: auto}}\n"
+    by_itself = f"agent.publish=false,config={by_itself}"
+    assert rights(objects("--set", by_itself)) - rights(least) == {("nodes", "get")}
+    chosen = "labels.nodeFeatureApi=true,labels.patchNode=true,agent.publish=false"
+    more = objects("--set", chosen)
+    assert rights(more) - rights(least) == {
         ("nodes", "get"),
         ("nodes", "patch"),
         ("nodefeatures", "get"),

@@ -13,6 +13,7 @@ import yaml
 from deviceplugin import __main__ as agent_command
 from deviceplugin.config.loading import load_config
 from deviceplugin.kube.event_sender import EventSender
+from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.notices import Record
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet import answer_codec
@@ -175,23 +176,35 @@ def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) ->
         for record.count in (1, 2):  # made, then counted up
             sender._tell(record)
         PodLabels(server.api(), tmp_path)._ask({"a": owner}, {"a": owner})
+        for _ in range(2):  # made, then patched
+            NodeLease(server.api(), "node").write({})
     finally:
         server.stop()
     needed = set()
     for method, path in server.calls:
-        found = re.fullmatch(r"/api/v1/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?", path)
+        found = re.fullmatch(
+            r"/apis?/([a-z0-9.]+/)?v1/(?:namespaces/[^/]+/)?([a-z]+)(?:/[^/]+)?", path
+        )
         assert found, path
-        needed.add((found[1], VERBS[method]))
+        needed.add(((found[1] or "")[:-1], found[2], VERBS[method]))
 
-    rules = one("ClusterRole", "-agent")["rules"]
+    everywhere = one("ClusterRole", "-agent")["rules"]
+    # Leases of the agents' namespace, and of no other.
+    rules = [*everywhere, *one("Role", "-agent")["rules"]]
+    assert {resource for rule in everywhere for resource in rule["resources"]} == {
+        "pods",
+        "events",
+        "nodes",
+    }
     granted = {
-        (resource, verb)
+        (group, resource, verb)
         for rule in rules
+        for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
     assert granted == needed
-    assert all(rule["apiGroups"] == [""] and "resourceNames" not in rule for rule in rules)
+    assert not any("resourceNames" in rule for rule in rules)
     binding = one("ClusterRoleBinding", "-agent")
     assert binding["roleRef"]["name"] == one("ClusterRole", "-agent")["metadata"]["name"]
     assert binding["subjects"] == [
@@ -228,7 +241,7 @@ def test_nobody_else_asks_the_api_server() -> None:
         if on_api:
             callers.add(file.name)
 
-    assert importers == {"api_client.py", "event_sender.py", "node_objects.py"}
+    assert importers == {"api_client.py", "event_sender.py", "node_objects.py", "lease_objects.py"}
     assert callers == {"event_sender.py", "pod_labels.py", "node_objects.py"}
 
 
