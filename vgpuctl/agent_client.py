@@ -162,6 +162,7 @@ class AgentReport(msgspec.Struct):
     mps_gpus: list[str] = []
     loop_problem: str | None = None
     podresources_problem: str | None = None
+    pods_problem: str = ""
     unhealthy_gpus: dict[str, str] = {}
     left_out_gpus: dict[str, str] = {}
     driver_problem: str = ""

@@ -88,6 +88,7 @@ class AgentState:
         label_problem: Callable[[], str] = str,
         injection: Callable[[], dict[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
+        pods_problem: Callable[[], str] = str,
     ) -> None:
         """Counts the loop as having come round just now.
 
@@ -98,7 +99,9 @@ class AgentState:
             injection: how containers get their GPUs (`NodeInjection.shown`).
             label_problem: why the label that chooses a config is not told; empty where it is.
             clock: seconds, from any start.
+            pods_problem: why the pods of this node are not followed; empty while they are.
         """
+        self._pods_problem = pods_problem
         self._watch, self._service, self._findings = watch, service, findings
         self._registrations, self._clock = registrations, clock
         self._injection = injection
@@ -145,6 +148,7 @@ class AgentState:
             "loop_problem": loop_problem(self._turned_at_s, self._clock()),
             "config": _config(self._watch) | {"label_problem": self._label_problem()},
             "podresources_problem": self._service.podresources_problem,
+            "pods_problem": self._pods_problem(),
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
             "left_out_gpus": dict(node.left_out),

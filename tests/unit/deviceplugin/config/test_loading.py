@@ -329,7 +329,7 @@ def test_the_digest_tells_texts_apart() -> None:
 
 @pytest.mark.parametrize("root", ["mps", "/", "/run/../mps"])
 def test_an_mps_root_that_is_no_absolute_path_is_refused(root: str) -> None:
-    with pytest.raises(ConfigError, match="line 2: flags.mpsRoot is .* allowed is an absolute"):
+    with pytest.raises(ConfigError, match=r"line 2: flags.mpsRoot is .* allowed is an absolute"):
         parse_config(f"version: v1\nflags: {{mpsRoot: {root}}}\n")
 
 
