@@ -20,6 +20,9 @@
 {{- if and .Values.configSelection.enabled (not .Values.configs) (not .Values.existingConfigMap) }}
 {{- fail "configSelection is enabled, but there are no configs to select from: set configs or existingConfigMap" }}
 {{- end }}
+{{- if and .Values.scheduler.enabled (not (dig "publish" true .Values.agent)) }}
+{{- fail "scheduler.enabled needs what the nodes publish: set agent.publish to true as well" }}
+{{- end }}
 {{- with .Values.configSelection.default }}
 {{- if and $.Values.configs (not (hasKey $.Values.configs .)) }}
 {{- fail (printf "configSelection.default is %s, which is none of configs: %s" . (keys $.Values.configs | sortAlpha | join ", ")) }}
