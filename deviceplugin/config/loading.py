@@ -109,6 +109,11 @@ class AgentConfig:
     quotas: tuple[Quota, ...] = ()
 
 
+def is_domain(text: str) -> bool:
+    """Returns whether a text can be the domain of resources, as ``nvidia.com``."""
+    return _DOMAIN.fullmatch(text) is not None
+
+
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
     """Reads and checks a config file.
 
@@ -138,7 +143,7 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
     file = _decode(put_over(data, places, said), places)
     if file.version != "v1":
         raise places.error("$.version", f"version is {file.version!r}, allowed is: v1")
-    if not _DOMAIN.fullmatch(file.resource_domain):
+    if not is_domain(file.resource_domain):
         raise places.error(
             "$.resourceDomain",
             f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",

@@ -104,6 +104,15 @@ class CallServer(ThreadingHTTPServer):
             if connection in self._idle:
                 self._idle[connection] = time.monotonic() if is_idle else 0.0
 
+    def end_calls(self, timeout_s: float) -> None:
+        """Waits for a while until no connection has a call; call it after `shutdown`."""
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
+            with self._lock:
+                if all(self._idle.values()):
+                    return
+            time.sleep(0.02)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Says nothing: clients go away, and probes may not know the certificate."""
 

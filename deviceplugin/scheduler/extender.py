@@ -134,8 +134,7 @@ class Extender:
         except VgpuError as error:  # what the pod says of itself is no request
             self._count(Finding.IMPOSSIBLE, len(asked.names))
             return Judgement(impossible=dict.fromkeys(asked.names, error.message))
-        judgement = self._judged(request, asked.names, found, asked.nodes)
-        return judgement
+        return self._judged(request, asked.names, found)
 
     def prioritize(self, asked: NodesAsked, deadline_s: float) -> list[tuple[str, int]]:
         """Returns how good each node is for a pod, 0 to 10.
@@ -255,7 +254,6 @@ class Extender:
         request: PodRequest,
         names: Sequence[str],
         found: Mapping[str, Verdict],
-        nodes: Mapping[str, Node] | None,
     ) -> Judgement:
         check = self.quota_check(request.namespace)
         fitting: list[str] = []

@@ -50,12 +50,20 @@ class InventoryLease(msgspec.Struct):
 class ClusterFollower:
     """Keeps a `Cluster` up to date."""
 
-    def __init__(self, api: ApiServer, cluster: Cluster, domain: str, namespace: str) -> None:
+    def __init__(
+        self,
+        api: ApiServer,
+        cluster: Cluster,
+        domain: str,
+        namespace: str,
+        pod_selector: str = "",
+    ) -> None:
         """Begins with `start`.
 
         Args:
             domain: of the resources.
             namespace: of the agents.
+            pod_selector: labels of the pods that are followed; empty for all.
         """
         self._cluster, self._domain = cluster, domain
         self._told: set[tuple[str, str]] = set()
@@ -72,7 +80,8 @@ class ClusterFollower:
         self.pods = Follower(
             api,
             "/api/v1/pods",
-            {"fieldSelector": POD_SELECTOR},
+            {"fieldSelector": POD_SELECTOR}
+            | ({"labelSelector": pod_selector} if pod_selector else {}),
             Pod,
             self._list_pods,
             self._take_pod,

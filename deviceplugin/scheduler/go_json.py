@@ -18,7 +18,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = b"null"
 
 
-class CallMalformed(UsageError):
+class CallMalformed(UsageError):  # noqa: N818 - it is the call that is malformed
     """What was sent is no call of this kind; the message says why."""
 
 
