@@ -217,9 +217,7 @@ def _need(pod: PodRequest, place: int, asked: Asked) -> Need:
     """Returns what a container's GPU must hold for it, and for those that must be there too."""
     core = memory = default_core = 0
     for container, reused in _tied(pod.containers[place:], asked):
-        units = {
-            half: container.amount(asked.domain, asked.family, half) for half in Half
-        }
+        units = {half: container.amount(asked.domain, asked.family, half) for half in Half}
         core += units[Half.CORE] - reused[Half.CORE]
         memory += units[Half.MEMORY] - reused[Half.MEMORY]
         if not units[Half.MEMORY]:

@@ -344,7 +344,7 @@ def test_a_pod_that_nobody_tells_of_holds_up_nobody_for_ever(node: Node) -> None
 
 
 def test_random_pods_are_refused_no_more_often_than_without_knowledge(tmp_path: Path) -> None:
-    """What one of the two admits of a sequence, the other one admits as well, while all has room."""
+    """A pair that a single GPU has room for is admitted by both, on fewer GPUs by who knows."""
     for seed in range(6):
         draw = random.Random(seed)
         pods = [(draw.choice((5, 10, 20, 50)), draw.choice((4, 8, 20, 40))) for _ in range(24)]
