@@ -10,6 +10,7 @@ to know of a pod.
 import queue
 import random
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ from .pod_calls import set_phase
 from .refusals import ApiFailure
 
 _CHOSEN = f"{DOMAIN}/{CHOSEN_GPUS_KEY}"
+_MOST_STRAYS = 5
 REFUSED = "UnexpectedAdmissionError"
 
 
@@ -51,6 +53,8 @@ class Refusal:
     Attributes:
         asked: what its containers asked for, and its annotations.
         holdings: of the node's GPUs when it did.
+        strays: the last pods before it that did not get the GPUs that were chosen for them, or that
+            the agent did not know of.
     """
 
     node: str
@@ -58,6 +62,13 @@ class Refusal:
     sentence: str
     asked: str
     holdings: str
+    strays: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pod} on {self.node}: {self.sentence}; asked {self.asked}; the node holds "
+            f"{self.holdings}; strays: {self.strays}"
+        )
 
 
 class SimulatedNode:
@@ -85,6 +96,7 @@ class SimulatedNode:
         self.refusals: list[Refusal] = []
         self.admitted = self.unknown = self.elsewhere = 0
         self._store = store
+        self._strays: deque[str] = deque(maxlen=_MOST_STRAYS)
         self._work: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
         self._known: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=f"kubelet {name}", daemon=True)
@@ -195,8 +207,9 @@ class SimulatedNode:
             self.kubelet.finish(metadata["uid"])
             self.refusals.append(
                 Refusal(
-                    self.name, f"{namespace}/{name}", str(error), _asked(pod), self._holdings()
-                )
+                    self.name, f"{namespace}/{name}", str(error), _asked(pod), self._holdings(),
+                    tuple(self._strays),
+                )  # fmt: skip
             )
             set_phase(self._store, namespace, name, "Failed", REFUSED)
         else:
@@ -207,8 +220,11 @@ class SimulatedNode:
         """Counts where the agent did not know of a pod, or did not honour what was chosen."""
         metadata = pod["metadata"]
         if self._pods is not None:
-            known = self._pods.seen().names
-            self.unknown += (metadata["namespace"], metadata["name"]) not in known
+            seen = self._pods.seen()
+            if (metadata["namespace"], metadata["name"]) not in seen.names:
+                self.unknown += 1
+                state = "alive" if seen.is_current else "broken"
+                self._strays.append(f"{metadata['name']} unknown, watch {state}")
         chosen = chosen_gpus((metadata.get("annotations") or {}).get(_CHOSEN, ""))
         if chosen is None or chosen.node != self.name:
             return
@@ -221,6 +237,9 @@ class SimulatedNode:
             }
             if has != set(uuids):
                 self.elsewhere += 1
+                self._strays.append(
+                    f"{metadata['name']}, container {name}: {uuids} chosen, {has} had; {_asked(pod)}"
+                )
                 return
 
     def _end(self, pod: Mapping[str, Any]) -> None:
