@@ -11,7 +11,7 @@ _PIECE_BYTES = 64 << 10
 _LINE_BYTES = 256
 
 
-class ClientGone(ConnectionError):
+class ClientGone(ConnectionError):  # noqa: N818 - it is the client that is gone
     """The client ended the connection before its call was whole."""
 
 

@@ -247,7 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(answer.body)
-        self.server.told(self._told_path, int(answer.status), time.monotonic() - self._began_s)
+        if self.command != "GET":
+            seconds = time.monotonic() - self._began_s
+            self.server.told(self._told_path, int(answer.status), seconds)
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing of calls that go well."""

@@ -46,7 +46,7 @@ class CallRefused(Exception):  # noqa: N818 - it is the call that was refused
 
 #: By method and path.
 Routes = Mapping[tuple[str, str], Callable[[Call], Answer]]
-#: Told of each call: its path (empty where no route has it), status and seconds.
+#: Told of each call but of pages: its path (empty where no route has it), status and seconds.
 Told = Callable[[str, int, float], None]
 
 

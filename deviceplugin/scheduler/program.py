@@ -1,4 +1,4 @@
-"""The extender put together: state, followers, election, calls and the server, from start to end."""
+"""The extender put together: state, followers, election, calls and server, from start to end."""
 
 import gc
 import logging
@@ -31,7 +31,7 @@ from .volcano import DEFAULT_WEIGHT, VolcanoExtender
 
 #: A call that waits for Python's lock gets it after this, though a list of pods is being decoded.
 SWITCH_INTERVAL_S = 0.0005
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S, _STOP_WITHIN_S = 0.5, 0.2
 _TO_END_S = 3.0
 
 
@@ -85,8 +85,11 @@ def run(
     follower = ClusterFollower(
         api, cluster, settings.domain, settings.namespace, settings.pod_selector
     )
+    is_prepared = threading.Event()
     freshness = Freshness(
-        lambda: follower.is_current, lambda: follower.problem, settings.state_limit_s
+        lambda: is_prepared.is_set() and follower.is_current,
+        lambda: follower.problem,
+        settings.state_limit_s,
     )
     counts = Counts(CALLS.values())
     election = _election(settings, api)
@@ -94,7 +97,7 @@ def run(
     extender: Extender
 
     def obstacle() -> str:
-        if not is_leader():
+        if stop.is_set() or not is_leader():
             return "this replica does not bind now"
         return freshness.obstacle
 
@@ -137,7 +140,7 @@ def run(
                 lambda: quota_file is None or quota_file.is_good,
             ),
         ),
-        lambda: freshness.obstacle,
+        lambda: "this replica ends" if stop.is_set() else freshness.obstacle,
     )
     follower.start()
     if quota_file is not None:
@@ -152,12 +155,17 @@ def run(
         tls=certificate is not None,
         binds=settings.binds,
     )
-    _watch(follower, freshness, cluster, stop)
+    while not stop.is_set() and not follower.wait_synced(_STOP_WITHIN_S):
+        pass
+    _prepare(cluster, stop)
+    is_prepared.set()
+    event(logging.INFO, "nodes and pods are known", nodes=len(cluster.nodes()))
+    _watch(freshness, cluster, stop)
     event(logging.INFO, "scheduler extender stops")
-    if election is not None:
-        election.stop()
     server.shutdown()
     server.end_calls(_TO_END_S)
+    if election is not None:
+        election.stop()  # not before the binds that it allowed have ended
     server.server_close()
     follower.stop()
     if quota_file is not None:
@@ -177,23 +185,27 @@ def _leading(settings: Settings, election: Election | None) -> Callable[[], bool
     return lambda: election.is_leader
 
 
-def _watch(
-    follower: ClusterFollower, freshness: Freshness, cluster: Cluster, stop: threading.Event
-) -> None:
-    """Says when the state begins to be of use and when it ends to be, until ``stop``."""
-    was = "not yet"
-    is_first = True
-    while not stop.wait(_LOOK_EVERY_S if not is_first else 0.02):
+def _prepare(cluster: Cluster, stop: threading.Event) -> None:
+    """Looks at every node once, so that the first calls need not.
+
+    What stays for long is looked at no more when garbage is collected: that would hold up calls for
+    a tenth of a second.
+    """
+    for name in cluster.nodes():
+        cluster.view(name)
+        if stop.is_set():
+            return
+    gc.collect()
+    gc.freeze()
+
+
+def _watch(freshness: Freshness, cluster: Cluster, stop: threading.Event) -> None:
+    """Says when the state ends to be of use and when it is again, until ``stop``."""
+    was = ""
+    while not stop.wait(_LOOK_EVERY_S):
         now = freshness.obstacle
-        if not now and is_first:
-            is_first = False
-            # What stays for long is looked at no more when garbage is collected: that would hold up
-            # calls for a tenth of a second.
-            gc.collect()
-            gc.freeze()
-        if bool(now) != bool(was):
-            if now:
-                event(logging.ERROR, "schedulers get no answers", reason=now)
-            else:
-                event(logging.INFO, "nodes and pods are known", nodes=len(cluster.nodes()))
+        if now and not was:
+            event(logging.ERROR, "schedulers get no answers", reason=now)
+        elif was and not now:
+            event(logging.INFO, "nodes and pods are known again", nodes=len(cluster.nodes()))
         was = now

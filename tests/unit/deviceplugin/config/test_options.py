@@ -40,7 +40,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
         monkeypatch.setattr(program, "run", caught.run)
         monkeypatch.setattr(program, "stop_on_signals", lambda: None)
         monkeypatch.setattr(program.log, "set_up", lambda: None)
-    monkeypatch.setattr(agent_program, "_return_freed_memory", lambda: None)
+    monkeypatch.setattr(agent_program, "return_freed_memory", lambda: None)
     return caught
 
 
