@@ -6,6 +6,7 @@ What no node can ever give is refused here, in the order of the admission policy
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, resource_name
@@ -65,7 +66,28 @@ def demand_of(request: PodRequest, wishes: Wishes, domain: str) -> Demand | Refu
             asks.append(Ask(container.kind, devices=devices))
         if problem is not None:
             return Refusal(problem[:MOST_REASON_BYTES], resolvable=False)
+    for before, after in pairwise(zip(request.containers, asks, strict=True)):
+        if _are_confusable(before[1], after[1]):
+            return Refusal(
+                f"init container {before[0].name} asks for one half alone and {after[0].name} for "
+                "as much of it and the other half, which agents cannot tell apart; give both the "
+                "same"[:MOST_REASON_BYTES],
+                resolvable=False,
+            )
     return Demand(domain, tuple(asks), wishes)
+
+
+def _are_confusable(before: Ask, after: Ask) -> bool:
+    """Returns whether an agent may take the second one's other half for the first one's: the
+    kubelet gives what the first one has without asking, and says of the rest not for whom it is.
+    """
+    return (
+        before.kind is ContainerKind.INIT
+        and before.is_lone
+        and not after.is_lone
+        and before.family is after.family is not None
+        and (before.core == after.core or before.memory == after.memory)
+    )
 
 
 def _mixture(

@@ -47,12 +47,19 @@ def field(
         CallMalformed: it has another form.
     """
     value = found.get(name.lower())
-    if value is None:
-        return None
+    return None if value is None else decoded(value, decoder, f"{what}'s {name}")
+
+
+def decoded(value: msgspec.Raw, decoder: msgspec.json.Decoder[_Kind], what: str) -> _Kind:
+    """Returns a value that was kept as it came.
+
+    Raises:
+        CallMalformed: it has another form.
+    """
     try:
         return decoder.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise _malformed(f"{what}'s {name}", error) from None
+        raise _malformed(what, error) from None
 
 
 def _malformed(what: str, error: Exception) -> CallMalformed:

@@ -193,4 +193,4 @@ def is_whole(ask: Ask, most: int) -> bool:
     Args:
         most: see `most_units`.
     """
-    return ask.core > CORE_UNITS_PER_GPU or (ask.core == 0 and ask.memory > most)
+    return ask.core > CORE_UNITS_PER_GPU or (ask.core == 0 and 0 < most < ask.memory)

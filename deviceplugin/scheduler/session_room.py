@@ -33,9 +33,10 @@ def room_beside(
         return last
     everyone = [*unbound, request]
     if len({_size(each) for each in everyone}) > 1:
-        found = _put(view, _by_size(everyone, is_large_first=False), planner)
-        if isinstance(found, Refusal):
-            return found
+        for is_large_first in (False, True):
+            found = _put(view, _by_size(everyone, is_large_first), planner)
+            if isinstance(found, Refusal):
+                return found
     return last
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from deviceplugin.kube.pod_wire import Pod
 
-from .go_json import CallMalformed, field, fields
+from .go_json import CallMalformed, decoded, field, fields
 
 
 class TaskStatus(IntEnum):
@@ -128,8 +128,8 @@ def eviction_asked(body: bytes) -> EvictionAsked:
     found = fields(body, _EVICT)
     pod = _pod(field(found, "evictor", _TASK, _EVICT), _EVICT)
     raw = field(found, "evictees", _RAW_LIST, _EVICT) or []
-    tasks = [field({"task": each}, "task", _TASK, f"{_EVICT}'s evictees") for each in raw]
-    return EvictionAsked(pod, [task or Task() for task in tasks], raw)
+    tasks = [decoded(each, _TASK, f"one of {_EVICT}'s evictees") for each in raw]
+    return EvictionAsked(pod, tasks, raw)
 
 
 def predicate_result(code: Code, why: str) -> bytes:

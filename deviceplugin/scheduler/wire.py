@@ -14,7 +14,7 @@ import msgspec
 
 from deviceplugin.kube.pod_wire import Pod
 
-from .go_json import CallMalformed, Fields, field, fields
+from .go_json import CallMalformed, Fields, decoded, field, fields
 
 _POD = msgspec.json.Decoder(Pod)
 _NAMES = msgspec.json.Decoder(list[str])
@@ -134,8 +134,8 @@ def nodes_asked(body: bytes) -> NodesAsked:
     nodes: dict[str, Node] = {}
     raw: dict[str, msgspec.Raw] = {}
     for each in listed.items or ():
-        node = field({"items": each}, "items", _NODE, f"{_ARGS}'s Nodes")
-        if node is None or not node.metadata.name:
+        node = decoded(each, _NODE, f"one of {_ARGS}'s Nodes")
+        if not node.metadata.name:
             raise CallMalformed(f"{_ARGS}'s Nodes has one without a name")
         nodes[node.metadata.name], raw[node.metadata.name] = node, each
     return NodesAsked(pod, tuple(nodes), nodes, raw)
@@ -256,11 +256,7 @@ def _whole(value: msgspec.Raw) -> Victims:
     what = "Victims"
     found = fields(value, what)
     pods = field(found, "Pods", _RAW_LIST, what) or []
-    uids = (
-        pod.metadata.uid
-        for each in pods
-        if (pod := field({"pod": each}, "Pod", _POD, what)) is not None
-    )
+    uids = (decoded(each, _POD, f"{what}'s Pod").metadata.uid for each in pods)
     return Victims(
         tuple(uid for uid in uids if uid), field(found, "NumPDBViolations", _NUMBER, what) or 0
     )
