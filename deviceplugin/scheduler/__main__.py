@@ -158,9 +158,7 @@ def main(
             split_address(advertise, "--advertise")
         where = namespace or api.namespace
         listening = tcp_listener(address, "--address")
-        limits = Limits(
-            body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20
-        )
+        limits = Limits(body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20)
         run(
             Settings(
                 namespace=where,

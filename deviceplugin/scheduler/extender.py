@@ -7,78 +7,32 @@ that it is made of.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 
-from deviceplugin.config.fractional import Placement
 from deviceplugin.config.quotas import Quota
 from deviceplugin.kube.pod_wire import Pod, pod_request
 from deviceplugin.model.pod_requests import PodRequest
 from libvgpu.errors import VgpuError
 
+from .calls import Judgement, Node, NodesAsked, PreemptionAsked, Victims
 from .cluster import Cluster
 from .demand import demand_of
-from .fit import plan
+from .judging import Finding, judged
 from .node_view import NodeView
 from .plans import Plan, Refusal
+from .policies import Policies
 from .preemption import victims
 from .quota_check import QuotaCheck
 from .template_view import template_view
 from .verdicts import Verdict, Verdicts, verdict
-from .wire import Judgement, Node, NodesAsked, PreemptionAsked, Victims
-from .wishes import Wishes, wishes_of
 
 #: How many nodes are looked at between two looks at the clock.
 _LOOK_EVERY = 500
 
 
-class Finding(StrEnum):
-    """What a node is for a pod, as metrics tell it."""
-
-    FITS = "fits"
-    NO_ROOM = "no-room"
-    IMPOSSIBLE = "impossible"
-    NO_INVENTORY = "no-inventory"
-    QUOTA = "quota"
-
-
 class NotAnswered(VgpuError):  # noqa: N818 - it is the call that is not answered
     """Nothing can be said now; the scheduler is to ask again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """What counts where a pod's annotations say nothing.
-
-    Attributes:
-        domain: of the resources.
-        node_policy: which node is best.
-        gpu_policy: which GPU is; None: as the node's config says.
-    """
-
-    domain: str
-    node_policy: Placement = Placement.BINPACK
-    gpu_policy: Placement | None = None
-
-    def wishes(self, request: PodRequest) -> Wishes:
-        """Returns what a pod wishes.
-
-        Raises:
-            UsageError: a value that is not allowed.
-        """
-        wishes = wishes_of(request, self.domain)
-        if wishes.gpu_policy is None and self.gpu_policy is not None:
-            wishes = replace(wishes, gpu_policy=self.gpu_policy)
-        return wishes
-
-    def plan(self, view: NodeView, request: PodRequest) -> Plan | Refusal:
-        """Returns where a pod would go on a node; the planner of state and binds.
-
-        Raises:
-            UsageError: a wish that is not allowed.
-        """
-        return plan(view, request, self.wishes(request))
 
 
 class Extender:
@@ -250,39 +204,16 @@ class Extender:
                 yield (name, *found)
 
     def _judged(
-        self,
-        request: PodRequest,
-        names: Sequence[str],
-        found: Mapping[str, Verdict],
+        self, request: PodRequest, names: Sequence[str], found: Mapping[str, Verdict]
     ) -> Judgement:
         check = self.quota_check(request.namespace)
-        fitting: list[str] = []
-        refused: dict[str, str] = {}
-        impossible: dict[str, str] = {}
-        unknown = over = 0
-        for name in names:
-            answer = found.get(name)
-            if answer is None:
-                unknown += 1
-                impossible[name] = no_inventory(name)
-            elif isinstance(answer, Refusal):
-                (refused if answer.resolvable else impossible)[name] = answer.reason
-            elif check is not None and (reason := self._over(check, request, name)) is not None:
-                over += 1
-                impossible[name] = reason
-            else:
-                fitting.append(name)
-        count = self._count
-        for finding, number in (
-            (Finding.FITS, len(fitting)),
-            (Finding.NO_ROOM, len(refused)),
-            (Finding.IMPOSSIBLE, len(impossible) - unknown - over),
-            (Finding.NO_INVENTORY, unknown),
-            (Finding.QUOTA, over),
-        ):
-            if number:
-                count(finding, number)
-        return Judgement(fitting, refused, impossible)
+        over: Callable[[str], str | None] = lambda name: None  # noqa: E731 - most have no quota
+        if check is not None:
+            over = partial(self._over, check, request)
+        judgement, findings = judged(names, found, over)
+        for finding, number in findings.items():
+            self._count(finding, number)
+        return judgement
 
     def _over(self, check: QuotaCheck, request: PodRequest, name: str) -> str | None:
         found = self.cluster.view(name)
@@ -290,11 +221,3 @@ class Extender:
             return None
         view = found[1]
         return check.refusal_of(view, lambda: self.policies.plan(view, request))
-
-
-def no_inventory(name: str) -> str:
-    """Returns the reason why nothing goes to a node that is not known."""
-    return (
-        f"no inventory of this node: {name[:100]} has no node agent that publishes one, or it "
-        "has not started yet"
-    )

@@ -19,12 +19,13 @@ from deviceplugin.log import event
 from .bind_call import BindCall
 from .binding import Binder
 from .cluster import Cluster
-from .extender import Extender, Policies
+from .extender import Extender
 from .follow import ClusterFollower
 from .forwarding import Forwarder
 from .freshness import DEFAULT_LIMIT_S, Freshness
 from .leader import Election, Identity
 from .metrics import ClusterCollector, Counts, MetricsPage
+from .policies import Policies
 from .quota_file import QuotaFile
 from .server import CALLS, Endpoints, extender_server
 from .volcano import DEFAULT_WEIGHT, VolcanoExtender
