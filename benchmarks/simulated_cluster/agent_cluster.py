@@ -1,6 +1,6 @@
 """A simulated cluster whose nodes have the real core of the agent: API server, nodes, their pods.
 
-One thread tells nodes what is bound to them; another does what the agents' loops do.
+One thread does what the agents' loops do.
 """
 
 import itertools
@@ -38,11 +38,12 @@ class AgentCluster:
         Args:
             base: an empty directory, best in memory.
             seed: of the kubelets' random choices.
-            follows: the agents publish, and follow the pods of their nodes.
+            follows: the agents publish, and they and the kubelets follow pods by watches; else
+                only the kubelets know of pods, at once.
         """
         self.server = SimulatedApiServer(base, NAMESPACE)
         self.server.start()
-        self._made = itertools.count(1)
+        self._made, self._follows = itertools.count(1), follows
         self._stop = threading.Event()
         self._loop = threading.Thread(target=self._look, name="agents", daemon=True)
         api = self.server.api() if follows else None
@@ -57,8 +58,9 @@ class AgentCluster:
     def __enter__(self) -> "AgentCluster":
         for node in self.nodes.values():
             node.start()
-        with self.server.store.lock:
-            self.server.store.subscribe(POD, self.server.store.version, self._take)
+        if not self._follows:
+            with self.server.store.lock:
+                self.server.store.subscribe(POD, self.server.store.version, self._take)
         self._loop.start()
         return self
 

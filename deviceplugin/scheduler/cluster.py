@@ -154,7 +154,10 @@ class Cluster:
                 self._remove(uid)
 
     def expire(self, now_s: float) -> list[PodRequest]:
-        """Takes back the assumptions whose time is over, and returns their pods."""
+        """Takes back the assumptions whose time is over, and returns their pods.
+
+        Also what lingers of pods that have gone.
+        """
         with self._lock:
             over: list[PodRequest] = []
             for uid in list(self._assumed):
@@ -162,6 +165,9 @@ class Cluster:
                 if pod.expires_at_s is not None and pod.expires_at_s <= now_s:
                     over.append(pod.request)
                     self._remove(uid)
+            for book in list(self._nodes.values()):
+                if book.end_lingering(now_s):
+                    self._changed(book)
             return over
 
     def pod(self, uid: str) -> tuple[PodRequest, str] | None:

@@ -7,6 +7,10 @@ they have room; else what the planner says when the pod is first looked at, sinc
 choose in the same order; else, where no GPU has room for it by what is known here, its amounts on
 all that could hold some of it.
 
+A pod may end before its agent has written that it has something, and its agent needs some seconds
+to see that it ended. So the reservation of a bound pod that goes before it was shown *lingers*:
+until the inventory shows the pod after all, or for `LINGERS_S`.
+
 Not synchronised: `cluster` is.
 """
 
@@ -39,6 +43,9 @@ Planner = Callable[[NodeView, PodRequest], Plan | Refusal]
 #: An inventory that is written this long after a pod went and still has something under its name
 #: has it for the next pod of that name: agents free what pods had within seconds.
 FREED_AFTER_S = 60.0
+#: An agent writes a change within two seconds while the API server answers it, and frees what a pod
+#: had within seconds of its end.
+LINGERS_S = 5.0
 
 
 @dataclass(slots=True)
@@ -47,7 +54,8 @@ class BookedPod:
 
     Attributes:
         reservation: None until it was looked at.
-        expires_at_s: when an assumption ends, on the monotonic clock; None of a pod that is bound.
+        expires_at_s: when an assumption, or what lingers of a pod that has gone, ends, on the
+            monotonic clock; None of a pod that is bound.
     """
 
     request: PodRequest
@@ -64,7 +72,17 @@ class NodeBook:
         revision: of the view; another one whenever the view is another.
     """
 
-    __slots__ = ("_left", "_revisions", "_shown", "_view", "name", "pods", "published", "revision")
+    __slots__ = (
+        "_left",
+        "_lingering",
+        "_revisions",
+        "_shown",
+        "_view",
+        "name",
+        "pods",
+        "published",
+        "revision",
+    )
 
     def __init__(self, name: str, revisions: "count[int]") -> None:
         """Knows nothing yet.
@@ -79,13 +97,14 @@ class NodeBook:
         self._revisions = revisions
         self._shown: dict[PodName, Shown] | None = None
         self._left: dict[PodName, LeftOver] = {}
+        self._lingering: list[BookedPod] = []
         #: The last one, and whether it is of the present.
         self._view: tuple[NodeView | None, bool] = (None, False)
 
     @property
     def is_idle(self) -> bool:
         """Nothing is known of the node any more."""
-        return self.published is None and not self.pods
+        return self.published is None and not self.pods and not self._lingering
 
     def publish(self, published: PublishedNode | None, now_s: float) -> None:
         """Takes an inventory that was written just now; None where there is none any more."""
@@ -102,10 +121,38 @@ class NodeBook:
         if not is_same or left != self._left:
             self._left = left
             self.outdate()
+        self._settle_lingering(now_s)
+
+    def _settle_lingering(self, now_s: float) -> None:
+        """Forgets what lingers of pods that the inventory shows now; that is left over."""
+        taken = {_name(pod) for pod in self.pods.values()}  # nobody can tell whose their slices are
+        shown = [
+            pod for pod in self._lingering if _name(pod) not in taken and self.shows(pod.request)
+        ]
+        for pod in shown:
+            self._left[_name(pod)] = left_by_pod(self._index().get(_name(pod)), now_s)
+        self._keep_lingering(pod for pod in self._lingering if pod not in shown)
+
+    def end_lingering(self, now_s: float) -> bool:
+        """Forgets what lingers for long; returns whether anything did."""
+        return self._keep_lingering(
+            pod for pod in self._lingering if pod.expires_at_s is None or pod.expires_at_s > now_s
+        )
+
+    def _keep_lingering(self, kept: Iterable[BookedPod]) -> bool:
+        before, self._lingering = self._lingering, list(kept)
+        if len(before) == len(self._lingering):
+            return False
+        self.outdate()
+        return True
 
     def remove(self, uid: str, now_s: float) -> None:
         """Forgets a pod; what the inventory shows under its name stays taken."""
-        pod = self.pods.pop(uid)
+        pod = self.pods[uid]
+        if pod.expires_at_s is None and not self.shows(pod.request):
+            pod.expires_at_s = now_s + LINGERS_S
+            self._lingering.append(pod)
+        del self.pods[uid]
         name = pod.request.namespace, pod.request.name
         left = left_by_pod(self._index().get(name), now_s)
         if left is not NOTHING_LEFT:
@@ -148,8 +195,11 @@ class NodeBook:
         )
         reservations = (
             pod.reservation
-            for uid, pod in self.pods.items()
-            if uid not in gone and not self.shows(pod.request) and pod.reservation is not None
+            for pod in (
+                *(pod for uid, pod in self.pods.items() if uid not in gone),
+                *self._lingering,
+            )
+            if pod.reservation is not None and not self._is_counted(pod)
         )
         return view_of(self.name, published, reservations)
 
@@ -162,6 +212,15 @@ class NodeBook:
             if pod.reservation is None:
                 self._reservations(self.published, planner)
         return pod.reservation or Reservation()
+
+    def _is_counted(self, pod: BookedPod) -> bool:
+        """Returns whether a pod needs no reservation: what it has is in the inventory.
+
+        What is shown under a name may be of the pod before, as long as something lingers of that.
+        """
+        if any(_name(pod) == _name(each) for each in self._lingering):
+            return False
+        return self.shows(pod.request)
 
     def shows(self, request: PodRequest) -> bool:
         """Returns whether the inventory shows a pod."""
@@ -182,8 +241,8 @@ class NodeBook:
         """Returns those of all pods that are not shown, and makes those that are missing."""
         found: list[Reservation] = []
         missing: list[BookedPod] = []
-        for pod in self.pods.values():
-            if self.shows(pod.request):
+        for pod in (*self.pods.values(), *self._lingering):
+            if self._is_counted(pod):
                 continue
             if pod.reservation is not None and is_possible(published, pod.reservation):
                 found.append(pod.reservation)
@@ -194,6 +253,10 @@ class NodeBook:
             pod.reservation = _reservation(view, published, pod.request, planner)
             found.append(pod.reservation)
         return found
+
+
+def _name(pod: BookedPod) -> PodName:
+    return pod.request.namespace, pod.request.name
 
 
 def _reservation(

@@ -6,15 +6,13 @@ without a place, the search goes back and tries the next best; a state from whic
 tried again. It gives up after `MOST_STEPS`.
 """
 
-from dataclasses import replace
-
 from deviceplugin.model.pod_requests import ContainerKind
 
 from .candidates import Candidates
 from .demand import Demand
 from .node_view import NodeView
 from .placing import Rooms
-from .plans import MOST_REASON_BYTES, Refusal
+from .plans import Refusal, short
 from .reasons import no_devices, together, why_not_offered
 
 #: Containers that are put somewhere in one search, at most: a few milliseconds.
@@ -26,11 +24,16 @@ class _OutOfSteps(Exception):  # noqa: N818 - it is no error
 
 
 class Search:
-    """One search; used once."""
+    """One search; used once.
+
+    Attributes:
+        gave_up: it ended before all was tried.
+    """
 
     def __init__(self, view: NodeView, demand: Demand) -> None:
         self._view, self._demand = view, demand
         self._candidates = Candidates(view, demand)
+        self.gave_up = False
         self._steps = 0
         self._failed: set[tuple[object, ...]] = set()
         self._deepest = -1
@@ -47,8 +50,9 @@ class Search:
         try:
             return self._put(0, Rooms(self._view)) or self._why
         except _OutOfSteps:
-            reason = f"no place found in time: {self._why.reason}"
-            return replace(self._why, reason=reason[:MOST_REASON_BYTES])
+            self.gave_up = True
+            why = self._why.reason or "too many ways to put the containers"
+            return Refusal(short(f"no place found in time: {why}"))
 
     def _alone(self) -> Refusal | None:
         """Returns why a container fits nowhere even if it were the only one, if one does not.

@@ -119,6 +119,8 @@ def test_the_examples_config_can_be_installed() -> None:
         ("dirs.run=/", "dirs/run"),
         ("dirs.run=relative/path", "dirs/run"),
         ("dirs.state=/run/vgpu/state", "must not lie in each other"),
+        ("dirs.mpsRoot=run/mps", "dirs/mpsRoot"),
+        ("config=flags: {mpsRoot: /mps}", "set it in dirs.mpsRoot"),
         ("config=resourceDomain: x.y", "x.y in config"),
         ("config=a: b: c", "config is not YAML"),
         ("agent.metricsPort=0", "metricsPort"),

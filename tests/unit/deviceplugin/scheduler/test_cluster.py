@@ -9,7 +9,7 @@ from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.model.published import PublishedResource
 from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.node_book import FREED_AFTER_S
+from deviceplugin.scheduler.node_book import FREED_AFTER_S, LINGERS_S
 from deviceplugin.scheduler.node_view import NodeView, Reservation, Taken
 from deviceplugin.scheduler.plans import Plan, Refusal
 from deviceplugin.scheduler.quotas import Held
@@ -170,7 +170,9 @@ def test_a_pod_that_is_promised_one_node_and_bound_to_another_has_the_other(worl
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_pod_that_goes_before_it_was_shown_frees_what_it_took(world: World, ended: bool) -> None:
+def test_what_a_pod_took_lingers_when_it_goes_before_it_was_shown(
+    world: World, ended: bool
+) -> None:
     world.set_pod(pod_of("p", 30, 10, node="n1"))
     assert world.free() == [(70, 70), (100, 80)]
 
@@ -179,8 +181,43 @@ def test_a_pod_that_goes_before_it_was_shown_frees_what_it_took(world: World, en
     else:
         world.remove_pod("uid-p")
 
-    assert world.free() == [(100, 80), (100, 80)]
+    # Its agent may have given it what it asked for and not told yet.
     assert world.pod("uid-p") is None
+    assert world.free() == [(70, 70), (100, 80)]
+    world.set_node("n1", published(held_slice("s", "other", 20, 5, 1)))
+    assert world.free() == [(70, 70), (80, 75)]
+    world.expire(world.now_s + LINGERS_S / 2)
+    assert world.free() == [(70, 70), (80, 75)]
+    world.expire(world.now_s + LINGERS_S)
+    assert world.free() == [(100, 80), (80, 75)]
+
+
+def test_what_lingers_of_a_pod_is_what_the_inventory_shows_as_soon_as_it_does(
+    world: World,
+) -> None:
+    world.set_pod(pod_of("p", 30, 10, node="n1"))
+    world.remove_pod("uid-p")
+    world.set_node("n1", published(held_slice("s", "p", 30, 10, 1)))
+    assert world.free() == [(100, 80), (70, 70)]
+    # A later pod of its name is not shown by that.
+    world.promise(pod_of("p", 50, 10, uid="later", created_at=5.0))
+    assert sum(core for core, _ in world.free()) == 200 - 30 - 50
+    world.set_node("n1", published())
+    assert sum(core for core, _ in world.free()) == 200 - 50
+
+
+def test_a_later_pod_of_the_name_is_not_shown_while_something_lingers_of_the_first(
+    world: World,
+) -> None:
+    world.set_pod(pod_of("p", 30, 10, node="n1", uid="first"))
+    assert world.free() == [(70, 70), (100, 80)]
+    world.remove_pod("first")
+    world.promise(pod_of("p", 30, 10, uid="later", created_at=5.0))
+    assert world.free() == [(40, 60), (100, 80)]
+    world.set_node("n1", published(held_slice("s", "p", 30, 10, 1)))  # of whom?
+    assert world.free() == [(40, 60), (70, 70)]
+    world.expire(world.now_s + LINGERS_S)
+    assert sum(core for core, _ in world.free()) == 200 - 30
 
 
 def test_a_pod_that_goes_frees_not_what_the_inventory_shows(world: World) -> None:
@@ -258,6 +295,8 @@ def test_a_list_of_pods_forgets_those_that_are_missing_but_no_promise(world: Wor
     )
 
     assert world.pod("uid-p") is None
+    world.expire(world.now_s + LINGERS_S)
+    assert world.is_assumed("uid-r")
     assert world.free() == [(70, 55), (100, 80)]
     assert world.free("n2") == [(100, 80), (100, 80)]
 
