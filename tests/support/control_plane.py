@@ -262,3 +262,41 @@ def ready_node(name: str, allocatable: Mapping[str, int], labels: Sequence[str] 
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
+
+
+#: Where objects of each kind are made: API path, and whether they are of a namespace.
+_KINDS = {
+    "Namespace": ("/api/v1", "namespaces", False),
+    "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+    "ConfigMap": ("/api/v1", "configmaps", True),
+    "Secret": ("/api/v1", "secrets", True),
+    "Service": ("/api/v1", "services", True),
+    "ResourceQuota": ("/api/v1", "resourcequotas", True),
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses", False),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
+    "ValidatingAdmissionPolicy": (
+        "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False,
+    ),
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", False,
+    ),
+}  # fmt: skip
+
+
+def collection(manifest: Mapping[str, Any], namespace: str = "default") -> str:
+    """Returns the path at which an object is made.
+
+    Args:
+        namespace: where it names none.
+    """
+    base, plural, is_namespaced = _KINDS[manifest["kind"]]
+    if not is_namespaced:
+        return f"{base}/{plural}"
+    where = manifest["metadata"].get("namespace", namespace)
+    return f"{base}/namespaces/{where}/{plural}"
