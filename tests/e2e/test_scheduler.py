@@ -13,6 +13,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,10 @@ class Cluster:
         for name in names:
             self.plane.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=1)
         for name in names:
-            wait_until(
-                lambda name=name: (
-                    self.plane.find(f"/api/v1/namespaces/default/pods/{name}") is None
-                ),
-                f"pod {name} is gone",
-            )
+            wait_until(partial(self._is_gone, name), f"pod {name} is gone")
+
+    def _is_gone(self, name: str) -> bool:
+        return self.plane.find(f"/api/v1/namespaces/default/pods/{name}") is None
 
     def running(self, name: str) -> dict[str, Any]:
         """Waits until a pod runs, and returns it."""
