@@ -27,6 +27,7 @@ from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
+from deviceplugin.core.pod_knowledge import NoPods
 from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
@@ -42,7 +43,11 @@ from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
+from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
+from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
+from deviceplugin.kube.node_pods import NodePods
+from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -57,6 +62,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.event_file import EventFile
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -81,6 +87,7 @@ _SPARE_EVERY_S = 0.7
 _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
 _INJECTION_EVERY_S = 4.9
+_INVENTORY_EVERY_S = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,7 @@ class AgentSettings:
         host_root: where the agent sees the node's root; empty: where that is known to be.
         said: flags of command line and environment, which count more than the config file's.
         selection: which config of a directory is used.
+        publish: whether schedulers are told what the node has, by a Lease.
     """
 
     config: Path
@@ -110,6 +118,7 @@ class AgentSettings:
     host_root: str = ""
     said: tuple[SaidFlag, ...] = ()
     selection: Selection = field(default_factory=Selection)
+    publish: bool = True
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -179,13 +188,15 @@ def _run(
     What ends first when the agent stops is what was made last.
     """
     config = life.first.config
+    ends.enter_context(tapped(EventFile(settings.state_dir).add))
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
-    sources = Sources(resources.list, record.read, labels.of)
+    pods = _followed_pods(api, settings.node_name, config.resource_domain, ends)
+    sources = Sources(resources.list, record.read, labels.of, pods=pods or NoPods())
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
@@ -197,6 +208,7 @@ def _run(
         state,
         is_running=store.running,
         state_dir=settings.state_dir,
+        root=lambda: watch.config.mps_root,
     )
 
     def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
@@ -237,6 +249,13 @@ def _run(
     )
     ends.callback(node_labels.stop)
 
+    duties = []
+    if api is not None and settings.publish:
+        lease = InventoryLease(NodeLease(api, settings.node_name))
+        ends.callback(lease.stop)
+        lease.start()
+        duties.append((_INVENTORY_EVERY_S, InventoryFeed(state, lease.put).look))
+
     # What the kubelet asks.
     durations = AllocateDurations()
     plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
@@ -266,6 +285,7 @@ def _run(
         lambda: memory.findings,
         lambda: life.label.problem,
         injection.shown,
+        pods_problem=lambda: pods.problem if pods else _NO_PODS,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -279,7 +299,9 @@ def _run(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, said.state),
+        ControlApi(
+            service.set_override, service.clear_override, said.state, said.config, metrics.page
+        ),
     )
     http.start()
     ends.callback(registrar.stop)
@@ -318,12 +340,33 @@ def _run(
             (_SPARE_EVERY_S, store.spare.fill),
             (_FOREIGN_EVERY_S, foreign.look),
             (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
+            *duties,
         ],
         said.turned,
         stop,
     )
     if gpus.failure is not None:
         raise gpus.failure
+
+
+_NO_PODS = "there is no API server, or no service account to ask it with"
+
+
+def _followed_pods(
+    api: ApiServer | None, node_name: str, domain: str, ends: contextlib.ExitStack
+) -> NodePods | None:
+    """Returns who follows the pods of this node from now on; None where nobody can."""
+    if api is None:
+        event(
+            logging.INFO,
+            "what the pods of this node ask for is not known, GPUs are chosen by one half alone",
+            reason=_NO_PODS,
+        )
+        return None
+    pods = NodePods(api, node_name, domain)
+    ends.callback(pods.stop)
+    pods.start()
+    return pods
 
 
 class Plugins:

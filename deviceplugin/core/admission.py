@@ -5,7 +5,8 @@ enter the book, answer. Whatever fails leaves the book as it was; files of an al
 reached the disk are swept at the next start.
 
 Which container asks is not said; podresources is asked in every `prefer` to know it
-(`pod_correlation`). The kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
+(`pod_correlation`), and the pods of the node tell what it asks for besides (`pod_knowledge`). The
+kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
 """
 
 import logging
@@ -18,6 +19,7 @@ from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, gpu_of, resource_name
 from deviceplugin.policy import mps_replicas, pairing, podresources_listing
+from deviceplugin.policy.bound_pods import Asked, Expected
 from deviceplugin.policy.device_resources import DeviceResource
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
@@ -27,6 +29,7 @@ from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
 
 from .parts import Allocations, Sources
+from .pod_knowledge import PodKnowledge, tell_where_not_honoured
 from .podresources_sync import PodResourcesSync
 
 
@@ -50,6 +53,7 @@ class Admission:
         self._sync = sync
         self._clock, self._wall_clock, self._closest = sources.clock, sources.wall_clock, closest
         self._who = PodCorrelation()
+        self._pods = PodKnowledge(sources.pods, sources.clock)
 
     @property
     def _layout(self) -> Layout:
@@ -74,13 +78,22 @@ class Admission:
         kin = self._know_who_asks(family, half, listing, asked_at)
         again = self._sync.look_again(offered)
         if again is not None:
-            kin = self._know_who_asks(family, half, again, asked_at)
+            listing, kin = again, self._know_who_asks(family, half, again, asked_at)
+        asked = Asked(self._layout.resource_domain, family, half, count)
         with self._state.lock:
             partner = pairing.open_allocation(self._state.book, family, half, asked_at)
-            if partner is not None:
+        known = self._pods.of(asked, listing, is_patient=partner is None)
+        expected = known.expected()
+        with self._state.lock:
+            partner = pairing.open_allocation(self._state.book, family, half, asked_at)
+            if partner is not None and known.is_of_another(partner):
+                self._state.book.put(replace(partner, settled=True))
+            elif partner is not None:
                 self._state.book.put(replace(partner, changed_s=self._clock()))
+                expected = None
             with self._settling_on_refusal(family, half):
-                chosen = self._choose(family, half, available, must_include, count, kin)
+                chosen = self._choose(family, half, available, must_include, count, kin, expected)
+        tell_where_not_honoured(expected, chosen, asked)
         self._sync.expect_allocate()
         return chosen
 
@@ -92,6 +105,7 @@ class Admission:
         must_include: Sequence[str],
         count: int,
         kin: list[Allocation],
+        expected: Expected | None,
     ) -> list[str]:
         """Decides twice where units have come back that the kubelet may not know of."""
 
@@ -99,6 +113,7 @@ class Admission:
             return pairing.prefer(
                 self._layout, self._state.book, family, half, available, must_include, count,
                 self._clock(), closest=self._closest, kin=kin, returned=returned,
+                expected=expected,
             )  # fmt: skip
 
         returned = self._state.returned()

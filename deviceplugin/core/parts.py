@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
@@ -10,6 +10,7 @@ from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 
 from .enforcement import Enforcement, LabelsOf, no_labels
+from .pod_knowledge import NoPods, PodsOfNode
 
 Lister = Callable[[], Sequence[Listed]]
 
@@ -30,6 +31,7 @@ class Sources:
         clock: seconds, monotonic: all windows of time are of it, so that setting the wall clock
             neither joins strangers nor splits a pair.
         wall_clock: seconds since the epoch, for what is kept and shown.
+        pods: tells what the pods of this node ask for.
     """
 
     list_podresources: Lister
@@ -37,6 +39,7 @@ class Sources:
     labels: LabelsOf = no_labels
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.monotonic
+    pods: PodsOfNode = field(default_factory=NoPods)
 
 
 @dataclass(frozen=True, slots=True)

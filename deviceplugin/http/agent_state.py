@@ -8,7 +8,7 @@ API server. Values come from the agent's parts, read without a lock; each is rep
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
+from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
@@ -87,6 +88,7 @@ class AgentState:
         label_problem: Callable[[], str] = str,
         injection: Callable[[], dict[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
+        pods_problem: Callable[[], str] = str,
     ) -> None:
         """Counts the loop as having come round just now.
 
@@ -97,7 +99,9 @@ class AgentState:
             injection: how containers get their GPUs (`NodeInjection.shown`).
             label_problem: why the label that chooses a config is not told; empty where it is.
             clock: seconds, from any start.
+            pods_problem: why the pods of this node are not followed; empty while they are.
         """
+        self._pods_problem = pods_problem
         self._watch, self._service, self._findings = watch, service, findings
         self._registrations, self._clock = registrations, clock
         self._injection = injection
@@ -126,6 +130,17 @@ class AgentState:
         """Answers ``/readyz``."""
         return _verdict(ready_problem(self._registrations()))
 
+    def config(self) -> dict[str, Any]:
+        """Returns what ``/v1/config`` says."""
+        watch = self._watch
+        return {
+            "version": API_VERSION,
+            "path": str(Path(watch.in_force.place).absolute()),
+            "name": watch.in_force.name,
+            "is_kept": watch.is_kept,
+            "values": [asdict(value) for value in effective(watch.config)],
+        }
+
     def state(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says."""
         node, mig_layouts = self._service.state, self._watch.config.mig_layouts
@@ -133,6 +148,7 @@ class AgentState:
             "loop_problem": loop_problem(self._turned_at_s, self._clock()),
             "config": _config(self._watch) | {"label_problem": self._label_problem()},
             "podresources_problem": self._service.podresources_problem,
+            "pods_problem": self._pods_problem(),
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
             "left_out_gpus": dict(node.left_out),
@@ -176,13 +192,17 @@ def _config(watch: ConfigWatch) -> dict[str, Any]:
 
 
 def _origins(allocation: Allocation, resolved: ResolvedLimits) -> dict[str, Any]:
-    """Returns where each value of an allocation's limits comes from."""
+    """Returns what an allocation asked for, and where each value of its limits comes from."""
+    asked = {device.uuid: device for device in resolved.asked.devices}
     return {
         "allocation": allocation.allocation_id,
         "owner": str(allocation.owner or "unknown"),
+        "shim_build": allocation.shim_build,
         "devices": [
             {
                 "gpu": device.uuid,
+                "asked_core_percent": asked[device.uuid].core_percent,
+                "asked_memory_bytes": asked[device.uuid].memory_limit_bytes,
                 "core": str(origins.core),
                 "memory": str(origins.memory),
                 "compute": str(origins.compute),

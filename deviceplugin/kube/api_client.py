@@ -22,9 +22,10 @@ from lightkube.types import PatchType
 
 from libvgpu.errors import VgpuError
 
+from .http_client import TIMEOUT_S, HttpClient
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TIMEOUT_S = 5.0
-_TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _Answer = TypeVar("_Answer")
 
 
@@ -45,7 +46,12 @@ class ApiRefused(VgpuError):  # noqa: N818 - it is the call that was refused
 
 
 class ApiServer:
-    """The API server of the cluster, as the agent's service account may use it."""
+    """The API server of the cluster, as the agent's service account may use it.
+
+    Attributes:
+        where: host and port.
+        http: for calls by their path (`raw_calls`).
+    """
 
     def __init__(self, host: str, port: int, account: Path) -> None:
         """Connects lazily.
@@ -53,7 +59,8 @@ class ApiServer:
         Args:
             account: directory with ``token`` and ``ca.crt``.
         """
-        self._where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.http = HttpClient(self.where, account)
         self._account = account
         self._lock = threading.Lock()
         self._client: Client | None = None
@@ -163,16 +170,16 @@ class ApiServer:
             return call(self._connected())
         except httpx2.HTTPStatusError as error:
             status = error.response.status_code
-            if status in _TRY_AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            if status in TRY_AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise ApiUnreachable(f"the API server answers with status {status}") from None
             message = error.status.message if isinstance(error, ApiError) else None
             raise ApiRefused(status, message or "no reason given") from None
         except (httpx2.HTTPError, OSError, ConfigError) as error:  # ssl.SSLError is an OSError
-            raise ApiUnreachable(f"the API server {self._where} does not answer: {error}") from None
+            raise ApiUnreachable(f"the API server {self.where} does not answer: {error}") from None
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
             # Not the API server's own answer; lightkube looks into one without checking its form.
             raise ApiUnreachable(
-                f"{self._where} answers in a form that no API server has: {error!r}"
+                f"{self.where} answers in a form that no API server has: {error!r}"
             ) from None
 
     def _connected(self) -> Client:
@@ -189,7 +196,7 @@ class ApiServer:
                 # The one before is left to its users; another thread may be in a call with it.
                 self._client = Client(
                     KubeConfig.from_one(
-                        cluster=Cluster(f"https://{self._where}", str(certificate)),
+                        cluster=Cluster(f"https://{self.where}", str(certificate)),
                         user=User(token_file=str(self._account / "token")),
                     ),
                     timeout=httpx2.Timeout(TIMEOUT_S),

@@ -63,6 +63,8 @@ class PodRequest:
         annotations: those of the domain, by their full key.
         chosen: the GPUs that were chosen for it, None where nobody did.
         is_ended: it has succeeded or failed, so it holds nothing any more.
+        is_acknowledged: the kubelet has told of it, which it does once it has admitted or refused
+            it.
     """
 
     uid: str
@@ -75,6 +77,7 @@ class PodRequest:
     annotations: Mapping[str, str] = field(default_factory=dict)
     chosen: ChosenGpus | None = None
     is_ended: bool = False
+    is_acknowledged: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -33,6 +33,15 @@ class MemoryNotFreeYet(AllocationRefused):
     """
 
 
+def default_memory(memory_units: int, core_units: int) -> int:
+    """Returns how many memory units come with core alone.
+
+    Args:
+        memory_units: of the GPU in all.
+    """
+    return max(1, memory_units * core_units // CORE_UNITS_PER_GPU)
+
+
 def complete_start(
     layout: Layout,
     book: AllocationBook,
@@ -77,7 +86,7 @@ def _share_of_memory(
     what: str,
 ) -> list[str]:
     core_units = allocation.count(Half.CORE, shared.gpu.uuid)
-    wanted = max(1, shared.memory_units * core_units // CORE_UNITS_PER_GPU)
+    wanted = default_memory(shared.memory_units, core_units)
     # The implicit units of an init container of the same pod serve the next one as well.
     ancestors = {h.allocation_id for unit in allocation.core for h in book.holders(unit)}
     names = unit_names(shared, Half.MEMORY)

@@ -29,10 +29,11 @@ from deviceplugin.model.units import Half, gpus_of, in_order, resource_name, sho
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 
+from .bound_pods import Expected
 from .exclusive_gpu import check_clients, clients_most, is_full
 from .layout import Layout, SharedGpu
 from .offer import FreeUnits, gpu_units, rooms, withdrawn
-from .placement import Closest, one_gpu, whole_gpus
+from .placement import Closest, are_whole, one_gpu, whole_gpus
 
 #: The kubelet asks for the halves of one container within milliseconds of each other.
 JOIN_WINDOW_S = 5.0
@@ -71,6 +72,7 @@ def prefer(
     closest: Closest = first_by_index,
     kin: Iterable[Allocation] = (),
     returned: Set[str] = frozenset(),
+    expected: Expected | None = None,
 ) -> list[str]:
     """Returns the ``count`` units the kubelet had best take.
 
@@ -83,6 +85,8 @@ def prefer(
             was given since, the kubelet will give to this container, so it had best be there.
         returned: units that were offered again a moment ago: unless it offers them, the kubelet may
             not know yet.
+        expected: of the container that asks; None where that is not known. It decides between GPUs
+            that may be taken, and never about whether the request is refused.
 
     Raises:
         AllocationRefused: no single GPU, or no whole ones, can give them, with the numbers.
@@ -114,8 +118,11 @@ def prefer(
         raise AllocationRefused(
             f"{what} cannot be given: no GPU of this node is offered for it (any more)"
         )
-    elif count > most and not any(g.drains for u, g in gpus.items() if u in had):
-        chosen = whole_gpus(room, half, count, had, closest, what)
+    elif (
+        count > most or (expected and are_whole(room, half, count, had, expected.gpus))
+    ) and not any(g.drains for u, g in gpus.items() if u in had):
+        named = expected.gpus if expected else ()
+        chosen = whole_gpus(room, half, count, had, closest, what, named)
     else:
         if had:
             room = {uuid: r for uuid, r in room.items() if uuid in had}
@@ -123,9 +130,14 @@ def prefer(
             raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
         placement = next(g.placement for g in usable)
         room = _with_clients_left(room, family, book, must_include, what)
-        left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
+        # What they have of the other half concerns only a container that asks for that, too.
+        alone = expected is not None and not expected.need.of(half.other)
+        left = {h.uuid for h in kin if not alone and _has_still(book, h, half.other)}
         near = {u: r for u, r in room.items() if u in left and r.count >= count}
-        chosen = (one_gpu(near or room, count, placement, what),)
+        # Of the other half, some is there already: how much of the rest is enough is not known.
+        need = expected.need if expected and not near else None
+        named_one = expected.gpus[0] if expected and len(expected.gpus) == 1 else ""
+        chosen = (one_gpu(near or room, half, count, placement, what, need, named_one),)
     return [*must_include, *(unit for uuid in chosen for unit in room[uuid].units)][:count]
 
 
@@ -170,6 +182,8 @@ def allocate(
             "halves of a slice are never split over GPUs"
         )
     _check_join(partner, half, len(units), gpus, what)
+    # GPU by GPU as the first half has them, however the kubelet sends them: its files name them so.
+    ordered = tuple(unit for uuid in partner.uuids for unit in given[uuid])
     return replace(partner.with_half(half, ordered, now_s), settled=True)
 
 
@@ -184,6 +198,15 @@ def settle_before(book: AllocationBook, family: Family, half: Half) -> list[Allo
         for h in book.allocations.values()
         if h.family is family and not h.settled and h.of(half)
     ]
+
+
+def _has_still(book: AllocationBook, kin: Allocation, half: Half) -> bool:
+    """Returns whether some of what an init container has of a half was given to nobody since.
+
+    By its id: it may have been settled since the caller looked.
+    """
+    holders = (book.holder(unit) for unit in kin.of(half))
+    return any(each is not None and each.allocation_id == kin.allocation_id for each in holders)
 
 
 def _check_given(

@@ -137,6 +137,20 @@ def podresources(report: AgentReport) -> list[Finding]:
     ]
 
 
+def pods(report: AgentReport) -> list[Finding]:
+    """Tells of an agent that does not know what the pods of its node ask for."""
+    if not report.pods_problem:
+        return []
+    return [
+        warn(
+            "pods",
+            f"the agent does not follow the pods of this node: {report.pods_problem}; it chooses "
+            "a GPU by the one half that it is asked for first, and packs less densely",
+            "see that the agent's service account may list and watch pods",
+        )
+    ]
+
+
 _START_DRIVER = "install or start the NVIDIA driver; the agent notices it by itself"
 
 

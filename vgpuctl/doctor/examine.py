@@ -53,6 +53,7 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
     if isinstance(report, AgentReport):
         found += [*agent_checks.config(report), agent_checks.resources(report)]
         found += agent_checks.podresources(report)
+        found += agent_checks.pods(report)
         found += agent_checks.gpus(report) + agent_checks.watch(report)
         found += injection_check.injection(report.injection)
     found += _run_directory(run_dir)

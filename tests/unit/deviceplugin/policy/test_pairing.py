@@ -342,3 +342,15 @@ def test_what_the_kubelet_offers_it_knows_to_be_back() -> None:
     )
 
     assert sorted(chosen) == sorted(memory)
+
+
+@pytest.mark.parametrize("first", list(Half))
+def test_whole_gpus_keep_their_order_when_the_second_half_comes_in_another(first: Half) -> None:
+    admission = PureAdmission(layout_of(3))
+    order = {first: (2, 0, 1), first.other: (1, 2, 0)}
+    counts = {Half.CORE: 100, Half.MEMORY: MEMORY_UNITS}
+
+    for half in (first, first.other):
+        units = [u for i in order[half] for u in names(f"GPU-{i}", half, range(counts[half]))]
+        allocation = admission.allocate(half, units)
+        assert allocation.uuids == ("GPU-2", "GPU-0", "GPU-1")
