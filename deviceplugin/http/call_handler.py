@@ -69,7 +69,8 @@ class CallHandler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             self._serving.note_idle(self.connection, False)
-            self._began_s, self._told_path, self.command = time.monotonic(), "", ""
+            self._began_s, self._told_path = time.monotonic(), ""
+            self.command = self.requestline = self.request_version = ""
             if len(self.raw_requestline) > _LINE_BYTES:
                 self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
             elif self.parse_request():

@@ -7,10 +7,13 @@ connections is bounded (`Limits`); pages that are read (GET) wait for no call.
 
 import contextlib
 import socket
+import sys
 import threading
 import time
 from http.server import ThreadingHTTPServer
 from typing import Any
+
+from deviceplugin.log import LOGGER
 
 from .call_body import Meter
 from .call_handler import CallHandler
@@ -119,4 +122,6 @@ class CallServer(ThreadingHTTPServer):
             time.sleep(0.02)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing: clients go away, and probes may not know the certificate."""
+        """Says nothing of clients that go away, and probes that do not know the certificate."""
+        if not isinstance(sys.exc_info()[1], OSError) and self.may_log():
+            LOGGER.exception("a connection failed")
