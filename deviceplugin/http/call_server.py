@@ -41,7 +41,8 @@ class CallServer(ThreadingHTTPServer):
         """Takes over a listening socket.
 
         Args:
-            certificate: None for HTTP without TLS.
+            certificate: None for HTTP without TLS. One that knows clients: calls of others are
+                refused, and pages are for anybody.
             told: called by the connections' threads.
         """
         super().__init__(listening.getsockname()[:2], CallHandler, bind_and_activate=False)
@@ -53,6 +54,7 @@ class CallServer(ThreadingHTTPServer):
         self.meter = Meter(self.limits.bodies_bytes)
         self.calls = threading.BoundedSemaphore(self.limits.calls)
         self._certificate = certificate
+        self.knows_clients = certificate is not None and certificate.knows_clients
         #: Since when each connection is idle; 0 while it has a call.
         self._idle: dict[socket.socket, float] = {}
         self._logged_at_s = self._logged = 0
