@@ -186,9 +186,7 @@ def _run(
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
-    pods = FollowedPods(
-        api, settings.kubelet_dir, settings.node_name, config.resource_domain
-    )
+    pods = FollowedPods(api, settings.kubelet_dir, settings.node_name, config.resource_domain)
     ends.callback(pods.stop)
     pods.start()
     sources = Sources(resources.list, record.read, labels.of, pods=pods.source)

@@ -49,7 +49,7 @@ class FollowedPods:
         elif self.problem():
             event(
                 logging.INFO,
-                "what the pods of this node ask for is not known, so one half alone decides the GPU",
+                "what the pods of this node ask for is not known, one half alone decides the GPU",
                 reason=self.problem(),
             )
 
