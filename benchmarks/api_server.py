@@ -22,20 +22,50 @@ _NODE = re.compile(r"/api/v1/nodes/([^/]+)")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
 _FEATURES = re.compile(r"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/([^/]+)/nodefeatures(?:/(.+))?")
 
+_LEASES = re.compile(r"/apis/coordination.k8s.io/v1/namespaces/([^/]+)/leases(?:/(.+))?")
+
 
 def _status(message: str) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
 
 
-def _merge(into: dict[str, Any], patch: dict[str, Any]) -> None:
+def merge_patch(into: dict[str, Any], patch: dict[str, Any]) -> None:
     """Merges a JSON merge patch, as RFC 7386 has it."""
     for key, value in patch.items():
         if value is None:
             into.pop(key, None)
         elif isinstance(value, dict):
-            _merge(into.setdefault(key, {}), value)
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            merge_patch(into[key], value)
         else:
             into[key] = value
+
+
+def make_account(base: Path, namespace: str = "") -> Path:
+    """Makes the directory of a service account below ``base``, and in it the server's certificate.
+
+    Args:
+        namespace: of the account; empty: its file does not say.
+
+    Raises:
+        VgpuError: openssl is not installed.
+    """
+    tool = shutil.which("openssl")
+    if tool is None:
+        raise VgpuError("openssl, which makes the API server's certificate, is not installed")
+    account = base / "serviceaccount"
+    account.mkdir()
+    subprocess.run(
+        [tool, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(account / "server.key"), "-out", str(account / "ca.crt")],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    (account / "token").write_text(TOKEN + "\n")
+    if namespace:
+        (account / "namespace").write_text(namespace)
+    return account
 
 
 class StandInApiServer:
@@ -50,8 +80,11 @@ class StandInApiServer:
         labels: of those pods.
         annotations: of those Nodes, by name.
         features: NFD's NodeFeatures by namespace and name; None where the cluster has no NFD.
+        leases: by namespace and name; None where nobody may have one.
+        node_uids: of Nodes, by name.
         node_info: what the kubelet reports of a Node, by name; others are not there.
         refuse_with: the status of every answer, unless 0.
+        answer_by: the status of all answers of a path, instead of its own.
         token: the one it knows.
     """
 
@@ -61,10 +94,7 @@ class StandInApiServer:
         Raises:
             VgpuError: openssl is not installed.
         """
-        self.account = base / "serviceaccount"
-        self.account.mkdir()
-        self._make_certificate()
-        (self.account / "token").write_text(TOKEN + "\n")
+        self.account = make_account(base)
         self.events: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
         self.nodes: dict[str, dict[str, str]] = {}
@@ -73,21 +103,13 @@ class StandInApiServer:
         self.labels: dict[tuple[str, str], dict[str, str]] = {}
         self.annotations: dict[str, dict[str, str]] = {}
         self.features: dict[tuple[str, str], dict[str, Any]] | None = {}
+        self.leases: dict[tuple[str, str], dict[str, Any]] | None = {}
+        self.node_uids: dict[str, str] = {}
         self.refuse_with = 0
+        self.answer_by: dict[str, int] = {}
         self.token = TOKEN
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
-
-    def _make_certificate(self) -> None:
-        tool = shutil.which("openssl")
-        if tool is None:
-            raise VgpuError("openssl, which makes the API server's certificate, is not installed")
-        subprocess.run(
-            [tool, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-             "-nodes", "-days", "2", "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1",
-             "-keyout", str(self.account / "server.key"), "-out", str(self.account / "ca.crt")],
-            check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
 
     def start(self) -> None:
         """Begins to serve."""
@@ -124,8 +146,8 @@ class StandInApiServer:
         self.calls.append((method, path))
         if token != f"Bearer {self.token}":
             return 401, _status("who are you?")
-        if self.refuse_with:
-            return self.refuse_with, _status("planted")
+        if status := self.answer_by.get(path, self.refuse_with):
+            return status, _status("planted")
         node = _NODE.fullmatch(path)
         if node is not None and node[1] in self.node_info:
             return 200, {"status": {"nodeInfo": self.node_info[node[1]]}}
@@ -137,8 +159,9 @@ class StandInApiServer:
                 "annotations": self.annotations.setdefault(node[1], {}),
             }
             if method == "PATCH":
-                _merge(metadata, body["metadata"])
-            return 200, {"metadata": {"name": node[1], **metadata}}
+                merge_patch(metadata, body["metadata"])
+            uid = self.node_uids.get(node[1])
+            return 200, {"metadata": {"name": node[1], "uid": uid, **metadata}}
         pod = _POD.fullmatch(path)
         if pod is not None:
             uid = self.pods.get((pod[1], pod[2]))
@@ -152,6 +175,12 @@ class StandInApiServer:
         if feature is not None and self.features is not None:
             name = feature[2] or body["metadata"]["name"]
             return self._kept(method, self.features, (feature[1], name), body)
+        lease = _LEASES.fullmatch(path)
+        if lease is not None:
+            if self.leases is None:
+                return 403, _status("leases is forbidden")
+            name = lease[2] or body["metadata"]["name"]
+            return self._kept(method, self.leases, (lease[1], name), body)
         events = _EVENTS.fullmatch(path)
         if events is None:
             return 404, _status("not found")
@@ -178,7 +207,7 @@ class StandInApiServer:
         if key not in table:
             return 404, _status("not found")
         if method == "PATCH":
-            _merge(table[key], body)
+            merge_patch(table[key], body)
         return 200, table[key]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

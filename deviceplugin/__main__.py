@@ -1,6 +1,5 @@
 """``python -m deviceplugin``: the node agent's command line."""
 
-import ctypes
 import os
 import socket
 import sys
@@ -25,10 +24,9 @@ from libvgpu.errors import UsageError, VgpuError
 
 from . import log
 from .agent import AgentSettings, run
+from .heap import return_freed_memory
 from .stopping import stop_on_signals
 
-_M_TRIM_THRESHOLD, _M_ARENA_MAX = -1, -8  # <malloc.h>
-_KEPT_BYTES = 128 << 10  # glibc's own value to begin with
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 
@@ -96,6 +94,12 @@ def _kubelet_dir(socket_path: Path) -> Path:
     help="Start the MPS daemons if nobody runs them.",
 )
 @click.option(
+    "--publish/--no-publish",
+    default=True,
+    show_default=True,
+    help="Tell schedulers what the node has and what of it is held, by a Lease of its namespace.",
+)
+@click.option(
     "--host-root",
     envvar="VGPU_HOST_ROOT",
     default="",
@@ -114,11 +118,12 @@ def main(
     metrics_address: str,
     node_name: str,
     spawn_mps: bool,
+    publish: bool,
     host_root: str,
     **flags: tuple[str, ...],
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
-    _return_freed_memory()
+    return_freed_memory()
     log.set_up()
     stop = stop_on_signals()
     try:
@@ -137,6 +142,7 @@ def main(
                 spawn_mps=spawn_mps,
                 watch_health=True,
                 host_root=host_root,
+                publish=publish,
                 said=said_flags(given, os.environ),
                 selection=selection_of(node_label, default_config, fallback_strategies),
             ),
@@ -147,20 +153,6 @@ def main(
         hint = f" (hint: {error.hint})" if error.hint else ""
         click.echo(f"deviceplugin: {error.message}{hint}", err=True)
         sys.exit(error.exit_status)
-
-
-def _return_freed_memory() -> None:
-    """Has glibc return large pieces of memory when they are freed; call before threads begin.
-
-    Left alone, it raises its threshold to the largest piece that was ever freed, and keeps 65 MiB
-    for good after a single request of a million names. And each of gRPC's two dozen threads gets a
-    heap that no other may use: 6 MiB more after ten requests that are too long (both in
-    test_bad_requests.py).
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc than glibc has none
-    if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_ARENA_MAX, 1)
 
 
 if __name__ == "__main__":

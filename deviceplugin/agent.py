@@ -42,7 +42,10 @@ from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
+from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
+from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
+from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -57,6 +60,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.event_file import EventFile
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -82,6 +86,7 @@ _SPARE_EVERY_S = 0.7
 _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
 _INJECTION_EVERY_S = 4.9
+_INVENTORY_EVERY_S = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class AgentSettings:
         host_root: where the agent sees the node's root; empty: where that is known to be.
         said: flags of command line and environment, which count more than the config file's.
         selection: which config of a directory is used.
+        publish: whether schedulers are told what the node has, by a Lease.
     """
 
     config: Path
@@ -111,6 +117,7 @@ class AgentSettings:
     host_root: str = ""
     said: tuple[SaidFlag, ...] = ()
     selection: Selection = field(default_factory=Selection)
+    publish: bool = True
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -180,6 +187,7 @@ def _run(
     What ends first when the agent stops is what was made last.
     """
     config = life.first.config
+    ends.enter_context(tapped(EventFile(settings.state_dir).add))
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
@@ -201,6 +209,7 @@ def _run(
         state,
         is_running=store.running,
         state_dir=settings.state_dir,
+        root=lambda: watch.config.mps_root,
     )
 
     def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
@@ -240,6 +249,13 @@ def _run(
         output_of(NodeObjects(api) if api else None, settings.node_name, config.resource_domain),
     )
     ends.callback(node_labels.stop)
+
+    duties = []
+    if api is not None and settings.publish:
+        lease = InventoryLease(NodeLease(api, settings.node_name))
+        ends.callback(lease.stop)
+        lease.start()
+        duties.append((_INVENTORY_EVERY_S, InventoryFeed(state, lease.put).look))
 
     # What the kubelet asks.
     durations = AllocateDurations()
@@ -284,7 +300,9 @@ def _run(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, said.state),
+        ControlApi(
+            service.set_override, service.clear_override, said.state, said.config, metrics.page
+        ),
     )
     http.start()
     ends.callback(registrar.stop)
@@ -323,6 +341,7 @@ def _run(
             (_SPARE_EVERY_S, store.spare.fill),
             (_FOREIGN_EVERY_S, foreign.look),
             (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
+            *duties,
         ],
         said.turned,
         stop,

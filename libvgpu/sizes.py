@@ -10,12 +10,13 @@ _SIZE = re.compile(r"(\d+)\s?(Ki|Mi|Gi|Ti)?B?")
 MAX_BYTES = (1 << 42) - 1
 
 
-def parse_size(text: str, what: str = "size") -> int:
-    """Returns the bytes that ``text`` stands for, from 1 to `MAX_BYTES`.
+def parse_size(text: str, what: str = "size", most_bytes: int = MAX_BYTES) -> int:
+    """Returns the bytes that ``text`` stands for, at least 1.
 
     Args:
         text: for example ``1073741824``, ``1GiB``, ``1Gi`` or ``512 MiB``.
         what: the name of the value, for the message.
+        most_bytes: that are allowed.
 
     Raises:
         UsageError: naming the value and what is allowed.
@@ -29,8 +30,10 @@ def parse_size(text: str, what: str = "size") -> int:
     count = int(match[1]) * _UNITS[match[2] or ""]
     if count == 0:
         raise UsageError(f"{what} {text!r} is nothing: give at least 1 byte, for example 512MiB")
-    if count > MAX_BYTES:
-        raise UsageError(f"{what} {text!r} is too large: at most {MAX_BYTES} bytes (4 TiB)")
+    if count > most_bytes:
+        raise UsageError(
+            f"{what} {text!r} is too large: at most {most_bytes} bytes ({format_size(most_bytes)})"
+        )
     return count
 
 

@@ -30,6 +30,13 @@ class Placement(StrEnum):
     SPREAD = "spread"
 
 
+class LoneHalves(StrEnum):
+    """Whether a container may ask for core or memory alone."""
+
+    ALLOW = "allow"
+    FORBID = "forbid"
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMatch:
     """Which devices an entry is for, by what they are.
@@ -74,6 +81,7 @@ class FractionalShare:
         devices: indexes or UUIDs; None means all.
         path: where it stands in the file, for messages.
         concurrency: of family vgpu; family mps has clients of MPS in any case.
+        lone_halves: whether a container may ask for core or memory alone.
     """
 
     family: Family
@@ -84,6 +92,7 @@ class FractionalShare:
     placement: Placement = Placement.BINPACK
     concurrency: Concurrency = Concurrency.TIME_SLICES
     match: DeviceMatch = _ANY_DEVICE
+    lone_halves: LoneHalves = LoneHalves.ALLOW
 
 
 def _concurrency(value: str | None, family: Family, path: str, places: Places) -> Concurrency:
@@ -134,12 +143,19 @@ def fractional_shares(
             )
         places.one_of(f"{path}.placement", entry.placement, Placement)
         placement = Placement(entry.placement)
+        places.one_of(f"{path}.loneHalves", entry.lone_halves, LoneHalves)
         for other in shares:
             if other.family is family and other.placement is not placement:
                 raise places.error(
                     f"{path}.placement",
                     f"family {entry.family} has placement {entry.placement} here and another on "
                     f"line {places.line(other.path)}; give one placement per family",
+                )
+            if other.family is family and other.lone_halves != entry.lone_halves:
+                raise places.error(
+                    f"{path}.loneHalves",
+                    f"family {entry.family} has loneHalves {entry.lone_halves} here and another on "
+                    f"line {places.line(other.path)}; say it in each entry of the family",
                 )
             if other.family is family and other.memory_unit_bytes != unit_bytes:
                 raise places.error(
@@ -160,8 +176,11 @@ def fractional_shares(
         concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
         match = device_match(entry.match, f"{path}.match", places)
         shares.append(
-            FractionalShare(family, devices, unit_bytes, held, path, placement, concurrency, match)
-        )
+            FractionalShare(
+                family, devices, unit_bytes, held, path, placement, concurrency, match,
+                LoneHalves(entry.lone_halves),
+            )
+        )  # fmt: skip
     return tuple(shares)
 
 

@@ -14,7 +14,7 @@ from deviceplugin.model.concurrency import Concurrency
 from . import schema
 from .device_forms import IdStrategy, ListStrategy
 from .flags import DISCOVERY
-from .fractional import FAMILIES, Placement
+from .fractional import FAMILIES, LoneHalves, Placement
 from .label_settings import AUTO, LabelTarget
 from .loading import WatchPolicy
 from .values import COMPUTE_MODES
@@ -46,6 +46,9 @@ _ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
     ("Fractional", "compute"): _COMPUTE,
     ("Fractional", "concurrency"): {"enum": [*map(str, Concurrency), None]},
     ("Fractional", "placement"): _words(Placement),
+    ("Fractional", "loneHalves"): _words(LoneHalves),
+    ("Quota", "family"): {"enum": [*FAMILIES, None]},
+    ("Quota", "core"): {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]},
     ("Rule", "compute"): _COMPUTE,
     ("Watch", "unaccounted"): _words(WatchPolicy),
     ("Labels", "writeTo"): {"enum": [AUTO, *map(str, LabelTarget)]},

@@ -95,6 +95,7 @@ class Fractional(_Section):
     memory_overcommit: float = 1.0
     core_overcommit: float = 1.0
     placement: str = "binpack"
+    lone_halves: str = "allow"
 
 
 class Sharing(_Section):
@@ -115,6 +116,13 @@ class Rule(_Section):
     memory: str | int | None = None
     compute: str | bool | None = None  # a bare off is YAML's word for false
     allow_raise: bool = False
+
+
+class Quota(_Section):
+    namespace: str
+    family: str | None = None
+    core: int | None = None
+    memory: str | int | None = None
 
 
 class Watch(_Section):
@@ -144,6 +152,7 @@ class ConfigFile(_Section):
     imex: Imex | None = None
     resource_domain: str = "nvidia.com"
     limits: list[Rule] = []
+    quotas: list[Quota] = []
     mig: list[MigLayout] = []
     watch: Watch = msgspec.field(default_factory=Watch)
     labels: Labels = msgspec.field(default_factory=Labels)

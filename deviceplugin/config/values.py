@@ -2,7 +2,7 @@
 
 from libvgpu.errors import UsageError
 from libvgpu.limits import ComputeMode
-from libvgpu.sizes import parse_size
+from libvgpu.sizes import MAX_BYTES, parse_size
 from libvgpu.yamltext import Places
 
 COMPUTE_MODES = {
@@ -25,13 +25,16 @@ def compute_mode(value: str | bool | None, path: str, places: Places) -> Compute
     return COMPUTE_MODES[word]
 
 
-def size_bytes(value: str | int, path: str, places: Places) -> int:
+def size_bytes(value: str | int, path: str, places: Places, most_bytes: int = MAX_BYTES) -> int:
     """Returns the bytes of a size such as ``6Gi``.
+
+    Args:
+        most_bytes: that are allowed.
 
     Raises:
         ConfigError: it is none.
     """
     try:
-        return parse_size(str(value), path[2:])
+        return parse_size(str(value), path[2:], most_bytes)
     except UsageError as error:
         raise places.error(path, error.message) from None

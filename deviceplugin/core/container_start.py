@@ -16,6 +16,7 @@ from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.units import Half, resource_name
 from deviceplugin.policy import exclusive_gpu, implicit_units, podresources_listing
 from deviceplugin.policy.implicit_units import MemoryNotFreeYet
+from deviceplugin.policy.lone_halves import check_not_lone
 from deviceplugin.recovery import confirmation, kubelet_records
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from libvgpu.errors import AllocationRefused, VgpuError
@@ -164,6 +165,7 @@ class ContainerStart:
             )
         if problem is not None:
             raise AllocationRefused(problem)
+        check_not_lone(self._state.layout, allocation)
         shown = frozenset[str]().union(*(c.given for c in listing)) if listing is not None else None
         done = implicit_units.complete_start(
             self._state.layout, self._state.book, allocation, shown

@@ -9,7 +9,8 @@ other for the next request; of these the one with the lowest indexes. Pure, and 
 `subsets` searches.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from deviceplugin.model.gpus import Gpu
 
@@ -44,6 +45,16 @@ def closeness(
     return _SAME_NUMA if one == other else _OTHER_NUMA
 
 
+class Neighbour(Protocol):
+    """One of several GPUs; `closeness` to others is by their UUID."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def closeness(self) -> Mapping[str, int]: ...
+
+
 def closest(gpus: Sequence[Gpu], count: int, must_include: Collection[str] = ()) -> tuple[str, ...]:
     """Returns the UUIDs of the ``count`` GPUs that lie closest to each other, by index.
 
@@ -56,6 +67,13 @@ def closest(gpus: Sequence[Gpu], count: int, must_include: Collection[str] = ())
         ValueError: there are not so many, or ``must_include`` names others or more.
     """
     ordered = sorted(gpus, key=lambda gpu: (gpu.index, gpu.mig.number if gpu.mig else 0))
+    return closest_of(ordered, count, must_include)
+
+
+def closest_of(
+    ordered: Sequence[Neighbour], count: int, must_include: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Returns the same of GPUs that are in the order of their indexes already."""
     places = {gpu.uuid: place for place, gpu in enumerate(ordered)}
     strangers = sorted(set(must_include) - places.keys())
     if strangers:
@@ -68,7 +86,7 @@ def closest(gpus: Sequence[Gpu], count: int, must_include: Collection[str] = ())
     return tuple(ordered[place].uuid for place in cheapest(_costs(ordered), count, required))
 
 
-def _costs(gpus: Sequence[Gpu]) -> Costs:
+def _costs(gpus: Sequence[Neighbour]) -> Costs:
     """Returns costs by which the cheapest set is the best one."""
     near = [[_between(a, b) for b in gpus] for a in gpus]
     # Torn apart is what leads out of a set: all that leads to its GPUs, less what is inside, which
@@ -78,7 +96,7 @@ def _costs(gpus: Sequence[Gpu]) -> Costs:
     return Costs(single, [[-weight * value for value in row] for row in near])
 
 
-def _between(one: Gpu, other: Gpu) -> int:
+def _between(one: Neighbour, other: Neighbour) -> int:
     if one is other:
         return 0
     # What is known from one side only counts, too.

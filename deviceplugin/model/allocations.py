@@ -143,9 +143,14 @@ class AllocationBook:
 
     A unit has one holder, but for those of a plain init container: the kubelet gives them to later
     containers of the same pod again, which run when it has ended. The newest holder counts.
+
+    Attributes:
+        changes: how often who holds which units has changed; a newer state of an allocation that
+            changes neither its units nor its owner is none.
     """
 
     allocations: dict[str, Allocation] = field(default_factory=dict)
+    changes: int = 0
     _holders: dict[str, tuple[str, ...]] = field(default_factory=dict)  # unit -> ids, newest last
     _shared: set[str] = field(default_factory=set)  # units of several holders
     _on_gpu: dict[str, dict[str, None]] = field(default_factory=dict)  # GPU -> ids
@@ -167,6 +172,8 @@ class AllocationBook:
         units = dict.fromkeys(allocation.units)
         units.update(dict.fromkeys(allocation.replicas))
         had = frozenset((*before.units, *before.replicas)) if before else frozenset()
+        if before is None or before.owner != allocation.owner or had != units.keys():
+            self.changes += 1
         for unit in had.difference(units):
             self._leave(unit, allocation.allocation_id)
         for unit in units:
@@ -181,6 +188,7 @@ class AllocationBook:
         allocation = self.allocations.pop(allocation_id, None)
         if allocation is None:
             return
+        self.changes += 1
         for uuid in allocation.uuids:
             self._on_gpu[uuid].pop(allocation_id, None)
         for unit in (*allocation.units, *allocation.replicas):
@@ -203,6 +211,10 @@ class AllocationBook:
     def holders(self, unit: str) -> list[Allocation]:
         """Returns all who hold a unit, the newest last."""
         return [self.allocations[each] for each in self._holders.get(unit, ())]
+
+    def shared_units(self) -> dict[str, tuple[str, ...]]:
+        """Returns the units that several allocations hold: their ids, the newest last."""
+        return {unit: self._holders[unit] for unit in self._shared}
 
     def is_free(self, unit: str) -> bool:
         """Returns whether no allocation has a unit."""

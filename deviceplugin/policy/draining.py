@@ -15,7 +15,7 @@ changed.
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.config.fractional import LoneHalves, Placement
 from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
@@ -116,6 +116,7 @@ def _now(wanted: SharedGpu | None, gpu: Gpu, allocations: list[Allocation]) -> S
         drains=True,
         concurrency=newest.concurrency,
         replicas=gpu.memory_bytes // newest.memory_unit_bytes if newest.replicas else 0,
+        lone_halves=wanted.lone_halves if wanted else LoneHalves.ALLOW,
     )
 
 
@@ -189,6 +190,7 @@ def newly_offered(before: Layout, after: Layout) -> set[str]:
                 compute=ComputeMode.STRICT,
                 placement=Placement.BINPACK,
                 concurrency=Concurrency.TIME_SLICES,
+                lone_halves=LoneHalves.ALLOW,
             )
             for shared in layout.gpus
             if not shared.drains

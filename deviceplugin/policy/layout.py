@@ -8,7 +8,12 @@ does not fit together. What of it is in force while slices of an earlier config 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from deviceplugin.config.fractional import UNIT_STEP_BYTES, FractionalShare, Placement
+from deviceplugin.config.fractional import (
+    UNIT_STEP_BYTES,
+    FractionalShare,
+    LoneHalves,
+    Placement,
+)
 from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.concurrency import Concurrency
@@ -31,6 +36,7 @@ class SharedGpu:
         concurrency: how its containers run side by side, in family vgpu.
         replicas: into how many equal replicas of a resource it is divided, in family mps; 0 where
             it is shared in units.
+        lone_halves: whether a container may ask for core or memory alone.
     """
 
     gpu: Gpu
@@ -41,6 +47,7 @@ class SharedGpu:
     drains: bool = False
     concurrency: Concurrency = Concurrency.TIME_SLICES
     replicas: int = 0
+    lone_halves: LoneHalves = LoneHalves.ALLOW
 
     @property
     def served_by_mps(self) -> bool:
@@ -183,6 +190,7 @@ def _shared(gpu: Gpu, share: FractionalShare, config: AgentConfig) -> SharedGpu:
         share.compute,
         share.placement,
         concurrency=share.concurrency,
+        lone_halves=share.lone_halves,
     )
     if shared.memory_units == 0:
         raise config.places.error(

@@ -130,7 +130,9 @@ def prefer(
             raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
         placement = next(g.placement for g in usable)
         room = _with_clients_left(room, family, book, must_include, what)
-        left = {h.uuid for h in kin if any(book.holder(u) is h for u in h.of(half.other))}
+        # What they have of the other half concerns only a container that asks for that, too.
+        alone = expected is not None and not expected.need.of(half.other)
+        left = {h.uuid for h in kin if not alone and _has_still(book, h, half.other)}
         near = {u: r for u, r in room.items() if u in left and r.count >= count}
         # Of the other half, some is there already: how much of the rest is enough is not known.
         need = expected.need if expected and not near else None
@@ -196,6 +198,15 @@ def settle_before(book: AllocationBook, family: Family, half: Half) -> list[Allo
         for h in book.allocations.values()
         if h.family is family and not h.settled and h.of(half)
     ]
+
+
+def _has_still(book: AllocationBook, kin: Allocation, half: Half) -> bool:
+    """Returns whether some of what an init container has of a half was given to nobody since.
+
+    By its id: it may have been settled since the caller looked.
+    """
+    holders = (book.holder(unit) for unit in kin.of(half))
+    return any(each is not None and each.allocation_id == kin.allocation_id for each in holders)
 
 
 def _check_given(

@@ -74,6 +74,10 @@ class Need:
     memory: int
     default_core: int = 0
 
+    def of(self, half: Half) -> int:
+        """Returns how many units of a half are asked for."""
+        return self.core if half is Half.CORE else self.memory
+
     def memory_on(self, memory_units: int) -> int:
         """Returns how many memory units that is on a GPU that has so many."""
         if not self.default_core:

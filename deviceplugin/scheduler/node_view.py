@@ -13,6 +13,9 @@ from deviceplugin.model.published import PublishedGpu, PublishedNode
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 from libvgpu.limits import Family
 
+#: The problem of a GPU of which something will be given again once its containers have ended.
+DRAINS = "it still carries slices of the sharing it had before"
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -144,7 +147,7 @@ def _room(gpu: PublishedGpu, taken: Taken) -> GpuRoom | None:
         return None
     problem = gpu.unhealthy
     if not problem and sharing.drains:
-        problem = "it still carries slices of the sharing it had before"
+        problem = DRAINS
     return GpuRoom(
         gpu.index,
         gpu.uuid,

@@ -117,6 +117,7 @@ TABLES = {
     "sharing": "### `sharing`",
     "sharing.fractional": "### `sharing.fractional[]`",
     "limits": "### `limits[]`",
+    "quotas": "### `quotas[]`",
     "watch": "### `watch`",
     "labels": "### `labels`",
     "flags": "### `flags`",

@@ -102,13 +102,22 @@ def test_a_config_map_of_ones_own_is_mounted_and_none_is_made(
 
 def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
     usual = objects()
-    assert {r for r, _ in rights(usual)} == {"pods", "events"}
-    by_itself = "version: v1\nflags: {plugin: {deviceListStrategy: auto}}\n"
-    assert rights(objects("--set", f"config={by_itself}".replace(",", "\\,"))) - rights(usual) == {
-        ("nodes", "get")
+    least = objects("--set", "agent.publish=false")
+    assert {r for r, _ in rights(least)} == {"pods", "events"}
+    assert ("Role", "vgpu-agent") not in least
+    assert "--no-publish" in pod(least, "vgpu-agent")["containers"][0]["args"]
+    assert "--no-publish" not in pod(usual, "vgpu-agent")["containers"][0]["args"]
+    assert rights(usual) - rights(least) == {
+        ("nodes", "get"),
+        ("leases", "create"),
+        ("leases", "patch"),
     }
-    more = objects("--set", "labels.nodeFeatureApi=true,labels.patchNode=true")
-    assert rights(more) - rights(usual) == {
+    by_itself = "version: v1\nflags: {plugin: {deviceListStrategy: auto}}\n"
+    by_itself = f"agent.publish=false,config={by_itself}"
+    assert rights(objects("--set", by_itself)) - rights(least) == {("nodes", "get")}
+    chosen = "labels.nodeFeatureApi=true,labels.patchNode=true,agent.publish=false"
+    more = objects("--set", chosen)
+    assert rights(more) - rights(least) == {
         ("nodes", "get"),
         ("nodes", "patch"),
         ("nodefeatures", "get"),
@@ -172,3 +181,15 @@ def test_both_charts_run_where_the_operators_plugin_does_not() -> None:
         "="
     )
     assert rules["labels"] == {key: value}
+
+
+def test_both_pods_mount_the_mps_root_and_are_told_of_it() -> None:
+    found = objects("--set", "dirs.mpsRoot=/run/nvidia/mps")
+    for name in ("vgpu-agent", "vgpu-mps"):
+        spec = pod(found, name)
+        (container,) = spec["containers"]
+        assert "--mps-root=/run/nvidia/mps" in container["args"]
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == "mps-root")
+        assert mount["mountPath"] == "/run/nvidia/mps"
+        (volume,) = (v for v in spec["volumes"] if v["name"] == "mps-root")
+        assert volume["hostPath"]["path"] == "/run/nvidia/mps"

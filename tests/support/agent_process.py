@@ -11,10 +11,14 @@ import threading
 from pathlib import Path
 
 from deviceplugin import agent, log
+from deviceplugin.kube.api_client import ApiServer
 from libvgpu import artifacts
 from support import ROOT
 from support.in_process_node import GivenGpus, InProcessNode, hurry, wait_until_lost
 from support.waiting import PATIENCE_S
+
+#: The environment's variable for the directory of the agent's service account, if it has one.
+SERVICE_ACCOUNT = "TEST_SERVICE_ACCOUNT"
 
 
 class ProcessNode(InProcessNode):
@@ -55,6 +59,10 @@ def main() -> None:
     hurry()
     shim, config, kubelet_dir, state_dir, run_dir = map(Path, sys.argv[1:])
     artifacts.SHIM_PATH = shim
+    account = os.environ.get(SERVICE_ACCOUNT)
+    if account is not None:
+        api = ApiServer.from_environment(os.environ, Path(account))
+        ApiServer.from_environment = lambda environ: api  # type: ignore[method-assign, assignment, misc]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     settings = agent.AgentSettings(

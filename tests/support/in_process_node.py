@@ -74,6 +74,7 @@ class InProcessNode:
         self.selection = Selection()
         self.kubelet = StandInKubelet(self.kubelet_dir, seed)
         self.metrics_address = "127.0.0.1:0"
+        self.node_name, self.publish = "test-node", True
         self.inventory = GivenGpus()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -87,9 +88,10 @@ class InProcessNode:
             self.state_dir,
             self.run_dir,
             self.metrics_address,
-            "test-node",
+            self.node_name,
             spawn_mps=False,
             selection=self.selection,
+            publish=self.publish,
         )
         self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
         self._thread.start()

@@ -14,6 +14,7 @@ from deviceplugin import __main__ as agent_command
 from deviceplugin.config.loading import load_config
 from deviceplugin.kube import node_pods
 from deviceplugin.kube.event_sender import EventSender
+from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.notices import Record
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet import answer_codec
@@ -178,27 +179,39 @@ def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) ->
         for record.count in (1, 2):  # made, then counted up
             sender._tell(record)
         PodLabels(server.api(), tmp_path)._ask({"a": owner}, {"a": owner})
+        for _ in range(2):  # made, then patched
+            NodeLease(server.api(), "node").write({})
         pods = node_pods.NodePods(server.api(), "node", "nvidia.com")
         pods.start()
         wait_until(lambda: bool(server.lists) and bool(server.watches))
         pods.stop()
     finally:
         server.stop()
-    needed = {("pods", "list"), ("pods", "watch")}
+    needed = {("", "pods", "list"), ("", "pods", "watch")}
     for method, path in server.calls:
-        found = re.fullmatch(r"/api/v1/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?", path)
+        found = re.fullmatch(
+            r"/apis?/([a-z0-9.]+/)?v1/(?:namespaces/[^/]+/)?([a-z]+)(?:/[^/]+)?", path
+        )
         assert found, path
-        needed.add((found[1], VERBS[method]))
+        needed.add(((found[1] or "")[:-1], found[2], VERBS[method]))
 
-    rules = one("ClusterRole", "-agent")["rules"]
+    everywhere = one("ClusterRole", "-agent")["rules"]
+    # Leases of the agents' namespace, and of no other.
+    rules = [*everywhere, *one("Role", "-agent")["rules"]]
+    assert {resource for rule in everywhere for resource in rule["resources"]} == {
+        "pods",
+        "events",
+        "nodes",
+    }
     granted = {
-        (resource, verb)
+        (group, resource, verb)
         for rule in rules
+        for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
     assert granted == needed
-    assert all(rule["apiGroups"] == [""] and "resourceNames" not in rule for rule in rules)
+    assert not any("resourceNames" in rule for rule in rules)
     binding = one("ClusterRoleBinding", "-agent")
     assert binding["roleRef"]["name"] == one("ClusterRole", "-agent")["metadata"]["name"]
     assert binding["subjects"] == [
@@ -238,7 +251,7 @@ def test_nobody_else_asks_the_api_server() -> None:
             callers.add(file.name)
 
     clients = {"api_client.py", "http_client.py", "raw_calls.py"}
-    assert importers == clients | {"event_sender.py", "node_objects.py"}
+    assert importers == clients | {"event_sender.py", "node_objects.py", "lease_objects.py"}
     assert callers == {"event_sender.py", "pod_labels.py", "node_objects.py", "node_pods.py"}
 
 

@@ -14,6 +14,8 @@ GOOD = [
     "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}\n",
     "version: v1\nflags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}\n",
     "version: v1\nsharing: {fractional: [{family: vgpu, compute: off}]}\n",
+    "version: v1\nsharing: {fractional: [{family: vgpu, loneHalves: forbid}]}\n",
+    "version: v1\nquotas: [{namespace: a, family: mps, core: 0, memory: 1Ti}, {namespace: b}]\n",
 ]
 BAD = [
     "{}",
@@ -23,6 +25,10 @@ BAD = [
     "version: v1\nflags: {migStrategy: all}\n",
     "version: v1\nflags: {plugin: {deviceListStrategy: mounts}}\n",
     "version: v1\nsharing: {fractional: [{family: vgpus}]}\n",
+    "version: v1\nsharing: {fractional: [{family: vgpu, loneHalves: never}]}\n",
+    "version: v1\nquotas: [{core: 5}]\n",
+    "version: v1\nquotas: [{namespace: a, family: gpu}]\n",
+    "version: v1\nquotas: [{namespace: a, core: -1}]\n",
 ]
 
 

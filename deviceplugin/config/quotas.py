@@ -1,0 +1,107 @@
+"""``quotas``: how much of a family the pods of a namespace may hold in all, defaults included.
+
+Pure: what the entries say. Of each family the first entry that is for a namespace counts; the
+scheduler's extender holds pods against it.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from libvgpu.limits import Family
+from libvgpu.yamltext import Places
+
+from . import schema
+from .fractional import FAMILIES
+from .values import size_bytes
+
+#: The quota is of a whole cluster, so it is not bound by what one container can have.
+_MOST_BYTES = 1 << 60
+_MOST_CORE = 1_000_000_000
+_NAMESPACE = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One entry of ``quotas``.
+
+    Attributes:
+        namespace: a pattern, ``*`` for any text.
+        families: each of which has this ceiling of its own.
+        core_units: that pods may hold together, 100 a GPU; None: no ceiling.
+        memory_bytes: the same of memory.
+        path: where it stands in the file.
+        line: on which line.
+    """
+
+    namespace: str
+    families: tuple[Family, ...]
+    core_units: int | None = None
+    memory_bytes: int | None = None
+    path: str = ""
+    line: int = 0
+
+    def is_for(self, namespace: str, family: Family) -> bool:
+        """Returns whether it is for the pods of a namespace, in one family."""
+        return family in self.families and fnmatchcase(namespace, self.namespace)
+
+
+def quota_of(quotas: Iterable[Quota], namespace: str, family: Family) -> Quota | None:
+    """Returns the quota that counts for a namespace in one family; None where none is for it."""
+    return next((quota for quota in quotas if quota.is_for(namespace, family)), None)
+
+
+def quotas_of(entries: Iterable[schema.Quota], places: Places) -> tuple[Quota, ...]:
+    """Returns what the entries say.
+
+    Raises:
+        ConfigError: a value that is not allowed, or a second entry for the same pods.
+    """
+    found: list[Quota] = []
+    for number, entry in enumerate(entries):
+        path = f"$.quotas[{number}]"
+        quota = _quota(entry, path, places)
+        for other in found:
+            both = [f.name.lower() for f in quota.families if f in other.families]
+            if other.namespace == quota.namespace and both:
+                raise places.error(
+                    path,
+                    f"{path[2:]} is for namespace {quota.namespace!r} and family {both[0]}, which "
+                    f"have a quota on line {other.line} already; give one entry for both",
+                )
+        found.append(quota)
+    return tuple(found)
+
+
+def _quota(entry: schema.Quota, path: str, places: Places) -> Quota:
+    if not _NAMESPACE.fullmatch(entry.namespace):
+        raise places.error(
+            f"{path}.namespace",
+            f"{path[2:]}.namespace is {entry.namespace!r}, allowed are the names of namespaces, "
+            "with * for any text",
+        )
+    if entry.family is not None:
+        places.one_of(f"{path}.family", entry.family, FAMILIES)
+    if entry.core is not None and not 0 <= entry.core <= _MOST_CORE:
+        raise places.error(
+            f"{path}.core",
+            f"{path[2:]}.core is {entry.core}, allowed are 0 to {_MOST_CORE}: percent of one GPU, "
+            "so that 400 is 4 GPUs",
+        )
+    return Quota(
+        namespace=entry.namespace,
+        families=tuple(Family) if entry.family is None else (FAMILIES[entry.family],),
+        core_units=entry.core,
+        memory_bytes=_memory_bytes(entry.memory, f"{path}.memory", places),
+        path=path,
+        line=places.line(path),
+    )
+
+
+def _memory_bytes(value: str | int | None, path: str, places: Places) -> int | None:
+    if value is None:
+        return None
+    if str(value).strip() == "0":  # a size of nothing is a mistake elsewhere, and a ceiling here
+        return 0
+    return size_bytes(value, path, places, _MOST_BYTES)

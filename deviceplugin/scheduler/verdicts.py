@@ -1,0 +1,104 @@
+"""What is known of nodes for a question that was asked before.
+
+Pods of one controller ask the same, and between two pods few nodes change. So for each question the
+answer of each node is kept, with the revision of the node that it is for. What is kept is bounded:
+the question that was not asked for the longest time goes first.
+
+An answer is a score or a refusal, without GPUs: who binds a pod makes the plan again. One lock, for
+a look at the tables; two threads may find out the same at one time, and the answers are alike.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from deviceplugin.config.fractional import Placement
+from deviceplugin.model.pod_requests import PodRequest
+
+from .demand import Demand, demand_of
+from .fit import plan_of
+from .node_view import NodeView
+from .plans import Refusal
+from .quick import quick_verdict
+from .score import score
+from .wishes import Wishes
+
+#: A score of 0 to 10, or why the pod cannot go to the node.
+Verdict = int | Refusal
+#: Answers that are kept in all; some 250 bytes each.
+MOST_ANSWERS = 160_000
+_NOBODY = (-1, 0)
+
+
+def verdict(view: NodeView, demand: Demand, node_policy: Placement) -> Verdict:
+    """Returns what a node is for a pod, however often that was found out before."""
+    quick = quick_verdict(view, demand, node_policy)
+    if quick is not None:
+        return quick
+    found = plan_of(view, demand, [str(number) for number in range(len(demand.asks))])
+    return found if isinstance(found, Refusal) else score(view, found, node_policy)
+
+
+class Verdicts:
+    """The answers that are kept; safe to use from several threads."""
+
+    def __init__(
+        self,
+        most_answers: int = MOST_ANSWERS,
+        judge: Callable[[NodeView, Demand, Placement], Verdict] = verdict,
+    ) -> None:
+        """Knows nothing yet."""
+        self._most_answers, self._judge = most_answers, judge
+        self._lock = threading.Lock()
+        #: By question, the one that was asked last at the end; by node revision and answer.
+        self._known: dict[tuple[Demand, Placement], dict[str, tuple[int, Verdict]]] = {}
+
+    def of_nodes(
+        self,
+        request: PodRequest,
+        wishes: Wishes,
+        domain: str,
+        default_policy: Placement,
+        nodes: Iterable[tuple[str, int, NodeView]],
+    ) -> dict[str, Verdict]:
+        """Returns the answer of each node.
+
+        Args:
+            domain: of the resources.
+            default_policy: for nodes, where the pod wishes none.
+            nodes: name, revision and view; a view is another whenever its revision is.
+        """
+        demand = demand_of(request, wishes, domain)
+        if isinstance(demand, Refusal):
+            return {name: demand for name, _, _ in nodes}
+        policy = wishes.node_policy or default_policy
+        known = self._table(demand, policy)
+        judge, found, fresh = self._judge, dict[str, Verdict](), 0
+        for name, revision, view in nodes:
+            was, answer = known.get(name, _NOBODY)
+            if was != revision:
+                answer = judge(view, demand, policy)
+                known[name] = (revision, answer)
+                fresh += 1
+            found[name] = answer
+        if fresh:
+            self._bound()
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many answers are kept."""
+        with self._lock:
+            return sum(map(len, self._known.values()))
+
+    def _table(self, demand: Demand, policy: Placement) -> dict[str, tuple[int, Verdict]]:
+        with self._lock:
+            known = self._known.pop((demand, policy), {})
+            self._known[demand, policy] = known
+            return known
+
+    def _bound(self) -> None:
+        with self._lock:
+            count = sum(map(len, self._known.values()))
+            while count > self._most_answers and self._known:
+                oldest = next(iter(self._known))
+                count -= len(self._known.pop(oldest))
