@@ -27,7 +27,7 @@ from .quota_check import QuotaCheck
 from .template_view import template_view
 from .verdicts import Verdict, Verdicts, verdict
 
-#: How many nodes are looked at between two looks at the clock.
+#: How many nodes are looked at together, and between two looks at the clock.
 _LOOK_EVERY = 500
 
 
@@ -124,8 +124,6 @@ class Extender:
         found: dict[str, Victims] = {}
         for name, given in asked.victims.items():
             self.look_at_clock(deadline_s)
-            if not self.cluster.is_known(name):
-                continue
             uids = victims(
                 partial(self._without, name),
                 request,
@@ -140,7 +138,7 @@ class Extender:
     def verdicts(
         self,
         request: PodRequest,
-        names: Iterable[str],
+        names: Sequence[str],
         nodes: Mapping[str, Node] | None = None,
         deadline_s: float = float("inf"),
     ) -> dict[str, Verdict]:
@@ -189,19 +187,15 @@ class Extender:
 
     def _without(self, node: str, uids: Iterable[str]) -> NodeView:
         found = self.cluster.view_without(node, uids)
-        # The node has lost its inventory since: it has room for nobody.
+        # A node without an inventory has room for nobody.
         return found or NodeView(node, self.policies.domain, (), {})
 
     def _views(
-        self, names: Iterable[str], deadline_s: float
+        self, names: Sequence[str], deadline_s: float
     ) -> Iterator[tuple[str, int, NodeView]]:
-        view = self.cluster.view
-        for number, name in enumerate(names):
-            if number % _LOOK_EVERY == 0:
-                self.look_at_clock(deadline_s)
-            found = view(name)
-            if found is not None:
-                yield (name, *found)
+        for start in range(0, len(names), _LOOK_EVERY):
+            self.look_at_clock(deadline_s)
+            yield from self.cluster.views(names[start : start + _LOOK_EVERY])
 
     def _judged(
         self, request: PodRequest, names: Sequence[str], found: Mapping[str, Verdict]
