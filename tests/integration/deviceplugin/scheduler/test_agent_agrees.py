@@ -81,7 +81,8 @@ def run(node: WatchedAgent, chance: random.Random, most: int) -> tuple[int, int]
     fitted = refused = 0
     for number in range(PODS):
         asks = pod(f"p{number}", chance, most)
-        found = plan(node.view(), asks, NO_WISHES)
+        view = node.view()
+        found = plan(view, asks, NO_WISHES)
         if isinstance(found, Refusal):
             refused += 1
             if running:
@@ -93,7 +94,7 @@ def run(node: WatchedAgent, chance: random.Random, most: int) -> tuple[int, int]
         running.append(admitted)
         if most > 1:
             for name, gpus in found.chosen.items():
-                assert gpus_of(admitted, name) == set(gpus)
+                assert gpus_of(admitted, name) == set(gpus), (asks, found.chosen, view)
     return fitted, refused
 
 

@@ -243,8 +243,8 @@ def test_halves_that_agents_tell_apart(containers: tuple[ContainerRequest, ...])
 def test_a_refusal_names_what_came_nearest(
     gpus: list[GpuRoom], core: int, memory: int, says: str, resolvable: bool
 ) -> None:
-    amounts = {"vgpu_core": core, "vgpu_memory": memory}
-    asks = container(**{name: amount for name, amount in amounts.items() if amount})
+    amounts = {"nvidia.com/vgpu-core": core, "nvidia.com/vgpu-memory": memory}
+    asks = ContainerRequest("c", {name: amount for name, amount in amounts.items() if amount})
     assert refused(node(*gpus), asks) == Refusal(says, resolvable)
 
 
@@ -292,6 +292,27 @@ def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(view, *asks) == Refusal(
         "no place found in time: too many ways to put the containers"
     )
+
+
+def test_mps_serves_so_many_containers() -> None:
+    """Init containers count: the agent keeps theirs as long as the pod lives."""
+    view = node(gpu(0, family=Family.MPS, containers_left=2))
+    asks = [container(name, mps_core=10, mps_memory=8) for name in "abc"]
+    assert planned(view, *asks[:2]).reservation.gpus["GPU-0"].containers == 2
+    assert refused(view, *asks).reason == (
+        "container 3 of 3: GPU 0: MPS serves no container more there"
+    )
+    first = ContainerRequest("i", asks[0].amounts, INIT)
+    assert isinstance(plan(view, pod(first, *asks[:2]), NO_WISHES), Refusal)
+
+
+def test_whole_gpus_take_over_both_halves_or_none() -> None:
+    """If memory is asked for first, of which it gets none, the agent looks for empty GPUs."""
+    view = node(gpu(0), gpu(1), gpu(2))
+    first, both = container("a", INIT, vgpu_core=200), container("b", vgpu_core=300, vgpu_memory=240)
+    assert isinstance(plan(view, pod(first, both), NO_WISHES), Refusal)
+    first = container("a", INIT, vgpu_core=200, vgpu_memory=160)
+    assert planned(view, first, both).whole == 3
 
 
 def test_another_domain_is_another_resource() -> None:
