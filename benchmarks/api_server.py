@@ -29,15 +29,43 @@ def _status(message: str) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
 
 
-def _merge(into: dict[str, Any], patch: dict[str, Any]) -> None:
+def merge_patch(into: dict[str, Any], patch: dict[str, Any]) -> None:
     """Merges a JSON merge patch, as RFC 7386 has it."""
     for key, value in patch.items():
         if value is None:
             into.pop(key, None)
         elif isinstance(value, dict):
-            _merge(into.setdefault(key, {}), value)
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            merge_patch(into[key], value)
         else:
             into[key] = value
+
+
+def make_account(base: Path, namespace: str = "") -> Path:
+    """Makes the directory of a service account below ``base``, and in it the server's certificate.
+
+    Args:
+        namespace: of the account; empty: its file does not say.
+
+    Raises:
+        VgpuError: openssl is not installed.
+    """
+    tool = shutil.which("openssl")
+    if tool is None:
+        raise VgpuError("openssl, which makes the API server's certificate, is not installed")
+    account = base / "serviceaccount"
+    account.mkdir()
+    subprocess.run(
+        [tool, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(account / "server.key"), "-out", str(account / "ca.crt")],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    (account / "token").write_text(TOKEN + "\n")
+    if namespace:
+        (account / "namespace").write_text(namespace)
+    return account
 
 
 class StandInApiServer:
@@ -66,10 +94,7 @@ class StandInApiServer:
         Raises:
             VgpuError: openssl is not installed.
         """
-        self.account = base / "serviceaccount"
-        self.account.mkdir()
-        self._make_certificate()
-        (self.account / "token").write_text(TOKEN + "\n")
+        self.account = make_account(base)
         self.events: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, str]] = []
         self.nodes: dict[str, dict[str, str]] = {}
@@ -85,17 +110,6 @@ class StandInApiServer:
         self.token = TOKEN
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
-
-    def _make_certificate(self) -> None:
-        tool = shutil.which("openssl")
-        if tool is None:
-            raise VgpuError("openssl, which makes the API server's certificate, is not installed")
-        subprocess.run(
-            [tool, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-             "-nodes", "-days", "2", "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1",
-             "-keyout", str(self.account / "server.key"), "-out", str(self.account / "ca.crt")],
-            check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
 
     def start(self) -> None:
         """Begins to serve."""
@@ -145,7 +159,7 @@ class StandInApiServer:
                 "annotations": self.annotations.setdefault(node[1], {}),
             }
             if method == "PATCH":
-                _merge(metadata, body["metadata"])
+                merge_patch(metadata, body["metadata"])
             uid = self.node_uids.get(node[1])
             return 200, {"metadata": {"name": node[1], "uid": uid, **metadata}}
         pod = _POD.fullmatch(path)
@@ -193,7 +207,7 @@ class StandInApiServer:
         if key not in table:
             return 404, _status("not found")
         if method == "PATCH":
-            _merge(table[key], body)
+            merge_patch(table[key], body)
         return 200, table[key]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

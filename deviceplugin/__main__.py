@@ -1,6 +1,5 @@
 """``python -m deviceplugin``: the node agent's command line."""
 
-import ctypes
 import os
 import socket
 import sys
@@ -25,10 +24,9 @@ from libvgpu.errors import UsageError, VgpuError
 
 from . import log
 from .agent import AgentSettings, run
+from .heap import return_freed_memory
 from .stopping import stop_on_signals
 
-_M_TRIM_THRESHOLD, _M_ARENA_MAX = -1, -8  # <malloc.h>
-_KEPT_BYTES = 128 << 10  # glibc's own value to begin with
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 
@@ -125,7 +123,7 @@ def main(
     **flags: tuple[str, ...],
 ) -> None:
     """Runs until SIGTERM or SIGINT; exit status 2 for a wrong config, 1 for a refusal."""
-    _return_freed_memory()
+    return_freed_memory()
     log.set_up()
     stop = stop_on_signals()
     try:
@@ -155,20 +153,6 @@ def main(
         hint = f" (hint: {error.hint})" if error.hint else ""
         click.echo(f"deviceplugin: {error.message}{hint}", err=True)
         sys.exit(error.exit_status)
-
-
-def _return_freed_memory() -> None:
-    """Has glibc return large pieces of memory when they are freed; call before threads begin.
-
-    Left alone, it raises its threshold to the largest piece that was ever freed, and keeps 65 MiB
-    for good after a single request of a million names. And each of gRPC's two dozen threads gets a
-    heap that no other may use: 6 MiB more after ten requests that are too long (both in
-    test_bad_requests.py).
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc than glibc has none
-    if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_ARENA_MAX, 1)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
 from deviceplugin.kube.node_pods import NodePods
+from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -61,6 +62,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.event_file import EventFile
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -186,6 +188,7 @@ def _run(
     What ends first when the agent stops is what was made last.
     """
     config = life.first.config
+    ends.enter_context(tapped(EventFile(settings.state_dir).add))
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
@@ -205,6 +208,7 @@ def _run(
         state,
         is_running=store.running,
         state_dir=settings.state_dir,
+        root=lambda: watch.config.mps_root,
     )
 
     def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
@@ -295,7 +299,9 @@ def _run(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, said.state),
+        ControlApi(
+            service.set_override, service.clear_override, said.state, said.config, metrics.page
+        ),
     )
     http.start()
     ends.callback(registrar.stop)

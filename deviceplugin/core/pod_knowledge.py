@@ -1,9 +1,9 @@
 """What is known of the container that asks, while GetPreferredAllocation is being answered.
 
 A pod reaches the kubelet and whoever follows the pods of this node at about the same time. So where
-podresources lists one that is not known yet, it is waited for, `PATIENCE_S` and no longer, and only
-while pods become known at all. One that stays unknown is a stranger after a while (a static pod
-that the API server has no mirror of) and is waited for no more.
+podresources lists one that is not known yet, it is waited for, once, `PATIENCE_S` and no longer,
+and only while pods become known at all. One that stays unknown may be the one that asks, until it
+is a stranger after a while: a static pod that the API server has no mirror of.
 
 Called by the kubelet's calls, one at a time but for a kubelet that was restarted, without the
 agent's lock.
@@ -65,19 +65,15 @@ class PodKnowledge:
 
         Args:
             listing: None where podresources did not tell.
-            is_patient: to wait for a pod that is not known yet.
+            is_patient: to wait for a pod that is not known yet; each is waited for once.
         """
-        known = self._pods.seen()
-        if is_patient and known.is_current and not self._is_enough(known, asked, listing):
-            known = self._pods.wait(lambda now: self._is_enough(now, asked, listing), PATIENCE_S)
+        known, waited_for = self._pods.seen(), frozenset(self._unknown_since)
+        if is_patient and known.is_current and not _is_enough(known, asked, listing, waited_for):
+            known = self._pods.wait(
+                lambda now: _is_enough(now, asked, listing, waited_for), PATIENCE_S
+            )
         self._note_strangers(known, listing)
         return KnownPods(known, asked, listing, frozenset(self._strangers()))
-
-    def _is_enough(self, known: BoundPods, asked: Asked, listing: Listing) -> bool:
-        strangers = self._strangers()
-        if listing is not None:
-            return not bound_pods.unknown(known, listing, strangers)
-        return bound_pods.expected(known, listing, asked, strangers) is not None
 
     def _strangers(self) -> set[PodName]:
         now = self._clock()
@@ -91,6 +87,14 @@ class PodKnowledge:
             name: self._unknown_since.get(name, now)
             for name in bound_pods.unknown(known, listing, ())
         }
+
+
+def _is_enough(
+    known: BoundPods, asked: Asked, listing: Listing, waited_for: frozenset[PodName]
+) -> bool:
+    if listing is not None:
+        return not bound_pods.unknown(known, listing, waited_for)
+    return bound_pods.expected(known, listing, asked) is not None
 
 
 @dataclass(frozen=True, slots=True)

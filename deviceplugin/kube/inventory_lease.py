@@ -24,7 +24,7 @@ from deviceplugin.model.published import INVENTORY_KEY
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.published_inventory import NodeMoment, published_node
 from deviceplugin.policy.published_size import fitted_value
-from deviceplugin.policy.published_slices import Holdings
+from deviceplugin.policy.published_slices import Holdings, half_until_s
 from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import VgpuError
 
@@ -39,28 +39,42 @@ _MOST_ERROR = 300
 class InventoryFeed:
     """Sees that what is published of a node has changed; used by the agent's loop."""
 
-    def __init__(self, state: NodeState, put: Callable[[NodeMoment], None]) -> None:
+    def __init__(
+        self,
+        state: NodeState,
+        put: Callable[[NodeMoment], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Has seen nothing yet.
 
         Args:
             put: takes what is new; must not block.
+            clock: that of the allocations.
         """
-        self._state, self._put = state, put
+        self._state, self._put, self._clock = state, put, clock
+        self._again_s = float("inf")  # when a half of a pair turns out to be all there is
         self._seen: tuple[int, Layout, Held, Mapping[str, str]] | None = None
 
     def look(self) -> None:
         """Hands over what the node is like, if that is new."""
-        state = self._state
+        state, now_s = self._state, self._clock()
         with state.lock:
             book = state.book
             now = book.changes, state.layout, state.held, state.unhealthy
             # Mostly they are the same objects, and what is replaced whole is mostly equal.
-            if now == self._seen:
+            if now == self._seen and now_s < self._again_s:
                 self._seen = now
                 return
             self._seen = now
-            holdings = Holdings(tuple(book.allocations.values()), book.shared_units())
+            allocations = tuple(book.allocations.values())
+            halves = {
+                each.allocation_id: until_s
+                for each in allocations
+                if (until_s := half_until_s(each, now_s)) is not None
+            }
+            holdings = Holdings(allocations, book.shared_units(), frozenset(halves))
             moment = NodeMoment(state.layout, holdings, state.held, state.unhealthy)
+        self._again_s = min(halves.values(), default=float("inf"))
         self._put(moment)
 
 

@@ -1,7 +1,8 @@
 """Calls to the API server by their path: JSON there and back, and streams.
 
-Safe to use from several threads. Errors are those of `api_client`; what surely did not reach the
-server is `ApiNotReached`, of all else that was no answer the outcome is not known.
+Safe to use from several threads. Errors are those of `api_client`; what the
+server surely did nothing of is `ApiNotReached`, of all else that was no answer the outcome is not
+known.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, Con
 
 
 class ApiNotReached(ApiUnreachable):
-    """Nothing of the call was sent."""
+    """Nothing of the call was done: it was not sent, or the server had no time for it."""
 
 
 class AnswerTooLarge(ApiUnreachable):
@@ -105,6 +106,8 @@ def _read(api: ApiServer, response: httpx2.Response, most_bytes: int) -> bytes:
 
 def _refuse(api: ApiServer, response: httpx2.Response) -> None:
     status = response.status_code
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise ApiNotReached("the API server has no time (status 429)")
     if status in TRY_AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ApiUnreachable(f"the API server answers with status {status}")
     try:

@@ -73,7 +73,8 @@ class PublishedSlice(_Part, frozen=True):
         id: of the allocation.
         units: core and memory units that it uses up on each GPU, by UUID; those of a default that
             it will get when it starts, and of a raised limit, are among them.
-        pod: namespace and name; None until podresources told.
+        pod: namespace and name; None until podresources told, and while one half of a pair may
+            still be to come.
         container: its name; empty until then.
     """
 

@@ -173,7 +173,7 @@ def _candidates(
     found = []
     for pod in waiting:
         here = shown[pod.namespace, pod.name]
-        if places := _places(pod, here, asked):
+        if places := _places(pod, here, asked, listing is not None):
             found.append((pod, places, bool(here)))
     are_listed = any(is_listed for _, _, is_listed in found)
     if are_listed:
@@ -181,18 +181,34 @@ def _candidates(
     return [(pod, places) for pod, places, _ in found], are_listed
 
 
-def _places(pod: PodRequest, shown: Iterable[Listed], asked: Asked) -> list[int]:
-    """Returns the places of the containers of a pod that may ask."""
+def _places(
+    pod: PodRequest, shown: Iterable[Listed], asked: Asked, is_listing: bool
+) -> list[int]:
+    """Returns the places of the containers of a pod that may ask.
+
+    Args:
+        is_listing: podresources told. Then only plain init containers may have had their turn
+            unseen: whoever comes after another one that is not shown waits for it.
+    """
     has = {each.owner.container: each for each in shown if each.given}
     begun = [place for place, each in enumerate(pod.containers) if each.name in has]
     first = 0
     if begun:
-        latest = has[pod.containers[begun[-1]].name]
-        is_done = latest.devices or any(half_of(unit) is asked.half for unit in latest.units)
+        container = pod.containers[begun[-1]]
+        latest = has[container.name]
+        is_done = (
+            latest.devices
+            or not asked.amounts(container)[0]
+            or any(half_of(unit) is asked.half for unit in latest.units)
+        )
         first = begun[-1] + bool(is_done)
+    last = len(pod.containers)
+    if is_listing:
+        seen = (n for n in range(first, last) if pod.containers[n].kind is not ContainerKind.INIT)
+        last = next(seen, last - 1) + 1
     return [
         place
-        for place in range(first, len(pod.containers))
+        for place in range(first, last)
         if asked.amounts(pod.containers[place])[0] == asked.count
     ]
 
@@ -201,9 +217,7 @@ def _need(pod: PodRequest, place: int, asked: Asked) -> Need:
     """Returns what a container's GPU must hold for it, and for those that must be there too."""
     core = memory = default_core = 0
     for container, reused in _tied(pod.containers[place:], asked):
-        units = {
-            half: container.amount(asked.domain, asked.family, half) for half in Half
-        }
+        units = {half: container.amount(asked.domain, asked.family, half) for half in Half}
         core += units[Half.CORE] - reused[Half.CORE]
         memory += units[Half.MEMORY] - reused[Half.MEMORY]
         if not units[Half.MEMORY]:

@@ -2,10 +2,11 @@
 
 Each unit counts once: those that an init container passed on count for the container that has them
 now. A container with core alone that has not started gets memory when it does; it counts already,
-or a scheduler would give it to somebody else meanwhile.
+or a scheduler would give it to somebody else meanwhile. Whose a slice is is not told while its
+other half may still come: a scheduler that finds a pod's name believes that it sees all of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
@@ -15,6 +16,7 @@ from libvgpu.errors import AllocationRefused
 
 from .implicit_units import complete_start, default_memory
 from .layout import Layout
+from .pairing import JOIN_WINDOW_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,23 @@ class Holdings:
     Attributes:
         allocations: the oldest first.
         shared: ids of the holders of each unit that has several, the newest last.
+        halves: ids of those whose other half may come.
     """
 
     allocations: Sequence[Allocation] = ()
     shared: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    halves: Set[str] = frozenset()
+
+
+def half_until_s(allocation: Allocation, now_s: float) -> float | None:
+    """Returns until when the other half of an allocation may come, None where it does not.
+
+    Args:
+        now_s: on the clock of `Allocation.changed_s`.
+    """
+    is_half = bool(allocation.core) is not bool(allocation.memory)
+    until_s = allocation.changed_s + JOIN_WINDOW_S
+    return until_s if is_half and not allocation.settled and now_s < until_s else None
 
 
 def published_slices(layout: Layout, holdings: Holdings) -> tuple[PublishedSlice, ...]:
@@ -41,7 +56,8 @@ def published_slices(layout: Layout, holdings: Holdings) -> tuple[PublishedSlice
         for uuid, count in more.get(allocation.allocation_id, {}).items():
             core, memory = units[uuid]
             units[uuid] = core, memory + count
-        owner = allocation.owner
+        is_half = allocation.allocation_id in holdings.halves
+        owner = allocation.owner if not is_half else None
         found.append(
             PublishedSlice(
                 allocation.allocation_id,

@@ -9,13 +9,14 @@ import click
 import msgspec
 
 from deviceplugin import log
+from deviceplugin.http.certificate import Certificate
 from deviceplugin.http.listeners import tcp_listener
 from deviceplugin.log import event
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.errors import VgpuError
 
 from .pod_patch import PodRules
-from .server import Certificate, WebhookServer
+from .server import webhook_server
 
 
 @click.command(help="Adds to pods that ask for GPUs what they need on nodes with the agent.")
@@ -45,7 +46,7 @@ def main(rules: Path, tls_dir: Path, address: str) -> None:
     except OSError as error:
         raise click.UsageError(f"--tls-dir {tls_dir} has no certificate: {error}") from error
     try:
-        server = WebhookServer(tcp_listener(address, "--address"), certificate, known)
+        server = webhook_server(tcp_listener(address, "--address"), certificate, known)
     except VgpuError as error:
         click.echo(f"error: {error.message}", err=True)
         sys.exit(1)

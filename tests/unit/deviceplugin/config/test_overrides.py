@@ -39,7 +39,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
     monkeypatch.setattr(command_line, "NvmlInventory", object)
     monkeypatch.setattr(command_line, "stop_on_signals", lambda: None)
     monkeypatch.setattr("deviceplugin.log.set_up", lambda: None)
-    monkeypatch.setattr(command_line, "_return_freed_memory", lambda: None)
+    monkeypatch.setattr(command_line, "return_freed_memory", lambda: None)
     return settings
 
 

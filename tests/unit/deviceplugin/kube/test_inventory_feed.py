@@ -29,7 +29,8 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.state = NodeState(Checkpoint(folder), LAYOUT)
         self.told: list[NodeMoment] = []
-        self.feed = InventoryFeed(self.state, self.told.append)
+        self.now_s = 100.0
+        self.feed = InventoryFeed(self.state, self.told.append, lambda: self.now_s)
         self.feed.look()
 
     def change(self, change: Callable[[NodeState], object]) -> int:
@@ -73,6 +74,27 @@ def test_what_changes_nothing_is_not_told(node: Node) -> None:
     assert node.change(lambda state: state.hold(dict(HELD))) == 0
     assert node.change(lambda state: setattr(state, "unhealthy", {})) == 0
     assert node.change(lambda state: state.announce()) == 0
+
+
+def test_a_half_is_told_again_once_it_is_all_there_is(node: Node) -> None:
+    half = replace(PAIR, memory=(), changed_s=100.0)
+    assert node.change(lambda state: state.commit([half])) == 1
+    assert node.told[-1].holdings.halves == {"p"}
+
+    node.now_s = 104.9
+    assert node.change(lambda state: None) == 0
+    node.now_s = 105.0
+    assert node.change(lambda state: None) == 1
+    assert not node.told[-1].holdings.halves
+    node.now_s = 1000.0
+    assert node.change(lambda state: None) == 0
+
+
+def test_the_other_half_is_told_at_once(node: Node) -> None:
+    node.change(lambda state: state.commit([replace(PAIR, memory=(), changed_s=100.0)]))
+
+    assert node.change(lambda state: state.commit([replace(PAIR, settled=True)])) == 1
+    assert not node.told[-1].holdings.halves
 
 
 def test_an_owner_of_a_device_that_becomes_known_is_told(node: Node) -> None:

@@ -146,18 +146,35 @@ def test_a_pod_that_is_not_known_may_be_the_one_that_asks() -> None:
 def test_the_containers_of_a_pod_come_one_after_the_other() -> None:
     two = known(pod("two", container("a", 10, 8), container("b", 10, 40)))
 
-    # Before the first was shown it may be either, as far as the count says.
-    assert need(CORE, 10, two, [shown("two", "a"), shown("two", "b")]) == Need(10, 40)
+    # Before the first was shown it is its turn, whoever else asks for as many.
+    assert need(CORE, 10, two, [shown("two", "a"), shown("two", "b")]) == Need(10, 8)
     assert need(MEMORY, 8, two, [shown("two", "a"), shown("two", "b")]) == Need(10, 8)
     done = [shown("two", "a", core=10, memory=8), shown("two", "b")]
     assert need(CORE, 10, two, done) == Need(10, 40)
     assert need(MEMORY, 8, two, done) is None
     # One that is shown with its other half asks for this one.
     half_done = [shown("two", "a", memory=8), shown("two", "b")]
-    assert need(CORE, 10, two, half_done) == Need(10, 40)
+    assert need(CORE, 10, two, half_done) == Need(10, 8)
     last = [shown("two", "a", core=10, memory=8), shown("two", "b", memory=40)]
     assert need(CORE, 10, two, last) == Need(10, 40)
     assert need(MEMORY, 40, two, last) is None
+
+
+def test_a_container_that_comes_later_does_not_ask_before_the_one_before_it() -> None:
+    gpus = {"c0": ("GPU-1",), "c1": ("GPU-2",)}
+    two = pod("two", container("c0", 3, 4), container("c1", 6, 4), gpus=gpus)
+    first = expected(MEMORY, 4, known(two), [shown("two")])
+    assert first == Expected("team/two", Need(3, 4), ("GPU-1",))
+    after = [shown("two", "c0", core=3, memory=4)]
+    assert expected(MEMORY, 4, known(two), after) == Expected("team/two", Need(6, 4), ("GPU-2",))
+    # Without a listing the first may have had its turn.
+    assert need(MEMORY, 4, known(two), None) == Need(6, 4)
+
+
+def test_a_plain_init_container_may_have_had_its_turn_unseen() -> None:
+    both = pod("both", container("i0", 3, 4, INIT), container("c0", 60, 4))
+    found = need(MEMORY, 4, known(both), [shown("both")])
+    assert found is not None and found.core >= 60
 
 
 def test_a_container_with_whole_devices_had_its_turn() -> None:

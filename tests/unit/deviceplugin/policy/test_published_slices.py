@@ -9,7 +9,7 @@ from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.implicit_units import complete_start
 from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.published_slices import Holdings, published_slices
+from deviceplugin.policy.published_slices import Holdings, half_until_s, published_slices
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
@@ -148,6 +148,24 @@ def test_replicas_are_no_slices() -> None:
     replica = replace(slice_of("r", range(25), range(1)), replicas=(f"{A}::0",))
 
     assert units(replica) == {}
+
+
+def test_whose_a_half_is_is_not_told_while_the_other_may_come() -> None:
+    half = replace(slice_of("h", range(30)), owner=Owner("team", "pod", "main"), changed_s=100.0)
+
+    assert half_until_s(half, 100.0) == 105.0
+    (waiting,) = published_slices(LAYOUT, Holdings((half,), halves={"h"}))
+    (lone,) = published_slices(LAYOUT, Holdings((half,)))
+    assert (waiting.pod, waiting.container) == (None, "")
+    assert waiting.units == lone.units
+    assert lone.pod == ("team", "pod")
+
+    for done in (
+        replace(half, settled=True),
+        replace(half, memory=(unit_name(A, Half.MEMORY, 0),)),
+        replace(half, changed_s=94.9),
+    ):
+        assert half_until_s(done, 100.0) is None
 
 
 def test_the_order_of_the_book_does_not_show() -> None:

@@ -1,0 +1,74 @@
+"""A call over HTTP and its answer, as values, and what a server allows of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+JSON, TEXT = "application/json", "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a client asks.
+
+    Attributes:
+        path: without the query.
+        deadline_s: on the monotonic clock; nobody waits for the answer after it.
+        headers: by their names in lower case.
+    """
+
+    path: str
+    body: bytes = b""
+    deadline_s: float = float("inf")
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What it is told."""
+
+    body: bytes
+    status: int = HTTPStatus.OK
+    kind: str = JSON
+
+
+class CallRefused(Exception):  # noqa: N818 - it is the call that was refused
+    """A call that is not answered; the text says why.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+#: By method and path.
+Routes = Mapping[tuple[str, str], Callable[[Call], Answer]]
+#: Told of each call but of pages: its path (empty where no route has it), status and seconds.
+Told = Callable[[str, int, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server allows.
+
+    Attributes:
+        body_bytes: of one call.
+        bodies_bytes: of all calls that are read or answered at one time.
+        calls: that are answered at one time, of those with a body.
+        connections: at one time; the one that was idle longest makes room for a new one.
+        idle_s: how long a connection may say nothing between calls. More than the 90 seconds for
+            which Go's clients keep theirs, so that it is they who close.
+        read_s: how long a call may take to arrive, and a handshake.
+        answer_s: after which nobody waits for the answer.
+    """
+
+    body_bytes: int = 16 << 20
+    bodies_bytes: int = 96 << 20
+    calls: int = 128
+    connections: int = 512
+    idle_s: float = 120.0
+    read_s: float = 10.0
+    answer_s: float = 5.0

@@ -1,0 +1,52 @@
+"""A server's TLS certificate, which may be replaced while it serves.
+
+A Secret's volume follows the Secret, so the files change in place. Who accepts connections asks for
+the context of each one; a certificate that cannot be read leaves the one before in use.
+"""
+
+import logging
+import ssl
+from pathlib import Path
+
+from deviceplugin.log import event
+
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+Identity = tuple[tuple[int, int, int], ...]
+
+
+class Certificate:
+    """The certificate in force: ``tls.crt`` and ``tls.key`` of a directory.
+
+    Of one thread.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Reads it.
+
+        Raises:
+            OSError: it is not there (`ssl.SSLError` is one), or is none.
+        """
+        self._files = (directory / CERTIFICATE, directory / KEY)
+        self._identity = self._look()
+        self._context = self._load()
+
+    def context(self) -> ssl.SSLContext:
+        """Returns what new connections use."""
+        try:
+            identity = self._look()
+            if identity != self._identity:
+                self._identity = identity
+                self._context = self._load()
+                event(logging.INFO, "new certificate in use", file=self._files[0])
+        except OSError as error:
+            event(logging.ERROR, "the new certificate cannot be used", reason=str(error))
+        return self._context
+
+    def _look(self) -> Identity:
+        stats = [file.stat() for file in self._files]
+        return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in stats)
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._files)
+        return context

@@ -1,0 +1,206 @@
+"""``python -m deviceplugin.scheduler``: the scheduler extender's command line."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from deviceplugin import log
+from deviceplugin.config.fractional import Placement
+from deviceplugin.config.loading import is_domain
+from deviceplugin.heap import return_freed_memory
+from deviceplugin.http.calls import Limits
+from deviceplugin.http.certificate import Certificate
+from deviceplugin.http.listeners import split_address, tcp_listener
+from deviceplugin.kube.api_client import SERVICE_ACCOUNT, ApiServer
+from deviceplugin.stopping import stop_on_signals
+from libvgpu.errors import UsageError, VgpuError
+
+from .freshness import DEFAULT_LIMIT_S
+from .program import Settings, run
+from .quota_file import QuotaFile
+from .volcano import DEFAULT_WEIGHT
+
+_POLICIES = click.Choice([each.value for each in Placement])
+_DOMAIN = "nvidia.com"
+_ANY_HOST = ("0.0.0.0", "::")
+
+
+@click.command(
+    help="Tells kube-scheduler and Volcano which nodes have a GPU with room for a pod, and binds."
+)
+@click.option("--address", default=":8443", show_default=True, help="HOST:PORT.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The node agents' config file; its quotas count here.",
+)
+@click.option(
+    "--namespace",
+    envvar="POD_NAMESPACE",
+    help="Of the node agents.  [default: that of the service account]",
+)
+@click.option(
+    "--tls-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory with tls.crt and tls.key, and ca.crt for calls between replicas.",
+)
+@click.option("--plain-http", is_flag=True, help="Serve without TLS.")
+@click.option(
+    "--resource-domain",
+    default="",
+    help="Of the resources.  [default: resourceDomain of the config, or nvidia.com]",
+)
+@click.option(
+    "--pod-selector", default="", help="Labels of the pods that are followed.  [default: all pods]"
+)
+@click.option(
+    "--node-policy",
+    type=_POLICIES,
+    default=Placement.BINPACK.value,
+    show_default=True,
+    help="Which node is best, where the pod does not say.",
+)
+@click.option(
+    "--gpu-policy",
+    type=_POLICIES,
+    help="Which GPU is best, where the pod does not say.  [default: by the node's config]",
+)
+@click.option(
+    "--bind/--no-bind", default=True, show_default=True, help="Bind pods, with their GPUs."
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Bind on one of several replicas at a time.",
+)
+@click.option("--lease", default="vgpu-scheduler", show_default=True, help="Of the election.")
+@click.option(
+    "--advertise",
+    default="",
+    help="HOST:PORT at which other replicas reach this one.  [default: $POD_IP, or this host]",
+)
+@click.option(
+    "--tls-name",
+    default="",
+    help="For whom the replicas' certificate is.  [default: LEASE.NAMESPACE.svc]",
+)
+@click.option(
+    "--state-limit",
+    type=click.FloatRange(1, 3600),
+    default=DEFAULT_LIMIT_S,
+    show_default=True,
+    help="Seconds for which the last state is used while the API server does not answer.",
+)
+@click.option(
+    "--body-limit",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    help="MiB of a call at most.",
+)
+@click.option(
+    "--volcano-weight",
+    type=click.IntRange(0, 1000),
+    default=DEFAULT_WEIGHT,
+    show_default=True,
+    help="By which scores count in Volcano.",
+)
+@click.option(
+    "--service-account",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=SERVICE_ACCOUNT,
+    show_default=True,
+    help="Directory with token, ca.crt and namespace.",
+)
+def main(
+    address: str,
+    config: Path | None,
+    namespace: str | None,
+    tls_dir: Path | None,
+    plain_http: bool,
+    resource_domain: str,
+    pod_selector: str,
+    node_policy: str,
+    gpu_policy: str | None,
+    bind: bool,
+    leader_elect: bool,
+    lease: str,
+    advertise: str,
+    tls_name: str,
+    state_limit: float,
+    body_limit: int,
+    volcano_weight: int,
+    service_account: Path,
+) -> None:
+    """Serves until SIGTERM or SIGINT; exit status 2 for a wrong option or config, 1 for others."""
+    return_freed_memory()
+    log.set_up()
+    stop = stop_on_signals()
+    try:
+        if (tls_dir is None) != plain_http:
+            raise UsageError("give either --tls-dir DIR or --plain-http")
+        quota_file = QuotaFile(config) if config is not None else None
+        domain = resource_domain or (quota_file.config.resource_domain if quota_file else _DOMAIN)
+        if not is_domain(domain):
+            raise UsageError(f"--resource-domain {domain!r} is not a domain name like nvidia.com")
+        api = ApiServer.from_environment(os.environ, service_account)
+        if api is None:
+            raise VgpuError(
+                "there is no API server to ask: KUBERNETES_SERVICE_HOST is not set, or "
+                f"{service_account} has no token and ca.crt; it must run in a pod with a service "
+                "account"
+            )
+        if advertise:
+            split_address(advertise, "--advertise")
+        where = namespace or api.namespace
+        listening = tcp_listener(address, "--address")
+        limits = Limits(body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20)
+        run(
+            Settings(
+                namespace=where,
+                domain=domain,
+                node_policy=Placement(node_policy),
+                gpu_policy=Placement(gpu_policy) if gpu_policy else None,
+                pod_selector=pod_selector,
+                binds=bind,
+                lease=lease if leader_elect else "",
+                advertised=advertise or _advertised(listening),
+                tls=tls_dir,
+                tls_name=tls_name or f"{lease}.{where}.svc",
+                state_limit_s=state_limit,
+                volcano_weight=volcano_weight,
+                limits=limits,
+            ),
+            api,
+            quota_file,
+            listening,
+            _certificate(tls_dir) if tls_dir is not None else None,
+            stop,
+        )
+    except VgpuError as error:
+        hint = f" (hint: {error.hint})" if error.hint else ""
+        click.echo(f"scheduler: {error.message}{hint}", err=True)
+        sys.exit(error.exit_status)
+
+
+def _certificate(directory: Path) -> Certificate:
+    try:
+        return Certificate(directory)
+    except OSError as error:
+        raise UsageError(f"--tls-dir {directory} has no certificate: {error}") from None
+
+
+def _advertised(listening: socket.socket) -> str:
+    """Returns where other replicas reach this one: the pod's address, or the one listened on."""
+    host, port = listening.getsockname()[:2]
+    if host in _ANY_HOST:
+        host = os.environ.get("POD_IP") or socket.gethostname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""What schedulers ask, answered from memory: which nodes a pod fits, how well, and who must go.
+
+Nothing here waits or changes anything, but for `bind` (see `binding`). Values in, values out; HTTP
+is in `server`, the wires are `wire` and `volcano_wire`. Safe to use from several threads, as is all
+that it is made of.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from deviceplugin.config.quotas import Quota
+from deviceplugin.kube.pod_wire import Pod, pod_request
+from deviceplugin.model.pod_requests import PodRequest
+from libvgpu.errors import VgpuError
+
+from .calls import Judgement, Node, NodesAsked, PreemptionAsked, Victims
+from .cluster import Cluster
+from .demand import demand_of
+from .judging import Finding, judged
+from .node_view import NodeView
+from .plans import Plan, Refusal
+from .policies import Policies
+from .preemption import victims
+from .quota_check import QuotaCheck
+from .template_view import template_view
+from .verdicts import Verdict, Verdicts, verdict
+
+#: How many nodes are looked at between two looks at the clock.
+_LOOK_EVERY = 500
+
+
+class NotAnswered(VgpuError):  # noqa: N818 - it is the call that is not answered
+    """Nothing can be said now; the scheduler is to ask again."""
+
+
+class Extender:
+    """Answers; it has no state of its own but what it counts."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policies: Policies,
+        quotas: Callable[[], Sequence[Quota]],
+        obstacle: Callable[[], str],
+        count: Callable[[Finding, int], None] = lambda finding, number: None,
+        remember: Callable[[PodRequest], None] = lambda request: None,
+        verdicts: Verdicts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Knows nothing yet.
+
+        Args:
+            quotas: those in force.
+            obstacle: says why nobody can be answered now; empty where they can be.
+            count: is told how many nodes were found what.
+            remember: is told of pods that were asked about.
+            clock: that of the deadlines.
+        """
+        self.cluster, self.policies = cluster, policies
+        self._quotas, self._obstacle = quotas, obstacle
+        self._count, self._remember = count, remember
+        self._verdicts, self._clock = verdicts or Verdicts(), clock
+
+    def request_of(self, pod: Pod) -> PodRequest | None:
+        """Returns what a pod asks for; None where that is nothing of the domain.
+
+        Raises:
+            NotAnswered: nobody can be answered now.
+            VgpuError: an amount is none.
+        """
+        obstacle = self._obstacle()
+        if obstacle:
+            raise NotAnswered(obstacle)
+        return pod_request(pod, self.policies.domain)
+
+    def filter(self, asked: NodesAsked, deadline_s: float) -> Judgement:
+        """Returns which nodes a pod fits, and why not the others."""
+        try:
+            request = self.request_of(asked.pod)
+            if request is None:
+                return Judgement(asked.names)
+            self._remember(request)
+            found = self.verdicts(request, asked.names, asked.nodes, deadline_s)
+        except NotAnswered as error:
+            return Judgement(error=error.message)
+        except VgpuError as error:  # what the pod says of itself is no request
+            self._count(Finding.IMPOSSIBLE, len(asked.names))
+            return Judgement(impossible=dict.fromkeys(asked.names, error.message))
+        return self._judged(request, asked.names, found)
+
+    def prioritize(self, asked: NodesAsked, deadline_s: float) -> list[tuple[str, int]]:
+        """Returns how good each node is for a pod, 0 to 10.
+
+        Raises:
+            NotAnswered: nobody can be answered now.
+        """
+        try:
+            request = self.request_of(asked.pod)
+            if request is None:
+                return [(name, 0) for name in asked.names]
+            found = self.verdicts(request, asked.names, asked.nodes, deadline_s)
+        except NotAnswered:
+            raise
+        except VgpuError:
+            return [(name, 0) for name in asked.names]
+        return [
+            (name, answer if isinstance(answer := found.get(name, 0), int) else 0)
+            for name in asked.names
+        ]
+
+    def preempt(self, asked: PreemptionAsked, deadline_s: float) -> dict[str, Victims]:
+        """Returns the pods that must go, by node; nodes where that would be of no use are left out.
+
+        Raises:
+            NotAnswered: nobody can be answered now.
+            VgpuError: the pod asks for what cannot be.
+        """
+        request = self.request_of(asked.pod)
+        if request is None:
+            return dict(asked.victims)
+        wishes = self.policies.wishes(request)
+        found: dict[str, Victims] = {}
+        for name, given in asked.victims.items():
+            self.look_at_clock(deadline_s)
+            if not self.cluster.is_known(name):
+                continue
+            uids = victims(
+                partial(self._without, name),
+                request,
+                wishes,
+                self.cluster.holders(name),
+                given.uids,
+            )
+            if uids is not None:
+                found[name] = replace(given, uids=uids)
+        return found
+
+    def verdicts(
+        self,
+        request: PodRequest,
+        names: Iterable[str],
+        nodes: Mapping[str, Node] | None = None,
+        deadline_s: float = float("inf"),
+    ) -> dict[str, Verdict]:
+        """Returns what each node is for a pod; nodes without an inventory are left out.
+
+        Args:
+            nodes: by name; those that have no inventory are judged by what they say they have.
+
+        Raises:
+            NotAnswered: the time is over.
+            UsageError: a wish that is not allowed.
+        """
+        wishes, domain = self.policies.wishes(request), self.policies.domain
+        found = self._verdicts.of_nodes(
+            request, wishes, domain, self.policies.node_policy, self._views(names, deadline_s)
+        )
+        for name, node in (nodes or {}).items():
+            if name not in found:
+                labels, allocatable = node.metadata.labels, node.status.allocatable
+                view = template_view(name, domain, allocatable or {}, labels or {})
+                demand = demand_of(request, wishes, domain)
+                found[name] = (
+                    demand
+                    if isinstance(demand, Refusal)
+                    else verdict(view, demand, wishes.node_policy or self.policies.node_policy)
+                )
+        return found
+
+    def quota_check(self, namespace: str) -> QuotaCheck | None:
+        """Returns what holds the pods of a namespace against its quotas; None without one."""
+        return QuotaCheck.of(self._quotas(), namespace, self.cluster.usage)
+
+    def bind_refusal(self, request: PodRequest, view: NodeView, chosen: Plan) -> str | None:
+        """Returns why a pod may not have what a plan takes, None where it may."""
+        check = self.quota_check(request.namespace)
+        return check.refusal(view, chosen) if check is not None else None
+
+    def look_at_clock(self, deadline_s: float) -> None:
+        """Ends a call that nobody waits for any more.
+
+        Raises:
+            NotAnswered: the time is over.
+        """
+        if self._clock() > deadline_s:
+            raise NotAnswered("the answer took too long; this replica has too much to do")
+
+    def _without(self, node: str, uids: Iterable[str]) -> NodeView:
+        found = self.cluster.view_without(node, uids)
+        # The node has lost its inventory since: it has room for nobody.
+        return found or NodeView(node, self.policies.domain, (), {})
+
+    def _views(
+        self, names: Iterable[str], deadline_s: float
+    ) -> Iterator[tuple[str, int, NodeView]]:
+        view = self.cluster.view
+        for number, name in enumerate(names):
+            if number % _LOOK_EVERY == 0:
+                self.look_at_clock(deadline_s)
+            found = view(name)
+            if found is not None:
+                yield (name, *found)
+
+    def _judged(
+        self, request: PodRequest, names: Sequence[str], found: Mapping[str, Verdict]
+    ) -> Judgement:
+        check = self.quota_check(request.namespace)
+        over: Callable[[str], str | None] = lambda name: None  # noqa: E731 - most have no quota
+        if check is not None:
+            over = partial(self._over, check, request)
+        judgement, findings = judged(names, found, over)
+        for finding, number in findings.items():
+            self._count(finding, number)
+        return judgement
+
+    def _over(self, check: QuotaCheck, request: PodRequest, name: str) -> str | None:
+        found = self.cluster.view(name)
+        if found is None:  # a template: what a quota allows is asked of a real node
+            return None
+        view = found[1]
+        return check.refusal_of(view, lambda: self.policies.plan(view, request))

@@ -1,0 +1,68 @@
+"""JSON that Go programs write for structs without tags: keys are the fields' names, in any case.
+
+Go writes ``NodeNames`` and reads it in any case, so other clients write ``nodenames`` and get on
+with schedulers' extenders written in Go. Pure. What is not looked at is not decoded: a value is
+passed over or kept as it came (`Raw`).
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from libvgpu.errors import UsageError
+
+_Kind = TypeVar("_Kind")
+Fields = Mapping[str, msgspec.Raw]
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL = b"null"
+
+
+class CallMalformed(UsageError):  # noqa: N818 - it is the call that is malformed
+    """What was sent is no call of this kind; the message says why."""
+
+
+def fields(body: bytes | memoryview, what: str) -> Fields:
+    """Returns the values of an object by their keys in lower case, without those that are null.
+
+    Args:
+        what: it should be, as the error calls it.
+
+    Raises:
+        CallMalformed: it is no JSON object.
+    """
+    try:
+        found = _FIELDS.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise _malformed(what, error) from None
+    return {key.lower(): value for key, value in found.items() if bytes(value) != _NULL}
+
+
+def field(
+    found: Fields, name: str, decoder: msgspec.json.Decoder[_Kind], what: str
+) -> _Kind | None:
+    """Returns one value; None where it is absent or null.
+
+    Raises:
+        CallMalformed: it has another form.
+    """
+    value = found.get(name.lower())
+    return None if value is None else decoded(value, decoder, f"{what}'s {name}")
+
+
+def decoded(value: msgspec.Raw, decoder: msgspec.json.Decoder[_Kind], what: str) -> _Kind:
+    """Returns a value that was kept as it came.
+
+    Raises:
+        CallMalformed: it has another form.
+    """
+    try:
+        return decoder.decode(value)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise _malformed(what, error) from None
+
+
+def _malformed(what: str, error: Exception) -> CallMalformed:
+    if isinstance(error, RecursionError):
+        return CallMalformed(f"{what} is malformed: it is nested too deeply")
+    return CallMalformed(f"{what} is malformed: {str(error)[:300]}")

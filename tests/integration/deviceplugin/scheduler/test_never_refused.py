@@ -1,0 +1,100 @@
+"""What the extender binds is never refused: thousands of random pods on simulated nodes.
+
+The nodes have the agent's real core and a kubelet that calls it directly, the API server and the
+scheduler are simulated (`benchmarks/simulated_cluster`).
+"""
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated_cluster.agent_cluster import NAMESPACE, AgentCluster
+from benchmarks.simulated_cluster.extender_client import ExtenderClient
+from benchmarks.simulated_cluster.machines import MIXED
+from benchmarks.simulated_cluster.scheduler import SimulatedScheduler
+from deviceplugin.scheduler.node_view import NodeView
+from support.extender_here import ExtenderHere
+from support.extender_lives import ClusterLife
+from support.waiting import wait_until
+
+IS_LONG = bool(os.environ.get("VGPU_LONG"))
+SEEDS = [random.SystemRandom().randrange(1 << 32)] if not IS_LONG else range(8)
+PODS = 4000 if IS_LONG else 600
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory: the agents' files would wait for a disk that a node's run directory is not on."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=base) as name:
+        yield Path(name)
+
+
+class WallClock:
+    """The time of day, which somebody sets."""
+
+    def __init__(self) -> None:
+        self._now_s = time.time
+        self.offset_s = 0.0
+
+    def __call__(self) -> float:
+        return self._now_s() + self.offset_s
+
+    def jump(self, by_s: float) -> None:
+        self.offset_s += by_s
+
+
+@pytest.mark.timeout(1800 if IS_LONG else 180)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_pod_that_was_bound_is_refused(
+    folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seed {seed}")
+    clock = WallClock()
+    monkeypatch.setattr(time, "time", clock)
+    with AgentCluster(folder, MIXED * 2, seed) as cluster:
+        wait_published(cluster)
+        extender = ExtenderHere(cluster.server.api, NAMESPACE)
+        scheduler = SimulatedScheduler(
+            cluster.server.store, cluster.allocatable, ExtenderClient(extender.send), pause_s=0.2
+        )
+        scheduler.start()
+        try:
+            life = ClusterLife(cluster, scheduler, extender.restart, clock.jump, seed)
+            life.run(PODS)
+            assert cluster.admitted > PODS / 2, scheduler.counted
+            wait_until(
+                lambda: not taken(cluster, extender), f"seed {seed}: nothing is taken any more"
+            )
+        finally:
+            scheduler.stop()
+            extender.stop()
+    print(
+        f"{cluster.admitted} admitted, {scheduler.counted}, restarts {extender.restarts}, "
+        f"unknown to the agent {sum(node.unknown for node in cluster.nodes.values())}, "
+        f"on other GPUs {sum(node.elsewhere for node in cluster.nodes.values())}"
+    )
+
+
+def wait_published(cluster: AgentCluster) -> None:
+    """Waits until all agents have published what their nodes have."""
+    wait_until(
+        lambda: cluster.server.counted["POST leases"] >= len(cluster.nodes), "all have published"
+    )
+
+
+def taken(cluster: AgentCluster, extender: ExtenderHere) -> dict[str, NodeView]:
+    """Returns the nodes of which the extender believes that somebody has something."""
+    found = {}
+    for name in cluster.nodes:
+        seen = extender.cluster.view(name)
+        assert seen is not None, f"{name} has no inventory"
+        gpus_are_free = all(gpu.is_empty for gpu in seen[1].gpus)
+        if not gpus_are_free or any(r.free != r.total for r in seen[1].devices.values()):
+            found[name] = seen[1]
+    return found

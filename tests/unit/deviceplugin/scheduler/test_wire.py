@@ -1,0 +1,164 @@
+"""kube-scheduler's extender calls: what Go sends, what others send, and what nobody should."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.scheduler import wire
+from deviceplugin.scheduler.calls import BindingAsked, Judgement, Victims
+from deviceplugin.scheduler.go_json import CallMalformed
+
+POD: dict[str, Any] = {
+    "metadata": {
+        "name": "a", "namespace": "team", "uid": "u", "creationTimestamp": None,
+        "managedFields": [{"fieldsV1": {"f:spec": {}}}],
+    },
+    "spec": {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/vgpu-core": "1"}}}]},
+}  # fmt: skip
+NODE: dict[str, Any] = {
+    "metadata": {"name": "n1", "labels": {"x": "y"}, "uid": "7"},
+    "spec": {"podCIDR": "10.0.0.0/24"},
+    "status": {"allocatable": {"cpu": "8", "nvidia.com/vgpu-core": "800"}, "images": [{}]},
+}
+
+
+def body(**values: Any) -> bytes:
+    return json.dumps(values).encode()
+
+
+def test_names_come_and_go_back_as_names() -> None:
+    asked = wire.nodes_asked(body(Pod=POD, Nodes=None, NodeNames=["n1", "n2"]))
+
+    assert asked.pod.metadata.uid == "u"
+    assert (list(asked.names), asked.nodes) == (["n1", "n2"], None)
+    answer = json.loads(wire.filter_result(Judgement(["n2"], {"n1": "full"}), asked))
+    assert answer == {
+        "Nodes": None,
+        "NodeNames": ["n2"],
+        "FailedNodes": {"n1": "full"},
+        "FailedAndUnresolvableNodes": {},
+        "Error": "",
+    }
+
+
+def test_whole_nodes_go_back_as_they_came() -> None:
+    other = {"metadata": {"name": "n2"}}
+    asked = wire.nodes_asked(
+        body(Pod=POD, Nodes={"metadata": {}, "items": [NODE, other]}, NodeNames=None)
+    )
+
+    assert list(asked.names) == ["n1", "n2"]
+    assert asked.nodes is not None
+    assert asked.nodes["n1"].status.allocatable == NODE["status"]["allocatable"]
+    answer = json.loads(wire.filter_result(Judgement(["n1"], {}, {"n2": "none"}), asked))
+    assert answer["Nodes"]["items"] == [NODE]
+    assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (None, {"n2": "none"})
+
+
+def test_keys_may_be_in_any_case() -> None:
+    asked = wire.nodes_asked(body(pod=POD, nodenames=["n1"]))
+    preempted = wire.preemption_asked(
+        body(pod=POD, nodeNameToMetaVictims={"n1": {"pods": [{"uid": "v"}], "numPDBViolations": 2}})
+    )
+    bound = wire.binding_asked(body(podname="a", podNAMESPACE="t", podUid="u", node="n1"))
+
+    assert list(asked.names) == ["n1"]
+    assert preempted.victims == {"n1": Victims(("v",), 2)}
+    assert bound == BindingAsked("t", "a", "u", "n1")
+
+
+def test_an_error_goes_back_alone() -> None:
+    asked = wire.nodes_asked(body(Pod=POD, NodeNames=["n1"]))
+
+    answer = json.loads(wire.filter_result(Judgement(error="not yet"), asked))
+
+    assert (answer["Error"], answer["NodeNames"], answer["Nodes"]) == ("not yet", None, None)
+
+
+def test_no_nodes_are_none_in_the_form_that_was_asked() -> None:
+    by_name = wire.nodes_asked(body(Pod=POD, NodeNames=[]))
+    whole = wire.nodes_asked(body(Pod=POD, Nodes={"metadata": {}, "items": None}))
+
+    assert json.loads(wire.filter_result(Judgement(), by_name))["NodeNames"] == []
+    assert json.loads(wire.filter_result(Judgement(), whole))["Nodes"]["items"] == []
+
+
+def test_victims_come_as_pods_or_by_uid_and_go_back_by_uid() -> None:
+    pods = [{"metadata": {"uid": "v", "name": "x"}, "spec": {}}]
+    whole = wire.preemption_asked(
+        body(Pod=POD, NodeNameToVictims={"n1": {"Pods": pods, "NumPDBViolations": 1}})
+    )
+    meta = wire.preemption_asked(
+        body(Pod=POD, NodeNameToMetaVictims={"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}})
+    )
+
+    assert whole.victims == meta.victims == {"n1": Victims(("v",), 1)}
+    assert json.loads(wire.preemption_result(meta.victims)) == {
+        "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
+    }
+
+
+def test_scores_are_a_list_of_hosts() -> None:
+    assert json.loads(wire.priorities([("n1", 7)])) == [{"Host": "n1", "Score": 7}]
+
+
+def test_the_answer_to_a_bind_is_read_back() -> None:
+    assert wire.error_of(wire.error_result("")) == ""
+    assert wire.error_of(wire.error_result("no room")) == "no room"
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"", "ExtenderArgs is malformed"),
+        (b"[]", "ExtenderArgs is malformed"),
+        (b"{}", "has no Pod"),
+        (body(Pod=None, NodeNames=[]), "has no Pod"),
+        (body(Pod=POD), "neither NodeNames nor Nodes"),
+        (body(Pod=3, NodeNames=[]), "ExtenderArgs's Pod is malformed"),
+        (body(Pod=POD, NodeNames=[1]), "ExtenderArgs's NodeNames is malformed"),
+        (body(Pod=POD, Nodes={"items": [{}]}), "one without a name"),
+        (body(Pod=POD, Nodes={"items": [None]}), "one of ExtenderArgs's Nodes is malformed"),
+        (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"Pod": ' + b'{"a":' * 100_000, "nested too deeply"),
+        (b"\xff\xfe", "malformed"),
+    ],
+)
+def test_what_is_no_call_is_refused_with_a_sentence(sent: bytes, says: str) -> None:
+    with pytest.raises(CallMalformed, match=says):
+        wire.nodes_asked(sent)
+
+
+def test_a_bind_needs_all_its_fields() -> None:
+    with pytest.raises(CallMalformed, match="lacks one of PodNamespace, PodName, PodUID and Node"):
+        wire.binding_asked(body(PodName="a", PodNamespace="t", PodUID="", Node="n"))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["Pod", "Nodes", "NodeNames", "items", "metadata", "name", "spec", "UID", "Pods",
+                 "containers", "resources", "limits", "NodeNameToVictims", "uid", "PodName",
+                 "NodeNameToMetaVictims", "nvidia.com/vgpu-core", "Error", "NumPDBViolations"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)  # fmt: skip
+READERS = (wire.nodes_asked, wire.preemption_asked, wire.binding_asked, wire.error_of)
+
+
+@given(st.binary(max_size=60) | _JSON.map(lambda value: json.dumps(value).encode()))
+def test_whatever_comes_is_read_or_refused(sent: bytes) -> None:
+    for read in READERS:
+        with contextlib.suppress(CallMalformed):
+            read(sent)
