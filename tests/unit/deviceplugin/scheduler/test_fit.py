@@ -309,7 +309,8 @@ def test_mps_serves_so_many_containers() -> None:
 def test_whole_gpus_take_over_both_halves_or_none() -> None:
     """If memory is asked for first, of which it gets none, the agent looks for empty GPUs."""
     view = node(gpu(0), gpu(1), gpu(2))
-    first, both = container("a", INIT, vgpu_core=200), container("b", vgpu_core=300, vgpu_memory=240)
+    first = container("a", INIT, vgpu_core=200)
+    both = container("b", vgpu_core=300, vgpu_memory=240)
     assert isinstance(plan(view, pod(first, both), NO_WISHES), Refusal)
     first = container("a", INIT, vgpu_core=200, vgpu_memory=160)
     assert planned(view, first, both).whole == 3
