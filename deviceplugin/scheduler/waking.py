@@ -1,12 +1,12 @@
 """Has kube-scheduler try again the pods that were refused, once there is room for one of them.
 
 kube-scheduler looks at a pod again when something happens that it knows of: a pod ends, a Node
-changes. A slice is given back a second or two after its pod has gone, which it does not see; the pod
-that waits for it would stay so until it is looked at anyway, after five minutes. So the replica that
-refused a pod plans it again on every node that has changed since, and where it fits makes something
-happen: it makes a CSIStorageCapacity in its own namespace, of a storage class that nobody has.
-That is the one kind of object that lies in a namespace, so that no right over the cluster is needed,
-and on which kube-scheduler retries what an extender has refused. The one made before is deleted.
+changes. A slice is given back a second or two after its pod has gone, which it does not see; the
+pod that waits for it would stay so until it is looked at anyway, after five minutes. So the replica
+that refused a pod plans it again on every node that has changed since, and where it fits makes
+something happen: a CSIStorageCapacity in its own namespace, of a storage class that nobody has. Of
+what kube-scheduler retries a pod for that an extender has refused, that is the kind of object that
+lies in a namespace, so no right over the cluster is needed. The one made before is deleted.
 
 `refused` and `changed` may be called by any thread and do not wait; the rest is for the thread
 alone. No more than `MOST_REFUSED` pods are kept; a pod that is refused again comes in again.

@@ -308,5 +308,5 @@ def test_arrivals_at_random_are_never_refused_by_a_node(cluster: Cluster) -> Non
 
 
 def test_the_policy_refuses_what_can_never_run(cluster: Cluster) -> None:
-    with pytest.raises(AssertionError, match="whole GPUs|multiple|150"):
+    with pytest.raises(AssertionError, match=r"whole GPUs|multiple|150"):
         cluster.create("never", {"vgpu_core": 150, "vgpu_memory": 10})

@@ -27,7 +27,7 @@ class World:
         if request.uid == "odd":
             raise UsageError("it asks for what cannot be")
         if (request.uid, view.name) in self.fits:
-            return Plan({}, Reservation(), 0, 0.0)
+            return Plan({}, Reservation())
         return Refusal("no room", True)
 
     def wake(self) -> None:
