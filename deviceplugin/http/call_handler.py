@@ -38,6 +38,9 @@ class Serving(Protocol):
     def note_idle(self, connection: socket.socket, is_idle: bool) -> None:
         """Notes whether a connection has a call."""
 
+    def may_log(self) -> bool:
+        """Returns whether the log has room for one more line about a client."""
+
 
 class CallHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -141,7 +144,8 @@ class CallHandler(BaseHTTPRequestHandler):
         return {name.lower(): value for name, value in self.headers.items()}
 
     def _refuse(self, status: int, why: str) -> None:
-        event(logging.WARNING, "a call was refused", status=int(status), reason=why)
+        if self._serving.may_log():
+            event(logging.WARNING, "a call was refused", status=int(status), reason=why)
         is_post = self.command != "GET"
         # What is left of the body would be read as the next call.
         self.close_connection = self.close_connection or is_post

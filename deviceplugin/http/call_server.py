@@ -17,6 +17,9 @@ from .call_handler import CallHandler
 from .calls import Limits, Routes, Told
 from .certificate import Certificate
 
+#: About clients: whoever sends nonsense in a loop must not fill the log.
+_MOST_LINES_A_SECOND = 5
+
 
 class CallServer(ThreadingHTTPServer):
     """Answers the calls of `Routes` until `shutdown`."""
@@ -49,6 +52,7 @@ class CallServer(ThreadingHTTPServer):
         self._certificate = certificate
         #: Since when each connection is idle; 0 while it has a call.
         self._idle: dict[socket.socket, float] = {}
+        self._logged_at_s = self._logged = 0
         self._lock = threading.Lock()
 
     def get_request(self) -> tuple[socket.socket, object]:
@@ -95,6 +99,15 @@ class CallServer(ThreadingHTTPServer):
         with self._lock:
             if connection in self._idle:
                 self._idle[connection] = time.monotonic() if is_idle else 0.0
+
+    def may_log(self) -> bool:
+        """Returns whether the log has room for one more line about a client."""
+        now_s = int(time.monotonic())
+        with self._lock:
+            if now_s != self._logged_at_s:
+                self._logged_at_s, self._logged = now_s, 0
+            self._logged += 1
+            return self._logged <= _MOST_LINES_A_SECOND
 
     def end_calls(self, timeout_s: float) -> None:
         """Waits for a while until no connection has a call; call it after `shutdown`."""

@@ -27,7 +27,7 @@ from .quota_check import QuotaCheck
 from .template_view import template_view
 from .verdicts import Verdict, Verdicts, verdict
 
-#: How many nodes are looked at between two looks at the clock.
+#: How many nodes are looked at together, and between two looks at the clock.
 _LOOK_EVERY = 500
 
 
@@ -46,6 +46,7 @@ class Extender:
         obstacle: Callable[[], str],
         count: Callable[[Finding, int], None] = lambda finding, number: None,
         remember: Callable[[PodRequest], None] = lambda request: None,
+        refused: Callable[[PodRequest], None] = lambda request: None,
         verdicts: Verdicts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,11 +57,12 @@ class Extender:
             obstacle: says why nobody can be answered now; empty where they can be.
             count: is told how many nodes were found what.
             remember: is told of pods that were asked about.
+            refused: is told of pods that fit no node now, and may later.
             clock: that of the deadlines.
         """
         self.cluster, self.policies = cluster, policies
         self._quotas, self._obstacle = quotas, obstacle
-        self._count, self._remember = count, remember
+        self._count, self._remember, self._refused = count, remember, refused
         self._verdicts, self._clock = verdicts or Verdicts(), clock
 
     def request_of(self, pod: Pod) -> PodRequest | None:
@@ -88,7 +90,10 @@ class Extender:
         except VgpuError as error:  # what the pod says of itself is no request
             self._count(Finding.IMPOSSIBLE, len(asked.names))
             return Judgement(impossible=dict.fromkeys(asked.names, error.message))
-        return self._judged(request, asked.names, found)
+        judgement = self._judged(request, asked.names, found)
+        if judgement.refused and not judgement.fitting:
+            self._refused(request)
+        return judgement
 
     def prioritize(self, asked: NodesAsked, deadline_s: float) -> list[tuple[str, int]]:
         """Returns how good each node is for a pod, 0 to 10.
@@ -124,8 +129,6 @@ class Extender:
         found: dict[str, Victims] = {}
         for name, given in asked.victims.items():
             self.look_at_clock(deadline_s)
-            if not self.cluster.is_known(name):
-                continue
             uids = victims(
                 partial(self._without, name),
                 request,
@@ -140,7 +143,7 @@ class Extender:
     def verdicts(
         self,
         request: PodRequest,
-        names: Iterable[str],
+        names: Sequence[str],
         nodes: Mapping[str, Node] | None = None,
         deadline_s: float = float("inf"),
     ) -> dict[str, Verdict]:
@@ -189,19 +192,15 @@ class Extender:
 
     def _without(self, node: str, uids: Iterable[str]) -> NodeView:
         found = self.cluster.view_without(node, uids)
-        # The node has lost its inventory since: it has room for nobody.
+        # A node without an inventory has room for nobody.
         return found or NodeView(node, self.policies.domain, (), {})
 
     def _views(
-        self, names: Iterable[str], deadline_s: float
+        self, names: Sequence[str], deadline_s: float
     ) -> Iterator[tuple[str, int, NodeView]]:
-        view = self.cluster.view
-        for number, name in enumerate(names):
-            if number % _LOOK_EVERY == 0:
-                self.look_at_clock(deadline_s)
-            found = view(name)
-            if found is not None:
-                yield (name, *found)
+        for start in range(0, len(names), _LOOK_EVERY):
+            self.look_at_clock(deadline_s)
+            yield from self.cluster.views(names[start : start + _LOOK_EVERY])
 
     def _judged(
         self, request: PodRequest, names: Sequence[str], found: Mapping[str, Verdict]

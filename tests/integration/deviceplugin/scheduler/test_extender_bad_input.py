@@ -27,6 +27,8 @@ def test_what_is_no_call_is_refused_with_a_sentence_and_harms_nobody(
     assert "/filter is asked by POST" in running.ask("GET", "/filter")[1]
     assert running.filter(pod_json("new", 10, 1), ["n2"])["NodeNames"] == ["n2"]
     assert 'calls_refused_total{status="400"} 31.0' in running.get("/metrics")[1]
+    # The log has some of it, and is not filled by it.
+    assert 1 <= running.log.count('msg="a call was refused"') < 33
 
 
 def test_50_mb_are_refused_without_being_read(running: ExtenderProcess) -> None:
@@ -47,6 +49,9 @@ def test_50_mb_are_refused_without_being_read(running: ExtenderProcess) -> None:
             with contextlib.suppress(OSError):
                 client.sendall(b"x" * (4 << 20 if is_told else size))
             if is_told:
+                time.sleep(0.2)
+                client.sendall(b"x" * (1 << 20))
+                time.sleep(0.2)
                 assert client.recv(100).startswith(b"HTTP/1.1 413 ")
     assert memory_kib(running) < before + (8 << 10)
     assert running.filter(pod_json("new", 10, 1), ["n2"])["NodeNames"] == ["n2"]

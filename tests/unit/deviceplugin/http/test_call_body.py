@@ -14,7 +14,7 @@ LIMITS = Limits(body_bytes=1000, bodies_bytes=1500)
 
 
 def body(sent: bytes, meter: Meter | None = None) -> Body:
-    return Body(io.BufferedReader(io.BytesIO(sent)), LIMITS, meter or Meter(1500))  # type: ignore[arg-type]
+    return Body(io.BufferedReader(io.BytesIO(sent)), LIMITS, meter or Meter(1500))
 
 
 @pytest.mark.parametrize(
