@@ -307,13 +307,32 @@ def test_mps_serves_so_many_containers() -> None:
 
 
 def test_whole_gpus_take_over_both_halves_or_none() -> None:
-    """If memory is asked for first, of which it gets none, the agent looks for empty GPUs."""
+    """If core is asked for first, of which it gets none, the agent looks for empty GPUs."""
     view = node(gpu(0), gpu(1), gpu(2))
-    first = container("a", INIT, vgpu_core=200)
     both = container("b", vgpu_core=300, vgpu_memory=240)
+    first = container("a", INIT, vgpu_memory=160)
     assert isinstance(plan(view, pod(first, both), NO_WISHES), Refusal)
     first = container("a", INIT, vgpu_core=200, vgpu_memory=160)
     assert planned(view, first, both).whole == 3
+
+
+def test_what_init_containers_had_on_two_gpus_is_not_for_one_container() -> None:
+    view = node(gpu(0, 100, 40), gpu(1, 50, 80))
+    first = (container("a", INIT, vgpu_core=30), container("b", INIT, vgpu_memory=70))
+    found = planned(view, *first)
+    assert found.chosen == {"a": ("GPU-0",), "b": ("GPU-1",)}
+    why = refused(view, *first, pair(40, 71, "c"))
+    assert "had on GPU 0 and 1, where it does not fit" in why.reason
+
+
+def test_memory_of_whole_gpus_is_more_than_one_gpu_has() -> None:
+    """Else an agent that is asked for memory first looks for that one."""
+    small, large = [gpu(n, memory=40, units=40) for n in range(3)], gpu(3)
+    assert planned(node(*small), container(vgpu_core=200, vgpu_memory=80)).whole == 2
+    assert isinstance(
+        plan(node(*small, large), pod(container(vgpu_core=200, vgpu_memory=80)), NO_WISHES), Refusal
+    )
+    assert planned(node(*small, large), container(vgpu_core=300, vgpu_memory=120)).whole == 3
 
 
 def test_another_domain_is_another_resource() -> None:
