@@ -1,4 +1,4 @@
-"""A stand-in API server with what a scheduler needs: pods that are bound, and a Lease to lead by."""
+"""A stand-in API server with what a scheduler needs: pods to bind, and a Lease to lead by."""
 
 import copy
 import re
@@ -49,7 +49,7 @@ class SchedulerServer(ListWatchServer):
         before_binding: called before each is looked at; what it returns, unless None, is the
             answer's status, 0 for none.
         after_binding: the same after it is done.
-        leases: by name.
+        leader_leases: by name.
     """
 
     def __init__(self, base: Path) -> None:
@@ -59,7 +59,7 @@ class SchedulerServer(ListWatchServer):
         self.bindings = 0
         self.before_binding: Callable[[], int | None] = lambda: None
         self.after_binding: Callable[[], int | None] = lambda: None
-        self.leases: dict[str, dict[str, Any]] = {}
+        self.leader_leases: dict[str, dict[str, Any]] = {}
         self._objects[PODS] = {}
         self._objects[LEASES] = {}
 
@@ -142,9 +142,9 @@ class SchedulerServer(ListWatchServer):
         self.version += 1
         if method == "POST":
             name = str(body["metadata"]["name"])
-            if name in self.leases:
+            if name in self.leader_leases:
                 return _status(409, "exists")
-        known = self.leases.get(name or "")
+        known = self.leader_leases.get(name or "")
         if method != "POST" and known is None:
             return _status(404, "no such Lease")
         if method == "GET":
@@ -152,5 +152,5 @@ class SchedulerServer(ListWatchServer):
         if known and body["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
             return _status(409, "the object has been modified")
         body["metadata"]["resourceVersion"] = str(self.version)
-        self.leases[name or ""] = body
+        self.leader_leases[name or ""] = body
         return 200, body

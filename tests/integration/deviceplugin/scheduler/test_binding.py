@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -298,29 +299,29 @@ def test_a_hundred_binds_at_once_promise_nothing_twice(server: SchedulerServer) 
         binder.remember(request)
     barrier = threading.Barrier(100)
 
-    def bind(number: int) -> bool:
+    def bind(number: int) -> BindOutcome | None:
         barrier.wait()
         try:
             binder.bind("team", f"r{number}", f"uid-r{number}", f"node{number % 3}")
         except BindFailed as error:
-            assert error.outcome is BindOutcome.NO_ROOM
-            return False
-        return True
+            return error.outcome
+        return None
 
     try:
         begun_s = time.monotonic()
         with ThreadPoolExecutor(100) as pool:
-            bound = sum(pool.map(bind, range(100)))
+            outcomes = Counter(pool.map(bind, range(100)))
         print(f"100 binds in {time.monotonic() - begun_s:.2f} s")
         wait_until(lambda: cluster.assumed_count == 0)
     finally:
         follower.stop()
 
-    assert bound == 3 * 4 * 3  # on each GPU 3 of 30 core
+    bound = 3 * 4 * 3  # on each GPU 3 of 30 core
+    assert outcomes == {None: bound, BindOutcome.NO_ROOM: 100 - bound}
     taken: dict[str, list[str]] = {}
-    for key, (node, annotations) in server.bound.items():
+    for key, (where, annotations) in server.bound.items():
         choice = json.loads(annotations[KEY])
-        assert choice["node"] == node
+        assert choice["node"] == where
         taken.setdefault(choice["containers"]["main"][0], []).append(key)
     assert len(taken) == 12
     assert all(len(each) == 3 for each in taken.values())
