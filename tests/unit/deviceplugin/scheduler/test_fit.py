@@ -97,6 +97,8 @@ def test_whole_gpus_are_empty_ones_that_lie_close() -> None:
     assert found.reservation.gpus == {"GPU-0": Taken(100, 80, 1), "GPU-3": Taken(100, 80, 1)}
     assert (found.opens, found.whole) == (2, 2)
     assert planned(view, container(vgpu_core=400, vgpu_memory=320)).whole == 4
+    first_is_used = node(gpu(0, 100, 79), gpu(1), gpu(2))
+    assert planned(first_is_used, container(vgpu_core=200)).chosen["c"] == ("GPU-1", "GPU-2")
     # 100 is a fraction: who has memory alone there may stay.
     assert planned(view, pair(100, 60)).chosen == {"c": ("GPU-4",)}
     assert refused(view, container(vgpu_core=500)) == Refusal(
