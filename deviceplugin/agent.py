@@ -27,7 +27,6 @@ from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
-from deviceplugin.core.pod_knowledge import NoPods
 from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
@@ -46,7 +45,6 @@ from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
-from deviceplugin.kube.node_pods import NodePods
 from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
@@ -69,6 +67,7 @@ from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedP
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import VgpuError
 
+from .kubelet.followed_pods import FollowedPods
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
 from .log import event
@@ -195,8 +194,10 @@ def _run(
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
-    pods = _followed_pods(api, settings.node_name, config.resource_domain, ends)
-    sources = Sources(resources.list, record.read, labels.of, pods=pods or NoPods())
+    pods = FollowedPods(api, settings.kubelet_dir, settings.node_name, config.resource_domain)
+    ends.callback(pods.stop)
+    pods.start()
+    sources = Sources(resources.list, record.read, labels.of, pods=pods.source)
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
@@ -285,7 +286,7 @@ def _run(
         lambda: memory.findings,
         lambda: life.label.problem,
         injection.shown,
-        pods_problem=lambda: pods.problem if pods else _NO_PODS,
+        pods_problem=pods.problem,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -347,26 +348,6 @@ def _run(
     )
     if gpus.failure is not None:
         raise gpus.failure
-
-
-_NO_PODS = "there is no API server, or no service account to ask it with"
-
-
-def _followed_pods(
-    api: ApiServer | None, node_name: str, domain: str, ends: contextlib.ExitStack
-) -> NodePods | None:
-    """Returns who follows the pods of this node from now on; None where nobody can."""
-    if api is None:
-        event(
-            logging.INFO,
-            "what the pods of this node ask for is not known, GPUs are chosen by one half alone",
-            reason=_NO_PODS,
-        )
-        return None
-    pods = NodePods(api, node_name, domain)
-    ends.callback(pods.stop)
-    pods.start()
-    return pods
 
 
 class Plugins:

@@ -10,7 +10,7 @@ agent's lock.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,26 @@ class NoPods:
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         """See `PodsOfNode`."""
         return self.seen()
+
+
+class FirstCurrent:
+    """Of several who follow the pods, the first to which news come now."""
+
+    def __init__(self, sources: Sequence[PodsOfNode]) -> None:
+        """Takes them in the order in which they are asked; at least one."""
+        self._sources = sources
+
+    def seen(self) -> BoundPods:
+        """See `PodsOfNode`."""
+        return self._now().seen()
+
+    def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
+        """See `PodsOfNode`."""
+        return self._now().wait(until, timeout_s)
+
+    def _now(self) -> PodsOfNode:
+        current = (each for each in self._sources if each.seen().is_current)
+        return next(current, self._sources[0])
 
 
 class PodKnowledge:

@@ -77,6 +77,13 @@ _ANY_HOST = ("0.0.0.0", "::")
     "--bind/--no-bind", default=True, show_default=True, help="Bind pods, with their GPUs."
 )
 @click.option(
+    "--wake-up/--no-wake-up",
+    "wakes",
+    default=True,
+    show_default="wake-up",
+    help="Have kube-scheduler try refused pods again once they fit.",
+)
+@click.option(
     "--leader-elect/--no-leader-elect",
     default=True,
     show_default=True,
@@ -133,6 +140,7 @@ def main(
     node_policy: str,
     gpu_policy: str | None,
     bind: bool,
+    wakes: bool,
     leader_elect: bool,
     lease: str,
     advertise: str,
@@ -175,6 +183,7 @@ def main(
                 gpu_policy=Placement(gpu_policy) if gpu_policy else None,
                 pod_selector=pod_selector,
                 binds=bind,
+                wakes=wakes,
                 lease=lease if leader_elect else "",
                 advertised=advertise or _advertised(listening),
                 tls=tls_dir,

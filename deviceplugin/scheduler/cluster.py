@@ -33,6 +33,7 @@ class Cluster:
         planner: Planner,
         assumed_s: float = ASSUMED_S,
         clock: Callable[[], float] = time.monotonic,
+        changed: Callable[[str], None] = lambda node: None,
     ) -> None:
         """Knows nothing yet.
 
@@ -41,8 +42,10 @@ class Cluster:
                 what cannot be. Called with the lock held, so it must not call back.
             assumed_s: how long an assumption lasts.
             clock: never goes back.
+            changed: told of a node of which something is other than it was; with the lock held.
         """
         self._planner, self._assumed_s, self._clock = planner, assumed_s, clock
+        self._tell = changed
         self._lock = threading.RLock()
         self._revisions = count(1)
         self._nodes: dict[str, NodeBook] = {}
@@ -257,5 +260,6 @@ class Cluster:
 
     def _changed(self, book: NodeBook) -> None:
         self._usage.outdate(book)
+        self._tell(book.name)
         if book.is_idle:
             del self._nodes[book.name]

@@ -46,6 +46,7 @@ class Extender:
         obstacle: Callable[[], str],
         count: Callable[[Finding, int], None] = lambda finding, number: None,
         remember: Callable[[PodRequest], None] = lambda request: None,
+        refused: Callable[[PodRequest], None] = lambda request: None,
         verdicts: Verdicts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,11 +57,12 @@ class Extender:
             obstacle: says why nobody can be answered now; empty where they can be.
             count: is told how many nodes were found what.
             remember: is told of pods that were asked about.
+            refused: is told of pods that fit no node now, and may later.
             clock: that of the deadlines.
         """
         self.cluster, self.policies = cluster, policies
         self._quotas, self._obstacle = quotas, obstacle
-        self._count, self._remember = count, remember
+        self._count, self._remember, self._refused = count, remember, refused
         self._verdicts, self._clock = verdicts or Verdicts(), clock
 
     def request_of(self, pod: Pod) -> PodRequest | None:
@@ -88,7 +90,10 @@ class Extender:
         except VgpuError as error:  # what the pod says of itself is no request
             self._count(Finding.IMPOSSIBLE, len(asked.names))
             return Judgement(impossible=dict.fromkeys(asked.names, error.message))
-        return self._judged(request, asked.names, found)
+        judgement = self._judged(request, asked.names, found)
+        if judgement.refused and not judgement.fitting:
+            self._refused(request)
+        return judgement
 
     def prioritize(self, asked: NodesAsked, deadline_s: float) -> list[tuple[str, int]]:
         """Returns how good each node is for a pod, 0 to 10.

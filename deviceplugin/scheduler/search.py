@@ -44,6 +44,12 @@ class Search:
         if self._demand.domain != self._view.domain:
             domain = self._view.domain[:60]
             return Refusal(f"the node's resources are of domain {domain}", resolvable=False)
+        problem = self._not_offered()
+        if problem is not None:
+            return problem
+        found = self._as_agents_do()
+        if found is not None:
+            return found
         problem = self._alone()
         if problem is not None:
             return problem
@@ -54,16 +60,37 @@ class Search:
             why = self._why.reason or "too many ways to put the containers"
             return Refusal(short(f"no place found in time: {why}"))
 
+    def _not_offered(self) -> Refusal | None:
+        """Returns why the node can never give a container its whole devices, if so."""
+        asks = self._demand.asks
+        for number, ask in enumerate(asks):
+            if ask.devices:
+                why = why_not_offered(self._view.devices, ask, self._demand.wishes)
+                if why is not None:
+                    return together(why, number, len(asks))
+        return None
+
+    def _as_agents_do(self) -> Rooms | None:
+        """Returns the rooms where the best place of each container will do: the first branch,
+        without what is needed to go back.
+        """
+        rooms = Rooms(self._view)
+        for ask in self._demand.asks:
+            if ask.family is None:
+                if rooms.put_devices(ask) is not None:
+                    return None
+                continue
+            places = next(self._candidates.of(ask, rooms), None)
+            if places is None or not rooms.put(ask, places):
+                return None
+        return rooms
+
     def _alone(self) -> Refusal | None:
         """Returns why a container fits nowhere even if it were the only one, if one does not.
 
         Without init containers, whose units others get, that settles most of what does not fit.
         """
         asks = self._demand.asks
-        for number, ask in enumerate(asks):
-            why = why_not_offered(self._view.devices, ask, self._demand.wishes)
-            if why is not None:
-                return together(why, number, len(asks))
         if len(asks) == 1 or any(ask.kind is ContainerKind.INIT for ask in asks):
             return None
         rooms = Rooms(self._view)

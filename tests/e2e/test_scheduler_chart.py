@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deviceplugin.scheduler import waking
 from deviceplugin.scheduler.__main__ import main as command
 from support import IS_LONG, ROOT, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
@@ -85,9 +86,11 @@ def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_pa
     assert "Skipped: 0" in result.stdout
 
 
-def test_the_rights_are_to_look_at_pods_and_nodes_units_and_to_bind() -> None:
+def test_the_rights_are_to_look_to_wake_the_scheduler_and_to_bind() -> None:
     reading = {("ClusterRole", "pods", "list", ""), ("ClusterRole", "pods", "watch", ""),
-               ("Role", "leases", "list", ""), ("Role", "leases", "watch", "")}  # fmt: skip
+               ("Role", "leases", "list", ""), ("Role", "leases", "watch", ""),
+               ("Role", "csistoragecapacities", "create", ""),
+               ("Role", "csistoragecapacities", "delete", waking.NAME)}  # fmt: skip
     binding = {("ClusterRole", "pods", "get", ""),
                ("ClusterRole", "pods/binding", "create", ""), ("Role", "leases", "create", ""),
                ("Role", "leases", "get", NAME), ("Role", "leases", "update", NAME)}  # fmt: skip

@@ -14,6 +14,7 @@ from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from deviceplugin.testing.pods import parse_pod
 
 from .control_plane import ControlPlane, ready_node
+from .leftovers import MARK
 from .simulated_node import SimulatedNode
 
 _LOOK_EVERY_S = 0.05
@@ -66,7 +67,8 @@ class ClusterNode:
         """
         self.name, self._plane = name, plane
         self.simulated = SimulatedNode(
-            base, spec, config, resources, [f"--node-name={name}"], plane.environment(),
+            base, spec, config, resources, [f"--node-name={name}"],
+            plane.environment() | {MARK: ""},  # it serves all tests of a module
             program_as(account, "deviceplugin"),
         )  # fmt: skip
         self.refusals: list[str] = []

@@ -7,8 +7,10 @@ those that the test brings.
 
 import csv
 import json
+import os
 import shutil
 import socket
+import ssl
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ import httpx2
 from deviceplugin.kube.api_client import ApiServer
 
 from . import ROOT, go_programs
+from .leftovers import MARK
 from .waiting import wait_until
 
 SOURCE = ROOT / "tests/e2e/cluster"
@@ -26,6 +29,8 @@ SOURCE = ROOT / "tests/e2e/cluster"
 KUBERNETES = "v1.34.4"
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
 _PROGRAMS = ("etcd", "openssl")
+#: Parts serve all tests of a module, so no single test is to end them (`leftovers`).
+UNMARKED = {name: value for name, value in os.environ.items() if name != MARK}
 _ADMIN, _TIMEOUT_S, _STOP_S = "admin", 20.0, 10.0
 _MERGE = "application/merge-patch+json"
 
@@ -123,6 +128,7 @@ class ControlPlane:
             f"--secure-port={self.port}", f"--cert-dir={self.base / 'certificates'}",
             f"--tls-cert-file={self.certificate}", f"--tls-private-key-file={self._key}",
             f"--token-auth-file={self.base / 'tokens.csv'}", "--authorization-mode=RBAC",
+            "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._key}",
             f"--service-account-signing-key-file={self._key}",
@@ -133,7 +139,7 @@ class ControlPlane:
         self._http = httpx2.Client(
             base_url=f"https://127.0.0.1:{self.port}",
             headers={"Authorization": f"Bearer {_ADMIN}"},
-            verify=str(self.certificate),
+            verify=ssl.create_default_context(cafile=self.certificate),
             timeout=_TIMEOUT_S,
             trust_env=False,
         )
@@ -241,7 +247,9 @@ class ControlPlane:
 
     def _start(self, name: str, *argv: str) -> None:
         with open(self._log(name), "wb") as log:
-            self._running[name] = subprocess.Popen(argv, stdout=log, stderr=log, cwd=self.base)
+            self._running[name] = subprocess.Popen(
+                argv, stdout=log, stderr=log, cwd=self.base, env=UNMARKED
+            )
 
     def _log(self, name: str) -> Path:
         return self.base / f"{name}.log"

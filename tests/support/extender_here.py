@@ -14,10 +14,11 @@ from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.scheduler.bind_call import BindCall
 from deviceplugin.scheduler.binding import Binder
 from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.extender import Extender, Policies
+from deviceplugin.scheduler.extender import Extender
 from deviceplugin.scheduler.follow import ClusterFollower
 from deviceplugin.scheduler.freshness import Freshness
 from deviceplugin.scheduler.metrics import Counts
+from deviceplugin.scheduler.policies import Policies
 from deviceplugin.scheduler.server import CALLS, Endpoints
 from deviceplugin.scheduler.volcano import VolcanoExtender
 

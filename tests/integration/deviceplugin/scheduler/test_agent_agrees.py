@@ -21,7 +21,7 @@ CONFIG = """\
 version: v1
 sharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}
 """
-PODS = 60
+PODS = 40
 
 
 @pytest.fixture

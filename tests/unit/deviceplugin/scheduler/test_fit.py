@@ -97,6 +97,8 @@ def test_whole_gpus_are_empty_ones_that_lie_close() -> None:
     assert found.reservation.gpus == {"GPU-0": Taken(100, 80, 1), "GPU-3": Taken(100, 80, 1)}
     assert (found.opens, found.whole) == (2, 2)
     assert planned(view, container(vgpu_core=400, vgpu_memory=320)).whole == 4
+    first_is_used = node(gpu(0, 100, 79), gpu(1), gpu(2))
+    assert planned(first_is_used, container(vgpu_core=200)).chosen["c"] == ("GPU-1", "GPU-2")
     # 100 is a fraction: who has memory alone there may stay.
     assert planned(view, pair(100, 60)).chosen == {"c": ("GPU-4",)}
     assert refused(view, container(vgpu_core=500)) == Refusal(
@@ -243,8 +245,8 @@ def test_halves_that_agents_tell_apart(containers: tuple[ContainerRequest, ...])
 def test_a_refusal_names_what_came_nearest(
     gpus: list[GpuRoom], core: int, memory: int, says: str, resolvable: bool
 ) -> None:
-    amounts = {"vgpu_core": core, "vgpu_memory": memory}
-    asks = container(**{name: amount for name, amount in amounts.items() if amount})
+    amounts = {"nvidia.com/vgpu-core": core, "nvidia.com/vgpu-memory": memory}
+    asks = ContainerRequest("c", {name: amount for name, amount in amounts.items() if amount})
     assert refused(node(*gpus), asks) == Refusal(says, resolvable)
 
 
@@ -292,6 +294,47 @@ def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(view, *asks) == Refusal(
         "no place found in time: too many ways to put the containers"
     )
+
+
+def test_mps_serves_so_many_containers() -> None:
+    """Init containers count: the agent keeps theirs as long as the pod lives."""
+    view = node(gpu(0, family=Family.MPS, containers_left=2))
+    asks = [container(name, mps_core=10, mps_memory=8) for name in "abc"]
+    assert planned(view, *asks[:2]).reservation.gpus["GPU-0"].containers == 2
+    assert refused(view, *asks).reason == (
+        "container 3 of 3: GPU 0: MPS serves no container more there"
+    )
+    first = ContainerRequest("i", asks[0].amounts, INIT)
+    assert isinstance(plan(view, pod(first, *asks[:2]), NO_WISHES), Refusal)
+
+
+def test_whole_gpus_take_over_both_halves_or_none() -> None:
+    """If core is asked for first, of which it gets none, the agent looks for empty GPUs."""
+    view = node(gpu(0), gpu(1), gpu(2))
+    both = container("b", vgpu_core=300, vgpu_memory=240)
+    first = container("a", INIT, vgpu_memory=160)
+    assert isinstance(plan(view, pod(first, both), NO_WISHES), Refusal)
+    first = container("a", INIT, vgpu_core=200, vgpu_memory=160)
+    assert planned(view, first, both).whole == 3
+
+
+def test_what_init_containers_had_on_two_gpus_is_not_for_one_container() -> None:
+    view = node(gpu(0, 100, 40), gpu(1, 50, 80))
+    first = (container("a", INIT, vgpu_core=30), container("b", INIT, vgpu_memory=70))
+    found = planned(view, *first)
+    assert found.chosen == {"a": ("GPU-0",), "b": ("GPU-1",)}
+    why = refused(view, *first, pair(40, 71, "c"))
+    assert "had on GPU 0 and 1, where it does not fit" in why.reason
+
+
+def test_memory_of_whole_gpus_is_more_than_one_gpu_has() -> None:
+    """Else an agent that is asked for memory first looks for that one."""
+    small, large = [gpu(n, memory=40, units=40) for n in range(3)], gpu(3)
+    assert planned(node(*small), container(vgpu_core=200, vgpu_memory=80)).whole == 2
+    assert isinstance(
+        plan(node(*small, large), pod(container(vgpu_core=200, vgpu_memory=80)), NO_WISHES), Refusal
+    )
+    assert planned(node(*small, large), container(vgpu_core=300, vgpu_memory=120)).whole == 3
 
 
 def test_another_domain_is_another_resource() -> None:

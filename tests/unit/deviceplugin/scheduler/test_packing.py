@@ -1,4 +1,4 @@
-"""Scores pack: of 100 nodes as many GPUs stay whole as where every GPU of all is weighed at once."""
+"""Scores pack: on 100 nodes as many GPUs stay whole as where every GPU is weighed at once."""
 
 import random
 from collections.abc import Callable

@@ -88,6 +88,19 @@ def test_quick_answers_are_those_of_a_search(
     assert quick == (found if isinstance(found, Refusal) else score(view, found, policy))
 
 
+def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
+    """By units the small one would have less left."""
+    small = GpuRoom(0, "GPU-0", "p", Family.VGPU, 60, 8, 8, 1 << 30, is_empty=False)
+    large = GpuRoom(1, "GPU-1", "p", Family.VGPU, 70, 6, 16, 1 << 30, is_empty=False)
+    view = NodeView("n", DOMAIN, (small, large), {})
+    demand = demand_of(pod(10, 1), NO_WISHES, DOMAIN)
+    assert isinstance(demand, Demand)
+    found = plan(view, pod(10, 1), NO_WISHES)
+    assert isinstance(found, Plan)
+    assert found.chosen == {"c-p": ("GPU-1",)}
+    assert verdict(view, demand, BINPACK) == score(view, found, BINPACK)
+
+
 @settings(max_examples=500, deadline=None)
 @given(views(), requests, wishes, st.sampled_from(Placement))
 def test_scores_and_reasons_are_within_their_bounds(

@@ -44,7 +44,7 @@ def test_annotations_are_read() -> None:
     ],
 )
 def test_what_is_not_allowed_is_refused(annotations: dict[str, str], says: str) -> None:
-    with pytest.raises(VgpuError, match="annotation nvidia.com/vgpu") as error:
+    with pytest.raises(VgpuError, match=r"annotation nvidia\.com/vgpu") as error:
         wished(**annotations)
     assert says in error.value.message
 
@@ -86,7 +86,8 @@ QUOTAS = (
         ("team-a", Held(371, 0), Held(30, 8 * GIB),
          "quota of namespace team-a in family vgpu: 30 core asked, 371 used of 400"),
         ("team-a", Held(0, 150 * GIB), Held(30, 11 * GIB),
-         "quota of namespace team-a in family vgpu: 11 GiB of memory asked, 150 GiB used of 160 GiB"),
+         ("quota of namespace team-a in family vgpu: 11 GiB of memory asked, 150 GiB used of "
+          "160 GiB")),
         ("team-b", Held(90, 900 * GIB), Held(10, 900 * GIB), None),
         ("team-b", Held(90, 0), Held(11, 0),
          "quota of namespace team-b in family vgpu: 11 core asked, 90 used of 100"),
