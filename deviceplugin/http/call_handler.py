@@ -8,6 +8,7 @@ import contextlib
 import io
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class Serving(Protocol):
     told: Told
     meter: Meter
     calls: threading.BoundedSemaphore
+    knows_clients: bool
 
     def note_idle(self, connection: socket.socket, is_idle: bool) -> None:
         """Notes whether a connection has a call."""
@@ -69,7 +71,8 @@ class CallHandler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             self._serving.note_idle(self.connection, False)
-            self._began_s, self._told_path, self.command = time.monotonic(), "", ""
+            self._began_s, self._told_path = time.monotonic(), ""
+            self.command = self.requestline = self.request_version = ""
             if len(self.raw_requestline) > _LINE_BYTES:
                 self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
             elif self.parse_request():
@@ -101,6 +104,10 @@ class CallHandler(BaseHTTPRequestHandler):
                     self.close_connection = True  # nobody reads it
                 self._say(handler(Call(path, headers=self._headers())))
                 return
+            if self._serving.knows_clients and not self._is_known():
+                raise CallRefused(
+                    HTTPStatus.FORBIDDEN, "the client has shown no certificate, and must have one"
+                )
             body = Body(self.rfile, self._serving.limits, self._serving.meter)
             try:
                 content = body.read(declared_length(self._headers(), self._serving.limits))
@@ -116,6 +123,10 @@ class CallHandler(BaseHTTPRequestHandler):
         except Exception:  # a fault of ours is an answer, and its trace is for the log
             LOGGER.exception("%s %s failed", self.command, path)
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, FAULT)
+
+    def _is_known(self) -> bool:
+        connection = self.connection
+        return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(True))
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:

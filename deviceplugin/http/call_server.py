@@ -7,10 +7,13 @@ connections is bounded (`Limits`); pages that are read (GET) wait for no call.
 
 import contextlib
 import socket
+import sys
 import threading
 import time
 from http.server import ThreadingHTTPServer
 from typing import Any
+
+from deviceplugin.log import LOGGER
 
 from .call_body import Meter
 from .call_handler import CallHandler
@@ -38,7 +41,8 @@ class CallServer(ThreadingHTTPServer):
         """Takes over a listening socket.
 
         Args:
-            certificate: None for HTTP without TLS.
+            certificate: None for HTTP without TLS. One that knows clients: calls of others are
+                refused, and pages are for anybody.
             told: called by the connections' threads.
         """
         super().__init__(listening.getsockname()[:2], CallHandler, bind_and_activate=False)
@@ -50,6 +54,7 @@ class CallServer(ThreadingHTTPServer):
         self.meter = Meter(self.limits.bodies_bytes)
         self.calls = threading.BoundedSemaphore(self.limits.calls)
         self._certificate = certificate
+        self.knows_clients = certificate is not None and certificate.knows_clients
         #: Since when each connection is idle; 0 while it has a call.
         self._idle: dict[socket.socket, float] = {}
         self._logged_at_s = self._logged = 0
@@ -119,4 +124,6 @@ class CallServer(ThreadingHTTPServer):
             time.sleep(0.02)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing: clients go away, and probes may not know the certificate."""
+        """Says nothing of clients that go away, and probes that do not know the certificate."""
+        if not isinstance(sys.exc_info()[1], OSError) and self.may_log():
+            LOGGER.exception("a connection failed")

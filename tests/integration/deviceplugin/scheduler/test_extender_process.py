@@ -224,6 +224,31 @@ def test_nobody_who_has_no_certificate_for_the_name_gets_a_bind_passed_on(
     assert not server.store.get(POD, "team", "x").content["spec"].get("nodeName")
 
 
+def test_a_scheduler_without_a_certificate_is_refused_where_one_is_asked_for(
+    server: SimulatedApiServer, tmp_path: Path
+) -> None:
+    tls, other = tmp_path / "tls", tmp_path / "other"
+    for directory in (tls, other):
+        make_certificate(directory)
+    options = f"--client-ca={tls / 'tls.crt'}"
+    with extender(server, tmp_path, options, tls=tls, name="first") as first:
+        first.wait_leader()
+        pod = create_pod(server, pod_json("x", 10, 1))
+        body = json.dumps({"Pod": pod, "NodeNames": ["n2"]}).encode()
+
+        status, why = first.ask("POST", "/filter", body)
+        assert (status, why) == (403, "the client has shown no certificate, and must have one\n")
+        assert first.ask("GET", "/metrics")[0] == 200
+        first.shows = tls
+        assert first.filter(pod, ["n2"])["NodeNames"] == ["n2"]
+        first.shows = other
+        with pytest.raises(OSError, match=r"(?i)unknown ca|reset|closed"):
+            first.ask("POST", "/filter", body)
+        with extender(server, tmp_path, options, tls=tls, name="second") as second:
+            second.shows = tls
+            wait_until(lambda: not second.bind(pod, "n2"), "it is passed on")
+
+
 def test_volcanos_gang_is_placed_over_http(running: ExtenderProcess) -> None:
     placed: list[dict[str, Any]] = []
     for number in range(3):
@@ -271,6 +296,7 @@ def test_quotas_of_the_file_count_and_follow_it(server: SimulatedApiServer, tmp_
         ([], 2, "give either --tls-dir DIR or --plain-http"),
         (["--plain-http", "--tls-dir=/nowhere"], 2, "give either"),
         (["--tls-dir=/nowhere"], 2, "has no certificate"),
+        (["--plain-http", "--client-ca=/nowhere"], 2, "--client-ca needs --tls-dir"),
         (["--plain-http", "--config=/nowhere"], 2, "config file /nowhere cannot be read"),
         (["--plain-http", "--resource-domain=x"], 2, "is not a domain name like nvidia.com"),
         (["--plain-http", "--address=x"], 2, "--address 'x' is not HOST:PORT"),
