@@ -2,8 +2,9 @@
 
 A pod reaches the kubelet and whoever follows the pods of this node at about the same time. So where
 podresources lists one that is not known yet, it is waited for, once, `PATIENCE_S` and no longer,
-and only while pods become known at all. One that stays unknown may be the one that asks, until it
-is a stranger after a while: a static pod that the API server has no mirror of.
+and only while pods become known at all: long enough for a watch that was cut to be opened again.
+One that stays unknown may be the one that asks, until it is a stranger after a while: a static pod
+that the API server has no mirror of.
 
 Called by the kubelet's calls, one at a time but for a kubelet that was restarted, without the
 agent's lock.
@@ -20,7 +21,7 @@ from deviceplugin.model.units import gpu_of
 from deviceplugin.policy import bound_pods
 from deviceplugin.policy.bound_pods import Asked, BoundPods, Expected, Listing, PodName
 
-PATIENCE_S = 0.015
+PATIENCE_S = 0.1
 _STRANGE_AFTER_S = 5.0
 
 
@@ -35,6 +36,10 @@ class PodsOfNode(Protocol):
         """Returns what is known as soon as it is enough, or the time is over."""
         ...
 
+    def hurry(self) -> None:
+        """Tries at once to follow them again, where that has failed."""
+        ...
+
 
 class NoPods:
     """Knows of no pod."""
@@ -46,6 +51,9 @@ class NoPods:
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         """See `PodsOfNode`."""
         return self.seen()
+
+    def hurry(self) -> None:
+        """See `PodsOfNode`."""
 
 
 class FirstCurrent:
@@ -62,6 +70,11 @@ class FirstCurrent:
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         """See `PodsOfNode`."""
         return self._now().wait(until, timeout_s)
+
+    def hurry(self) -> None:
+        """See `PodsOfNode`."""
+        for source in self._sources:
+            source.hurry()
 
     def _now(self) -> PodsOfNode:
         current = (each for each in self._sources if each.seen().is_current)
@@ -88,10 +101,12 @@ class PodKnowledge:
             is_patient: to wait for a pod that is not known yet; each is waited for once.
         """
         known, waited_for = self._pods.seen(), frozenset(self._unknown_since)
-        if is_patient and known.is_current and not _is_enough(known, asked, listing, waited_for):
-            known = self._pods.wait(
-                lambda now: _is_enough(now, asked, listing, waited_for), PATIENCE_S
-            )
+        if is_patient and not _is_enough(known, asked, listing, waited_for):
+            self._pods.hurry()
+            if known.is_current:
+                known = self._pods.wait(
+                    lambda now: _is_enough(now, asked, listing, waited_for), PATIENCE_S
+                )
         self._note_strangers(known, listing)
         return KnownPods(known, asked, listing, frozenset(self._strangers()))
 
