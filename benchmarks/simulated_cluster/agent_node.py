@@ -217,17 +217,18 @@ class SimulatedNode:
             set_phase(self._store, namespace, name, "Running")
 
     def _compare(self, pod: Mapping[str, Any], admitted: AdmittedPod) -> None:
-        """Counts where the agent did not know of a pod, or did not honour what was chosen."""
+        """Counts where the agent did not know of a pod with a fraction, or did not honour what was
+        chosen for it.
+        """
         metadata = pod["metadata"]
-        if self._pods is not None:
-            seen = self._pods.seen()
-            if (metadata["namespace"], metadata["name"]) not in seen.names:
-                self.unknown += 1
-                state = "alive" if seen.is_current else "broken"
-                self._strays.append(f"{metadata['name']} unknown, watch {state}")
         chosen = chosen_gpus((metadata.get("annotations") or {}).get(_CHOSEN, ""))
-        if chosen is None or chosen.node != self.name:
+        if chosen is None or chosen.node != self.name or not chosen.containers:
             return
+        seen = self._pods.seen() if self._pods is not None else None
+        if seen is not None and (metadata["namespace"], metadata["name"]) not in seen.names:
+            self.unknown += 1
+            state = "alive" if seen.is_current else "broken"
+            self._strays.append(f"{metadata['name']} unknown, watch {state}")
         for name, uuids in chosen.containers.items():
             has = {
                 gpu_of(unit)

@@ -2,7 +2,7 @@
 
 A pod reaches the kubelet and whoever follows the pods of this node at about the same time. So where
 podresources lists one that is not known yet, it is waited for, `PATIENCE_S` and no longer, and only
-while pods become known at all. One that stays unknown is a stranger after a while (a static pod
+while pods become known at all. That is long enough for a watch that was cut to be opened again. One that stays unknown is a stranger after a while (a static pod
 that the API server has no mirror of) and is waited for no more.
 
 Called by the kubelet's calls, one at a time but for a kubelet that was restarted, without the
@@ -20,7 +20,7 @@ from deviceplugin.model.units import gpu_of
 from deviceplugin.policy import bound_pods
 from deviceplugin.policy.bound_pods import Asked, BoundPods, Expected, Listing, PodName
 
-PATIENCE_S = 0.015
+PATIENCE_S = 0.1
 _STRANGE_AFTER_S = 5.0
 
 
@@ -36,6 +36,11 @@ class PodsOfNode(Protocol):
         ...
 
 
+    def hurry(self) -> None:
+        """Tries at once to follow them again, where that has failed."""
+        ...
+
+
 class NoPods:
     """Knows of no pod."""
 
@@ -46,6 +51,9 @@ class NoPods:
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         """See `PodsOfNode`."""
         return self.seen()
+
+    def hurry(self) -> None:
+        """See `PodsOfNode`."""
 
 
 class PodKnowledge:
@@ -68,8 +76,12 @@ class PodKnowledge:
             is_patient: to wait for a pod that is not known yet.
         """
         known = self._pods.seen()
-        if is_patient and known.is_current and not self._is_enough(known, asked, listing):
-            known = self._pods.wait(lambda now: self._is_enough(now, asked, listing), PATIENCE_S)
+        if is_patient and not self._is_enough(known, asked, listing):
+            self._pods.hurry()
+            if known.is_current:
+                known = self._pods.wait(
+                    lambda now: self._is_enough(now, asked, listing), PATIENCE_S
+                )
         self._note_strangers(known, listing)
         return KnownPods(known, asked, listing, frozenset(self._strangers()))
 

@@ -87,6 +87,7 @@ class Follower(Generic[_T]):
         self._pause_s, self._failures = FIRST_PAUSE_S, 0
         self._told: set[str] = set()
         self._synced, self._stopping = threading.Event(), threading.Event()
+        self._hurried = threading.Event()
         self._alive_at_s = 0.0
         self._response: httpx2.Response | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -100,6 +101,7 @@ class Follower(Generic[_T]):
     def stop(self) -> None:
         """Ends it; at most the callback that runs just now still comes to its end."""
         self._stopping.set()
+        self._hurried.set()
         response = self._response
         stream_ = response.extensions.get("network_stream") if response is not None else None
         connection = stream_.get_extra_info("socket") if stream_ is not None else None
@@ -107,6 +109,10 @@ class Follower(Generic[_T]):
             # Past TLS's own shutdown, which another thread's read does not allow: this wakes it.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def hurry(self) -> None:
+        """Ends the pause after a failure, this one or the next: somebody needs to know now."""
+        self._hurried.set()
 
     def wait_synced(self, timeout_s: float) -> bool:
         """Waits until the objects were listed once; returns whether they were."""
@@ -241,5 +247,6 @@ class Follower(Generic[_T]):
         self._pause_s, self._failures = FIRST_PAUSE_S, 0
 
     def _pause(self) -> None:
-        self._stopping.wait(self._pause_s * random.uniform(0.5, 1.0))
+        self._hurried.wait(self._pause_s * random.uniform(0.5, 1.0))
+        self._hurried.clear()
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)

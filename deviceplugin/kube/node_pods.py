@@ -18,6 +18,7 @@ from .list_watch import EventType, Follower
 from .pod_wire import Pod, PodSpec, pod_request, trimmed
 
 PATH = "/api/v1/pods"
+_HURRY_EVERY_S = 0.05
 
 
 class PodTable:
@@ -145,8 +146,21 @@ class NodePods:
         return self._table.seen(self._follower.is_current)
 
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
-        """Returns what is known as soon as it is enough, or the time is over."""
-        return self._table.wait(until, timeout_s)
+        """Returns what is known as soon as it is enough, or the time is over.
+
+        A watch that has failed is tried again meanwhile.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._follower.hurry()
+            left_s = deadline_s - time.monotonic()
+            known = self._table.wait(until, min(left_s, _HURRY_EVERY_S))
+            if left_s <= _HURRY_EVERY_S or until(known):
+                return known
+
+    def hurry(self) -> None:
+        """Tries at once to follow them again, where that has failed."""
+        self._follower.hurry()
 
     def _trimmed(self, pod: Pod) -> Pod:
         kept = trimmed(pod, self._domain)

@@ -24,6 +24,9 @@ from deviceplugin.scheduler.volcano import VolcanoExtender
 from .waiting import PATIENCE_S
 
 _CALL_S = 10.0
+#: Shorter than in a cluster: a pod that is deleted while nobody knows whether it was bound takes its
+#: room for so long.
+ASSUMED_S = 8.0
 
 
 class ExtenderHere:
@@ -51,7 +54,7 @@ class ExtenderHere:
             self.stop()
         self.restarts += 1
         api, policies = self._api(), Policies(DOMAIN)
-        self.cluster = Cluster(policies.plan)
+        self.cluster = Cluster(policies.plan, ASSUMED_S)
         self.follower = ClusterFollower(api, self.cluster, DOMAIN, self._namespace)
         follower = self.follower
         freshness = Freshness(lambda: follower.is_current, lambda: follower.problem)

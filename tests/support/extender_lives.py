@@ -24,6 +24,9 @@ from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, ChosenGpus
 from .waiting import wait_until
 
 CHOSEN = f"{DOMAIN}/{CHOSEN_GPUS_KEY}"
+#: Patterns of calls that are the extender's, and of those by which agents publish. An agent that
+#: cannot follow the pods of its node, though its kubelet can, may refuse one.
+EXTENDERS_CALLS = ("binding", "status.phase", "GET .*leases", "PATCH .*leases")
 #: So many pods without a node at most, or the life waits for some to end.
 MOST_PENDING = 25
 #: How often each step is taken, of all.
@@ -136,7 +139,7 @@ class ClusterLife:
 
     def _refuse(self) -> None:
         status = self._chance.choice((409, 410, 429, 500, 503))
-        what = self._chance.choice(("binding", "GET", "leases", "watch="))
+        what = self._chance.choice(EXTENDERS_CALLS)
         self.cluster.server.faults.plant(status, what, self._chance.randint(1, 4))
 
     def _lose_answer(self) -> None:

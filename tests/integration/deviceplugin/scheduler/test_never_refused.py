@@ -17,6 +17,8 @@ from benchmarks.simulated_cluster.agent_cluster import NAMESPACE, AgentCluster
 from benchmarks.simulated_cluster.extender_client import ExtenderClient
 from benchmarks.simulated_cluster.machines import MIXED
 from benchmarks.simulated_cluster.scheduler import SimulatedScheduler
+from deviceplugin.core import pod_knowledge
+from deviceplugin.kube import inventory_lease
 from deviceplugin.scheduler.node_view import NodeView
 from support.extender_here import ExtenderHere
 from support.extender_lives import ClusterLife
@@ -57,6 +59,9 @@ def test_no_pod_that_was_bound_is_refused(
     print(f"seed {seed}")
     clock = WallClock()
     monkeypatch.setattr(time, "time", clock)
+    # All nodes, their kubelets and the API server share one interpreter here.
+    monkeypatch.setattr(pod_knowledge, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(inventory_lease, "BACKOFF_MOST_S", 2.0)
     with AgentCluster(folder, MIXED * 2, seed) as cluster:
         wait_published(cluster)
         extender = ExtenderHere(cluster.server.api, NAMESPACE)

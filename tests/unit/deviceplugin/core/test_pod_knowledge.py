@@ -43,7 +43,7 @@ class Followed:
     def __init__(self) -> None:
         self.table = PodTable(NODE)
         self.is_current = True
-        self.waits = 0
+        self.waits = self.hurried = 0
 
     def seen(self) -> BoundPods:
         return self.table.seen(self.is_current)
@@ -51,6 +51,9 @@ class Followed:
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         self.waits += 1
         return self.table.wait(until, timeout_s)
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
 
 class Node:
@@ -318,10 +321,12 @@ def test_it_does_not_wait_where_no_news_can_come_or_all_is_known(node: Node) -> 
     node.bind("known", (10, 8))
     node.admit("known", 10, 8)
     node.admit("known", 20, 8, of="c1")  # known, and asks for what its spec has not
+    assert node.followed.hurried == 0
     node.followed.is_current = False
     node.admit("unknown", 10, 8)
 
     assert node.followed.waits == 0
+    assert node.followed.hurried == 1  # for those that come after it
 
 
 def test_while_the_api_server_is_away_what_is_known_still_counts(node: Node) -> None:
