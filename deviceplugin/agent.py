@@ -27,7 +27,6 @@ from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
-from deviceplugin.core.pod_knowledge import NoPods
 from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
@@ -46,7 +45,7 @@ from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.node_objects import NodeObjects
-from deviceplugin.kube.node_pods import NodePods
+from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.kubelet.plugin_server import PluginServer
@@ -61,12 +60,14 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.event_file import EventFile
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import VgpuError
 
+from .kubelet.followed_pods import FollowedPods
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
 from .log import event
@@ -186,14 +187,17 @@ def _run(
     What ends first when the agent stops is what was made last.
     """
     config = life.first.config
+    ends.enter_context(tapped(EventFile(settings.state_dir).add))
     events = NodeEvents(api, settings.node_name)
     ends.callback(events.stop)
     labels = PodLabels(api, settings.state_dir)
     resources = PodResources(settings.kubelet_dir, config.resource_domain)
     ends.callback(resources.close)
     record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
-    pods = _followed_pods(api, settings.node_name, config.resource_domain, ends)
-    sources = Sources(resources.list, record.read, labels.of, pods=pods or NoPods())
+    pods = FollowedPods(api, settings.kubelet_dir, settings.node_name, config.resource_domain)
+    ends.callback(pods.stop)
+    pods.start()
+    sources = Sources(resources.list, record.read, labels.of, pods=pods.source)
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
@@ -205,6 +209,7 @@ def _run(
         state,
         is_running=store.running,
         state_dir=settings.state_dir,
+        root=lambda: watch.config.mps_root,
     )
 
     def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
@@ -281,7 +286,7 @@ def _run(
         lambda: memory.findings,
         lambda: life.label.problem,
         injection.shown,
-        pods_problem=lambda: pods.problem if pods else _NO_PODS,
+        pods_problem=pods.problem,
     )
     http = HttpServer()
     ends.callback(http.stop)
@@ -295,7 +300,9 @@ def _run(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(service.set_override, service.clear_override, said.state),
+        ControlApi(
+            service.set_override, service.clear_override, said.state, said.config, metrics.page
+        ),
     )
     http.start()
     ends.callback(registrar.stop)
@@ -341,26 +348,6 @@ def _run(
     )
     if gpus.failure is not None:
         raise gpus.failure
-
-
-_NO_PODS = "there is no API server, or no service account to ask it with"
-
-
-def _followed_pods(
-    api: ApiServer | None, node_name: str, domain: str, ends: contextlib.ExitStack
-) -> NodePods | None:
-    """Returns who follows the pods of this node from now on; None where nobody can."""
-    if api is None:
-        event(
-            logging.INFO,
-            "what the pods of this node ask for is not known, GPUs are chosen by one half alone",
-            reason=_NO_PODS,
-        )
-        return None
-    pods = NodePods(api, node_name, domain)
-    ends.callback(pods.stop)
-    pods.start()
-    return pods
 
 
 class Plugins:

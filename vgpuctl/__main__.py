@@ -6,13 +6,14 @@ command's own status.
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
 
 from libvgpu.errors import VgpuError
 
-from .cli import cli
+from .cli import DEBUG_VARIABLE, cli
 
 _STATUS_WRONG_USAGE = 2
 _STATUS_INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
@@ -56,6 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _STATUS_BROKEN_PIPE
     except OSError as error:
         _say(f"{error.filename or 'system call'}: {error.strerror or error}")
+        return VgpuError.exit_status
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        _say(
+            f"an error of vgpuctl itself: {error!r}",
+            "vgpuctl --debug VERB… shows where; please report it",
+        )
         return VgpuError.exit_status
     return result if isinstance(result, int) else 0
 

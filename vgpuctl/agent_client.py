@@ -3,7 +3,7 @@
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from deviceplugin.http.listeners import AGENT_SOCKET
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
 _TIMEOUT_S = 5.0
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 8 << 20
 
 
 class AgentUnreachable(VgpuError):  # noqa: N818 - it is the agent that is unreachable
@@ -118,9 +118,21 @@ class InjectionOfReport(msgspec.Struct):
 
 
 class GivenOfReport(msgspec.Struct):
-    """A GPU or MIG device of an allocation."""
+    """A GPU or MIG device of an allocation.
+
+    Attributes:
+        core: where the share in force comes from; empty of an agent that does not say.
+        memory: the same of the memory limit.
+        compute: the same of how the share is held.
+        asked_core_percent: what was asked for; None of an agent that does not say.
+    """
 
     gpu: str
+    core: str = ""
+    memory: str = ""
+    compute: str = ""
+    asked_core_percent: int | None = None
+    asked_memory_bytes: int | None = None
 
 
 class AllocationOfReport(msgspec.Struct):
@@ -129,6 +141,7 @@ class AllocationOfReport(msgspec.Struct):
     allocation: str
     owner: str
     devices: list[GivenOfReport] = []
+    shim_build: str = ""
 
 
 class DeviceOfReport(msgspec.Struct):
@@ -193,6 +206,49 @@ def agent_report(run_dir: Path) -> AgentReport:
         ) from None
 
 
+class ValueOfConfig(msgspec.Struct):
+    """One value of the config in force, and where it comes from."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+class ConfigInForce(msgspec.Struct):
+    """What ``/v1/config`` says; see `ConfigOfReport`."""
+
+    path: str
+    values: list[ValueOfConfig]
+    name: str = ""
+    is_kept: bool = False
+
+
+def config_in_force(run_dir: Path) -> ConfigInForce:
+    """Returns the config of the agent of a run directory.
+
+    Raises:
+        AgentUnreachable: there is none, or it does not answer.
+        VgpuError: its answer is of another form, since it is of another version.
+    """
+    answer = _ask(run_dir, "GET", "/v1/config")
+    try:
+        return msgspec.convert(answer, ConfigInForce)
+    except msgspec.ValidationError as error:
+        raise VgpuError(
+            f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",
+            hint="use the vgpuctl of the agent's version",
+        ) from None
+
+
+def metrics_page(run_dir: Path) -> str:
+    """Returns what scrapers of the agent of a run directory get, as text.
+
+    Raises:
+        AgentUnreachable: there is none, or it does not answer.
+    """
+    return str(_ask(run_dir, "GET", "/metrics", read=bytes.decode))
+
+
 def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
     """Has the agent set values for an allocation; returns `control_api.changed_limits`.
 
@@ -208,13 +264,19 @@ def clear_override(run_dir: Path, allocation_id: str) -> Any:
     return _ask(run_dir, "DELETE", f"/v1/allocations/{allocation_id}/override")
 
 
-def _ask(run_dir: Path, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+def _ask(
+    run_dir: Path,
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    read: Callable[[bytes], Any] = json.loads,
+) -> Any:
     where = run_dir / AGENT_SOCKET
     connection = _Connection(where)
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
         answer = connection.getresponse()
-        content = json.loads(answer.read(_MOST_BYTES))
+        content = read(answer.read(_MOST_BYTES))
     except PermissionError:
         raise AgentUnreachable(
             f"{where} may not be opened by this user",

@@ -4,19 +4,27 @@
 """
 
 import importlib
+import os
 
 import click
 
+#: Set by --debug, for `__main__`.
+DEBUG_VARIABLE = "VGPUCTL_DEBUG"
 #: verb -> module and attribute of its click command, in the order of `--help`.
 VERBS = {
     "run": ("vgpuctl.commands.run", "run"),
+    "describe": ("vgpuctl.commands.describe", "describe"),
     "ps": ("vgpuctl.commands.ps", "ps"),
+    "top": ("vgpuctl.commands.top", "top"),
     "status": ("vgpuctl.commands.status", "status"),
+    "events": ("vgpuctl.commands.events", "events"),
+    "metrics": ("vgpuctl.commands.metrics", "metrics"),
     "set": ("vgpuctl.commands.set", "set_verb"),
     "doctor": ("vgpuctl.commands.doctor", "doctor"),
     "config": ("vgpuctl.commands.config", "config"),
     "mig": ("vgpuctl.commands.mig", "mig"),
     "sim": ("vgpuctl.commands.sim", "sim"),
+    "completion": ("vgpuctl.commands.completion", "completion"),
     "demo": ("vgpuctl.commands.demo", "demo"),
 }
 
@@ -50,6 +58,11 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
     ctx.exit()
 
 
+def _debug(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        os.environ[DEBUG_VARIABLE] = "1"
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
@@ -58,6 +71,14 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
     expose_value=False,
     callback=_show_version,
     help="Show the version and exit.",
+)
+@click.option(
+    "--debug",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_debug,
+    help="Show where in vgpuctl an unforeseen error happened.",
 )
 def cli() -> None:
     """Hard slices of an NVIDIA GPU: run a program under one, see who holds what."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from deviceplugin.model.concurrency import Concurrency
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit, Family
 from libvgpu.sharing_mode import Mode
 from libvgpu.usage import is_measured
 
@@ -94,7 +94,7 @@ def process_rows(slices: Sequence[Slice]) -> list[Row]:
             rows.append(_row(found, None, None, None, None))
             continue
         for index, limit in enumerate(found.limits.devices):
-            total = _of_container(found.usage, index)
+            total = container_usage(found.usage, index)
             using = [
                 (process, own)
                 for process in found.usage.processes
@@ -113,7 +113,7 @@ def _of_device(devices: Sequence[region.DeviceUsage], index: int) -> region.Devi
     return next((d for d in devices if d.device_index == index), None)
 
 
-def _of_container(usage: region.ContainerUsage, index: int) -> region.DeviceUsage | None:
+def container_usage(usage: region.ContainerUsage, index: int) -> region.DeviceUsage | None:
     """Returns a device's totals without the bytes of dead processes.
 
     Those are free already: the container's next allocation that needs them takes them back.
@@ -255,7 +255,8 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
     uuid = seen.gpu.uuid
     families: set[str] = set()
     concurrencies: set[str] = set()
-    allocated_bytes = used_bytes = core_percent = containers = 0
+    modes: set[str] = set()
+    allocated_bytes = used_bytes = unaccounted_bytes = core_percent = containers = 0
     for found in slices:
         for index, limit in enumerate(found.limits.devices if found.limits else ()):
             if limit.uuid != uuid or found.limits is None:
@@ -263,9 +264,11 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
             containers += 1
             families.add(found.meta.family)
             concurrencies.add(str(_concurrency(limit)))
+            modes.add(_mode(found, limit) or "")
             allocated_bytes += limit.memory_limit_bytes
+            unaccounted_bytes += limit.unaccounted_bytes
             core_percent += enforced_core_percent(found.limits.family, limit)
-            usage = _of_container(found.usage, index) if found.usage else None
+            usage = container_usage(found.usage, index) if found.usage else None
             used_bytes += usage.used_bytes if usage else 0
     return {
         "index": seen.gpu.index if seen.gpu.index >= 0 else None,
@@ -278,6 +281,12 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
         "memory_total_bytes": seen.gpu.memory_bytes or None,
         "memory_allocated_bytes": allocated_bytes,
         "memory_used_bytes": used_bytes,
+        "memory_unaccounted_bytes": unaccounted_bytes,
+        "memory_free_bytes": (
+            max(0, seen.gpu.memory_bytes - allocated_bytes) if seen.gpu.memory_bytes else None
+        ),
         "core_allocated_percent": core_percent,
+        "core_free_percent": max(0, WHOLE_CORE_PERCENT - core_percent),
+        "modes": sorted(modes - {""}),
         "containers": containers,
     }

@@ -14,8 +14,8 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.units import fraction_resources
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, PodManifest
-from deviceplugin.testing.pod_admission import PodAdmission, described
 from deviceplugin.testing.plugin_client import DeviceState, Plugin
+from deviceplugin.testing.pod_admission import PodAdmission, described
 from deviceplugin.testing.records import AdmittedContainer
 from deviceplugin.testing.unit_table import UnitTable
 from libvgpu.errors import VgpuError

@@ -153,7 +153,7 @@ class LightNodes:
             each_memory = memory // len(uuids) or max(1, UNITS * share // 100)
             key = f"{uid}/{container['name']}"
             self._slices[node][key] = PublishedSlice(
-                key, {uuid: (share, each_memory) for uuid in uuids},
+                key, dict.fromkeys(uuids, (share, each_memory)),
                 (metadata["namespace"], metadata["name"]), container["name"],
             )  # fmt: skip
             for uuid in uuids:

@@ -23,7 +23,6 @@ from .pod_shapes import Amounts, requests_of
 from .refusals import ApiFailure
 
 
-
 class SimulatedScheduler:
     """Places the pods of a store that have no node.
 

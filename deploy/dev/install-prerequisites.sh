@@ -28,6 +28,7 @@ if [ "${1-}" = node ]; then
     command -v runc >/dev/null 2>&1 || optional="$optional runc"
     command -v iptables >/dev/null 2>&1 || optional="$optional iptables"
     command -v ip >/dev/null 2>&1 || optional="$optional iproute2"
+    command -v etcd >/dev/null 2>&1 || optional="$optional etcd-server"
     [ -e /usr/lib/cni/bridge ] || optional="$optional containernetworking-plugins"
 fi
 

@@ -1,7 +1,9 @@
 """The ``flags`` of the config file, which are those of NVIDIA's device plugin.
 
-Pure. What is served becomes `DeviceForms`; what is not is checked all the same and reported.
+Pure. Most of them become `DeviceForms`.
 """
+
+from pathlib import PurePosixPath
 
 from libvgpu.yamltext import Places
 
@@ -117,11 +119,26 @@ def _lists(value: str | list[str], places: Places) -> tuple[ListStrategy, ...]:
     return tuple(strategy for strategy in ListStrategy if strategy in value)
 
 
-def flags_not_served(flags: schema.Flags, places: Places) -> list[str]:
-    """Returns what ``flags`` ask for and the agent does not do yet, as a sentence.
+def check_discovery(flags: schema.Flags, places: Places) -> None:
+    """Holds the strategy by which GPUs are found against those there are.
 
     Raises:
-        ConfigError: a value that is not allowed.
+        ConfigError: it is none of them.
     """
     places.one_of("$.flags.deviceDiscoveryStrategy", flags.device_discovery_strategy, DISCOVERY)
-    return ["flags.mpsRoot"] if flags.mps_root else []
+
+
+def mps_root(flags: schema.Flags, places: Places) -> str:
+    """Returns where pipes and logs of the MPS daemons are; empty for the run directory.
+
+    Raises:
+        ConfigError: no absolute path without dots.
+    """
+    path = PurePosixPath(flags.mps_root)
+    is_good = path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
+    if flags.mps_root and not is_good:
+        raise places.error(
+            "$.flags.mpsRoot",
+            f"flags.mpsRoot is {flags.mps_root!r}, allowed is an absolute path, not /, without ..",
+        )
+    return str(path) if flags.mps_root else ""

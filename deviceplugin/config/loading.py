@@ -23,7 +23,7 @@ from libvgpu.yamltext import Places, parse, read
 
 from . import schema
 from .device_forms import DeviceForms
-from .flags import device_forms, flags_not_served
+from .flags import check_discovery, device_forms, mps_root
 from .fractional import FractionalShare, fractional_shares
 from .label_settings import LabelSettings, label_settings
 from .mig_layouts import MigLayout, mig_layouts
@@ -85,9 +85,9 @@ class AgentConfig:
         whole: of the devices that are given whole or as replicas.
         mig_layouts: into which MIG devices GPUs are to be cut.
         said: flags that command line and environment put over the file's.
-        not_served: what the file asks for and the agent does not do yet, as sentences.
         fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
         digest: hash of the text, to tell one version of the file from another.
+        mps_root: where pipes and logs of MPS daemons are; empty for the run directory.
         labels: how the node is labelled.
         quotas: what the pods of a namespace may hold; the scheduler's extender enforces them.
     """
@@ -96,7 +96,6 @@ class AgentConfig:
     shares: tuple[FractionalShare, ...]
     rules: tuple[LimitRule, ...]
     forms: DeviceForms
-    not_served: tuple[str, ...]
     digest: str
     text: str
     places: Places
@@ -105,6 +104,7 @@ class AgentConfig:
     mig_layouts: tuple[MigLayout, ...] = ()
     said: tuple[SaidFlag, ...] = ()
     fail_on_init_error: bool = True
+    mps_root: str = ""
     labels: LabelSettings = field(default_factory=LabelSettings)
     quotas: tuple[Quota, ...] = ()
 
@@ -137,10 +137,7 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
     Raises:
         ConfigError: one sentence with file, line, value and what is allowed.
     """
-    data, places = parse(text, name)
-    if not isinstance(data, dict):
-        raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
-    file = _decode(put_over(data, places, said), places)
+    file, places = checked_file(text, name, said)
     if file.version != "v1":
         raise places.error("$.version", f"version is {file.version!r}, allowed is: v1")
     if not is_domain(file.resource_domain):
@@ -148,14 +145,14 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
             "$.resourceDomain",
             f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",
         )
-    sharing = file.sharing or schema.Sharing()
+    sharing, flags = file.sharing or schema.Sharing(), file.flags or schema.Flags()
+    check_discovery(flags, places)
     places.one_of("$.watch.unaccounted", file.watch.unaccounted, WatchPolicy)
     return AgentConfig(
         resource_domain=file.resource_domain,
         shares=fractional_shares(sharing.fractional, places),
         rules=tuple(_rule(r, f"$.limits[{i}]", places) for i, r in enumerate(file.limits)),
-        forms=device_forms(file.flags or schema.Flags(), file.imex, places),
-        not_served=tuple(flags_not_served(file.flags or schema.Flags(), places)),
+        forms=device_forms(flags, file.imex, places),
         text=text,
         digest=hashlib.sha256(text.encode()).hexdigest(),
         places=places,
@@ -163,10 +160,25 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
         whole=whole_devices(file, places),
         mig_layouts=mig_layouts(file.mig, places),
         said=said,
-        fail_on_init_error=(file.flags or schema.Flags()).fail_on_init_error,
+        fail_on_init_error=flags.fail_on_init_error,
+        mps_root=mps_root(flags, places),
         labels=label_settings(file, places),
         quotas=quotas_of(file.quotas, places),
     )
+
+
+def checked_file(
+    text: str, name: str, said: tuple[SaidFlag, ...] = ()
+) -> tuple[schema.ConfigFile, Places]:
+    """Returns the keys of a config text with flags over them, and where they stand.
+
+    Raises:
+        ConfigError: not YAML, an unknown key, or a value of the wrong type.
+    """
+    data, places = parse(text, name)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
+    return _decode(put_over(data, places, said), places), places
 
 
 def _decode(data: Any, places: Places) -> schema.ConfigFile:

@@ -1,4 +1,4 @@
-"""Puts a new config into force, keeps it, and says what of it is not served; a duty of the loop."""
+"""Puts a new config into force and keeps it; a duty of the loop."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ class ConfigFollower:
         kept: KeptConfig,
         has_api: bool,
     ) -> None:
-        """Says what of the config that the agent starts with is not served.
+        """Says what of the config that the agent starts with has no effect here.
 
         Args:
             watch: of the config file, with that config.
@@ -127,12 +127,6 @@ class ConfigFollower:
             event(
                 logging.WARNING,
                 "changed forms of the answer (flags) take effect when the agent restarts",
-            )
-        if config.not_served:
-            event(
-                logging.WARNING,
-                "parsed and checked, but not served yet",
-                keys=", ".join(config.not_served),
             )
         for rule in config.rules:
             if rule.needs_labels and not self._has_api:

@@ -1,16 +1,17 @@
 """What is known of the container that asks, while GetPreferredAllocation is being answered.
 
 A pod reaches the kubelet and whoever follows the pods of this node at about the same time. So where
-podresources lists one that is not known yet, it is waited for, `PATIENCE_S` and no longer, and only
-while pods become known at all. That is long enough for a watch that was cut to be opened again. One that stays unknown is a stranger after a while (a static pod
-that the API server has no mirror of) and is waited for no more.
+podresources lists one that is not known yet, it is waited for, once, `PATIENCE_S` and no longer,
+and only while pods become known at all: long enough for a watch that was cut to be opened again.
+One that stays unknown may be the one that asks, until it is a stranger after a while: a static pod
+that the API server has no mirror of.
 
 Called by the kubelet's calls, one at a time but for a kubelet that was restarted, without the
 agent's lock.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,7 +36,6 @@ class PodsOfNode(Protocol):
         """Returns what is known as soon as it is enough, or the time is over."""
         ...
 
-
     def hurry(self) -> None:
         """Tries at once to follow them again, where that has failed."""
         ...
@@ -56,6 +56,31 @@ class NoPods:
         """See `PodsOfNode`."""
 
 
+class FirstCurrent:
+    """Of several who follow the pods, the first to which news come now."""
+
+    def __init__(self, sources: Sequence[PodsOfNode]) -> None:
+        """Takes them in the order in which they are asked; at least one."""
+        self._sources = sources
+
+    def seen(self) -> BoundPods:
+        """See `PodsOfNode`."""
+        return self._now().seen()
+
+    def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
+        """See `PodsOfNode`."""
+        return self._now().wait(until, timeout_s)
+
+    def hurry(self) -> None:
+        """See `PodsOfNode`."""
+        for source in self._sources:
+            source.hurry()
+
+    def _now(self) -> PodsOfNode:
+        current = (each for each in self._sources if each.seen().is_current)
+        return next(current, self._sources[0])
+
+
 class PodKnowledge:
     """Holds what is asked against the pods of this node."""
 
@@ -73,23 +98,17 @@ class PodKnowledge:
 
         Args:
             listing: None where podresources did not tell.
-            is_patient: to wait for a pod that is not known yet.
+            is_patient: to wait for a pod that is not known yet; each is waited for once.
         """
-        known = self._pods.seen()
-        if is_patient and not self._is_enough(known, asked, listing):
+        known, waited_for = self._pods.seen(), frozenset(self._unknown_since)
+        if is_patient and not _is_enough(known, asked, listing, waited_for):
             self._pods.hurry()
             if known.is_current:
                 known = self._pods.wait(
-                    lambda now: self._is_enough(now, asked, listing), PATIENCE_S
+                    lambda now: _is_enough(now, asked, listing, waited_for), PATIENCE_S
                 )
         self._note_strangers(known, listing)
         return KnownPods(known, asked, listing, frozenset(self._strangers()))
-
-    def _is_enough(self, known: BoundPods, asked: Asked, listing: Listing) -> bool:
-        strangers = self._strangers()
-        if listing is not None:
-            return not bound_pods.unknown(known, listing, strangers)
-        return bound_pods.expected(known, listing, asked, strangers) is not None
 
     def _strangers(self) -> set[PodName]:
         now = self._clock()
@@ -103,6 +122,14 @@ class PodKnowledge:
             name: self._unknown_since.get(name, now)
             for name in bound_pods.unknown(known, listing, ())
         }
+
+
+def _is_enough(
+    known: BoundPods, asked: Asked, listing: Listing, waited_for: frozenset[PodName]
+) -> bool:
+    if listing is not None:
+        return not bound_pods.unknown(known, listing, waited_for)
+    return bound_pods.expected(known, listing, asked) is not None
 
 
 @dataclass(frozen=True, slots=True)

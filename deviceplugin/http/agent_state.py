@@ -8,7 +8,7 @@ API server. Values come from the agent's parts, read without a lock; each is rep
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
+from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
@@ -129,6 +130,17 @@ class AgentState:
         """Answers ``/readyz``."""
         return _verdict(ready_problem(self._registrations()))
 
+    def config(self) -> dict[str, Any]:
+        """Returns what ``/v1/config`` says."""
+        watch = self._watch
+        return {
+            "version": API_VERSION,
+            "path": str(Path(watch.in_force.place).absolute()),
+            "name": watch.in_force.name,
+            "is_kept": watch.is_kept,
+            "values": [asdict(value) for value in effective(watch.config)],
+        }
+
     def state(self) -> dict[str, Any]:
         """Returns what ``/v1/state`` says."""
         node, mig_layouts = self._service.state, self._watch.config.mig_layouts
@@ -180,13 +192,17 @@ def _config(watch: ConfigWatch) -> dict[str, Any]:
 
 
 def _origins(allocation: Allocation, resolved: ResolvedLimits) -> dict[str, Any]:
-    """Returns where each value of an allocation's limits comes from."""
+    """Returns what an allocation asked for, and where each value of its limits comes from."""
+    asked = {device.uuid: device for device in resolved.asked.devices}
     return {
         "allocation": allocation.allocation_id,
         "owner": str(allocation.owner or "unknown"),
+        "shim_build": allocation.shim_build,
         "devices": [
             {
                 "gpu": device.uuid,
+                "asked_core_percent": asked[device.uuid].core_percent,
+                "asked_memory_bytes": asked[device.uuid].memory_limit_bytes,
                 "core": str(origins.core),
                 "memory": str(origins.memory),
                 "compute": str(origins.compute),

@@ -1,31 +1,27 @@
 """HTTP/1.1 for a few clients that ask often: one thread a connection, kept open between calls.
 
 With TLS or without. The accepting thread never waits for a client: handshakes are made by the
-connections' own threads. What clients may take of time, memory, calls and connections is bounded
-(`Limits`); pages that are read (GET) wait for no call. A call that is refused before it was read to
-its end costs its connection, and the rest of it is read for a moment and thrown away, so that the
-client sees the answer and no reset.
+connections' own threads (`call_handler`). What clients may take of time, memory, calls and
+connections is bounded (`Limits`); pages that are read (GET) wait for no call.
 """
 
 import contextlib
-import io
-import logging
 import socket
+import sys
 import threading
 import time
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
-from deviceplugin.log import LOGGER, event
+from deviceplugin.log import LOGGER
 
-from .call_body import Body, ClientGone, Meter, declared_length
-from .calls import TEXT, Answer, Call, CallRefused, Limits, Routes, Told
+from .call_body import Meter
+from .call_handler import CallHandler
+from .calls import Limits, Routes, Told
 from .certificate import Certificate
-from .timed_reader import TimedReader
 
-FAULT = "the program failed; see its log"
-_LINGER_S, _LINGER_BYTES = 1.0, 8 << 20
+#: About clients: whoever sends nonsense in a loop must not fill the log.
+_MOST_LINES_A_SECOND = 5
 
 
 class CallServer(ThreadingHTTPServer):
@@ -45,18 +41,23 @@ class CallServer(ThreadingHTTPServer):
         """Takes over a listening socket.
 
         Args:
-            certificate: None for HTTP without TLS.
+            certificate: None for HTTP without TLS. One that knows clients: calls of others are
+                refused, and pages are for anybody.
             told: called by the connections' threads.
         """
-        super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
+        super().__init__(listening.getsockname()[:2], CallHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.routes, self.limits, self.told = routes, limits or Limits(), told
+        # Those that wait to be accepted: a client whose try is lost tries again a second later.
+        listening.listen(self.limits.connections)
         self.meter = Meter(self.limits.bodies_bytes)
         self.calls = threading.BoundedSemaphore(self.limits.calls)
         self._certificate = certificate
+        self.knows_clients = certificate is not None and certificate.knows_clients
         #: Since when each connection is idle; 0 while it has a call.
         self._idle: dict[socket.socket, float] = {}
+        self._logged_at_s = self._logged = 0
         self._lock = threading.Lock()
 
     def get_request(self) -> tuple[socket.socket, object]:
@@ -104,6 +105,15 @@ class CallServer(ThreadingHTTPServer):
             if connection in self._idle:
                 self._idle[connection] = time.monotonic() if is_idle else 0.0
 
+    def may_log(self) -> bool:
+        """Returns whether the log has room for one more line about a client."""
+        now_s = int(time.monotonic())
+        with self._lock:
+            if now_s != self._logged_at_s:
+                self._logged_at_s, self._logged = now_s, 0
+            self._logged += 1
+            return self._logged <= _MOST_LINES_A_SECOND
+
     def end_calls(self, timeout_s: float) -> None:
         """Waits for a while until no connection has a call; call it after `shutdown`."""
         end_s = time.monotonic() + timeout_s
@@ -114,143 +124,6 @@ class CallServer(ThreadingHTTPServer):
             time.sleep(0.02)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing: clients go away, and probes may not know the certificate."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: CallServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # an answer goes out as one piece
-
-    def setup(self) -> None:
-        super().setup()
-        self._told_path, self._began_s = "", 0.0
-        if hasattr(self.connection, "do_handshake"):
-            self.connection.do_handshake()
-        self.rfile.close()
-        self._reader = TimedReader(self.connection)
-        self.rfile = io.BufferedReader(self._reader)
-
-    def handle_one_request(self) -> None:
-        self._reader.expect_call(self.server.limits.idle_s, self.server.limits.read_s)
-        self.server.note_idle(self.connection, True)
-        try:
-            self.raw_requestline = self.rfile.readline(65537)
-            if not self.raw_requestline:
-                self.close_connection = True
-                return
-            self.server.note_idle(self.connection, False)
-            self._began_s, self._told_path, self.command = time.monotonic(), "", ""
-            if len(self.raw_requestline) > 65536:
-                self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
-            elif self.parse_request():
-                self._answer()
-            self.wfile.flush()
-        except (TimeoutError, ClientGone, OSError):
-            self.close_connection = True
-
-    def handle_expect_100(self) -> bool:
-        """Lets a client send the body it asks for only where it will be read."""
-        try:
-            declared_length(self._headers(), self.server.limits)
-        except CallRefused:
-            return True  # refused with the reason, by `_answer`
-        ok = super().handle_expect_100()
-        self.wfile.flush()
-        return ok
-
-    def _answer(self) -> None:
-        path = self.path.partition("?")[0]
-        routes = self.server.routes
-        try:
-            handler = routes.get((self.command, path))
-            if handler is None:
-                raise self._no_route(path)
-            self._told_path = path
-            if self.command == "GET":
-                if self.headers.get("Content-Length", "0") != "0":
-                    self.close_connection = True  # nobody reads it
-                self._say(handler(Call(path, headers=self._headers())))
-                return
-            body = Body(self.rfile, self.server.limits, self.server.meter)
-            try:
-                content = body.read(declared_length(self._headers(), self.server.limits))
-                with self._place():
-                    deadline_s = time.monotonic() + self.server.limits.answer_s
-                    self._say(handler(Call(path, content, deadline_s, self._headers())))
-            finally:
-                body.forget()
-        except CallRefused as refused:
-            self._refuse(refused.status, str(refused))
-        except (TimeoutError, ClientGone, OSError):
-            raise
-        except Exception:  # a fault of ours is an answer, and its trace is for the log
-            LOGGER.exception("%s %s failed", self.command, path)
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, FAULT)
-
-    @contextlib.contextmanager
-    def _place(self) -> Any:
-        if not self.server.calls.acquire(blocking=False):
-            raise CallRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self.server.limits.calls} calls are being answered, and no more are at one "
-                "time; try again",
-            )
-        try:
-            yield
-        finally:
-            self.server.calls.release()
-
-    def _no_route(self, path: str) -> CallRefused:
-        known = self.server.routes
-        methods = [method for method, route in known if route == path]
-        if methods:
-            return CallRefused(
-                HTTPStatus.METHOD_NOT_ALLOWED, f"{path} is asked by {' or '.join(methods)}"
-            )
-        paths = ", ".join(sorted({route for _, route in known}))
-        return CallRefused(HTTPStatus.NOT_FOUND, f"there is no {path[:200]}, only {paths}")
-
-    def _headers(self) -> dict[str, str]:
-        return {name.lower(): value for name, value in self.headers.items()}
-
-    def _refuse(self, status: int, why: str) -> None:
-        event(logging.WARNING, "a call was refused", status=int(status), reason=why)
-        is_post = self.command != "GET"
-        # What is left of the body would be read as the next call.
-        self.close_connection = self.close_connection or is_post
-        self._say(Answer(f"{why}\n".encode(), status, TEXT))
-        if is_post:
-            self.wfile.flush()
-            self._linger()
-
-    def _linger(self) -> None:
-        end_s, left = time.monotonic() + _LINGER_S, _LINGER_BYTES
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.connection, socket.SHUT_WR)
-            while left > 0 and (seconds := end_s - time.monotonic()) > 0:
-                self.connection.settimeout(seconds)
-                piece = self.connection.recv(64 << 10)
-                if not piece:
-                    return
-                left -= len(piece)
-
-    def _say(self, answer: Answer) -> None:
-        self.connection.settimeout(self.server.limits.read_s)
-        self.send_response_only(answer.status)
-        self.send_header("Content-Type", answer.kind)
-        self.send_header("Content-Length", str(len(answer.body)))
-        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-            self.send_header("Retry-After", "1")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(answer.body)
-        if self.command != "GET":
-            seconds = time.monotonic() - self._began_s
-            self.server.told(self._told_path, int(answer.status), seconds)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Says nothing of calls that go well."""
-
+        """Says nothing of clients that go away, and probes that do not know the certificate."""
+        if not isinstance(sys.exc_info()[1], OSError) and self.may_log():
+            LOGGER.exception("a connection failed")

@@ -1,4 +1,4 @@
-"""A server's TLS certificate, which may be replaced while it serves.
+"""A server's TLS certificate, and whose clients it knows; both may be replaced while it serves.
 
 A Secret's volume follows the Secret, so the files change in place. Who accepts connections asks for
 the context of each one; a certificate that cannot be read leaves the one before in use.
@@ -20,15 +20,25 @@ class Certificate:
     Of one thread.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, client_ca: Path | None = None) -> None:
         """Reads it.
+
+        Args:
+            client_ca: PEM of the authorities by whose certificates clients are known; None where
+                nobody asks who they are.
 
         Raises:
             OSError: it is not there (`ssl.SSLError` is one), or is none.
         """
         self._files = (directory / CERTIFICATE, directory / KEY)
+        self._client_ca = client_ca
         self._identity = self._look()
         self._context = self._load()
+
+    @property
+    def knows_clients(self) -> bool:
+        """Clients can show who they are."""
+        return self._client_ca is not None
 
     def context(self) -> ssl.SSLContext:
         """Returns what new connections use."""
@@ -43,10 +53,15 @@ class Certificate:
         return self._context
 
     def _look(self) -> Identity:
-        stats = [file.stat() for file in self._files]
+        more = () if self._client_ca is None else (self._client_ca,)
+        stats = [file.stat() for file in (*self._files, *more)]
         return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in stats)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self._files)
+        if self._client_ca is not None:
+            context.load_verify_locations(self._client_ca)
+            # Optional, since probes and scrapes have none; `CallServer` asks where it counts.
+            context.verify_mode = ssl.CERT_OPTIONAL
         return context

@@ -1,6 +1,7 @@
 """What `vgpuctl` may ask of the running agent, over HTTP on a Unix socket that only root opens.
 
-``GET /v1/state`` gives the agent's state (`agent_state`); ``POST`` and ``DELETE`` of
+``GET /v1/state`` gives the agent's state (`agent_state`), ``GET /v1/config`` every value of its
+config with where it comes from, ``GET /metrics`` what scrapers get; ``POST`` and ``DELETE`` of
 ``/v1/allocations/ID/override`` set and clear an `Override`. Both answer with the limits before and
 after; what is not done is answered with ``{"message": …, "hint": …}``: 400 for a request that is
 none, 404 for an allocation that is not there, 409 for a refusal.
@@ -54,6 +55,8 @@ class ControlApi:
         set_override: Callable[[str, Override], LimitChange],
         clear_override: Callable[[str], LimitChange],
         state: Callable[[], Mapping[str, Any]],
+        config: Callable[[], Mapping[str, Any]] = dict,
+        metrics: Callable[[Request], Response] = lambda request: Response(),
     ) -> None:
         """Makes the application.
 
@@ -61,12 +64,17 @@ class ControlApi:
             set_override: puts values into force for an allocation; raises VgpuError.
             clear_override: takes them back; raises VgpuError.
             state: what ``/v1/state`` says.
+            config: what ``/v1/config`` says.
+            metrics: the page of that name.
         """
-        self._set, self._clear, self._state = set_override, clear_override, state
+        self._set, self._clear = set_override, clear_override
+        self._state, self._config = state, config
         override = "/v1/allocations/<allocation:allocation_id>/override"
         self._app = application(
             [
                 Rule("/v1/state", methods=["GET"], endpoint=self._tell_state),
+                Rule("/metrics", methods=["GET"], endpoint=metrics),
+                Rule("/v1/config", methods=["GET"], endpoint=self._tell_config),
                 Rule(override, methods=["POST", "DELETE"], endpoint=self._override),
             ],
             _tell,
@@ -79,6 +87,9 @@ class ControlApi:
 
     def _tell_state(self, request: Request) -> Response:
         return _json(HTTPStatus.OK, self._state())
+
+    def _tell_config(self, request: Request) -> Response:
+        return _json(HTTPStatus.OK, self._config())
 
     def _override(self, request: Request, allocation_id: str) -> Response:
         try:

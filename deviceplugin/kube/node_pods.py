@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable
 
 from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.policy.bound_pods import BoundPods, PodName
-from libvgpu.errors import VgpuError
 
 from .api_client import ApiServer
 from .list_watch import EventType, Follower
-from .pod_wire import Pod, PodSpec, pod_request, trimmed
+from .pod_wire import Pod, PodSpec, row_of, trimmed
 
 PATH = "/api/v1/pods"
 _HURRY_EVERY_S = 0.05
@@ -170,17 +169,10 @@ class NodePods:
         return pod
 
     def _listed(self, pods: list[Pod]) -> None:
-        self._table.replace(self._row(pod) for pod in pods)
+        self._table.replace(row_of(pod, self._domain) for pod in pods)
 
     def _told(self, kind: EventType, pod: Pod) -> None:
         if kind is EventType.DELETED:
             self._table.remove(pod.metadata.uid)
         else:
-            self._table.put(*self._row(pod))
-
-    def _row(self, pod: Pod) -> tuple[str, PodName, PodRequest | None]:
-        try:
-            request = pod_request(pod, self._domain)
-        except VgpuError:  # the kubelet reads no amount in it either
-            request = None
-        return pod.metadata.uid, (pod.metadata.namespace, pod.metadata.name), request
+            self._table.put(*row_of(pod, self._domain))

@@ -9,9 +9,11 @@ may cost the API server. `Aggregator` is pure and used by one thread, the sender
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from deviceplugin.log import LOGGER
 from deviceplugin.model.notices import Notice
 
 WINDOW_S = 60.0
@@ -90,3 +92,14 @@ class NoticeTap(logging.Handler):
         notice = getattr(record, "notice", None)
         if isinstance(notice, Notice):
             self._put(notice)
+
+
+@contextmanager
+def tapped(put: Callable[[Notice], None]) -> Iterator[None]:
+    """Hands the notices of the agent's log to ``put``, which must not block, within this."""
+    tap = NoticeTap(put)
+    LOGGER.addHandler(tap)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(tap)

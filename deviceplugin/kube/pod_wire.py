@@ -116,6 +116,18 @@ def pod_request(pod: Pod, domain: str) -> PodRequest | None:
     )
 
 
+def row_of(pod: Pod, domain: str) -> tuple[str, tuple[str, str], PodRequest | None]:
+    """Returns a pod's uid, its namespace and name, and what it asks for; None for nothing.
+
+    An amount that is none asks for nothing: the kubelet reads none in it either.
+    """
+    try:
+        request = pod_request(pod, domain)
+    except VgpuError:
+        request = None
+    return pod.metadata.uid, (pod.metadata.namespace, pod.metadata.name), request
+
+
 def _below(annotations: dict[str, str] | None, domain: str) -> dict[str, str]:
     return {
         sys.intern(key): value

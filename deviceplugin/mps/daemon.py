@@ -17,10 +17,10 @@ from pathlib import Path
 
 from deviceplugin.log import event
 from deviceplugin.store.container_labels import ContainerLabels
-from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError, MpsSilentError
 
 from .control_pipe import READY_COMMAND, TOOL, ask, daemon_environment, tool_path
+from .daemon_home import DaemonHome
 from .processes import PidfdProcess, has_variable, parent_of
 
 # Becomes the daemon once the kernel has promised to end it with its parent. A program of its own,
@@ -54,18 +54,21 @@ class Daemon:
         memory_bytes: int,
         tied: bool = False,
         is_given_up: Callable[[], bool] = lambda: False,
+        root: str = "",
     ) -> None:
         """Starts nothing.
 
         Args:
             memory_bytes: of the GPU; what a client may pin where nothing says less.
+            root: see `DaemonHome`.
             tied: what is started ends with this process, however that ends.
             is_given_up: whether it is not wanted any more, so that no answer is worth waiting for.
         """
         self._tied, self._is_given_up = tied, is_given_up
         self.uuid = uuid
         self._run_dir, self._memory_mib = run_dir, memory_bytes // _MIB
-        self._pipe = pipe_directory(run_dir, uuid)
+        self._home = DaemonHome(run_dir, uuid, root)
+        self._pipe = self._home.pipe
         self.process: PidfdProcess | None = None
         self.server: PidfdProcess | None = None
         self._settings = ""
@@ -90,18 +93,19 @@ class Daemon:
             process.close()
         return False
 
-    def prepare(self) -> None:
+    def prepare(self, may_move: bool = False) -> None:
         """Makes the directories; removes what a dead daemon left in the pipe directory.
 
         The directory itself stays: containers have it mounted.
+
+        Args:
+            may_move: no container has; then it goes where it is to be now.
 
         Raises:
             MpsError: somebody else's daemon answers there, or it cannot be cleared.
         """
         try:
-            for directory in (self._pipe, self._pipe.parent / "log"):
-                directory.mkdir(parents=True, exist_ok=True)
-                directory.chmod(0o755)  # clients of any user come in through a bind mount
+            self._home.make(may_move)
             ContainerLabels().mark(self._pipe)  # sockets that the daemon makes there inherit it
             left = list(os.scandir(self._pipe))
             if left and self._stranger():

@@ -21,12 +21,15 @@ from libvgpu.errors import ConfigError, MpsError
 from .state_files import Wanted, read_wanted
 
 
-def first_wish(config: Path, run_dir: Path, state_dir: Path, inventory: Inventory) -> Wanted:
+def first_wish(
+    config: Path, run_dir: Path, state_dir: Path, inventory: Inventory, root: str | None = None
+) -> Wanted:
     """Returns what the agent last said, else what the config says.
 
     Args:
         config: a config file, or a directory of named ones.
         state_dir: the agent's.
+        root: of the daemons' files, where that is not for the config to say.
 
     Raises:
         VgpuError: the config file is bad, and none is kept that can be used.
@@ -40,11 +43,11 @@ def first_wish(config: Path, run_dir: Path, state_dir: Path, inventory: Inventor
         return wanted
     source, kept = ConfigSource(config), KeptConfig(state_dir).found()
     if not source.has_names:
-        return _by_config(Candidates(source.read(), kept), inventory)
+        return _by_config(Candidates(source.read(), kept), inventory, root)
     if kept is None or isinstance(kept, ConfigError):
         return _waits("it has not yet chosen one of the named configs")
     try:
-        return _by_config(Candidates(kept, None), inventory)
+        return _by_config(Candidates(kept, None), inventory, root)
     except ConfigError as error:
         return _waits(error.message)
 
@@ -54,7 +57,7 @@ def _waits(reason: str) -> Wanted:
     return Wanted("", {})
 
 
-def _by_config(candidates: Candidates, inventory: Inventory) -> Wanted:
+def _by_config(candidates: Candidates, inventory: Inventory, root: str | None) -> Wanted:
     gpus = inventory.gpus()
     first = candidates.fit(gpus)
     if first.problem is not None:
@@ -66,4 +69,4 @@ def _by_config(candidates: Candidates, inventory: Inventory) -> Wanted:
     uuids = [shared.gpu.uuid for shared in first.layout.served_by_mps()]
     if not uuids:
         event(logging.INFO, "no GPU is shared through MPS, nothing to run")
-    return Wanted("", dict.fromkeys(uuids, True))
+    return Wanted("", dict.fromkeys(uuids, True), first.config.mps_root if root is None else root)

@@ -23,6 +23,7 @@ from libvgpu.errors import MpsError, MpsSilentError
 from .client_faults import ClientFaults
 from .compute_mode import EXCLUSIVE_PROCESS, Boards
 from .daemon import SILENT_S, Daemon
+from .daemon_home import DaemonHome
 from .restart_policy import RestartPolicy
 from .state_files import FAILED, READY, STARTING, STOPPING, GpuMps
 
@@ -67,6 +68,8 @@ class GpuWorker:
         self._now = replace(before, phase=STARTING, server=0) if before else GpuMps(STARTING)
         self._daemon: Daemon | None = None
         self._wanted = self._occupied = self._over = False
+        self._root = ""
+        self._has_said_to_stay = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._said = ""
         self._refused = 0
@@ -78,14 +81,15 @@ class GpuWorker:
         """Begins."""
         self._thread.start()
 
-    def wish(self, wanted: bool, occupied: bool) -> None:
+    def wish(self, wanted: bool, occupied: bool, root: str = "") -> None:
         """Says what is to be.
 
         Args:
             wanted: the GPU under MPS.
             occupied: containers have slices of it.
+            root: where the daemon's files are to be (`DaemonHome`).
         """
-        self._wanted, self._occupied = wanted, occupied
+        self._wanted, self._occupied, self._root = wanted, occupied, root
         self.wake()
 
     def wake(self) -> None:
@@ -139,7 +143,10 @@ class GpuWorker:
         elif not daemon.pipe_is_there():
             daemon.stop()
             self._restart(daemon, "its pipe directory was removed")
+        elif self._is_elsewhere() and not self._occupied:
+            self._move(daemon)
         elif self._occupied:
+            self._say_where_it_stays()
             self._look_for_faults(daemon)
             self._look_at_settings(daemon)
         return self._look_every_s if self._occupied else None
@@ -165,11 +172,12 @@ class GpuWorker:
             self._boards.memory_bytes(self.uuid),
             self._tied,
             self._is_unwanted,
+            self._root,
         )
         adopted = daemon.adopt(self._left_pid)
         self._left_pid = 0
         if not adopted:
-            daemon.prepare()
+            daemon.prepare(may_move=not self._occupied)
         if self._now.found_mode is None:
             self._check_free()
             # Written down first: a runner that is killed after the change knows what was there.
@@ -228,10 +236,31 @@ class GpuWorker:
         daemon.forget(end_server=True)
         self._daemon = None
         self._pause(pause_s)
-        daemon.prepare()
+        daemon.prepare()  # where it was: containers that have it mounted come back to it
         daemon.start()
         self._daemon = daemon
         self._bring_up(daemon)
+
+    def _is_elsewhere(self) -> bool:
+        return DaemonHome(self._run_dir, self.uuid, self._root).is_elsewhere()
+
+    def _move(self, daemon: Daemon) -> None:
+        """Has a daemon run where its files are to be now; nobody has the present ones mounted."""
+        event(logging.INFO, "MPS daemon moves", gpu=self.uuid, root=self._root or self._run_dir)
+        daemon.stop()
+        self._daemon = None
+        self._set_up()
+
+    def _say_where_it_stays(self) -> None:
+        is_elsewhere = self._is_elsewhere()
+        if is_elsewhere and not self._has_said_to_stay:
+            event(
+                logging.INFO,
+                "MPS daemon stays where it is until the slices of its GPU have ended",
+                gpu=self.uuid,
+                root=self._root or self._run_dir,
+            )
+        self._has_said_to_stay = is_elsewhere
 
     def _revive_server(self, daemon: Daemon) -> None:
         self._pause(self._note_end("its server ended, and its clients lost their work"))

@@ -73,6 +73,7 @@ class MpsKeeper:
         ready_timeout_s: float = _READY_TIMEOUT_S,
         is_running: Callable[[str], bool] = lambda allocation_id: True,
         state_dir: Path | None = None,
+        root: Callable[[], str] = str,
     ) -> None:
         """Does nothing yet.
 
@@ -83,9 +84,10 @@ class MpsKeeper:
             ready_timeout_s: how long a container waits.
             is_running: whether processes of an allocation live.
             state_dir: where the accepted config is kept, for the runner; None for its own default.
+            root: where pipes and logs are to be now (`daemon_home`).
         """
         self._config, self._run_dir, self._spawn = config, run_dir, spawn
-        self._state_dir = state_dir
+        self._state_dir, self._root = state_dir, root
         self._demand = demand
         self._telling = MpsTelling(demand, is_running)
         self._timeout_s = ready_timeout_s
@@ -157,15 +159,15 @@ class MpsKeeper:
     def _want(self) -> Wanted:
         """Writes what is wanted, if that is new; returns it."""
         with self._lock:
-            gpus = self._demand.mps_gpus()
+            gpus, root = self._demand.mps_gpus(), self._root()
             try:
                 before = read_wanted(self._run_dir)
             except MpsError as error:
                 event(logging.WARNING, error.message)
                 before = None
-            if before is not None and before.gpus == gpus:
+            if before is not None and (before.gpus, before.root) == (gpus, root):
                 return before
-            wanted = Wanted(new_token(), gpus)
+            wanted = Wanted(new_token(), gpus, root)
             if gpus or before is not None or mps_directory(self._run_dir).is_dir():
                 write_wanted(self._run_dir, wanted)
             return wanted

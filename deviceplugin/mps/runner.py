@@ -31,6 +31,7 @@ from libvgpu.errors import MpsError, VgpuError
 
 from .compute_mode import Boards, NvmlBoards
 from .control_pipe import tool_path
+from .daemon_home import check_root
 from .first_wish import first_wish
 from .gpu_worker import LOOK_EVERY_S, GpuWorker
 from .state_files import (
@@ -126,17 +127,21 @@ class Runner:
             self._run_dir, uuid, self._boards, self._report, before, self._look_every_s, self._tied
         )
         self._workers[uuid] = worker
-        worker.wish(uuid in self._wanted.gpus, self._wanted.gpus.get(uuid, False))
+        self._tell(worker, uuid)
         worker.start()
 
     def _wish(self) -> None:
         gpus = self._wanted.gpus
         for uuid, worker in self._workers.items():
-            worker.wish(uuid in gpus, gpus.get(uuid, False))
+            self._tell(worker, uuid)
         with self._lock:
             for uuid in gpus:
                 self._states.setdefault(uuid, GpuMps("starting"))
             self._write()  # with the new token: from now on the state answers that wish
+
+    def _tell(self, worker: GpuWorker, uuid: str) -> None:
+        wanted = self._wanted
+        worker.wish(uuid in wanted.gpus, wanted.gpus.get(uuid, False), wanted.root)
 
     def _report(self, uuid: str, now: GpuMps | None) -> None:
         with self._lock:
@@ -163,6 +168,7 @@ def run(
     tied: bool = False,
     state_dir: Path = DEFAULT_STATE_DIR,
     failure: Callable[[], VgpuError | None] = lambda: None,
+    root: str | None = None,
 ) -> None:
     """Runs the daemons until ``stop`` is set.
 
@@ -172,11 +178,13 @@ def run(
         tied: the daemons end with this process, however that ends.
         state_dir: where the agent keeps the config that it last accepted; only read.
         failure: why this process can run them no more, None while it can.
+        root: of the daemons' files until the agent says one; None: as the config says.
 
     Raises:
         VgpuError: bad config where that is asked, no tool, another runner, or a failure.
     """
-    first = first_wish(config, run_dir, state_dir, inventory)
+    check_root(root or "")
+    first = first_wish(config, run_dir, state_dir, inventory, root)
     lock = _locked(run_dir)
     try:
         try:
@@ -252,6 +260,13 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
     is_flag=True,
     help="The daemons end with this process even if it is killed: to try things out.",
 )
+@click.option(
+    "--mps-root",
+    envvar="MPS_ROOT",
+    metavar="DIRECTORY",
+    help="Where the daemons' pipes and logs are, until the agent says so; instead of "
+    "flags.mpsRoot. [default: the run directory; env: MPS_ROOT]",
+)
 @click.option("--detach", is_flag=True, help="Go into the background, as no child of the caller.")
 def main(
     config: Path,
@@ -259,6 +274,7 @@ def main(
     state_dir: Path,
     look_every_s: float,
     tied: bool,
+    mps_root: str | None,
     detach: bool,
 ) -> None:
     """Runs until SIGTERM or SIGINT."""
@@ -281,6 +297,7 @@ def main(
             tied,
             state_dir,
             lambda: boards.failure,
+            mps_root or None,
         )
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""

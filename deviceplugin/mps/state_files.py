@@ -35,10 +35,12 @@ class Wanted:
 
     Attributes:
         gpus: by UUID, whether containers have slices of it (then its settings are watched).
+        root: where pipes and logs are to be (`daemon_home`); empty for the run directory.
     """
 
     token: str
     gpus: Mapping[str, bool]
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def read_wanted(run_dir: Path) -> Wanted | None:
         return None
     try:
         gpus = {str(gpu): bool(occupied) for gpu, occupied in found["gpus"].items()}
-        return Wanted(str(found["token"]), gpus)
+        return Wanted(str(found["token"]), gpus, str(found.get("root", "")))
     except (KeyError, TypeError, AttributeError) as error:
         raise MpsError(f"{wanted_path(run_dir)} is damaged: {error!r}") from None
 
@@ -139,7 +141,8 @@ def write_wanted(run_dir: Path, wanted: Wanted) -> None:
     Raises:
         MpsError: it cannot be written.
     """
-    _write(wanted_path(run_dir), {"token": wanted.token, "gpus": dict(wanted.gpus)})
+    content = {"token": wanted.token, "gpus": dict(wanted.gpus), "root": wanted.root}
+    _write(wanted_path(run_dir), content)
 
 
 def read_state(run_dir: Path) -> MpsState | None:

@@ -181,9 +181,7 @@ def _candidates(
     return [(pod, places) for pod, places, _ in found], are_listed
 
 
-def _places(
-    pod: PodRequest, shown: Iterable[Listed], asked: Asked, is_listing: bool
-) -> list[int]:
+def _places(pod: PodRequest, shown: Iterable[Listed], asked: Asked, is_listing: bool) -> list[int]:
     """Returns the places of the containers of a pod that may ask.
 
     Args:

@@ -134,7 +134,10 @@ def one_gpu(
 
 def _holds(room: FreeUnits, half: Half, need: Need) -> bool:
     core_free, memory_free = _by_half(half, room.count, room.other_free)
-    return core_free >= need.core and memory_free >= need.memory_on(room.shared.memory_units)
+    units = room.shared.memory_units
+    # Who follows and gets several whole GPUs needs all of this one, and no more of it.
+    core, memory = min(need.core, CORE_UNITS_PER_GPU), min(need.memory_on(units), units)
+    return core_free >= core and memory_free >= memory
 
 
 def _by_half(half: Half, own: int, other: int) -> tuple[int, int]:

@@ -47,6 +47,11 @@ _ANY_HOST = ("0.0.0.0", "::")
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory with tls.crt and tls.key, and ca.crt for calls between replicas.",
 )
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="PEM of who signs the certificates of schedulers; without one nobody asks who calls.",
+)
 @click.option("--plain-http", is_flag=True, help="Serve without TLS.")
 @click.option(
     "--resource-domain",
@@ -70,6 +75,13 @@ _ANY_HOST = ("0.0.0.0", "::")
 )
 @click.option(
     "--bind/--no-bind", default=True, show_default=True, help="Bind pods, with their GPUs."
+)
+@click.option(
+    "--wake-up/--no-wake-up",
+    "wakes",
+    default=True,
+    show_default="wake-up",
+    help="Have kube-scheduler try refused pods again once they fit.",
 )
 @click.option(
     "--leader-elect/--no-leader-elect",
@@ -121,12 +133,14 @@ def main(
     config: Path | None,
     namespace: str | None,
     tls_dir: Path | None,
+    client_ca: Path | None,
     plain_http: bool,
     resource_domain: str,
     pod_selector: str,
     node_policy: str,
     gpu_policy: str | None,
     bind: bool,
+    wakes: bool,
     leader_elect: bool,
     lease: str,
     advertise: str,
@@ -143,6 +157,8 @@ def main(
     try:
         if (tls_dir is None) != plain_http:
             raise UsageError("give either --tls-dir DIR or --plain-http")
+        if client_ca is not None and plain_http:
+            raise UsageError("--client-ca needs --tls-dir: without TLS nobody shows a certificate")
         quota_file = QuotaFile(config) if config is not None else None
         domain = resource_domain or (quota_file.config.resource_domain if quota_file else _DOMAIN)
         if not is_domain(domain):
@@ -158,9 +174,7 @@ def main(
             split_address(advertise, "--advertise")
         where = namespace or api.namespace
         listening = tcp_listener(address, "--address")
-        limits = Limits(
-            body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20
-        )
+        limits = Limits(body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20)
         run(
             Settings(
                 namespace=where,
@@ -169,6 +183,7 @@ def main(
                 gpu_policy=Placement(gpu_policy) if gpu_policy else None,
                 pod_selector=pod_selector,
                 binds=bind,
+                wakes=wakes,
                 lease=lease if leader_elect else "",
                 advertised=advertise or _advertised(listening),
                 tls=tls_dir,
@@ -180,7 +195,7 @@ def main(
             api,
             quota_file,
             listening,
-            _certificate(tls_dir) if tls_dir is not None else None,
+            _certificate(tls_dir, client_ca) if tls_dir is not None else None,
             stop,
         )
     except VgpuError as error:
@@ -189,11 +204,12 @@ def main(
         sys.exit(error.exit_status)
 
 
-def _certificate(directory: Path) -> Certificate:
+def _certificate(directory: Path, client_ca: Path | None) -> Certificate:
     try:
-        return Certificate(directory)
+        return Certificate(directory, client_ca)
     except OSError as error:
-        raise UsageError(f"--tls-dir {directory} has no certificate: {error}") from None
+        and_ca = f", or --client-ca {client_ca} is none" if client_ca is not None else ""
+        raise UsageError(f"--tls-dir {directory} has no certificate{and_ca}: {error}") from None
 
 
 def _advertised(listening: socket.socket) -> str:

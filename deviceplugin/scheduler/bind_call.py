@@ -7,8 +7,9 @@ from deviceplugin.http.calls import Call
 from deviceplugin.log import event
 
 from .binding import Binder, BindFailed, BindOutcome
+from .calls import BindingAsked
 from .forwarding import FORWARDED, Forwarder
-from .wire import BindingAsked, binding_asked
+from .wire import binding_asked
 
 
 class BindCall:

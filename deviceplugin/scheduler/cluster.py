@@ -33,6 +33,7 @@ class Cluster:
         planner: Planner,
         assumed_s: float = ASSUMED_S,
         clock: Callable[[], float] = time.monotonic,
+        changed: Callable[[str], None] = lambda node: None,
     ) -> None:
         """Knows nothing yet.
 
@@ -41,8 +42,10 @@ class Cluster:
                 what cannot be. Called with the lock held, so it must not call back.
             assumed_s: how long an assumption lasts.
             clock: never goes back.
+            changed: told of a node of which something is other than it was; with the lock held.
         """
         self._planner, self._assumed_s, self._clock = planner, assumed_s, clock
+        self._tell = changed
         self._lock = threading.RLock()
         self._revisions = count(1)
         self._nodes: dict[str, NodeBook] = {}
@@ -114,6 +117,20 @@ class Cluster:
             book = self._nodes.get(name)
             view = book.view(self._planner) if book is not None else None
             return (book.revision, view) if book is not None and view is not None else None
+
+    def views(self, names: Iterable[str]) -> list[tuple[str, int, NodeView]]:
+        """Returns name, number and view of those nodes that have an inventory, looked at together.
+
+        For some hundred names: everybody else waits meanwhile.
+        """
+        with self._lock:
+            nodes, planner = self._nodes, self._planner
+            return [
+                (name, book.revision, view)
+                for name in names
+                if (book := nodes.get(name)) is not None
+                and (view := book.view(planner)) is not None
+            ]
 
     def view_without(self, name: str, uids: Iterable[str]) -> NodeView | None:
         """Returns what would be free of a node if some of its pods had gone."""
@@ -243,5 +260,6 @@ class Cluster:
 
     def _changed(self, book: NodeBook) -> None:
         self._usage.outdate(book)
+        self._tell(book.name)
         if book.is_idle:
             del self._nodes[book.name]

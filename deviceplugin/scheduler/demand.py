@@ -6,13 +6,12 @@ What no node can ever give is refused here, in the order of the admission policy
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, resource_name
 from libvgpu.limits import Family
 
-from .plans import MOST_REASON_BYTES, Refusal
+from .plans import Refusal, short
 from .wishes import Wishes
 
 
@@ -30,6 +29,10 @@ class Ask:
     core: int = 0
     memory: int = 0
     devices: tuple[tuple[str, int], ...] = ()
+
+    def of(self, half: Half) -> int:
+        """Returns how much it asks for of a half."""
+        return self.core if half is Half.CORE else self.memory
 
     @property
     def is_lone(self) -> bool:
@@ -65,29 +68,56 @@ def demand_of(request: PodRequest, wishes: Wishes, domain: str) -> Demand | Refu
         elif problem is None:
             asks.append(Ask(container.kind, devices=devices))
         if problem is not None:
-            return Refusal(problem[:MOST_REASON_BYTES], resolvable=False)
-    for before, after in pairwise(zip(request.containers, asks, strict=True)):
-        if _are_confusable(before[1], after[1]):
-            return Refusal(
-                f"init container {before[0].name} asks for one half alone and {after[0].name} for "
-                "as much of it and the other half, which agents cannot tell apart; give both the "
-                "same"[:MOST_REASON_BYTES],
-                resolvable=False,
-            )
+            return Refusal(short(problem), resolvable=False)
+    confused = _confused(asks)
+    if confused is not None:
+        first, second = (request.containers[place].name for place in confused)
+        half = Half.CORE if asks[confused[0]].core else Half.MEMORY
+        return Refusal(
+            short(
+                f"container {first} asks for {half} alone, and agents would take {half.other} of "
+                f"{second} for its own, since init containers pass units on; let {first} ask for "
+                "both"
+            ),
+            resolvable=False,
+        )
     return Demand(domain, tuple(asks), wishes)
 
 
-def _are_confusable(before: Ask, after: Ask) -> bool:
-    """Returns whether an agent may take the second one's other half for the first one's: the
-    kubelet gives what the first one has without asking, and says of the rest not for whom it is.
+def _confused(asks: Sequence[Ask]) -> tuple[int, int] | None:
+    """Returns two containers, the first with one half alone, of which an agent may take the other
+    half of the second for that of the first; None where it will not.
+
+    That of a container that comes next in the family, if it gets all of it of init containers, so
+    that the agent is not asked for a preference and cannot see whose turn it is. And that of any
+    which may be meant by the same amount, after an init container: of those podresources shows
+    nothing.
     """
-    return (
-        before.kind is ContainerKind.INIT
-        and before.is_lone
-        and not after.is_lone
-        and before.family is after.family is not None
-        and (before.core == after.core or before.memory == after.memory)
-    )
+    passed_on: dict[tuple[Family, Half], int] = {}
+    last: dict[Family, int] = {}
+    for place, ask in enumerate(asks):
+        if ask.family is None:
+            continue
+        before = last.get(ask.family)
+        if before is not None and asks[before].is_lone:
+            first = asks[before]
+            half = Half.CORE if first.core else Half.MEMORY
+            amount = ask.of(half.other)
+            if 0 < amount <= passed_on.get((ask.family, half.other), 0):
+                return before, place
+            if first.kind is ContainerKind.INIT and any(
+                each.of(half.other) == amount > 0 and each.of(half) == first.of(half)
+                for each in asks[place:]
+                if each.family is ask.family
+            ):
+                return before, place
+        last[ask.family] = place
+        for half in Half:
+            had = passed_on.get((ask.family, half), 0)
+            is_init = ask.kind is ContainerKind.INIT
+            left = max(had, ask.of(half)) if is_init else max(0, had - ask.of(half))
+            passed_on[ask.family, half] = left
+    return None
 
 
 def _mixture(

@@ -7,78 +7,32 @@ that it is made of.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 
-from deviceplugin.config.fractional import Placement
 from deviceplugin.config.quotas import Quota
 from deviceplugin.kube.pod_wire import Pod, pod_request
 from deviceplugin.model.pod_requests import PodRequest
 from libvgpu.errors import VgpuError
 
+from .calls import Judgement, Node, NodesAsked, PreemptionAsked, Victims
 from .cluster import Cluster
 from .demand import demand_of
-from .fit import plan
+from .judging import Finding, judged
 from .node_view import NodeView
 from .plans import Plan, Refusal
+from .policies import Policies
 from .preemption import victims
 from .quota_check import QuotaCheck
 from .template_view import template_view
 from .verdicts import Verdict, Verdicts, verdict
-from .wire import Judgement, Node, NodesAsked, PreemptionAsked, Victims
-from .wishes import Wishes, wishes_of
 
-#: How many nodes are looked at between two looks at the clock.
+#: How many nodes are looked at together, and between two looks at the clock.
 _LOOK_EVERY = 500
-
-
-class Finding(StrEnum):
-    """What a node is for a pod, as metrics tell it."""
-
-    FITS = "fits"
-    NO_ROOM = "no-room"
-    IMPOSSIBLE = "impossible"
-    NO_INVENTORY = "no-inventory"
-    QUOTA = "quota"
 
 
 class NotAnswered(VgpuError):  # noqa: N818 - it is the call that is not answered
     """Nothing can be said now; the scheduler is to ask again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """What counts where a pod's annotations say nothing.
-
-    Attributes:
-        domain: of the resources.
-        node_policy: which node is best.
-        gpu_policy: which GPU is; None: as the node's config says.
-    """
-
-    domain: str
-    node_policy: Placement = Placement.BINPACK
-    gpu_policy: Placement | None = None
-
-    def wishes(self, request: PodRequest) -> Wishes:
-        """Returns what a pod wishes.
-
-        Raises:
-            UsageError: a value that is not allowed.
-        """
-        wishes = wishes_of(request, self.domain)
-        if wishes.gpu_policy is None and self.gpu_policy is not None:
-            wishes = replace(wishes, gpu_policy=self.gpu_policy)
-        return wishes
-
-    def plan(self, view: NodeView, request: PodRequest) -> Plan | Refusal:
-        """Returns where a pod would go on a node; the planner of state and binds.
-
-        Raises:
-            UsageError: a wish that is not allowed.
-        """
-        return plan(view, request, self.wishes(request))
 
 
 class Extender:
@@ -92,6 +46,7 @@ class Extender:
         obstacle: Callable[[], str],
         count: Callable[[Finding, int], None] = lambda finding, number: None,
         remember: Callable[[PodRequest], None] = lambda request: None,
+        refused: Callable[[PodRequest], None] = lambda request: None,
         verdicts: Verdicts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -102,11 +57,12 @@ class Extender:
             obstacle: says why nobody can be answered now; empty where they can be.
             count: is told how many nodes were found what.
             remember: is told of pods that were asked about.
+            refused: is told of pods that fit no node now, and may later.
             clock: that of the deadlines.
         """
         self.cluster, self.policies = cluster, policies
         self._quotas, self._obstacle = quotas, obstacle
-        self._count, self._remember = count, remember
+        self._count, self._remember, self._refused = count, remember, refused
         self._verdicts, self._clock = verdicts or Verdicts(), clock
 
     def request_of(self, pod: Pod) -> PodRequest | None:
@@ -134,7 +90,10 @@ class Extender:
         except VgpuError as error:  # what the pod says of itself is no request
             self._count(Finding.IMPOSSIBLE, len(asked.names))
             return Judgement(impossible=dict.fromkeys(asked.names, error.message))
-        return self._judged(request, asked.names, found)
+        judgement = self._judged(request, asked.names, found)
+        if judgement.refused and not judgement.fitting:
+            self._refused(request)
+        return judgement
 
     def prioritize(self, asked: NodesAsked, deadline_s: float) -> list[tuple[str, int]]:
         """Returns how good each node is for a pod, 0 to 10.
@@ -170,8 +129,6 @@ class Extender:
         found: dict[str, Victims] = {}
         for name, given in asked.victims.items():
             self.look_at_clock(deadline_s)
-            if not self.cluster.is_known(name):
-                continue
             uids = victims(
                 partial(self._without, name),
                 request,
@@ -186,7 +143,7 @@ class Extender:
     def verdicts(
         self,
         request: PodRequest,
-        names: Iterable[str],
+        names: Sequence[str],
         nodes: Mapping[str, Node] | None = None,
         deadline_s: float = float("inf"),
     ) -> dict[str, Verdict]:
@@ -235,54 +192,27 @@ class Extender:
 
     def _without(self, node: str, uids: Iterable[str]) -> NodeView:
         found = self.cluster.view_without(node, uids)
-        # The node has lost its inventory since: it has room for nobody.
+        # A node without an inventory has room for nobody.
         return found or NodeView(node, self.policies.domain, (), {})
 
     def _views(
-        self, names: Iterable[str], deadline_s: float
+        self, names: Sequence[str], deadline_s: float
     ) -> Iterator[tuple[str, int, NodeView]]:
-        view = self.cluster.view
-        for number, name in enumerate(names):
-            if number % _LOOK_EVERY == 0:
-                self.look_at_clock(deadline_s)
-            found = view(name)
-            if found is not None:
-                yield (name, *found)
+        for start in range(0, len(names), _LOOK_EVERY):
+            self.look_at_clock(deadline_s)
+            yield from self.cluster.views(names[start : start + _LOOK_EVERY])
 
     def _judged(
-        self,
-        request: PodRequest,
-        names: Sequence[str],
-        found: Mapping[str, Verdict],
+        self, request: PodRequest, names: Sequence[str], found: Mapping[str, Verdict]
     ) -> Judgement:
         check = self.quota_check(request.namespace)
-        fitting: list[str] = []
-        refused: dict[str, str] = {}
-        impossible: dict[str, str] = {}
-        unknown = over = 0
-        for name in names:
-            answer = found.get(name)
-            if answer is None:
-                unknown += 1
-                impossible[name] = no_inventory(name)
-            elif isinstance(answer, Refusal):
-                (refused if answer.resolvable else impossible)[name] = answer.reason
-            elif check is not None and (reason := self._over(check, request, name)) is not None:
-                over += 1
-                impossible[name] = reason
-            else:
-                fitting.append(name)
-        count = self._count
-        for finding, number in (
-            (Finding.FITS, len(fitting)),
-            (Finding.NO_ROOM, len(refused)),
-            (Finding.IMPOSSIBLE, len(impossible) - unknown - over),
-            (Finding.NO_INVENTORY, unknown),
-            (Finding.QUOTA, over),
-        ):
-            if number:
-                count(finding, number)
-        return Judgement(fitting, refused, impossible)
+        over: Callable[[str], str | None] = lambda name: None  # noqa: E731 - most have no quota
+        if check is not None:
+            over = partial(self._over, check, request)
+        judgement, findings = judged(names, found, over)
+        for finding, number in findings.items():
+            self._count(finding, number)
+        return judgement
 
     def _over(self, check: QuotaCheck, request: PodRequest, name: str) -> str | None:
         found = self.cluster.view(name)
@@ -290,11 +220,3 @@ class Extender:
             return None
         view = found[1]
         return check.refusal_of(view, lambda: self.policies.plan(view, request))
-
-
-def no_inventory(name: str) -> str:
-    """Returns the reason why nothing goes to a node that is not known."""
-    return (
-        f"no inventory of this node: {name[:100]} has no node agent that publishes one, or it "
-        "has not started yet"
-    )

@@ -96,4 +96,5 @@ def _fits_emptied(shape: _Shape, demand: Demand) -> bool:
         ),
         {name: DeviceRoom(total, total, most, of) for name, total, most, of in devices},
     )  # fmt: skip
-    return isinstance(Search(view, demand).run(), Rooms)
+    search = Search(view, demand)
+    return isinstance(search.run(), Rooms) or search.gave_up

@@ -3,7 +3,7 @@
 Schedulers keep a connection to whichever replica the Service gave them. The leader is reached at
 the address in its Lease; with TLS it has to show a certificate for the name that all replicas have,
 signed by the authority next to our own certificate (``ca.crt``; without one our own certificate
-itself counts). Safe to use from several threads.
+itself counts), and is shown ours. Safe to use from several threads.
 """
 
 import ssl
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 
-from deviceplugin.http.certificate import CERTIFICATE
+from deviceplugin.http.certificate import CERTIFICATE, KEY
 
 from .binding import BindFailed, BindOutcome
 from .go_json import CallMalformed
@@ -87,10 +87,10 @@ class Forwarder:
             OSError: it cannot be read.
         """
         with self._lock:
-            trusted = b"" if self._tls is None else _authority(self._tls)
+            trusted = b"" if self._tls is None else _files(self._tls)
             if self._client is None or trusted != self._trusted:
                 self._client = httpx2.Client(
-                    verify=_context(trusted.decode()) if self._tls is not None else True,
+                    verify=_context(self._tls) if self._tls is not None else True,
                     timeout=httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S),
                     limits=httpx2.Limits(max_connections=_MOST_CONNECTIONS),
                     trust_env=False,
@@ -106,9 +106,15 @@ def _authority(directory: Path) -> bytes:
         return (directory / CERTIFICATE).read_bytes()
 
 
-def _context(trusted: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=trusted)
+def _files(directory: Path) -> bytes:
+    """Returns by what a client differs from one of before."""
+    return _authority(directory) + (directory / CERTIFICATE).read_bytes()
+
+
+def _context(directory: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=_authority(directory).decode())
     # A certificate that is no authority, as without ca.crt, vouches for itself.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
     return context

@@ -64,9 +64,9 @@ class Identity:
 
     @classmethod
     def parsed(cls, text: str) -> "Identity":
-        """Returns what a Lease says of its holder."""
-        name, _, address = text.rpartition("/")
-        return cls(name, address)
+        """Returns what a Lease says of its holder; one of another kind has no address."""
+        name, separator, address = text.rpartition("/")
+        return cls(name, address) if separator else cls(text, "")
 
 
 class Election:

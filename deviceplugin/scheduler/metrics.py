@@ -18,8 +18,8 @@ from libvgpu.limits import WHOLE_CORE_PERCENT
 from . import metric_names as names
 from .binding import BindOutcome
 from .cluster import Cluster
-from .extender import Finding
 from .fragmentation import Fragmentation, Free
+from .judging import Finding
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 BOUND = "bound"

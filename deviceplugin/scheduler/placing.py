@@ -1,14 +1,8 @@
 """The GPUs of one node while the containers of a pod are put on them, one by one: pure.
 
-`Rooms.put` follows the kubelet and the agent. What a plain init container had, the kubelet gives to
-later containers before anything else, resource by resource and at random, so a later one must be
-where all of that certainly is; an app container or a sidecar uses it up, a plain init container
-leaves it. Memory that comes with core alone is passed on by the agent only to containers that
-certainly have core units of every init container that such memory came to. Where chance decides,
-the container is taken not to fit.
+`Rooms.put` follows the kubelet and the agent, with what init containers pass on (`init_units`): a
+later one must be where all that it gets of them certainly is. What chance decides does not fit.
 """
-
-from dataclasses import dataclass, field
 
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.units import Half
@@ -16,36 +10,11 @@ from deviceplugin.policy.implicit_units import default_memory
 from libvgpu.limits import Family
 
 from .demand import Ask
+from .init_units import NO_UNITS, FromInit, leave, reused, shares, use_up
 from .node_view import GpuRoom, NodeView
 
 #: As many containers as no GPU carries, where MPS sets no bound.
 _ANY_NUMBER = 1 << 20
-#: Units by the place of their GPU among those of the node.
-_Units = dict[int, int]
-_NO_UNITS: _Units = {}
-
-
-@dataclass(slots=True)
-class _FromInit:
-    """What plain init containers of one family leave to later containers.
-
-    Attributes:
-        units: of each half that the kubelet gives again.
-        defaults: memory units that came with core alone.
-        lone: the GPUs of each init container with core alone, and how many of the core units that
-            the kubelet gives again are its own, at least.
-    """
-
-    units: dict[Half, _Units] = field(default_factory=dict)
-    defaults: _Units = field(default_factory=dict)
-    lone: list[tuple[frozenset[int], int]] = field(default_factory=list)
-
-    def copy(self) -> "_FromInit":
-        return _FromInit(
-            {half: dict(units) for half, units in self.units.items()},
-            dict(self.defaults),
-            list(self.lone),
-        )
 
 
 class Rooms:
@@ -65,7 +34,6 @@ class Rooms:
         "_devices_from_init",
         "_from_init",
         "_gpus",
-        "_kept",
         "chosen",
         "containers",
         "core",
@@ -87,14 +55,13 @@ class Rooms:
         self.chosen: tuple[tuple[int, ...], ...] = ()
         self.devices = {name: room.free for name, room in view.devices.items()}
         self.devices_taken: dict[str, int] = {}
-        self._kept: frozenset[int] = frozenset()  # has a container that is no plain init one
-        self._from_init: dict[Family, _FromInit] = {}
+        self._from_init: dict[Family, FromInit] = {}
         self._devices_from_init: dict[str, int] = {}
 
     def copy(self) -> "Rooms":
         """Returns another one of the same content."""
         other = object.__new__(Rooms)
-        other._gpus, other._kept, other.chosen = self._gpus, self._kept, self.chosen
+        other._gpus, other.chosen = self._gpus, self.chosen
         other.core, other.memory = self.core.copy(), self.memory.copy()
         other.containers = self.containers.copy()
         other.taken = self.taken.copy()
@@ -113,8 +80,8 @@ class Rooms:
         )  # fmt: skip
         return (
             self.core[place], self.memory[place], self.containers[place], gpu.memory_units,
-            gpu.memory_unit_bytes, gpu.family, gpu.is_empty, gpu.placement, place in self._kept,
-            place in self.taken, passed_on or None,
+            gpu.memory_unit_bytes, gpu.family, gpu.is_empty, gpu.placement, place in self.taken,
+            passed_on or None,
         )  # fmt: skip
 
     def state(self) -> tuple[object, ...]:
@@ -173,21 +140,20 @@ class Rooms:
         passed_on = self._from_init.get(ask.family)
         is_init = ask.kind is ContainerKind.INIT
         if passed_on is None:
-            passed_on = _FromInit()
+            passed_on = FromInit()
             if is_init:
                 self._from_init[ask.family] = passed_on
-        reused = [
-            _reused(passed_on.units.get(half, _NO_UNITS), amount, places)
+        old_core, old_memory = (
+            reused(passed_on.units.get(half, NO_UNITS), amount, places)
             for half, amount in ((Half.CORE, ask.core), (Half.MEMORY, ask.memory))
-        ]
-        old_core, old_memory = reused
+        )
         if old_core is None or old_memory is None:
             return False
-        if len(places) > 1 and not self._are_whole(ask, places, old_core, old_memory):
-            return False
+        if len(places) > 1 and ask.core and ask.memory and set(old_core) != set(old_memory):
+            return False  # if the half is asked for first of which it gets none, it goes elsewhere
         asked_core = ask.core // len(places)
         had = sum(old_core.values())
-        passing = sum(passed_on.units.get(Half.CORE, _NO_UNITS).values())
+        passing = sum(passed_on.units.get(Half.CORE, NO_UNITS).values())
         for place in places:
             gpu = self._gpus[place]
             core = asked_core - old_core.get(place, 0)
@@ -198,7 +164,7 @@ class Rooms:
             elif ask.core:
                 new = default_memory(gpu.memory_units, asked_core)
                 left = passed_on.defaults.get(place, 0)
-                if left and _shares(passed_on, place, had, passing):
+                if left and shares(passed_on, place, had, passing):
                     memory = max(0, new - left)
                 else:
                     memory = new
@@ -211,74 +177,15 @@ class Rooms:
             before = self.taken.get(place, (0, 0, 0))
             self.taken[place] = (before[0] + core, before[1] + memory, before[2] + 1)
             if is_init:
-                _leave(passed_on, Half.CORE, place, core)
-                _leave(passed_on, Half.MEMORY, place, new if ask.memory else 0)
+                leave(passed_on, Half.CORE, place, core)
+                leave(passed_on, Half.MEMORY, place, new if ask.memory else 0)
         if is_init:
             if ask.core and not ask.memory:
                 passed_on.lone.append((frozenset(places), ask.core))
         else:
-            self._kept |= frozenset(places)
-            _use_up(passed_on, old_core, old_memory)
+            use_up(passed_on, old_core, old_memory)
         self.chosen = (*self.chosen, places)
         return True
-
-    def _are_whole(
-        self, ask: Ask, places: tuple[int, ...], old_core: _Units, old_memory: _Units
-    ) -> bool:
-        """Returns whether a container may have several GPUs: empty ones, and those of which it gets
-        all that init containers had, both halves of them if it asks for both.
-        """
-        if any(not self._gpus[place].is_empty or place in self._kept for place in places):
-            return False
-        if ask.core and ask.memory and set(old_core) != set(old_memory):
-            return False
-        must = self.must_have(ask)
-        if must != {*old_core, *old_memory}:
-            return False
-        each = self._from_init.get(ask.family) if ask.family is not None else None
-        for half, old in ((Half.CORE, old_core), (Half.MEMORY, old_memory)):
-            if each is not None and old and old != each.units[half]:
-                return False  # which ones it would get of more is chance
-        return all(place in must or place not in self.taken for place in places)
-
-
-def _reused(units: _Units, amount: int, places: tuple[int, ...]) -> _Units | None:
-    """Returns which units of init containers one gets; None where not all are on its GPUs, or where
-    they are is chance.
-    """
-    if not units or not amount:
-        return _NO_UNITS
-    total = sum(units.values())
-    if any(place not in places for place in units) or (amount < total and len(units) > 1):
-        return None
-    return units.copy() if amount >= total else {next(iter(units)): amount}
-
-
-def _shares(passed_on: _FromInit, place: int, had: int, total: int) -> bool:
-    """Returns whether a container that has ``had`` of the ``total`` core units that init ones leave
-    certainly has some of each of those with core alone.
-    """
-    return all(had > total - own for places, own in passed_on.lone if place in places)
-
-
-def _leave(passed_on: _FromInit, half: Half, place: int, new: int) -> None:
-    if new:
-        units = passed_on.units.setdefault(half, {})
-        units[place] = units.get(place, 0) + new
-
-
-def _use_up(passed_on: _FromInit, old_core: _Units, old_memory: _Units) -> None:
-    for half, old in ((Half.CORE, old_core), (Half.MEMORY, old_memory)):
-        units = passed_on.units.get(half)
-        if units is None:
-            continue
-        for place, count in old.items():
-            units[place] -= count
-            if not units[place]:
-                del units[place]
-    had = sum(old_core.values())
-    if had:
-        passed_on.lone = [(places, max(0, own - had)) for places, own in passed_on.lone]
 
 
 def is_usable(gpu: GpuRoom, ask: Ask) -> bool:

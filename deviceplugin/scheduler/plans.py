@@ -43,6 +43,11 @@ class Refusal:
     resolvable: bool = True
 
 
+def short(reason: str) -> str:
+    """Returns a sentence with names of others in it, cut off where it is too long."""
+    return reason.encode()[:MOST_REASON_BYTES].decode(errors="ignore")
+
+
 def share_left(core: int, memory: int, memory_units: int) -> float:
     """Returns what is left of a GPU, 0 to 1, by what is free of its core and memory units."""
     return (core / CORE_UNITS_PER_GPU + memory / memory_units) / 2

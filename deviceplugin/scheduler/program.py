@@ -19,15 +19,17 @@ from deviceplugin.log import event
 from .bind_call import BindCall
 from .binding import Binder
 from .cluster import Cluster
-from .extender import Extender, Policies
+from .extender import Extender
 from .follow import ClusterFollower
 from .forwarding import Forwarder
 from .freshness import DEFAULT_LIMIT_S, Freshness
 from .leader import Election, Identity
 from .metrics import ClusterCollector, Counts, MetricsPage
+from .policies import Policies
 from .quota_file import QuotaFile
 from .server import CALLS, Endpoints, extender_server
 from .volcano import DEFAULT_WEIGHT, VolcanoExtender
+from .waking import Waker, wake_up
 
 #: A call that waits for Python's lock gets it after this, though a list of pods is being decoded.
 SWITCH_INTERVAL_S = 0.0005
@@ -46,6 +48,7 @@ class Settings:
         gpu_policy: which GPU is; None: as the node's config says.
         pod_selector: labels of the pods that are followed; empty for all.
         binds: it binds pods.
+        wakes: it has kube-scheduler try refused pods again once they fit.
         lease: by which one of several replicas is elected; empty where there is only this one.
         advertised: host and port at which the other replicas reach this one.
         tls: directory of the certificate; None for HTTP without TLS.
@@ -61,6 +64,7 @@ class Settings:
     gpu_policy: Placement | None = None
     pod_selector: str = ""
     binds: bool = True
+    wakes: bool = True
     lease: str = ""
     advertised: str = ""
     tls: Path | None = None
@@ -81,7 +85,9 @@ def run(
     """Serves until ``stop``; takes over the listening socket."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     policies = Policies(settings.domain, settings.node_policy, settings.gpu_policy)
-    cluster = Cluster(policies.plan)
+    waker: Waker
+    cluster = Cluster(policies.plan, changed=lambda node: waker.changed(node))
+    waker = Waker(cluster.view, policies.plan, lambda: wake_up(api, settings.namespace))
     follower = ClusterFollower(
         api, cluster, settings.domain, settings.namespace, settings.pod_selector
     )
@@ -116,6 +122,7 @@ def run(
         lambda: freshness.obstacle,
         counts.judged,
         binder.remember if settings.binds else lambda request: None,
+        waker.refused if settings.wakes else lambda request: None,
     )
     bind = BindCall(
         binder if settings.binds else None,
@@ -147,6 +154,8 @@ def run(
         quota_file.start()
     if election is not None:
         election.start()
+    if settings.wakes:
+        waker.start()
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
     event(
         logging.INFO,
@@ -167,6 +176,7 @@ def run(
     if election is not None:
         election.stop()  # not before the binds that it allowed have ended
     server.server_close()
+    waker.stop()
     follower.stop()
     if quota_file is not None:
         quota_file.stop()

@@ -10,10 +10,8 @@ from libvgpu.sizes import format_size
 
 from .demand import Ask
 from .node_view import DRAINS, DeviceRoom, GpuRoom
-from .plans import MOST_REASON_BYTES, Refusal
+from .plans import Refusal, short
 from .wishes import Wishes
-
-_MOST_PROBLEM = 120
 
 
 def no_gpu(gpus: Iterable[GpuRoom], ask: Ask, wishes: Wishes) -> Refusal:
@@ -127,11 +125,11 @@ def why_not_offered(devices: Mapping[str, DeviceRoom], ask: Ask, wishes: Wishes)
             return no_devices(name, asked, 0, total, most)
         if wishes.use_gpus or wishes.avoid_gpus:
             why = f"GPUs of {name} are given whole, and which ones cannot be wished by UUID"
-            return Refusal(why[:MOST_REASON_BYTES], False)
+            return Refusal(short(why), False)
         if not all(map(wishes.allow_model, room.products)):
             few = ", ".join(room.products)
             why = f"{name} may be a GPU that is not as wished ({wishes.described()}): {few}"
-            return Refusal(why[:MOST_REASON_BYTES], False)
+            return Refusal(short(why), False)
     return None
 
 
@@ -143,7 +141,7 @@ def no_devices(name: str, asked: int, free: int, total: int, most: int) -> Refus
         most: that a container may have; 0: as many as there are.
     """
     if total == 0:
-        return Refusal(f"the node offers no {name}"[:MOST_REASON_BYTES], False)
+        return Refusal(short(f"the node offers no {name}"), False)
     if most and asked > most:
         return Refusal(f"{name}: {asked} asked, a container may have {most} here", False)
     if asked > total:
@@ -156,7 +154,7 @@ def together(refusal: Refusal, number: int, count: int) -> Refusal:
     if number == 0 or count == 1:
         return refusal
     reason = f"container {number + 1} of {count}: {refusal.reason}"
-    return Refusal(reason[:MOST_REASON_BYTES], refusal.resolvable)
+    return Refusal(short(reason), refusal.resolvable)
 
 
 def _nothing(ask: Ask, wishes: Wishes, problem: GpuRoom | None, largest: int, is_lone: bool) -> str:
@@ -169,12 +167,12 @@ def _nothing(ask: Ask, wishes: Wishes, problem: GpuRoom | None, largest: int, is
     assert ask.family is not None
     family = ask.family.name.lower()
     if problem is not None:
-        return f"GPU {problem.index}: {problem.problem[:_MOST_PROBLEM]}"
+        return short(f"GPU {problem.index}: {problem.problem}")
     if largest < 0:
         return f"no GPU is shared in family {family} here"
     if is_lone:
         return f"{'core' if ask.core else 'memory'} of family {family} alone is forbidden here"
-    return f"no GPU of family {family} here is as wished: {wishes.described()}"[:MOST_REASON_BYTES]
+    return short(f"no GPU of family {family} here is as wished: {wishes.described()}")
 
 
 @lru_cache(4096)

@@ -6,6 +6,7 @@ whole GPUs, it is the node with the fewest empty ones left, so that other nodes 
 ``spread`` takes the node with most left.
 """
 
+import math
 from collections.abc import Mapping
 
 from deviceplugin.config.fractional import Placement
@@ -52,7 +53,8 @@ def binpack_score(opens: bool, is_whole: bool, leftover: float, empty_left: int,
         return _OPENING_MOST - _OPENING_MOST * empty_left // total
     if is_whole:
         return MOST - MOST * empty_left // total
-    return MOST - int((MOST - _OPENING_MOST) * leftover)
+    # The fuller a GPU is, the finer are its steps.
+    return MOST - int((MOST - _OPENING_MOST) * math.sqrt(leftover))
 
 
 def spread_score(free_left: float, total: int) -> int:

@@ -6,15 +6,13 @@ without a place, the search goes back and tries the next best; a state from whic
 tried again. It gives up after `MOST_STEPS`.
 """
 
-from dataclasses import replace
-
 from deviceplugin.model.pod_requests import ContainerKind
 
 from .candidates import Candidates
 from .demand import Demand
 from .node_view import NodeView
 from .placing import Rooms
-from .plans import MOST_REASON_BYTES, Refusal
+from .plans import Refusal, short
 from .reasons import no_devices, together, why_not_offered
 
 #: Containers that are put somewhere in one search, at most: a few milliseconds.
@@ -26,11 +24,16 @@ class _OutOfSteps(Exception):  # noqa: N818 - it is no error
 
 
 class Search:
-    """One search; used once."""
+    """One search; used once.
+
+    Attributes:
+        gave_up: it ended before all was tried.
+    """
 
     def __init__(self, view: NodeView, demand: Demand) -> None:
         self._view, self._demand = view, demand
         self._candidates = Candidates(view, demand)
+        self.gave_up = False
         self._steps = 0
         self._failed: set[tuple[object, ...]] = set()
         self._deepest = -1
@@ -41,14 +44,46 @@ class Search:
         if self._demand.domain != self._view.domain:
             domain = self._view.domain[:60]
             return Refusal(f"the node's resources are of domain {domain}", resolvable=False)
+        problem = self._not_offered()
+        if problem is not None:
+            return problem
+        found = self._as_agents_do()
+        if found is not None:
+            return found
         problem = self._alone()
         if problem is not None:
             return problem
         try:
             return self._put(0, Rooms(self._view)) or self._why
         except _OutOfSteps:
-            reason = f"no place found in time: {self._why.reason}"
-            return replace(self._why, reason=reason[:MOST_REASON_BYTES])
+            self.gave_up = True
+            why = self._why.reason or "too many ways to put the containers"
+            return Refusal(short(f"no place found in time: {why}"))
+
+    def _not_offered(self) -> Refusal | None:
+        """Returns why the node can never give a container its whole devices, if so."""
+        asks = self._demand.asks
+        for number, ask in enumerate(asks):
+            if ask.devices:
+                why = why_not_offered(self._view.devices, ask, self._demand.wishes)
+                if why is not None:
+                    return together(why, number, len(asks))
+        return None
+
+    def _as_agents_do(self) -> Rooms | None:
+        """Returns the rooms where the best place of each container will do: the first branch,
+        without what is needed to go back.
+        """
+        rooms = Rooms(self._view)
+        for ask in self._demand.asks:
+            if ask.family is None:
+                if rooms.put_devices(ask) is not None:
+                    return None
+                continue
+            places = next(self._candidates.of(ask, rooms), None)
+            if places is None or not rooms.put(ask, places):
+                return None
+        return rooms
 
     def _alone(self) -> Refusal | None:
         """Returns why a container fits nowhere even if it were the only one, if one does not.
@@ -56,10 +91,6 @@ class Search:
         Without init containers, whose units others get, that settles most of what does not fit.
         """
         asks = self._demand.asks
-        for number, ask in enumerate(asks):
-            why = why_not_offered(self._view.devices, ask, self._demand.wishes)
-            if why is not None:
-                return together(why, number, len(asks))
         if len(asks) == 1 or any(ask.kind is ContainerKind.INIT for ask in asks):
             return None
         rooms = Rooms(self._view)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from deviceplugin.model.pod_requests import PodRequest
 
 from .node_view import NodeView, Reservation
-from .plans import Plan, Refusal
+from .plans import Plan, Refusal, short
 
 Planner = Callable[[NodeView, PodRequest], Plan | Refusal]
 
@@ -74,7 +74,7 @@ def _put(
             if len(requests) == 1:
                 return found
             beside = f"next to {len(requests) - 1} that are to be bound"
-            return Refusal(f"{beside}: {found.reason}"[:200], found.resolvable or number > 1)
+            return Refusal(short(f"{beside}: {found.reason}"), found.resolvable or number > 1)
         if number == len(requests):
             return view, found
         view = less(view, found.reservation)

@@ -14,7 +14,8 @@ from deviceplugin.kube.pod_wire import pod_request
 from deviceplugin.model.pod_requests import PodRequest
 from libvgpu.errors import VgpuError
 
-from .extender import Extender, NotAnswered, no_inventory
+from .extender import Extender, NotAnswered
+from .judging import no_inventory
 from .node_view import NodeView
 from .plans import Refusal
 from .preemption import victims

@@ -6,14 +6,13 @@ go back byte for byte.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclasses_field
 from typing import Any
 
 import msgspec
 
 from deviceplugin.kube.pod_wire import Pod
 
+from .calls import BindingAsked, Judgement, Node, NodesAsked, PreemptionAsked, Victims
 from .go_json import CallMalformed, Fields, decoded, field, fields
 
 _POD = msgspec.json.Decoder(Pod)
@@ -25,96 +24,11 @@ _NUMBER = msgspec.json.Decoder(int)
 _ARGS, _PREEMPTION, _BINDING = "ExtenderArgs", "ExtenderPreemptionArgs", "ExtenderBindingArgs"
 
 
-class NodeMetadata(msgspec.Struct):
-    """Which node it is."""
-
-    name: str = ""
-    labels: dict[str, str] | None = None
-    uid: str = ""
-
-
-class NodeStatus(msgspec.Struct):
-    """What a node offers."""
-
-    allocatable: dict[str, str | int] | None = None
-
-
-class Node(msgspec.Struct):
-    """The few fields of a Node that matter here."""
-
-    metadata: NodeMetadata = msgspec.field(default_factory=NodeMetadata)
-    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
-
-
 class _NodeList(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
 _NODE, _NODE_LIST = msgspec.json.Decoder(Node), msgspec.json.Decoder(_NodeList)
-
-
-@dataclass(frozen=True, slots=True)
-class NodesAsked:
-    """A pod, and nodes where it might go.
-
-    Attributes:
-        names: in the order in which they came.
-        nodes: the nodes themselves by name, where they came whole; None where by name.
-        raw: the same as they came.
-    """
-
-    pod: Pod
-    names: Sequence[str]
-    nodes: Mapping[str, Node] | None = None
-    raw: Mapping[str, msgspec.Raw] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What `filter` found out.
-
-    Attributes:
-        fitting: names of nodes.
-        refused: why not, by node: other pods would have to go.
-        impossible: why not, by node: whatever goes.
-        error: why nothing was found out; empty where it was.
-    """
-
-    fitting: Sequence[str] = ()
-    refused: Mapping[str, str] = dataclasses_field(default_factory=dict)
-    impossible: Mapping[str, str] = dataclasses_field(default_factory=dict)
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Victims:
-    """Pods that a scheduler would end on a node.
-
-    Attributes:
-        uids: of the pods.
-        violations: of PodDisruptionBudgets.
-    """
-
-    uids: tuple[str, ...]
-    violations: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptionAsked:
-    """A pod, and whom a scheduler would end for it, by node."""
-
-    pod: Pod
-    victims: Mapping[str, Victims]
-
-
-@dataclass(frozen=True, slots=True)
-class BindingAsked:
-    """A pod and the node to which it is to be bound."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
 
 
 def nodes_asked(body: bytes) -> NodesAsked:

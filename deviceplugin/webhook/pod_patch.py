@@ -1,7 +1,8 @@
 """What is added to a pod that asks for GPUs. Pure.
 
 The same as the chart's MutatingAdmissionPolicy does, in the same order; a pod's own tolerations,
-labels and runtime class stay. A patched pod needs no further patch, so it may be sent again.
+labels, runtime class and scheduler stay. A patched pod needs no further patch, so it may be sent
+again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,8 @@ from typing import Any
 import msgspec
 
 Json = Mapping[str, Any]
+#: What an API server writes into a pod that names no scheduler.
+_DEFAULT_SCHEDULER = "default-scheduler"
 _TOLERATION = {"key": "", "operator": "Equal", "value": "", "effect": ""}
 
 
@@ -21,12 +24,14 @@ class PodRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
             ends with ``*`` is the beginning of names.
         tolerations: as a pod has them.
         runtime_class_name: empty to set none.
+        scheduler_name: for pods that leave it to the default one; empty to leave them there.
         marker_resource: put into the limits with 0, empty for none.
     """
 
     resources: tuple[str, ...]
     tolerations: tuple[dict[str, Any], ...] = ()
     runtime_class_name: str = ""
+    scheduler_name: str = ""
     labels: dict[str, str] = {}
     marker_resource: str = ""
 
@@ -45,6 +50,7 @@ def patch(pod: Json, rules: PodRules) -> list[dict[str, Any]]:
     return [
         *_tolerations(spec, rules),
         *_runtime_class(spec, rules),
+        *_scheduler(spec, rules),
         *_labels(_mapping(pod, "metadata"), rules),
         *_marks(asking, rules),
     ]
@@ -75,6 +81,14 @@ def _same(one: Json, other: Json) -> bool:
 def _runtime_class(spec: Json, rules: PodRules) -> Iterator[dict[str, Any]]:
     if rules.runtime_class_name and spec.get("runtimeClassName") is None:
         yield _add(rules.runtime_class_name, "spec", "runtimeClassName")
+
+
+def _scheduler(spec: Json, rules: PodRules) -> Iterator[dict[str, Any]]:
+    if (
+        rules.scheduler_name not in ("", _DEFAULT_SCHEDULER)
+        and spec.get("schedulerName", _DEFAULT_SCHEDULER) == _DEFAULT_SCHEDULER
+    ):
+        yield _add(rules.scheduler_name, "spec", "schedulerName")
 
 
 def _labels(metadata: Json, rules: PodRules) -> Iterator[dict[str, Any]]:

@@ -22,9 +22,11 @@ from deviceplugin.config.json_schema import json_schema
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.overrides import FLAG_NAMES
 from deviceplugin.config.schema import ConfigFile
-from deviceplugin.http.metric_names import METRICS as METRICS_OF_CODE
+from deviceplugin.http.metric_names import METRICS as METRICS_OF_AGENT
 from deviceplugin.model.notices import EventReason
 from deviceplugin.mps.runner import main as runner_command
+from deviceplugin.scheduler.__main__ import main as scheduler_command
+from deviceplugin.scheduler.metric_names import METRICS as METRICS_OF_EXTENDER
 from support import ROOT
 from vgpuctl.cli import cli
 
@@ -351,6 +353,17 @@ def test_every_option_of_the_agent_is_documented_and_no_other_is(
     assert variables == flags | {v for p in command.params for v in variables_of(p)}
 
 
+def test_every_option_of_the_extender_is_documented_and_no_other_is() -> None:
+    found = list(rows(section(DOCS / "scheduling.md", "## Options")))
+
+    assert {n for c in found for n in re.findall(r"--[a-z-]+", c[0])} == options_of(
+        scheduler_command
+    )
+    variables = {v for cells in found for v in WORD.findall(cells[1])}
+    # Not click's: an address without the port that belongs to it.
+    assert variables == {"POD_IP"} | {v for p in scheduler_command.params for v in variables_of(p)}
+
+
 def variables_of(parameter: click.Parameter) -> list[str]:
     named = parameter.envvar or []
     return [named] if isinstance(named, str) else list(named)
@@ -378,7 +391,13 @@ def test_every_value_of_the_chart_is_documented_and_no_other_is() -> None:
 # ---- metrics and Events -----------------------------------------------------------------------
 
 
-METRIC_TABLES = ("## Metrics of containers", "## Metrics of GPUs", "## Metrics of the agent")
+METRIC_TABLES = (
+    "## Metrics of containers",
+    "## Metrics of GPUs",
+    "## Metrics of the agent",
+    "## Metrics of the extender",
+)
+METRICS_OF_CODE = (*METRICS_OF_AGENT, *METRICS_OF_EXTENDER)
 
 
 def test_every_metric_is_documented_with_its_kind_and_no_other_is() -> None:
@@ -400,8 +419,9 @@ def test_the_labels_of_metrics_are_those_of_the_code() -> None:
         common = set(WORD.findall(text.partition("\n\n|")[0].partition(". ")[0]))
         for cells in rows(text):
             name = WORD.findall(cells[0])[0]
-            # The agent's have a column of their own; some name one more in their text, or others.
-            told = set(WORD.findall(cells[2])) if "agent" in heading else set(common)
+            # Programs' have a column of their own; some name one more in their text, or others.
+            has_column = heading.endswith(("agent", "extender"))
+            told = set(WORD.findall(cells[2])) if has_column else set(common)
             told |= set(re.findall(r"one more label, `(\w+)`", cells[2]))
             if others := re.search(r"\(labels? (.*) only\)", cells[2]):
                 told = set(WORD.findall(others[1]))
@@ -419,7 +439,8 @@ def test_every_query_uses_metrics_that_are_there() -> None:
     }
 
     assert len(used) >= 5
-    assert used <= {metric.name for metric in METRICS_OF_CODE}
+    of_histograms = {f"{m.name}_bucket" for m in METRICS_OF_CODE if m.kind == "histogram"}
+    assert used <= {metric.name for metric in METRICS_OF_CODE} | of_histograms
 
 
 def test_every_event_reason_is_documented_with_its_type_and_no_other_is() -> None:

@@ -181,3 +181,15 @@ def test_both_charts_run_where_the_operators_plugin_does_not() -> None:
         "="
     )
     assert rules["labels"] == {key: value}
+
+
+def test_both_pods_mount_the_mps_root_and_are_told_of_it() -> None:
+    found = objects("--set", "dirs.mpsRoot=/run/nvidia/mps")
+    for name in ("vgpu-agent", "vgpu-mps"):
+        spec = pod(found, name)
+        (container,) = spec["containers"]
+        assert "--mps-root=/run/nvidia/mps" in container["args"]
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == "mps-root")
+        assert mount["mountPath"] == "/run/nvidia/mps"
+        (volume,) = (v for v in spec["volumes"] if v["name"] == "mps-root")
+        assert volume["hostPath"]["path"] == "/run/nvidia/mps"

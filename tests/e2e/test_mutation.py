@@ -41,6 +41,7 @@ def test_the_policy_adds_what_a_pod_lacks_and_leaves_the_rest() -> None:
     assert found["core"] == {
         "tolerations": [taint],
         "class": "nvidia",
+        "scheduler": "gpus",
         "labels": {"nvidia.com/vgpu.slice": "true"},
         "limits": [{}, {"nvidia.com/vgpu-core": "1", mutation_pods.MARK: "0"}],
     }
@@ -49,6 +50,8 @@ def test_the_policy_adds_what_a_pod_lacks_and_leaves_the_rest() -> None:
         own = pods[name]["spec"].get("tolerations", [])
         assert each["tolerations"][: len(own)] == own, name
     assert found["a class of its own"]["class"] == "mine"
+    assert found["a scheduler of its own"]["scheduler"] == "mine"
+    assert found["the default scheduler"]["scheduler"] == "gpus"
     assert found["labels"]["labels"] == {"a": "b", "nvidia.com/vgpu.slice": "true"}
     assert found["the label"]["labels"] == {"nvidia.com/vgpu.slice": "no"}
     assert found["an init container"]["limits"] == [{}]
@@ -109,6 +112,7 @@ def test_values_change_what_is_added() -> None:
             {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
         ],
         "class": "kata",
+        "scheduler": "default-scheduler",
         "labels": {},
         "limits": [{}, {"example.com/accelerator": "1"}],
     }
@@ -123,6 +127,11 @@ PARTS = {
     "the toleration that is there": ("(has(t.effect) ? t.effect : '') == 'NoSchedule'", "false"),
     "the effect": ("(has(t.effect) ? t.effect : '') == 'NoSchedule'", "true"),
     "the class that is there": ("has(object.spec.runtimeClassName) ?", "false ?"),
+    "the scheduler that is there": (
+        "object.spec.schedulerName != 'default-scheduler' ?",
+        "false ?",
+    ),
+    "the default scheduler": ("object.spec.schedulerName != 'default-scheduler' ?", "true ?"),
     "labels that are there": ("(has(object.metadata.labels) ? [] :", "(false ? [] :"),
     "the label that is there": ("('nvidia.com/vgpu.slice' in variables.labels ?", "(false ?"),
     "which container is marked": (

@@ -14,18 +14,19 @@ from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.scheduler.bind_call import BindCall
 from deviceplugin.scheduler.binding import Binder
 from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.extender import Extender, Policies
+from deviceplugin.scheduler.extender import Extender
 from deviceplugin.scheduler.follow import ClusterFollower
 from deviceplugin.scheduler.freshness import Freshness
 from deviceplugin.scheduler.metrics import Counts
+from deviceplugin.scheduler.policies import Policies
 from deviceplugin.scheduler.server import CALLS, Endpoints
 from deviceplugin.scheduler.volcano import VolcanoExtender
 
 from .waiting import PATIENCE_S
 
 _CALL_S = 10.0
-#: Shorter than in a cluster: a pod that is deleted while nobody knows whether it was bound takes its
-#: room for so long.
+#: Shorter than in a cluster: a pod that is deleted while nobody knows whether it was bound takes
+#: its room for so long.
 ASSUMED_S = 8.0
 
 

@@ -105,6 +105,7 @@ class ExtenderProcess:
     Attributes:
         port: where it listens.
         log_file: what it says.
+        shows: directory of the certificate that clients show; None for none.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class ExtenderProcess:
             tls: directory of its certificate; None for plain HTTP.
         """
         self.log_file, self._tls = base / f"{name}.log", tls
+        self.shows: Path | None = None
         secure = [f"--tls-dir={tls}"] if tls is not None else ["--plain-http"]
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
@@ -159,6 +161,8 @@ class ExtenderProcess:
         if self._tls is None:
             return http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT_S)
         context = ssl.create_default_context(cafile=str(self._tls / "tls.crt"))
+        if self.shows is not None:
+            context.load_cert_chain(self.shows / "tls.crt", self.shows / "tls.key")
         return http.client.HTTPSConnection(
             "127.0.0.1", self.port, timeout=_TIMEOUT_S, context=context
         )

@@ -95,6 +95,22 @@ def build_together(module: Path, name: str, packages: Mapping[str, str]) -> Path
     return made
 
 
+def kubernetes_version(version: str) -> str:
+    """Returns the linker's flags by which a part of Kubernetes knows its version: without it one
+    misbehaves.
+
+    Args:
+        version: as its module has it, with the v.
+    """
+    major, minor, _ = version.removeprefix("v").split(".")
+    said = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return " ".join(
+        f"-X {package}.{name}={value}"
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        for name, value in said.items()
+    )
+
+
 @contextmanager
 def _lock(name: str) -> Iterator[None]:
     """Other workers of a test run may want the same program: the first builds it."""

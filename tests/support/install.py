@@ -76,8 +76,17 @@ def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str
 
 def swagger(version: str) -> Path:
     """Returns the file with all types of a Kubernetes version, from its module."""
+    return module(f"k8s.io/kubernetes@{version}") / "api/openapi-spec/swagger.json"
+
+
+def module(name: str) -> Path:
+    """Returns the folder of a Go module.
+
+    Args:
+        name: with its version.
+    """
     result = subprocess.run(
-        ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{version}"],
+        ["go", "mod", "download", "-json", name],
         cwd=SOURCE,
         capture_output=True,
         text=True,
@@ -85,7 +94,7 @@ def swagger(version: str) -> Path:
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    return Path(json.loads(result.stdout)["Dir"]) / "api/openapi-spec/swagger.json"
+    return Path(json.loads(result.stdout)["Dir"])
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ class PodVerdict:
     name: str
     invalid: str
     refused: str
+    warnings: Sequence[str]
     admitted: Mapping[str, Any]
     cost: int
 
@@ -136,7 +146,11 @@ def _judge(asked: Mapping[str, Any]) -> Verdict:
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     return Verdict(
-        tuple(found["problems"] or ()), tuple(PodVerdict(**pod) for pod in found["pods"] or ())
+        tuple(found["problems"] or ()),
+        tuple(
+            PodVerdict(**{**pod, "warnings": tuple(pod["warnings"] or ())})
+            for pod in found["pods"] or ()
+        ),
     )
 
 

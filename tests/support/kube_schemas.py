@@ -1,7 +1,8 @@
-"""JSON schemas for kubeconform, made of the swagger.json that an API server publishes.
+"""JSON schemas for kubeconform, made of the swagger.json that an API server publishes, and of the
+definitions that bring kinds of others.
 
 One file a kind, with every type that it uses inside. Two things are said more strictly or otherwise
-than in swagger.json: fields that a type does not know are errors, and what the API server reads
+than there: fields that a type does not know are errors, and what the API server reads
 from a number as from a text (quantities, ports) may be either.
 """
 
@@ -9,6 +10,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 _PREFIX = "#/definitions/"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -38,9 +41,28 @@ def write(swagger: Path, folder: Path, kinds: Iterable[tuple[str, str]]) -> None
             if name not in parts:
                 parts[name] = _EITHER if name == _QUANTITY else _strict(definitions[name], wanted)
         schema = {"$ref": _PREFIX + by_kind[api_version, kind], "definitions": parts}
-        *group, version = api_version.split("/")
-        name = "-".join([kind.lower(), *(part.split(".")[0] for part in group), version])
-        (folder / f"{name}.json").write_text(json.dumps(schema))
+        (folder / _file_name(api_version, kind)).write_text(json.dumps(schema))
+
+
+def write_custom(definition: Path, folder: Path) -> None:
+    """Writes a file, named as by `write`, for each version of a CustomResourceDefinition.
+
+    Args:
+        definition: its YAML.
+        folder: an existing directory.
+    """
+    spec = yaml.safe_load(definition.read_text())["spec"]
+    for version in spec["versions"]:
+        schema = _strict(version["schema"]["openAPIV3Schema"], [])
+        # Every object has metadata; the API server knows its form and the definition says nothing.
+        schema["properties"]["metadata"] = {"type": "object"}
+        name = _file_name(f"{spec['group']}/{version['name']}", spec["names"]["kind"])
+        (folder / name).write_text(json.dumps(schema))
+
+
+def _file_name(api_version: str, kind: str) -> str:
+    *group, version = api_version.split("/")
+    return "-".join([kind.lower(), *(part.split(".")[0] for part in group), version]) + ".json"
 
 
 def _strict(node: Any, wanted: list[str]) -> Any:

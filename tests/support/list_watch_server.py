@@ -178,6 +178,9 @@ class ListWatchServer(StandInApiServer):
             do_GET = do_POST = do_PUT = do_PATCH = do_any  # noqa: N815
 
             def _answer(self, status: int, answer: Any) -> None:
+                if not status:  # the connection breaks without an answer
+                    self.close_connection = True
+                    return
                 content = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

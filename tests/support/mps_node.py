@@ -151,10 +151,10 @@ class MpsNode:
         runner.send_signal(signal.SIGTERM)
         assert runner.wait(PATIENCE_S) == 0, self.log.read_text()
 
-    def want(self, *indexes: int, occupied: bool = True) -> None:
-        """Says in the agent's place which GPUs are to be under MPS."""
+    def want(self, *indexes: int, occupied: bool = True, root: str = "") -> None:
+        """Says in the agent's place which GPUs are to be under MPS, and where its files are."""
         gpus = {self.uuids[index]: occupied for index in indexes}
-        write_wanted(self.run_dir, Wanted(new_token(), gpus))
+        write_wanted(self.run_dir, Wanted(new_token(), gpus, root))
 
     def state(self) -> MpsState:
         """Returns what the runner says."""

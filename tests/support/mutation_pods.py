@@ -9,7 +9,8 @@ from . import install
 MARK = "nvidia.com/gpu-slice"
 #: Arguments of helm: the chart changes pods; by all it knows; on a cluster with the policy.
 ON = ["--set", "mutation.enabled=true"]
-ALL = [*ON, "--set", f"mutation.markerResource={MARK},runtimeClassName=nvidia"]
+_EVERY = f"mutation.markerResource={MARK},runtimeClassName=nvidia,mutation.schedulerName=gpus"
+ALL = [*ON, "--set", _EVERY]
 BETA = install.serves_mutating("v1beta1")
 
 TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -34,7 +35,7 @@ def pod(*limits: str, init: bool = False, metadata: Any = None, **spec: Any) -> 
 #: Pods that are changed.
 ASKING = {
     "core": pod("nvidia.com/vgpu-core"),
-    "memory through MPS": pod("nvidia.com/mps-memory", "cpu"),
+    "a share through MPS": pod("nvidia.com/mps-core", "nvidia.com/mps-memory", "cpu"),
     "a whole GPU": pod("nvidia.com/gpu"),
     "a shared GPU": pod("nvidia.com/gpu.shared"),
     "a MIG device": pod("nvidia.com/mig-1g.5gb"),
@@ -44,6 +45,8 @@ ASKING = {
     "nearly the toleration": pod("nvidia.com/gpu", tolerations=[{**TAINT, "effect": "NoExecute"}]),
     "a toleration of all": pod("nvidia.com/gpu", tolerations=[{"operator": "Exists"}]),
     "a class of its own": pod("nvidia.com/gpu", runtimeClassName="mine"),
+    "a scheduler of its own": pod("nvidia.com/gpu", schedulerName="mine"),
+    "the default scheduler": pod("nvidia.com/gpu", schedulerName="default-scheduler"),
     "labels": pod("nvidia.com/gpu", metadata={"labels": {"a": "b"}}),
     "the label": pod("nvidia.com/gpu", metadata={"labels": {"nvidia.com/vgpu.slice": "no"}}),
 }
@@ -70,6 +73,7 @@ def told(pod: Any) -> dict[str, Any]:
     return {
         "tolerations": spec.get("tolerations", []),
         "class": spec.get("runtimeClassName"),
+        "scheduler": spec["schedulerName"],
         "labels": pod["metadata"].get("labels", {}),
         "limits": [c.get("resources", {}).get("limits", {}) for c in spec["containers"]],
     }

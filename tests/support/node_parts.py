@@ -58,14 +58,7 @@ def build() -> Path:
     Raises:
         AssertionError: they do not build, with what the compiler says.
     """
-    # A kubelet that does not know its version misbehaves.
-    major, minor, _ = KUBERNETES.removeprefix("v").split(".")
-    said = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    version = " ".join(
-        f"-X {package}.{name}={value}"
-        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-        for name, value in said.items()
-    )
+    version = go_programs.kubernetes_version(KUBERNETES)
     return go_programs.build_together(
         SOURCE, "node", {"k8s.io/kubernetes/cmd/kubelet": version, "./pause": ""}
     )

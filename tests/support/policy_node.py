@@ -152,7 +152,7 @@ class PolicyNode:
         return own
 
     def _tell(self, pod: PodRequest, given: list[tuple[ContainerRequest, Allocation]]) -> None:
-        """Notes whose allocations these are, as podresources tells: not those of plain init ones."""
+        """Notes whose these are, as podresources tells: not those of plain init ones."""
         for container, each in given:
             if container.kind is not ContainerKind.INIT:
                 owner = Owner(pod.namespace, pod.name, container.name)

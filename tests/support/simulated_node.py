@@ -24,6 +24,7 @@ class SimulatedNode:
         resources: Sequence[str],
         options: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "deviceplugin"),
     ) -> None:
         """Starts both, and waits until the resources are offered.
 
@@ -32,7 +33,9 @@ class SimulatedNode:
             spec: of the machine, as `parse_spec` reads it.
             options: of the agent, more than it always gets.
             variables: of its environment.
+            program: what Python runs as the agent.
         """
+        self.program = tuple(program)
         self.base = base
         self.machine = Machine.create(parse_spec(spec).profiles, base / "machine")
         self.resources, self.options = list(resources), list(options)
@@ -46,7 +49,7 @@ class SimulatedNode:
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
             self.agent = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin", f"--config={self.base / 'config.yaml'}",
+                [sys.executable, *self.program, f"--config={self.base / 'config.yaml'}",
                  f"--run-dir={self.base / 'r'}", f"--kubelet-dir={self.base / 'k'}",
                  f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0",
                  "--no-spawn-mps", *self.options],

@@ -48,9 +48,10 @@ class WatchedAgent:
         self.node, self._states, self._pods = node, states, pods
 
     def view(self) -> NodeView:
-        """What is free, as the agent publishes it."""
+        """What is free, as the agent publishes it; by then the kubelet knows it, too."""
         state = self._states[-1]
         with state.lock:
+            state.wait_until_known()
             book = state.book
             holdings = Holdings(tuple(book.allocations.values()), book.shared_units())
             moment = NodeMoment(state.layout, holdings, state.held, state.unhealthy)

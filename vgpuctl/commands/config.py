@@ -1,15 +1,26 @@
-"""`vgpuctl config`: the node agent's config file, checked without an agent."""
+"""`vgpuctl config`: the node agent's config, checked without an agent or shown as it counts.
 
+``config show -o json`` gives a list of objects with the keys ``key`` (where the value stands),
+``value``, ``origin`` (``line 4``, an option or variable such as ``--mig-strategy``, ``default``).
+"""
+
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 
 from libvgpu.errors import ConfigError
+
+from ..agent_client import config_in_force
+from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..render import Column, print_listing
 
 
 @click.group()
 def config() -> None:
-    """Check config files of the node agent."""
+    """Check config files of the node agent, show the config in force."""
 
 
 @config.command()
@@ -20,6 +31,49 @@ def schema() -> None:
     from deviceplugin.config.json_schema import json_schema
 
     click.echo(msgspec.json.format(msgspec.json.encode(json_schema())).decode())
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+_COLUMNS = (
+    Column("KEY", lambda row: str(row["key"])),
+    Column("VALUE", lambda row: _shown(row["value"])),
+    Column("FROM", lambda row: str(row["origin"])),
+)
+
+
+@config.command(epilog="Example: vgpuctl config show --changed")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option("--changed", is_flag=True, help="Without the values that are defaults.")
+@node_dirs_options
+@output_option
+def show(
+    file: Path | None,
+    changed: bool,
+    run_dir: Path | None,
+    state_dir: Path,
+    kubelet_dir: Path,
+    output: str,
+) -> None:
+    """Show every value of the config in force and where it comes from.
+
+    With FILE that of a file, without the agent's flags.
+    """
+    from deviceplugin.config.effective import DEFAULT, effective
+    from deviceplugin.config.loading import load_config
+
+    if file is not None:
+        rows = [asdict(value) for value in effective(load_config(file))]
+    else:
+        found = config_in_force(chosen_run_dir(run_dir))
+        rows = [msgspec.to_builtins(value) for value in found.values]
+        name = f", config {found.name}" if found.name else ""
+        kept = ", kept from before, since that is bad now" if found.is_kept else ""
+        click.echo(f"vgpuctl: {found.path}{name}{kept}", err=True)
+    rows = [row for row in rows if not changed or row["origin"] != DEFAULT]
+    print_listing(rows, _COLUMNS, output, "every value is a default")
 
 
 @config.command()
@@ -55,5 +109,3 @@ def _validate(file: Path, on_node: bool) -> None:
         f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
         "entries"
     )
-    for wish in found.not_served:
-        click.echo(f"vgpuctl: {file}: {wish} is accepted and not served yet", err=True)

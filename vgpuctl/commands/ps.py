@@ -23,10 +23,12 @@ from samples, the table shows ``~``), ``held_seconds`` (launches were held back 
 last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
 """
 
+import time
 from pathlib import Path
 
 import click
 
+from libvgpu.errors import UsageError
 from libvgpu.sizes import format_size
 
 from ..observe import process_rows, read_slices
@@ -104,6 +106,20 @@ def _pid(row: Row) -> str:
     return f"{row['pid'] or '-'}{' (shared)' if row['shared_memory'] else ''}"
 
 
+def _size(title: str, key: str) -> Column:
+    def cell(row: Row) -> str:
+        value = row[key]
+        return format_size(value) if isinstance(value, int) else "-"
+
+    return Column(title, cell, right=True)
+
+
+def _since(row: Row) -> str:
+    at = row["created_at"]
+    assert isinstance(at, int | float)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
 _COLUMNS = (
     _text("allocation"),
     Column("POD OR COMMAND", _who),
@@ -128,16 +144,66 @@ _COLUMNS = (
     ),
     _text("state"),
 )
+_WIDE = (
+    Column("GPU UUID", lambda row: str(row["gpu_uuid"] or "-")),
+    _size("PEAK", "memory_peak_bytes"),
+    _size("UNACCOUNTED", "memory_unaccounted_bytes"),
+    _text("compute"),
+    Column("COMMAND", lambda row: str(row["process"] or "-")),
+    Column("SINCE", _since),
+)
 
 
-@click.command()
+def _is_wanted(row: Row, namespace: str | None, pod: str | None, gpu: str | None) -> bool:
+    return (
+        (namespace is None or row["namespace"] == namespace)
+        and (pod is None or row["pod"] == pod)
+        and (gpu is None or str(row["gpu_uuid"] or "").startswith(gpu))
+    )
+
+
+def _uuid_of(gpu: str) -> str:
+    """Returns the UUID of a GPU that is named by its index; a UUID or its beginning as it is.
+
+    Raises:
+        UsageError: there is no such index here.
+    """
+    if not gpu[:1].isdecimal():
+        return gpu
+    from ..node_gpus import seen_gpus
+
+    seen, _ = seen_gpus()
+    for each in seen:
+        if each.gpu.name == gpu:
+            return each.gpu.uuid
+    names = ", ".join(each.gpu.name for each in seen) or "none"
+    raise UsageError(f"--gpu {gpu!r} is no GPU of this node; there are: {names}")
+
+
+@click.command(epilog="Example: vgpuctl ps -n team-a --gpu 0 -w")
+@click.option("-n", "--namespace", help="Only those of a namespace.")
+@click.option("--pod", help="Only those of pods of this name.")
+@click.option("--gpu", metavar="INDEX|UUID", help="Only those on one GPU or MIG device.")
+@click.option("-w", "--wide", is_flag=True, help="More columns.")
 @node_dirs_options
 @output_option
-def ps(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:
+def ps(
+    namespace: str | None,
+    pod: str | None,
+    gpu: str | None,
+    wide: bool,
+    run_dir: Path | None,
+    state_dir: Path,
+    kubelet_dir: Path,
+    output: str,
+) -> None:
     """Show every slice and the processes in it."""
+    uuid = None if gpu is None else _uuid_of(gpu)
     looked_in = chosen_run_dir(run_dir)
-    rows = process_rows(read_slices(looked_in))
-    print_listing(rows, _COLUMNS, output, f"no slices in {looked_in}")
+    found = process_rows(read_slices(looked_in))
+    rows = [row for row in found if _is_wanted(row, namespace, pod, uuid)]
+    empty = f"no slices in {looked_in}" + " that are wanted" * bool(found)
+    print_listing(rows, (*_COLUMNS, *_WIDE) if wide else _COLUMNS, output, empty)
     if output == "table":
         for problem in {str(row["problem"]) for row in rows if row["problem"]}:
             click.echo(f"vgpuctl: damaged: {problem}", err=True)

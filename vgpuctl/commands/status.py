@@ -9,44 +9,32 @@ source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
 ``family`` (of its slices; empty without any), ``concurrency`` (of its slices, too: ``time-slices``,
 or ``mps``, clients of one MPS server; the table says the latter behind family vgpu),
 ``memory_total_bytes``, ``memory_allocated_bytes``
-(the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``core_allocated_percent``
-(of the slices' shares; one of 100 is not capped), ``containers`` (how many slices), ``drains``
-(what the GPU waits for before it is shared as the config says; empty where it waits for nothing,
-null where no agent tells). On a node that has several named configs, stderr says which is in force.
+(the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``memory_unaccounted_bytes``
+(of the limits: what only NVML sees, charged too), ``memory_free_bytes`` (that nobody was given),
+``core_allocated_percent`` (of the slices' shares; one of 100 is not capped),
+``core_free_percent``, ``modes`` (a list: how the GPU is shared now, ``free``, ``shared``,
+``windows``, ``none``), ``containers`` (how many slices), ``health`` (empty: it is well; else why
+nothing of it is given; null where no agent tells), ``drains`` (what the GPU waits for before it is
+shared as the config says; empty where it waits for nothing, null where no agent tells).
+
+Behind the table stderr says of each family how much is free and the largest piece of it on one GPU,
+since no container is spread over GPUs; and on a node that has several named configs, which is in
+force.
 """
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from libvgpu.errors import InventoryError, VgpuError
+from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
-from vgpuctl import gpu_choice as gpu_sources
 
 from ..agent_client import AgentReport, agent_report
-from ..observe import SeenGpu, gpu_rows, read_slices
+from ..node_gpus import seen_gpus
+from ..observe import gpu_rows, read_slices
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, print_listing
-
-
-def _seen_gpus() -> tuple[list[SeenGpu], str]:
-    """Returns the GPUs of driver and simulated machines, and why the driver lists none."""
-    seen, problem = [], ""
-    # Under `vgpuctl sim run` the driver itself is the simulated one.
-    source = gpu_sources.SIMULATED if "VGPU_SIM_MACHINE" in os.environ else gpu_sources.DRIVER
-    try:
-        seen = [SeenGpu(gpu, source) for gpu in gpu_sources.gpus_of_driver()]
-    except InventoryError as error:
-        problem = error.message
-    known = {found.gpu.uuid for found in seen}
-    for machine in gpu_sources.simulated_machines():
-        seen += [
-            SeenGpu(gpu, gpu_sources.SIMULATED)
-            for gpu in gpu_sources.gpus_of_machine(machine)
-            if gpu.uuid not in known
-        ]
-    return seen, problem
 
 
 def _report(run_dir: Path) -> AgentReport | None:
@@ -74,18 +62,59 @@ def _name(row: Row) -> str:
     return str(row["index"]) if row["mig_device"] is None else f"{row['index']}:{row['mig_device']}"
 
 
+def _health(row: Row) -> str:
+    health = row["health"]
+    return "-" if health is None else "unhealthy" if health else "ok"
+
+
+def _modes(row: Row) -> str:
+    modes = row["modes"]
+    assert isinstance(modes, list)
+    return "+".join(modes) or "-"
+
+
 _COLUMNS = (
     Column("GPU", lambda row: _name(row), right=True),
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
     Column("SOURCE", lambda row: str(row["source"])),
+    Column("HEALTH", _health),
     Column("FAMILY", _family),
     Column("ALLOCATED", lambda row: _size(row, "memory_allocated_bytes"), right=True),
     Column("USED", lambda row: _size(row, "memory_used_bytes"), right=True),
+    Column("UNACCOUNTED", lambda row: _size(row, "memory_unaccounted_bytes"), right=True),
     Column("MEMORY", lambda row: _size(row, "memory_total_bytes"), right=True),
     Column("CORE", lambda row: f"{row['core_allocated_percent']}%", right=True),
+    Column("MODE", _modes),
     Column("CONTAINERS", lambda row: str(row["containers"]), right=True),
 )
+
+
+def fragmentation(rows: Sequence[Row]) -> list[str]:
+    """Returns a sentence for each family: what is free in all, and at most on one GPU."""
+    said = []
+    families = dict.fromkeys(str(row["family"]) for row in rows if row["family"])
+    for family in families:
+        mine = [row for row in rows if row["family"] == family]
+        core = [_number(row, "core_free_percent") for row in mine]
+        memory = [_number(row, "memory_free_bytes") for row in mine]
+        said.append(
+            f"{family}: free are {sum(core)} core and {format_size(sum(memory))} on {len(mine)} "
+            f"GPUs, at most {max(core)} core and {format_size(max(memory))} on one"
+        )
+    return said
+
+
+def _number(row: Row, key: str) -> int:
+    value = row[key]
+    return value if isinstance(value, int) else 0
+
+
+def _health_of(report: AgentReport | None, uuid: str) -> str | None:
+    if report is None:
+        return None
+    reasons = (report.unhealthy_gpus, report.left_out_gpus, report.withheld_gpus)
+    return next((each[uuid] for each in reasons if uuid in each), "")
 
 
 @click.command()
@@ -93,19 +122,23 @@ _COLUMNS = (
 @output_option
 def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:
     """Show every GPU and how much of it is given away."""
-    seen, problem = _seen_gpus()
+    seen, problem = seen_gpus()
     if problem:
         click.echo(f"vgpuctl: {problem}", err=True)
     chosen = chosen_run_dir(run_dir)
     report = _report(chosen)
     draining = None if report is None else report.draining_gpus
-    rows = gpu_rows(seen, read_slices(chosen))
-    told = [None if draining is None else draining.get(str(row["uuid"]), "") for row in rows]
-    print_listing(
-        [{**row, "drains": drains} for row, drains in zip(rows, told, strict=True)],
-        _COLUMNS,
-        output,
-        "no GPUs and no slices",
-    )
+    rows = [
+        {
+            **row,
+            "health": _health_of(report, str(row["uuid"])),
+            "drains": None if draining is None else draining.get(str(row["uuid"]), ""),
+        }
+        for row in gpu_rows(seen, read_slices(chosen))
+    ]
+    print_listing(rows, _COLUMNS, output, "no GPUs and no slices")
+    if output == "table":
+        for sentence in fragmentation(rows):
+            click.echo(f"vgpuctl: {sentence}", err=True)
     if report is not None and report.config.shown:
         click.echo(f"vgpuctl: {report.config.shown}", err=True)

@@ -6,6 +6,10 @@
 {{- if ne $domain $.Values.resourceDomain }}
 {{- fail (printf "resourceDomain is %s, but %s in %s: the policy needs it too, so set it in the values" $.Values.resourceDomain $domain $where) }}
 {{- end }}
+{{- $root := dig "flags" "mpsRoot" "" (fromYaml $text | default dict) }}
+{{- if and $root (ne $root $.Values.dirs.mpsRoot) }}
+{{- fail (printf "flags.mpsRoot is %s in %s, but dirs.mpsRoot is %q: the pods must mount it, so set it in dirs.mpsRoot and leave it out of the config" $root $where $.Values.dirs.mpsRoot) }}
+{{- end }}
 {{- with get (fromYaml $text) "Error" }}
 {{- fail (printf "%s is not YAML: %s" $where .) }}
 {{- end }}
@@ -15,6 +19,9 @@
 {{- end }}
 {{- if and .Values.configSelection.enabled (not .Values.configs) (not .Values.existingConfigMap) }}
 {{- fail "configSelection is enabled, but there are no configs to select from: set configs or existingConfigMap" }}
+{{- end }}
+{{- if and .Values.scheduler.enabled (not (dig "publish" true .Values.agent)) }}
+{{- fail "scheduler.enabled needs what the nodes publish: set agent.publish to true as well" }}
 {{- end }}
 {{- with .Values.configSelection.default }}
 {{- if and $.Values.configs (not (hasKey $.Values.configs .)) }}

@@ -55,7 +55,10 @@ has(c.resources) && has(c.resources.limits) &&
 [{{ join ", " $paths }}]
 {{- end }}
 
-{{/* What both policies are asked about: pods that are made, and debug containers that are added. */}}
+{{/*
+What the policies of slices and of visible devices are asked about: pods that are made, and debug
+containers that are added.
+*/}}
 {{- define "vgpu.policy.rules" -}}
 # Nothing else of a pod that matters here can change once it is made. Its labels can, and they shall
 # also on pods that were made before the policy.
@@ -68,4 +71,73 @@ resourceRules:
     apiVersions: [v1]
     operations: [UPDATE]
     resources: [pods/ephemeralcontainers]
+{{- end }}
+
+{{/* Leaves out the namespaces of a list, by name. */}}
+{{- define "vgpu.policy.exempt" -}}
+namespaceSelector:
+  matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values:
+        {{- toYaml . | nindent 8 }}
+{{- end }}
+
+{{/*
+A list of the containers of a kind that ask for units, each with how many: what is 0 is not asked for.
+Takes root, kind and field.
+*/}}
+{{- define "vgpu.policy.requests" -}}
+{{- $domain := .root.Values.resourceDomain }}
+{{- $list := printf "object.spec.%s" .field -}}
+{{ if ne .field "containers" }}(has({{ $list }}) ? {{ end }}{{ $list }}.filter(c, {{ include "vgpu.policy.container-asks" .root | nindent 4 | trim }}).map(c, {
+    'who': dyn('{{ .kind }} ' + c.name),
+    {{- range $half := list "core" "memory" }}
+    '{{ $half }}': dyn({
+        {{- range $family := list "vgpu" "mps" }}
+        {{- $name := printf "'%s/%s-%s'" $domain $family $half }}
+        '{{ $family }}': {{ $name }} in c.resources.limits &&
+            quantity(c.resources.limits[{{ $name }}]).isInteger() ?
+            quantity(c.resources.limits[{{ $name }}]).asInteger() : 0{{ if eq $family "vgpu" }},{{ end }}
+        {{- end }}
+    }),
+    {{- end }}
+    'devices': dyn(c.resources.limits.filter(name,
+        (name in ['{{ $domain }}/gpu', '{{ $domain }}/gpu.shared'] || name.startsWith('{{ $domain }}/mig-')) &&
+        quantity(c.resources.limits[name]).isGreaterThan(quantity('0'))))
+}){{ if ne .field "containers" }} : []){{ end }}
+{{- end }}
+
+{{/*
+Whether core or memory of a family may be asked for alone: "allow" or "forbid". Where the values do not
+say it, it is forbidden if every config of the chart that shares the family forbids it. Takes root
+and family.
+*/}}
+{{- define "vgpu.policy.lone-halves" -}}
+{{- $said := get .root.Values.policy.loneHalves .family }}
+{{- if $said }}{{ $said }}
+{{- else }}
+{{- $found := list }}
+{{- if not .root.Values.existingConfigMap }}
+{{- range $text := .root.Values.configs | default (dict "" .root.Values.config) }}
+{{- range get (get (fromYaml $text) "sharing" | default dict) "fractional" | default list }}
+{{- if eq (toString .family) $.family }}
+{{- $found = append $found (.loneHalves | default "allow" | toString) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- eq (uniq $found | join ",") "forbid" | ternary "forbid" "allow" }}
+{{- end }}
+{{- end }}
+
+{{/* The families of which core or memory alone is forbidden, with commas between; or nothing. */}}
+{{- define "vgpu.policy.whole-requests" -}}
+{{- $families := list }}
+{{- range $family := list "vgpu" "mps" }}
+{{- if eq (include "vgpu.policy.lone-halves" (dict "root" $ "family" $family)) "forbid" }}
+{{- $families = append $families (printf "'%s'" $family) }}
+{{- end }}
+{{- end -}}
+{{ join ", " $families }}
 {{- end }}

@@ -20,7 +20,8 @@ trap 'rm -rf "$venv"' EXIT
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$generator" "setuptools<81"
 "$venv/bin/python" -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
     deviceplugin/kubelet/protos/deviceplugin_v1beta1.proto \
-    deviceplugin/kubelet/protos/podresources_v1.proto
+    deviceplugin/kubelet/protos/podresources_v1.proto \
+    deviceplugin/kubelet/protos/pods_v1alpha1.proto
 for stub in deviceplugin/kubelet/protos/*_pb2.py deviceplugin/kubelet/protos/*_pb2_grpc.py; do
     if grep -q "runtime_version\|GRPC_GENERATED_VERSION" "$stub"; then
         echo "$stub was written by a newer generator than $generator" >&2

@@ -48,6 +48,8 @@ type podVerdict struct {
 	Invalid string `json:"invalid"`
 	// Refused is the sentence of the refusal, empty if the pod is let in.
 	Refused string `json:"refused"`
+	// Warnings are what a client is told that is let in.
+	Warnings []string `json:"warnings"`
 	// Admitted is the pod as the policies leave it.
 	Admitted json.RawMessage `json:"admitted"`
 	// Cost is what the policies spend on it at most, in the units of the API server's budget.

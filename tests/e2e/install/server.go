@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/warning"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -131,7 +132,8 @@ func (s *server) judge(p pod) (podVerdict, error) {
 	if found.Admitted, err = manifestOf(internal); err != nil {
 		return found, err
 	}
-	err = s.plugin.Validate(context.Background(), attributes, interfaces)
+	told := warning.WithWarningRecorder(context.Background(), &found)
+	err = s.plugin.Validate(told, attributes, interfaces)
 	var refusal apierrors.APIStatus
 	switch {
 	case errors.As(err, &refusal):
@@ -148,6 +150,9 @@ func (s *server) judge(p pod) (podVerdict, error) {
 	}
 	return found, nil
 }
+
+// AddWarning notes what the API server tells the client (warning.Recorder).
+func (v *podVerdict) AddWarning(_, text string) { v.Warnings = append(v.Warnings, text) }
 
 // attributesOf returns the call that brings a pod, and what tells why no API server would take it.
 func attributesOf(made *core.Pod) (admission.Attributes, func() field.ErrorList) {

@@ -12,6 +12,7 @@ import yaml
 
 from deviceplugin import __main__ as agent_command
 from deviceplugin.config.loading import load_config
+from deviceplugin.kube import node_pods
 from deviceplugin.kube.event_sender import EventSender
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.kube.notices import Record
@@ -30,7 +31,8 @@ from deviceplugin.store.slice_files import PRELOAD_FILE
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.limits import Family
 from support import ROOT, install
-from support.tls_api_server import make_api_server
+from support.list_watch_server import make_list_watch_server
+from support.waiting import wait_until
 
 Object = dict[str, Any]
 
@@ -166,7 +168,8 @@ VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 
 
 def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) -> None:
-    server = make_api_server(tmp_path)
+    server = make_list_watch_server(tmp_path)
+    server.put(node_pods.PATH, "p", {"metadata": {"namespace": "team-a", "uid": "uid"}})
     owner = Owner("team-a", "p", "c")
     server.pods["team-a", "p"] = "uid"
     server.start()
@@ -178,9 +181,13 @@ def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) ->
         PodLabels(server.api(), tmp_path)._ask({"a": owner}, {"a": owner})
         for _ in range(2):  # made, then patched
             NodeLease(server.api(), "node").write({})
+        pods = node_pods.NodePods(server.api(), "node", "nvidia.com")
+        pods.start()
+        wait_until(lambda: bool(server.lists) and bool(server.watches))
+        pods.stop()
     finally:
         server.stop()
-    needed = set()
+    needed = {("", "pods", "list"), ("", "pods", "watch")}
     for method, path in server.calls:
         found = re.fullmatch(
             r"/apis?/([a-z0-9.]+/)?v1/(?:namespaces/[^/]+/)?([a-z]+)(?:/[^/]+)?", path
@@ -238,11 +245,14 @@ def test_nobody_else_asks_the_api_server() -> None:
             and isinstance(n.value, ast.Attribute | ast.Name)
             and (n.value.attr if isinstance(n.value, ast.Attribute) else n.value.id).endswith("api")
         ]
-        if on_api:
+        called = [n.func for n in tree if isinstance(n, ast.Call)]
+        follows = any(isinstance(each, ast.Name) and each.id == "Follower" for each in called)
+        if "scheduler" not in file.parts and (on_api or follows):
             callers.add(file.name)
 
-    assert importers == {"api_client.py", "event_sender.py", "node_objects.py", "lease_objects.py"}
-    assert callers == {"event_sender.py", "pod_labels.py", "node_objects.py"}
+    clients = {"api_client.py", "http_client.py", "raw_calls.py"}
+    assert importers == clients | {"event_sender.py", "node_objects.py", "lease_objects.py"}
+    assert callers == {"event_sender.py", "pod_labels.py", "node_objects.py", "node_pods.py"}
 
 
 def test_the_policy_speaks_of_what_the_code_does() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from deviceplugin import agent
 from deviceplugin.kube import list_watch
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.node_pods import PATH, NodePods
+from deviceplugin.kubelet import followed_pods
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
@@ -97,7 +97,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         return made[-1]
 
     monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
-    monkeypatch.setattr(agent, "NodePods", followed)
+    monkeypatch.setattr(followed_pods, "NodePods", followed)
     monkeypatch.setattr(list_watch, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(list_watch, "LONGEST_PAUSE_S", 0.1)
     try:

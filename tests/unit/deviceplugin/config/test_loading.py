@@ -61,10 +61,9 @@ def test_the_example_shares_gpu_0_by_mps_and_gpu_1_by_vgpu() -> None:
     ]
 
 
-def test_a_file_of_nvidias_plugin_is_accepted_and_nothing_of_it_waits() -> None:
+def test_a_file_of_nvidias_plugin_is_accepted() -> None:
     config = parse_config(NVIDIA_FILE)
 
-    assert config.not_served == ()
     assert config.shares == ()
     assert [entry.replicas for entry in config.whole.replicas] == [4]
     assert config.forms.imex_channels == (0,)
@@ -127,7 +126,6 @@ def test_a_rule_may_only_allow_a_raise() -> None:
 
     assert config.rules[0].allow_raise
     assert config.rules[0].core_percent is config.rules[0].memory_bytes is None
-    assert config.not_served == ()
 
 
 @pytest.mark.parametrize("word", ["off", "'off'"])
@@ -327,3 +325,14 @@ def test_the_digest_tells_texts_apart() -> None:
     configs: list[AgentConfig] = [parse_config("version: v1\n"), parse_config("version: v1 \n")]
 
     assert configs[0].digest != configs[1].digest
+
+
+@pytest.mark.parametrize("root", ["mps", "/", "/run/../mps"])
+def test_an_mps_root_that_is_no_absolute_path_is_refused(root: str) -> None:
+    with pytest.raises(ConfigError, match=r"line 2: flags.mpsRoot is .* allowed is an absolute"):
+        parse_config(f"version: v1\nflags: {{mpsRoot: {root}}}\n")
+
+
+def test_an_mps_root_is_kept_as_it_is() -> None:
+    assert parse_config("version: v1\nflags: {mpsRoot: /run/mps}\n").mps_root == "/run/mps"
+    assert parse_config("version: v1\n").mps_root == ""

@@ -116,7 +116,7 @@ def test_the_state_directory_is_the_same_for_agent_and_runner(caught: Caught) ->
         assert call(CONFIG, *options, **variables).exit_code == 0
         of_agent = caught.settings.state_dir
         assert call(CONFIG, *options, command=runner_program.main, **variables).exit_code == 0
-        return of_agent, caught.arguments[-2]
+        return of_agent, caught.arguments[-3]
 
     assert seen() == (Path("/var/lib/vgpu"),) * 2
     assert seen(VGPU_STATE_DIR="/s") == (Path("/s"),) * 2

@@ -155,9 +155,12 @@ def test_it_says_how_the_gpus_are_and_where_limits_come_from(state: AgentState) 
     assert origins == {
         "allocation": "a",
         "owner": "ns/pod/c",
+        "shim_build": "",
         "devices": [
             {
                 "gpu": "GPU-0",
+                "asked_core_percent": 100,
+                "asked_memory_bytes": 1 << 30,
                 "core": "limits[0] on line 4",
                 "memory": "request",
                 "compute": "sharing",

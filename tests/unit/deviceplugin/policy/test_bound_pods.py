@@ -161,7 +161,7 @@ def test_the_containers_of_a_pod_come_one_after_the_other() -> None:
 
 
 def test_a_container_that_comes_later_does_not_ask_before_the_one_before_it() -> None:
-    gpus = {"c0": ("GPU-1",), "c1": ("GPU-2",)}
+    gpus: dict[str, tuple[str, ...]] = {"c0": ("GPU-1",), "c1": ("GPU-2",)}
     two = pod("two", container("c0", 3, 4), container("c1", 6, 4), gpus=gpus)
     first = expected(MEMORY, 4, known(two), [shown("two")])
     assert first == Expected("team/two", Need(3, 4), ("GPU-1",))

@@ -1,4 +1,4 @@
-"""Volcano's calls: gang jobs of fractional pods, whose first pods are bound when the last has room."""
+"""Volcano's calls: gangs of fractional pods, which are bound when the last one has room."""
 
 import json
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ from deviceplugin.config.quotas import Quota
 from deviceplugin.model.published import PublishedNode
 from deviceplugin.scheduler import volcano_wire
 from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.extender import Extender, NotAnswered, Policies
+from deviceplugin.scheduler.extender import Extender, NotAnswered
 from deviceplugin.scheduler.go_json import CallMalformed
+from deviceplugin.scheduler.plans import Plan
+from deviceplugin.scheduler.policies import Policies
 from deviceplugin.scheduler.volcano import VolcanoExtender
 from deviceplugin.scheduler.volcano_wire import Code, Vote
 from libvgpu.limits import Family
@@ -260,7 +262,7 @@ def test_a_gang_with_a_place_fits_large_ones_first_and_small_ones_first(
         found = session.cluster.view("n1")
         assert found is not None
         plan = Policies(DOMAIN).plan(found[1], request)
-        assert hasattr(plan, "reservation"), (plan, [_amounts(each) for each in by_size])
+        assert isinstance(plan, Plan), (plan, [_amounts(each) for each in by_size])
         session.cluster.assume(request, "n1", plan, 0.0)
 
 

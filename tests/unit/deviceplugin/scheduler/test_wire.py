@@ -1,5 +1,6 @@
 """kube-scheduler's extender calls: what Go sends, what others send, and what nobody should."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -8,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.scheduler import wire
+from deviceplugin.scheduler.calls import BindingAsked, Judgement, Victims
 from deviceplugin.scheduler.go_json import CallMalformed
-from deviceplugin.scheduler.wire import Judgement, Victims
 
-POD = {
+POD: dict[str, Any] = {
     "metadata": {
         "name": "a", "namespace": "team", "uid": "u", "creationTimestamp": None,
         "managedFields": [{"fieldsV1": {"f:spec": {}}}],
     },
     "spec": {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/vgpu-core": "1"}}}]},
 }  # fmt: skip
-NODE = {
+NODE: dict[str, Any] = {
     "metadata": {"name": "n1", "labels": {"x": "y"}, "uid": "7"},
     "spec": {"podCIDR": "10.0.0.0/24"},
     "status": {"allocatable": {"cpu": "8", "nvidia.com/vgpu-core": "800"}, "images": [{}]},
@@ -67,7 +68,7 @@ def test_keys_may_be_in_any_case() -> None:
 
     assert list(asked.names) == ["n1"]
     assert preempted.victims == {"n1": Victims(("v",), 2)}
-    assert bound == wire.BindingAsked("t", "a", "u", "n1")
+    assert bound == BindingAsked("t", "a", "u", "n1")
 
 
 def test_an_error_goes_back_alone() -> None:
@@ -159,7 +160,5 @@ READERS = (wire.nodes_asked, wire.preemption_asked, wire.binding_asked, wire.err
 @given(st.binary(max_size=60) | _JSON.map(lambda value: json.dumps(value).encode()))
 def test_whatever_comes_is_read_or_refused(sent: bytes) -> None:
     for read in READERS:
-        try:
+        with contextlib.suppress(CallMalformed):
             read(sent)
-        except CallMalformed as error:
-            assert len(error.message) < 500

@@ -12,6 +12,7 @@ RULES = PodRules(
     resources=("nvidia.com/vgpu-*", "nvidia.com/gpu"),
     tolerations=(TAINT,),
     runtime_class_name="nvidia",
+    scheduler_name="gpus",
     labels={"nvidia.com/vgpu.slice": "true"},
     marker_resource="nvidia.com/gpu-slice",
 )
@@ -34,6 +35,7 @@ def test_a_pod_that_asks_gets_all_of_it(name: str) -> None:
 
     assert changed["spec"]["tolerations"] == [TAINT]
     assert changed["spec"]["runtimeClassName"] == "nvidia"
+    assert changed["spec"]["schedulerName"] == "gpus"
     assert changed["metadata"]["labels"] == {"nvidia.com/vgpu.slice": "true"}
     assert changed["spec"]["containers"][1]["resources"]["limits"] == {
         name: "1",
@@ -70,12 +72,13 @@ def test_an_init_container_counts_and_is_not_marked() -> None:
 
 def test_what_a_pod_has_stays() -> None:
     other = {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
-    own = pod("nvidia.com/gpu", tolerations=[other], runtimeClassName="mine")
+    own = pod("nvidia.com/gpu", tolerations=[other], runtimeClassName="mine", schedulerName="x")
     own["metadata"]["labels"] = {"nvidia.com/vgpu.slice": "mine", "a": "b"}
     changed = applied(own, patch(own, RULES))
 
     assert changed["spec"]["tolerations"] == [other, TAINT]
     assert changed["spec"]["runtimeClassName"] == "mine"
+    assert changed["spec"]["schedulerName"] == "x"
     assert changed["metadata"]["labels"] == {"nvidia.com/vgpu.slice": "mine", "a": "b"}
 
 

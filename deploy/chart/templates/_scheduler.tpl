@@ -1,0 +1,34 @@
+{{/* What names the extender's objects. */}}
+{{- define "vgpu.scheduler.name" -}}
+{{ .Release.Name }}-scheduler
+{{- end }}
+
+{{/* The certificate, for the templates of _tls.tpl; its first host is what a client checks it by. */}}
+{{- define "vgpu.scheduler.tls" -}}
+{{- $name := include "vgpu.scheduler.name" . }}
+{{- $short := printf "%s.%s" $name .Values.namespace.name }}
+{{- dict "name" $name "hosts" (list (printf "%s.svc" $short) $short $name)
+    "given" .Values.scheduler.tlsSecret "certManager" .Values.scheduler.certManager | toJson }}
+{{- end }}
+
+{{/*
+The key of the ConfigMap that the extender reads. It has no node whose label could select one, so of
+several it is the one that the values name, the default of the nodes, or the only one.
+*/}}
+{{- define "vgpu.scheduler.config-key" -}}
+{{- $names := keys .Values.configs | sortAlpha }}
+{{- if not (include "vgpu.selects-config" .) }}config.yaml
+{{- else if .Values.scheduler.config }}
+{{- if and $names (not (has .Values.scheduler.config $names)) }}
+{{- fail (printf "scheduler.config is %s, which is none of configs: %s" .Values.scheduler.config (join ", " $names)) }}
+{{- end }}
+{{- .Values.scheduler.config }}
+{{- else if .Values.configSelection.default }}
+{{- .Values.configSelection.default }}
+{{- else if eq (len $names) 1 }}
+{{- first $names }}
+{{- else if has "default" $names }}default
+{{- else }}
+{{- fail "scheduler.enabled with several configs and no default among them: set scheduler.config to the name of the one whose quotas hold" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,367 @@
+"""The scheduler extender in the chart: its objects, rights and certificate, and what they have in
+common with the examples of schedulers that ask it.
+"""
+
+import base64
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deviceplugin.scheduler import waking
+from deviceplugin.scheduler.__main__ import main as command
+from support import IS_LONG, ROOT, install, kube_schemas
+from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+
+pytestmark = [
+    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
+]
+EXAMPLES = ROOT / "deploy/examples/scheduler"
+NAME = "vgpu-scheduler"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
+    why_not = install.missing()
+    if why_not:
+        pytest.skip(why_not)
+
+
+def objects(*settings: str) -> Objects:
+    """Returns what the chart makes with the extender, by kind and name."""
+    given = ("scheduler.enabled=true", *settings)
+    found = yaml.safe_load_all(install.render(*(a for s in given for a in ("--set", s))))
+    return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
+
+
+def pod(found: Objects) -> dict[str, Any]:
+    return found["Deployment", NAME]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
+
+
+def arguments(found: Objects) -> list[str]:
+    (container,) = pod(found)["containers"]
+    return list(container["args"])
+
+
+def rights(found: Objects) -> set[tuple[str, str, str, str]]:
+    """Returns each right as (where, resource, verb, name of the one object or nothing)."""
+    return {
+        (kind, resource, verb, ",".join(rule.get("resourceNames", ())))
+        for kind in ("ClusterRole", "Role")
+        for rule in found[kind, NAME]["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_there_is_none_unless_it_is_asked_for() -> None:
+    plain = {(o["kind"], o["metadata"]["name"]) for o in install.manifests()}
+    made = set(objects()) - plain
+
+    assert not [name for _, name in plain if "scheduler" in name]
+    assert made == {
+        (kind, NAME)
+        for kind in ("Deployment", "Service", "PodDisruptionBudget", "ServiceAccount",
+                     "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    } | {("Secret", f"{NAME}-tls")}  # fmt: skip
+    assert plain <= set(objects())
+
+
+@pytest.mark.parametrize("version", install.KUBERNETES)
+def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_path: Path) -> None:
+    settings = "scheduler.tolerations[0].operator=Exists,scheduler.podSelector=a=b"
+    text = install.render("--set", f"scheduler.enabled=true,{settings}")
+    file = tmp_path / "rendered.yaml"
+    file.write_text(text)
+    kinds = {(o["apiVersion"], o["kind"]) for o in yaml.safe_load_all(text) if o}
+    kube_schemas.write(install.swagger(version), tmp_path, kinds)
+
+    result = install.kubeconform(tmp_path, file)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Skipped: 0" in result.stdout
+
+
+def test_the_rights_are_to_look_to_wake_the_scheduler_and_to_bind() -> None:
+    reading = {("ClusterRole", "pods", "list", ""), ("ClusterRole", "pods", "watch", ""),
+               ("Role", "leases", "list", ""), ("Role", "leases", "watch", ""),
+               ("Role", "csistoragecapacities", "create", ""),
+               ("Role", "csistoragecapacities", "delete", waking.NAME)}  # fmt: skip
+    binding = {("ClusterRole", "pods", "get", ""),
+               ("ClusterRole", "pods/binding", "create", ""), ("Role", "leases", "create", ""),
+               ("Role", "leases", "get", NAME), ("Role", "leases", "update", NAME)}  # fmt: skip
+
+    found = objects()
+    assert rights(found) == reading | binding
+    assert rights(objects("scheduler.bind=false")) == reading
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        (subject,) = found[kind, NAME]["subjects"]
+        assert subject == {"kind": "ServiceAccount", "name": NAME, "namespace": "vgpu-system"}
+        assert found[kind, NAME]["roleRef"]["name"] == NAME
+    assert pod(found)["serviceAccountName"] == NAME
+    # The agents' account gets nothing by it.
+    assert found["ClusterRole", "vgpu-agent"] == next(
+        o for o in install.manifests()
+        if (o["kind"], o["metadata"]["name"]) == ("ClusterRole", "vgpu-agent"))  # fmt: skip
+
+
+def test_it_runs_without_rights_on_its_node() -> None:
+    spec = pod(objects())
+    (container,) = spec["containers"]
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not [v for v in spec["volumes"] if "hostPath" in v]
+    assert all(m["readOnly"] for m in container["volumeMounts"])
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert set(container["resources"]["limits"]) == {"memory"}
+
+
+def test_several_replicas_are_kept_apart_and_one_stays() -> None:
+    found = objects("scheduler.replicas=3")
+    budget = found["PodDisruptionBudget", NAME]["spec"]
+    template = found["Deployment", NAME]["spec"]["template"]
+    (term,) = template["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+
+    assert found["Deployment", NAME]["spec"]["replicas"] == 3
+    assert budget["maxUnavailable"] == 1
+    own = template["metadata"]["labels"].items()
+    for selector in (
+        budget["selector"]["matchLabels"],
+        term["podAffinityTerm"]["labelSelector"]["matchLabels"],
+        found["Service", NAME]["spec"]["selector"],
+        found["Deployment", NAME]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= own
+        for part in ("vgpu-agent", "vgpu-mps"):
+            other = found["DaemonSet", part]["spec"]["template"]["metadata"]["labels"].items()
+            assert not selector.items() <= other
+    assert ("PodDisruptionBudget", NAME) not in objects("scheduler.replicas=1")
+
+
+def test_values_change_what_they_say() -> None:
+    found = objects(
+        "scheduler.nodePolicy=spread,scheduler.gpuPolicy=binpack,scheduler.port=9443",
+        "scheduler.podSelector=team in (a\\,b)",
+        "scheduler.clusterIP=10.96.0.44,scheduler.priorityClassName=high",
+        "scheduler.nodeSelector.pool=control,scheduler.tolerations[0].operator=Exists",
+        "scheduler.resources.limits.memory=2Gi,namespace.name=gpus,image.tag=v9",
+    )
+    (container,) = pod(found)["containers"]
+
+    assert {
+        "--address=:9443",
+        "--namespace=gpus",
+        "--node-policy=spread",
+        "--gpu-policy=binpack",
+        "--pod-selector=team in (a,b)",
+    } <= set(arguments(found))
+    assert not [a for a in arguments(objects()) if a.startswith(("--gpu-policy", "--pod-sel"))]
+    assert arguments(objects("scheduler.extraArgs={--body-limit=64}"))[-1] == "--body-limit=64"
+    assert found["Service", NAME]["spec"]["clusterIP"] == "10.96.0.44"
+    assert "clusterIP" not in objects()["Service", NAME]["spec"]
+    assert pod(found)["priorityClassName"] == "high"
+    assert pod(found)["nodeSelector"]["pool"] == "control"
+    assert pod(found)["tolerations"] == [{"operator": "Exists"}]
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
+    assert container["image"].endswith(":v9")
+    assert (
+        container["image"]
+        == (found["DaemonSet", "vgpu-agent"]["spec"]["template"]["spec"]["containers"][0]["image"])
+    )
+    (port,) = container["ports"]
+    assert port["containerPort"] == 9443
+    (service,) = found["Service", NAME]["spec"]["ports"]
+    assert service == {"port": 443, "targetPort": port["name"]}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert (asked["port"], asked["scheme"]) == (port["name"], "HTTPS")
+    assert {found[kind, NAME]["metadata"]["namespace"] for kind in ("Deployment", "Service")} == {
+        "gpus"
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ((), {"bind": True, "lease": NAME, "gpu_policy": None}),
+        (("scheduler.bind=false",), {"bind": False}),
+        (("scheduler.nodePolicy=spread,scheduler.gpuPolicy=spread",),
+         {"node_policy": "spread", "gpu_policy": "spread"}),
+        (("scheduler.podSelector=a!=b",), {"pod_selector": "a!=b"}),
+        (("scheduler.extraArgs={--body-limit=64,--no-leader-elect}",),
+         {"body_limit": 64, "leader_elect": False}),
+        (("namespace.name=gpus",), {"namespace": "gpus"}),
+    ],
+)  # fmt: skip
+def test_what_is_started_takes_these_options(
+    settings: tuple[str, ...], options: dict[str, object]
+) -> None:
+    found = objects(*settings)
+    (container,) = pod(found)["containers"]
+    context = command.make_context("scheduler", arguments(found))  # an unknown one raises
+
+    assert container["command"] == ["python", "-m", "deviceplugin.scheduler"]
+    assert context.params.items() >= options.items()
+    mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+    assert mounts[str(context.params["tls_dir"])] == "tls"
+    assert mounts[str(context.params["config"].parent)] == "config"
+    assert f":{container['ports'][0]['containerPort']}" == context.params["address"]
+    # By which the replicas know each other, where --tls-name does not say it.
+    name = f"{context.params['lease']}.{context.params['namespace']}.svc"
+    assert (
+        objects(*settings, "scheduler.certManager=true")["Certificate", NAME]["spec"]["dnsNames"][0]
+        == name
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ((), "config.yaml"),
+        (("configs.default=version: v1,configs.a=version: v1",), "default"),
+        (("configs.a=version: v1",), "a"),
+        (("configs.a=version: v1,configs.b=version: v1,configSelection.default=b",), "b"),
+        (("configs.a=version: v1,configs.b=version: v1,scheduler.config=a",), "a"),
+        (("existingConfigMap=mine",), "config.yaml"),
+        (("existingConfigMap=mine,configSelection.enabled=true,scheduler.config=x",), "x"),
+    ],
+)
+def test_it_reads_one_config(settings: tuple[str, ...], key: str) -> None:
+    found = objects(*settings)
+    volumes = {v["name"]: v for v in pod(found)["volumes"]}
+    agents = found["DaemonSet", "vgpu-agent"]["spec"]["template"]["spec"]["volumes"]
+
+    assert f"--config=/etc/vgpu/{key}" in arguments(found)
+    assert volumes["config"] in agents
+    if ("ConfigMap", "vgpu-config") in found:
+        assert key in found["ConfigMap", "vgpu-config"]["data"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("configs.a=version: v1,configs.b=version: v1", "set scheduler.config to the name"),
+        ("configs.a=version: v1,scheduler.config=b", "b, which is none of configs: a"),
+        ("scheduler.replicas=0", "scheduler/replicas"),
+        ("scheduler.nodePolicy=pack", "scheduler/nodePolicy"),
+        ("scheduler.clusterIP=name", "scheduler/clusterIP"),
+        ("scheduler.podSelector=a;b", "scheduler/podSelector"),
+        ("scheduler.leaderElection=true", "leaderElection"),
+        ("scheduler.extraArgs={x}", "scheduler/extraArgs/0"),
+        ("agent.publish=false", "set agent.publish to true"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(settings: str, says: str) -> None:
+    given = f"scheduler.enabled=true,{settings}"
+    result = install.helm("template", "vgpu", str(install.CHART), "--set", given)
+
+    assert result.returncode != 0
+    assert says in result.stderr
+
+
+def test_the_certificate_is_good_for_the_name_that_schedulers_check(tmp_path: Path) -> None:
+    data = objects()["Secret", f"{NAME}-tls"]["data"]
+    files = {}
+    for key, value in data.items():
+        files[key] = tmp_path / key
+        files[key].write_bytes(base64.b64decode(value))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(files["tls.crt"], files["tls.key"])
+    client = ssl.create_default_context(cafile=str(files["ca.crt"]))
+
+    def handshake(name: str) -> None:
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ours = server.wrap_bio(to_server, to_client, server_side=True)
+        theirs = client.wrap_bio(to_client, to_server, server_hostname=name)
+        for _ in range(4):
+            for each in (theirs, ours):
+                try:
+                    each.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+
+    handshake(example_extender("kube-scheduler/scheduler-config.yaml")["tlsConfig"]["serverName"])
+    handshake("vgpu-scheduler.vgpu-system.svc")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake("vgpu-scheduler.default.svc")
+    assert set(data) == {"ca.crt", "tls.crt", "tls.key"}
+    volumes = {v["name"]: v for v in pod(objects())["volumes"]}
+    assert volumes["tls"]["secret"]["secretName"] == f"{NAME}-tls"
+
+
+def test_a_certificate_may_be_given_or_be_cert_managers() -> None:
+    given = objects("scheduler.tlsSecret=mine")
+    managed = objects("scheduler.certManager=true")
+
+    assert not [name for kind, name in given if kind in ("Secret", "Certificate", "Issuer")]
+    assert {v["secret"]["secretName"] for v in pod(given)["volumes"] if "secret" in v} == {"mine"}
+    certificate = managed["Certificate", NAME]["spec"]
+    assert certificate["secretName"] == f"{NAME}-tls"
+    assert certificate["dnsNames"][0] == "vgpu-scheduler.vgpu-system.svc"
+    assert certificate["issuerRef"]["name"] == managed["Issuer", NAME]["metadata"]["name"]
+    assert not [name for kind, name in managed if kind == "Secret"]
+
+
+def test_the_monitor_scrapes_it_by_its_certificate() -> None:
+    found = objects("podMonitor.enabled=true,podMonitor.labels.release=x")
+    (endpoint,) = found["PodMonitor", NAME]["spec"]["podMetricsEndpoints"]
+    (container,) = pod(found)["containers"]
+    labels = found["Deployment", NAME]["spec"]["template"]["metadata"]["labels"]
+
+    assert found["PodMonitor", NAME]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert endpoint["port"] in {p["name"] for p in container["ports"]}
+    assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
+    assert endpoint["tlsConfig"] == {
+        "serverName": "vgpu-scheduler.vgpu-system.svc",
+        "ca": {"secret": {"name": f"{NAME}-tls", "key": "ca.crt"}},
+    }
+    assert found["PodMonitor", NAME]["metadata"]["labels"]["release"] == "x"
+    assert ("PodMonitor", "vgpu-agent") in found
+
+
+def example_extender(name: str) -> dict[str, Any]:
+    """Returns the one extender of a kube-scheduler's configuration in the examples."""
+    for document in yaml.safe_load_all((EXAMPLES / name).read_text()):
+        config = document
+        if document["kind"] == "ConfigMap":
+            config = yaml.safe_load(document["data"]["scheduler-config.yaml"])
+        if config["kind"] == "KubeSchedulerConfiguration":
+            (extender,) = config["extenders"]
+            return dict(extender)
+    raise AssertionError(f"{name} has no extender")
+
+
+def test_the_examples_ask_the_charts_service() -> None:
+    host = f"{NAME}.vgpu-system.svc"
+    first = example_extender("kube-scheduler/scheduler-config.yaml")
+    second = example_extender("second-scheduler/second-scheduler.yaml")
+    readme = (EXAMPLES / "kube-scheduler/README.md").read_text()
+    volcano = (EXAMPLES / "volcano/volcano-scheduler-configmap.yaml").read_text()
+
+    assert first["tlsConfig"]["serverName"] == host
+    address = first["urlPrefix"].removeprefix("https://")
+    assert f"scheduler.clusterIP={address}" in readme
+    assert second["urlPrefix"] == f"https://{host}"
+    assert f"https://{host}/" in volcano
+    secret = f"{NAME}-tls"
+    assert ("Secret", secret) in objects()
+    for file in ("kube-scheduler/README.md", "volcano/README.md"):
+        assert f"get secret {secret}" in (EXAMPLES / file).read_text()
+    deployment = next(
+        d for d in yaml.safe_load_all(
+            (EXAMPLES / "second-scheduler/second-scheduler.yaml").read_text())
+        if d["kind"] == "Deployment")  # fmt: skip
+    volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["ca"]["secret"]["secretName"] == secret
+    assert [item["key"] for item in volumes["ca"]["secret"]["items"]] == ["ca.crt"]

@@ -1,0 +1,143 @@
+"""The server of webhook and extender: whatever is sent to it, no thread of it fails."""
+
+import contextlib
+import http.client
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deviceplugin.http.call_server import CallServer
+from deviceplugin.http.calls import TEXT, Answer, Call, Limits
+from deviceplugin.http.listeners import tcp_listener
+
+LIMITS = Limits(body_bytes=2000, bodies_bytes=8000, calls=4, read_s=0.5)
+
+
+class Served:
+    """A server whose calls wait until they are let go."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.told: list[tuple[str, int]] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.inside = threading.Semaphore(0)
+        self.server = CallServer(
+            tcp_listener("127.0.0.1:0"),
+            {("POST", "/echo"): self.echo, ("GET", "/healthz"): self.health,
+             ("POST", "/fault"): self.fault},
+            None,
+            limits,
+            lambda path, status, seconds: self.told.append((path, status)),
+        )  # fmt: skip
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def echo(self, call: Call) -> Answer:
+        self.inside.release()
+        assert self.go_on.wait(10)
+        return Answer(call.body, kind=TEXT)
+
+    def health(self, call: Call) -> Answer:
+        return Answer(b"ok", kind=TEXT)
+
+    def fault(self, call: Call) -> Answer:
+        raise RuntimeError("a fault of ours")
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        port = self.server.server_address[1]
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as one:
+            one.request(method, path, body)
+            answer = one.getresponse()
+            return answer.status, answer.read()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    found = Served()
+    yield found
+    found.stop()
+
+
+def test_calls_beyond_the_limit_are_told_to_come_again_and_pages_are_not(served: Served) -> None:
+    served.go_on.clear()
+    answers: list[int] = []
+    waiting = [
+        threading.Thread(target=lambda: answers.append(served.ask("POST", "/echo", b"x")[0]))
+        for _ in range(4)
+    ]
+    for each in waiting:
+        each.start()
+    assert all(served.inside.acquire(timeout=10) for _ in waiting)
+
+    status, why = served.ask("POST", "/echo", b"x")
+
+    assert (status, b"4 calls are being answered" in why) == (503, True)
+    assert served.ask("GET", "/healthz") == (200, b"ok")
+    served.go_on.set()
+    for each in waiting:
+        each.join()
+    assert answers == [200] * 4
+    assert served.ask("POST", "/echo", b"x") == (200, b"x")
+
+
+def test_a_fault_of_ours_is_an_answer_and_a_trace_in_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "deviceplugin"):
+        status, why = served.ask("POST", "/fault", b"x")
+
+    assert (status, why) == (500, b"the program failed; see its log\n")
+    assert "a fault of ours" in caplog.text
+    assert served.told == [("/fault", 500)]
+
+
+def test_a_client_that_asks_first_is_told_to_send_only_what_is_read(served: Served) -> None:
+    for length, first in ((5, b"HTTP/1.1 100 "), (5000, b"HTTP/1.1 413 ")):
+        with contextlib.closing(
+            socket.create_connection(("127.0.0.1", served.server.server_address[1]), 10)
+        ) as client:
+            client.sendall(
+                b"POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+                % length
+            )
+            assert client.recv(200).startswith(first)
+            if length == 5:
+                client.sendall(b"12345")
+                assert b"12345" in client.recv(1000)
+
+
+_LINES = st.sampled_from(
+    [b"POST /echo HTTP/1.1", b"GET /healthz HTTP/1.1", b"GET /healthz HTTP/0.9", b"PUT /x HTTP/1.0",
+     b"POST /echo HTTP/9.9", b"Content-Length: 3", b"Content-Length: 3000", b"Content-Length: x",
+     b"Transfer-Encoding: chunked", b"Expect: 100-continue", b"Connection: close", b"", b"3", b"0",
+     b"abc", b"Host: x", b": ", b"GET", b"\x00\xff", b"X" * 70_000]
+)  # fmt: skip
+
+
+@given(st.lists(_LINES | st.binary(max_size=20), max_size=8))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_is_sent_no_thread_fails(
+    served: Served, caplog: pytest.LogCaptureFixture, lines: list[bytes]
+) -> None:
+    where = ("127.0.0.1", served.server.server_address[1])
+    with (
+        caplog.at_level(logging.ERROR, "deviceplugin"),
+        contextlib.suppress(OSError),
+        contextlib.closing(socket.create_connection(where, 10)) as client,
+    ):
+        client.sendall(b"\r\n".join(lines))
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(10_000):
+            pass
+    assert served.ask("POST", "/echo", b"still") == (200, b"still")
+    assert "failed" not in caplog.text

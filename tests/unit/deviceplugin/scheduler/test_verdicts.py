@@ -1,0 +1,193 @@
+"""Answers to questions that were asked before, and the quick ones, are those of a search."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deviceplugin.config.fractional import Placement
+from deviceplugin.model.pod_requests import ContainerRequest, PodRequest
+from deviceplugin.scheduler.demand import Demand, demand_of
+from deviceplugin.scheduler.fit import Plan, Refusal, plan
+from deviceplugin.scheduler.node_view import DRAINS, GpuRoom, NodeView
+from deviceplugin.scheduler.quick import quick_verdict
+from deviceplugin.scheduler.score import score
+from deviceplugin.scheduler.verdicts import Verdict, Verdicts, verdict
+from deviceplugin.scheduler.wishes import NO_WISHES, Wishes
+from libvgpu.limits import Family
+
+DOMAIN = "nvidia.com"
+BINPACK, SPREAD = Placement.BINPACK, Placement.SPREAD
+
+
+@st.composite
+def rooms(draw: st.DrawFn, index: int, units: int, placement: Placement) -> GpuRoom:
+    core, memory = draw(st.integers(0, 100)), draw(st.integers(0, units))
+    is_empty = draw(st.booleans())
+    return GpuRoom(
+        index,
+        f"GPU-{index:08x}",
+        draw(st.sampled_from(("NVIDIA A100", "NVIDIA H100"))),
+        draw(st.sampled_from((Family.VGPU, Family.VGPU, Family.MPS))),
+        100 if is_empty else core,
+        units if is_empty else memory,
+        units,
+        1 << 30,
+        draw(st.sampled_from((None, None, 0, 3))),
+        is_empty,
+        draw(st.sampled_from((True, True, False))),
+        placement,
+        problem=draw(st.sampled_from(("", "", "", "XID 79", DRAINS))),
+    )
+
+
+@st.composite
+def views(draw: st.DrawFn) -> NodeView:
+    sizes = draw(st.sampled_from(((8,), (16,), (8, 16))))
+    placement = draw(st.sampled_from(Placement))
+    gpus = [
+        draw(rooms(n, draw(st.sampled_from(sizes)), placement))
+        for n in range(draw(st.integers(0, 6)))
+    ]
+    return NodeView("n", draw(st.sampled_from((DOMAIN, DOMAIN, "other.io"))), tuple(gpus), {})
+
+
+requests = st.builds(
+    lambda family, core, memory: PodRequest(
+        "u", "ns", "p",
+        (ContainerRequest("c", {
+            f"{DOMAIN}/{family}-{half}": n for half, n in (("core", core), ("memory", memory)) if n
+        }),),
+    ),
+    st.sampled_from(("vgpu", "vgpu", "mps")),
+    st.sampled_from((0, 1, 30, 50, 100, 200, 300, 400)),
+    st.sampled_from((0, 0, 1, 4, 8, 16, 24, 32, 40)),
+).filter(lambda request: bool(request.containers[0].amounts))  # fmt: skip
+
+wishes = st.builds(
+    Wishes,
+    st.sampled_from(((), (), ("h100",))),
+    st.sampled_from(((), (), ("a1*",))),
+    st.sampled_from((frozenset(), frozenset(), frozenset({"GPU-00000001"}))),
+    st.sampled_from((frozenset(), frozenset({"GPU-00000000"}))),
+    st.none(),
+    st.sampled_from((None, *Placement)),
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(views(), requests, wishes, st.sampled_from(Placement))
+def test_quick_answers_are_those_of_a_search(
+    view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
+) -> None:
+    demand = demand_of(request, wished, DOMAIN)
+    if isinstance(demand, Refusal):
+        return
+    quick = quick_verdict(view, demand, policy)
+    if quick is None:
+        return
+    found = plan(view, request, wished)
+    assert quick == (found if isinstance(found, Refusal) else score(view, found, policy))
+
+
+def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
+    """By units the small one would have less left."""
+    small = GpuRoom(0, "GPU-0", "p", Family.VGPU, 60, 8, 8, 1 << 30, is_empty=False)
+    large = GpuRoom(1, "GPU-1", "p", Family.VGPU, 70, 6, 16, 1 << 30, is_empty=False)
+    view = NodeView("n", DOMAIN, (small, large), {})
+    demand = demand_of(pod(10, 1), NO_WISHES, DOMAIN)
+    assert isinstance(demand, Demand)
+    found = plan(view, pod(10, 1), NO_WISHES)
+    assert isinstance(found, Plan)
+    assert found.chosen == {"c-p": ("GPU-1",)}
+    assert verdict(view, demand, BINPACK) == score(view, found, BINPACK)
+
+
+@settings(max_examples=500, deadline=None)
+@given(views(), requests, wishes, st.sampled_from(Placement))
+def test_scores_and_reasons_are_within_their_bounds(
+    view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
+) -> None:
+    found = plan(view, request, wished)
+    if isinstance(found, Plan):
+        assert 0 <= score(view, found, policy) <= 10
+    else:
+        assert 0 < len(found.reason.encode()) <= 200
+        assert "\n" not in found.reason
+
+
+def pod(core: int, memory: int, name: str = "p") -> PodRequest:
+    amounts = {f"{DOMAIN}/vgpu-core": core, f"{DOMAIN}/vgpu-memory": memory}
+    return PodRequest(name, "ns", name, (ContainerRequest(f"c-{name}", amounts),))
+
+
+def node(name: str, core: int) -> NodeView:
+    room = GpuRoom(0, f"GPU-{name}", "p", Family.VGPU, core, 16, 16, 1 << 30, is_empty=core == 100)
+    return NodeView(name, DOMAIN, (room,), {})
+
+
+class Counting:
+    """Counts what had to be found out."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, view: NodeView, demand: Demand, policy: Placement) -> Verdict:
+        self.asked.append(view.name)
+        return verdict(view, demand, policy)
+
+
+def test_a_node_that_has_not_changed_is_not_looked_at_again() -> None:
+    judge = Counting()
+    kept = Verdicts(judge=judge)
+    nodes = [("a", 1, node("a", 100)), ("b", 1, node("b", 20))]
+    first = kept.of_nodes(pod(30, 4), NO_WISHES, DOMAIN, BINPACK, nodes)
+    assert isinstance(first["a"], int)
+    assert first["b"] == Refusal("GPU 0: 20 core free of 30 asked")
+    # Another pod of the same controller; b has changed meanwhile.
+    nodes[1] = ("b", 2, node("b", 40))
+    again = kept.of_nodes(pod(30, 4, "other"), NO_WISHES, DOMAIN, BINPACK, nodes)
+    assert again["a"] == first["a"]
+    assert isinstance(again["b"], int)
+    assert judge.asked == ["a", "b", "b"]
+
+
+def test_other_questions_have_other_answers() -> None:
+    judge = Counting()
+    kept = Verdicts(judge=judge)
+    nodes = [("a", 1, node("a", 90))]
+    answers = [
+        kept.of_nodes(request, wished, DOMAIN, policy, nodes)["a"]
+        for request, wished, policy in (
+            (pod(30, 4), NO_WISHES, BINPACK),
+            (pod(30, 5), NO_WISHES, BINPACK),
+            (pod(30, 4), Wishes(use_models=("h100",)), BINPACK),
+            (pod(30, 4), NO_WISHES, SPREAD),
+            (pod(30, 4), Wishes(node_policy=SPREAD), BINPACK),
+        )
+    ]
+    assert len(judge.asked) == 5
+    assert answers[2] == Refusal("no GPU of family vgpu here is as wished: model h100", False)
+    assert answers[3] == answers[4] != answers[0]
+
+
+def test_what_no_node_can_give_needs_no_look_at_nodes() -> None:
+    judge = Counting()
+    nodes = [("a", 1, node("a", 100))]
+    found = Verdicts(judge=judge).of_nodes(pod(150, 4), NO_WISHES, DOMAIN, BINPACK, nodes)
+    assert isinstance(found["a"], Refusal)
+    assert not found["a"].resolvable
+    assert not judge.asked
+
+
+def test_what_is_kept_is_bounded_and_the_oldest_question_goes_first() -> None:
+    judge = Counting()
+    kept = Verdicts(most_answers=25, judge=judge)
+    nodes = [(f"n{n}", 1, node(f"n{n}", 100)) for n in range(10)]
+    for core in (1, 2, 1, 3):
+        kept.of_nodes(pod(core, 1), NO_WISHES, DOMAIN, BINPACK, nodes)
+        assert kept.count <= 25
+    asked = len(judge.asked)
+    assert asked == 30
+    kept.of_nodes(pod(1, 1), NO_WISHES, DOMAIN, BINPACK, nodes)
+    assert len(judge.asked) == asked  # asked again before 2 was
+    kept.of_nodes(pod(2, 1), NO_WISHES, DOMAIN, BINPACK, nodes)
+    assert len(judge.asked) == asked + 10

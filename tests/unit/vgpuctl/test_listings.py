@@ -1,0 +1,115 @@
+"""What `ps` and `status` show besides, and which rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libvgpu import allocation_dirs, region
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.sim import PROFILES, Machine
+from vgpuctl.__main__ import main
+from vgpuctl.commands.status import fragmentation
+
+GIB = 1 << 30
+Shown = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Two GPUs of this user's, which no driver lists."""
+    monkeypatch.setattr("vgpuctl.gpu_choice.named.machines_root", lambda: tmp_path / "machines")
+    return Machine.create([PROFILES["t4"], PROFILES["t4"]], tmp_path / "machines" / "box")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, machine: Machine) -> Path:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir(mode=0o700)
+    first, second = (device.uuid for device in machine.devices)
+    for number, (namespace, uuid, core) in enumerate(
+        (("team-a", first, 60), ("team-a", second, 30), ("team-b", second, 20))
+    ):
+        directory = run_dir / "allocations" / f"{number:012x}"
+        directory.parent.mkdir(exist_ok=True)
+        limit = DeviceLimit(uuid, 4 * GIB, core_percent=core, unaccounted_bytes=number << 20)
+        region.create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
+        meta = allocation_dirs.AllocationMeta(
+            directory.name, "vgpu", "kubelet", 1000.0, namespace, f"pod-{number}", "main"
+        )
+        allocation_dirs.write_meta(directory, meta)
+    return run_dir
+
+
+def rows(shown: Shown, *arguments: str) -> list[dict[str, Any]]:
+    assert main([*arguments, "-o", "json"]) == 0
+    return list(json.loads(shown.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("options", "pods"),
+    [
+        ([], ["pod-0", "pod-1", "pod-2"]),
+        (["-n", "team-a"], ["pod-0", "pod-1"]),
+        (["--pod", "pod-2"], ["pod-2"]),
+        (["--gpu", "1"], ["pod-1", "pod-2"]),
+        (["--gpu", "1", "-n", "team-a"], ["pod-1"]),
+        (["-n", "nobody"], []),
+    ],
+)
+def test_ps_shows_the_rows_that_are_wanted(
+    run_dir: Path, capsys: Shown, options: list[str], pods: list[str]
+) -> None:
+    found = rows(capsys, "ps", "--run-dir", str(run_dir), *options)
+    assert [row["pod"] for row in found] == pods
+
+
+def test_ps_takes_the_beginning_of_a_uuid(run_dir: Path, machine: Machine, capsys: Shown) -> None:
+    uuid = machine.devices[0].uuid
+    found = rows(capsys, "ps", "--run-dir", str(run_dir), "--gpu", uuid[:14])
+    assert [row["gpu_uuid"] for row in found] == [uuid]
+
+
+def test_ps_names_the_gpus_where_an_index_is_none(run_dir: Path, capsys: Shown) -> None:
+    assert main(["ps", "--run-dir", str(run_dir), "--gpu", "7"]) == 2
+    assert "'7' is no GPU of this node; there are: 0, 1" in capsys.readouterr().err
+
+
+def test_ps_shows_more_columns_where_they_are_wanted(
+    run_dir: Path, machine: Machine, capsys: Shown
+) -> None:
+    assert main(["ps", "--run-dir", str(run_dir), "-w"]) == 0
+    shown = capsys.readouterr().out
+    assert machine.devices[1].uuid in shown
+    for title in ("GPU UUID", "PEAK", "UNACCOUNTED", "COMPUTE", "SINCE"):
+        assert title in shown
+    assert main(["ps", "--run-dir", str(run_dir)]) == 0
+    assert "UNACCOUNTED" not in capsys.readouterr().out
+
+
+def test_status_tells_what_is_free_and_unaccounted(run_dir: Path, capsys: Shown) -> None:
+    first, second = rows(capsys, "status", "--run-dir", str(run_dir))
+    assert (first["core_free_percent"], second["core_free_percent"]) == (40, 50)
+    assert second["memory_unaccounted_bytes"] == 3 << 20
+    assert second["memory_free_bytes"] == second["memory_total_bytes"] - 8 * GIB
+    assert (second["modes"], second["health"]) == (["none"], None)
+
+
+def test_status_says_what_fits_one_gpu_at_most(run_dir: Path, capsys: Shown) -> None:
+    assert main(["status", "--run-dir", str(run_dir)]) == 0
+    shown = capsys.readouterr()
+    assert "vgpu: free are 90 core" in shown.err
+    assert "at most 50 core" in shown.err
+    assert "HEALTH" in shown.out
+
+
+def test_families_are_not_mixed_up() -> None:
+    def row(family: str, core: int, memory: int) -> dict[str, object]:
+        return {"family": family, "core_free_percent": core, "memory_free_bytes": memory * GIB}
+
+    assert fragmentation([row("vgpu", 10, 1), row("mps", 70, 9), row("vgpu", 5, 3)]) == [
+        "vgpu: free are 15 core and 4 GiB on 2 GPUs, at most 10 core and 3 GiB on one",
+        "mps: free are 70 core and 9 GiB on 1 GPUs, at most 70 core and 9 GiB on one",
+    ]
+    assert fragmentation([row("", 100, 80)]) == []

@@ -1,0 +1,77 @@
+"""`vgpuctl metrics`: one scrape of the node agent, for people.
+
+Asked over the agent's socket, so it needs neither its port nor a network. ``-o json`` gives a list
+of objects with the keys ``name``, ``labels`` (a mapping), ``value``, ``type`` (``gauge``,
+``counter`` …), ``help``.
+"""
+
+from pathlib import Path
+
+import click
+
+from libvgpu.errors import VgpuError
+
+from ..agent_client import metrics_page
+from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..render import Column, Row, print_listing
+
+
+def _labels(row: Row) -> str:
+    labels = row["labels"]
+    assert isinstance(labels, dict)
+    return " ".join(f"{name}={value}" for name, value in labels.items()) or "-"
+
+
+def _value(row: Row) -> str:
+    value = row["value"]
+    assert isinstance(value, float)
+    return str(int(value)) if value.is_integer() else f"{value:g}"
+
+
+_COLUMNS = (
+    Column("METRIC", lambda row: str(row["name"])),
+    Column("LABELS", _labels),
+    Column("VALUE", _value, right=True),
+)
+
+
+@click.command(epilog="Example: vgpuctl metrics refused throttled")
+@click.argument("texts", metavar="[TEXT]...", nargs=-1)
+@click.option("--buckets", is_flag=True, help="Also the buckets of histograms.")
+@node_dirs_options
+@output_option
+def metrics(
+    texts: tuple[str, ...],
+    buckets: bool,
+    run_dir: Path | None,
+    state_dir: Path,
+    kubelet_dir: Path,
+    output: str,
+) -> None:
+    """Show the agent's metrics, or those with a TEXT in name or labels."""
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError:
+        raise VgpuError(
+            "the package prometheus-client, which reads metrics, is not installed",
+            hint="pip install 'vgpu[agent]'",
+        ) from None
+
+    found: list[Row] = [
+        {
+            "name": sample.name,
+            "labels": dict(sample.labels),
+            "value": float(sample.value),
+            "type": family.type,
+            "help": family.documentation,
+        }
+        for family in text_string_to_metric_families(metrics_page(chosen_run_dir(run_dir)))
+        for sample in family.samples
+        if buckets or not sample.name.endswith("_bucket")
+    ]
+    rows = [row for row in found if not texts or any(t in _searched(row) for t in texts)]
+    print_listing(rows, _COLUMNS, output, "no metrics of that text")
+
+
+def _searched(row: Row) -> str:
+    return f"{row['name']} {_labels(row)}"

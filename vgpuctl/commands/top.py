@@ -1,0 +1,100 @@
+"""`vgpuctl top`: the slices of this node on a live screen.
+
+One row for each slice and GPU: memory and share next to their limits, each with a line of the last
+looks; how much of the time its launches were held back; turns a second on a contended GPU; refused
+allocations (in brackets those since the look before). Above them a line for each GPU.
+
+With ``--once`` two looks, ``--interval`` apart, give one frame on stdout.
+"""
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from libvgpu.errors import InventoryError, UsageError
+
+from ..node_gpus import seen_gpus
+from ..observe import read_slices
+from ..options import chosen_run_dir, node_dirs_options
+from ..top.frame import SortKey, TopGpu, Wanted
+from ..top.rates import Rates, TopRow
+
+_SORTS = {key.name.lower(): key for key in SortKey}
+#: A pipe has no width.
+_PIPE_WIDTH = 200
+
+
+def _gpus() -> dict[str, TopGpu]:
+    """Returns the GPUs that are known; what a slice alone names is shown by its UUID."""
+    try:
+        seen, _ = seen_gpus()
+    except InventoryError:
+        return {}
+    found = {}
+    for each in seen:
+        gpu = each.gpu
+        number = "" if gpu.mig_number is None else f":{gpu.mig_number}"
+        found[gpu.uuid] = TopGpu(f"{gpu.index}{number}", gpu.product, gpu.memory_bytes)
+    return found
+
+
+@click.command()
+@node_dirs_options
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 60),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(list(_SORTS)),
+    default=SortKey.SHARE.name.lower(),
+    show_default=True,
+    help="What the rows are ordered by; keys change it.",
+)
+@click.option("--filter", "text", default="", help="Only rows with this text; / changes it.")
+def top(
+    run_dir: Path | None,
+    state_dir: Path,
+    kubelet_dir: Path,
+    once: bool,
+    interval: float,
+    sort: str,
+    text: str,
+) -> None:
+    """Watch every slice on a live screen.
+
+    Keys: q quits; n, g, m, s, w, r sort by name, GPU, memory, share, held time, refusals, and the
+    other way round when typed again; / filters; space holds the screen; arrows scroll.
+
+    Example: vgpuctl top --sort memory --filter team-a
+    """
+    chosen = chosen_run_dir(run_dir)
+    rates, wanted = Rates(), Wanted(_SORTS[sort], text=text)
+
+    def look() -> list[TopRow]:
+        return rates.look(read_slices(chosen), time.monotonic())
+
+    from ..top import screen
+
+    if once:
+        look()
+        time.sleep(interval)
+        width = _width()
+        click.echo(screen.once(look(), _gpus(), wanted, width))
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("top needs a terminal on stdin and stdout; use --once for a file or pipe")
+    screen.TopScreen(look, _gpus(), f"vgpuctl top  {chosen}", interval, wanted).run()
+
+
+def _width() -> int:
+
+    return shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
