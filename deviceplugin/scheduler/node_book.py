@@ -43,9 +43,9 @@ Planner = Callable[[NodeView, PodRequest], Plan | Refusal]
 #: An inventory that is written this long after a pod went and still has something under its name
 #: has it for the next pod of that name: agents free what pods had within seconds.
 FREED_AFTER_S = 60.0
-#: An agent writes a change within two seconds while the API server answers it, and frees what a pod
-#: had within seconds of its end.
-LINGERS_S = 5.0
+#: An agent looks every four seconds, frees what nobody ever showed after ten (`podresources_listing`),
+#: and writes a change within two while the API server answers it.
+LINGERS_S = 16.0
 
 
 @dataclass(slots=True)
