@@ -4,8 +4,8 @@ The same arrivals go to three: the extender and the default scheduler, each over
 agent's real core, and an off-line best-fit that knows every GPU at every moment and has nothing on
 its way (`simulated_cluster.packing`). Arrivals fill the cluster to `LOAD`; then some pods end and
 others come, again and again. After each of these steps the GPUs of which nobody has anything are
-counted. A pod that is refused is made again, as by its controller, but given up after `MOST_TRIES`,
-since a controller would go on for ever.
+counted. A pod that is refused is made again, as by its controller, but given up after `MOST_TRIES`:
+a controller would go on for ever; so is one that no node has room for.
 """
 
 import os
@@ -37,7 +37,7 @@ MOST_TRIES = 5
 _ENDS = 0.12
 _UNITS = 80
 _SEED, _PATIENCE_S, _POLL_S = 29, 180.0, 0.02
-_PUBLISHED_S = 2.0
+_PUBLISHED_S, _NOTHING_HAPPENS_S = 2.0, 5.0
 _MEMORY = Path("/dev/shm")
 MIXES: tuple[tuple[str, Callable[[random.Random], Wanted]], ...] = (
     ("recorded sizes", recorded),
@@ -61,7 +61,7 @@ class Packed:
         left_whole: after each step.
         refused: admissions that agents refused.
         admitted: and that they did not.
-        given_up: pods that were refused again and again.
+        given_up: pods that were refused again and again, or that no node had room for.
     """
 
     left_whole: list[int] = field(default_factory=list)
@@ -174,6 +174,7 @@ class _Play:
         self._wanted: dict[int, Wanted] = {}
         self._pods: dict[int, Stored] = {}
         self._tries: Counter[int] = Counter()
+        self._done = time.monotonic(), 0  # when how many admissions had been made
 
     def step(self, step: Step) -> None:
         """Lets pods end and others come, and counts what is whole then."""
@@ -183,6 +184,7 @@ class _Play:
         if step.ends:
             _wait("what has ended is not freed", lambda: self._held() == self._containers())
             time.sleep(_PUBLISHED_S)
+        self._done = time.monotonic(), self._done[1]
         for pod, wanted in step.comes:
             self._wanted[pod] = wanted
             self._pods[pod] = self._cluster.create(wanted.shape())
@@ -192,21 +194,33 @@ class _Play:
         self.packed.refused = len(self._cluster.refusals)
 
     def _all_run(self) -> bool:
-        """Returns whether all run; those that were refused are made again."""
-        if self._scheduler.pending or not self._cluster.is_idle():
-            return False
-        is_done = True
+        """Returns whether all run; those that were refused are made again, and those that no node
+        has room for are given up when nothing happens any more.
+        """
+        waiting = []
         for pod, stored in list(self._pods.items()):
-            if self._now(stored).content["status"]["phase"] != "Failed":
-                continue
-            self._tries[pod] += 1
-            if self._tries[pod] < MOST_TRIES:
-                self._pods[pod] = self._cluster.create(self._wanted[pod].shape())
-            else:
-                self.packed.given_up += 1
-                del self._pods[pod], self._wanted[pod]
-            is_done = False
-        return is_done
+            phase = self._now(stored).content["status"]["phase"]
+            if phase == "Pending":
+                waiting.append(pod)
+            elif phase == "Failed":
+                self._tries[pod] += 1
+                if self._tries[pod] < MOST_TRIES:
+                    self._pods[pod] = self._cluster.create(self._wanted[pod].shape())
+                    waiting.append(pod)
+                else:
+                    self._give_up(pod)
+        done = self._cluster.admitted + len(self._cluster.refusals)
+        if done != self._done[1]:
+            self._done = time.monotonic(), done
+        if waiting and time.monotonic() - self._done[0] > _NOTHING_HAPPENS_S:
+            for pod in waiting:
+                self._cluster.delete(self._pods[pod])
+                self._give_up(pod)
+        return not waiting and self._cluster.is_idle()
+
+    def _give_up(self, pod: int) -> None:
+        self.packed.given_up += 1
+        del self._pods[pod], self._wanted[pod]
 
     def _now(self, pod: Stored) -> Stored:
         return self._cluster.pod(pod.namespace, pod.name)
