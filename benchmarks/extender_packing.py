@@ -1,17 +1,18 @@
-"""GPUs that stay whole and pods that node agents refuse, with the extender and without.
+"""How many GPUs stay whole, and how many pods the node agents refuse, with and without the extender.
 
 The same arrivals go to three: the extender and the default scheduler, each over nodes with the
 agent's real core, and an off-line best-fit that knows every GPU at every moment and has nothing on
 its way (`simulated_cluster.packing`). Arrivals fill the cluster to `LOAD`; then some pods end and
 others come, again and again. After each of these steps the GPUs of which nobody has anything are
-counted. A pod that is refused is made again, as by its controller, `MOST_TRIES` times; and where
-none has come to run for `STUCK_S` those that are left never will: they are counted.
+counted. A pod that is refused is made again, as by its controller, but given up after `MOST_TRIES`:
+a controller would go on for ever; so is one that no node has room for.
 """
 
 import os
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,11 +33,11 @@ from .simulated_cluster.scheduler import SimulatedScheduler
 NODES, LOAD, STEPS = 100, 0.7, 4
 MOST_FEWER_PERCENT, MOST_REFUSED_PER_1000 = 2.0, 1.0
 _QUICK_NODES, _QUICK_STEPS = 12, 1
-MOST_TRIES, STUCK_S = 10, 10.0
+MOST_TRIES = 5
 _ENDS = 0.12
 _UNITS = 80
 _SEED, _PATIENCE_S, _POLL_S = 29, 180.0, 0.02
-_PUBLISHED_S = 2.0
+_PUBLISHED_S, _NOTHING_HAPPENS_S = 2.0, 5.0
 _MEMORY = Path("/dev/shm")
 MIXES: tuple[tuple[str, Callable[[random.Random], Wanted]], ...] = (
     ("recorded sizes", recorded),
@@ -60,13 +61,13 @@ class Packed:
         left_whole: after each step.
         refused: admissions that agents refused.
         admitted: and that they did not.
-        never: pods that never ran.
+        given_up: pods that were refused again and again, or that no node had room for.
     """
 
     left_whole: list[int] = field(default_factory=list)
     refused: int = 0
     admitted: int = 0
-    never: int = 0
+    given_up: int = 0
 
 
 def arrivals(
@@ -144,7 +145,7 @@ def _judged(
         ),
         one(
             case, "refused admissions of 1000 pods", "", 1000 * packed.refused / tried,
-            f"{packed.refused} of {tried}; {packed.never} pods never ran",
+            f"{packed.refused} of {tried}, {packed.given_up} pods given up",
             most=MOST_REFUSED_PER_1000 if is_ours else None, subject=subject,
         ),
     ]  # fmt: skip
@@ -172,57 +173,54 @@ class _Play:
         self._cluster, self._scheduler = cluster, scheduler
         self._wanted: dict[int, Wanted] = {}
         self._pods: dict[int, Stored] = {}
-        self._tries: dict[int, int] = {}
+        self._tries: Counter[int] = Counter()
+        self._done = time.monotonic(), 0  # when how many admissions had been made
 
     def step(self, step: Step) -> None:
         """Lets pods end and others come, and counts what is whole then."""
-        for pod in step.ends:
-            if pod in self._pods:
-                self._cluster.end(self._now(self._pods.pop(pod)))
-                del self._wanted[pod]
+        for pod in self._pods.keys() & set(step.ends):
+            self._cluster.end(self._now(self._pods.pop(pod)))
+            del self._wanted[pod]
         if step.ends:
             _wait("what has ended is not freed", lambda: self._held() == self._containers())
             time.sleep(_PUBLISHED_S)
+        self._done = time.monotonic(), self._done[1]
         for pod, wanted in step.comes:
             self._wanted[pod] = wanted
             self._pods[pod] = self._cluster.create(wanted.shape())
-        self._wait_until_they_run()
+        _wait("pods do not come to run", self._all_run)
         self.packed.left_whole.append(self._left_whole())
         self.packed.admitted = self._cluster.admitted
         self.packed.refused = len(self._cluster.refusals)
 
-    def _wait_until_they_run(self) -> None:
-        admitted, since_s = self._cluster.admitted, time.monotonic()
-        while not self._all_run():
-            time.sleep(_POLL_S)
-            if self._cluster.admitted != admitted:
-                admitted, since_s = self._cluster.admitted, time.monotonic()
-            elif time.monotonic() - since_s > STUCK_S:
-                for pod, stored in list(self._pods.items()):
-                    if self._now(stored).content["status"]["phase"] != "Running":
-                        self._give_up(pod)
-                return
+    def _all_run(self) -> bool:
+        """Returns whether all run; those that were refused are made again, and those that no node
+        has room for are given up when nothing happens any more.
+        """
+        waiting = []
+        for pod, stored in list(self._pods.items()):
+            phase = self._now(stored).content["status"]["phase"]
+            if phase == "Pending":
+                waiting.append(pod)
+            elif phase == "Failed":
+                self._tries[pod] += 1
+                if self._tries[pod] < MOST_TRIES:
+                    self._pods[pod] = self._cluster.create(self._wanted[pod].shape())
+                    waiting.append(pod)
+                else:
+                    self._give_up(pod)
+        done = self._cluster.admitted + len(self._cluster.refusals)
+        if done != self._done[1]:
+            self._done = time.monotonic(), done
+        if waiting and time.monotonic() - self._done[0] > _NOTHING_HAPPENS_S:
+            for pod in waiting:
+                self._cluster.delete(self._pods[pod])
+                self._give_up(pod)
+        return not waiting and self._cluster.is_idle()
 
     def _give_up(self, pod: int) -> None:
-        self._cluster.delete(self._pods.pop(pod))
-        del self._wanted[pod]
-        self.packed.never += 1
-
-    def _all_run(self) -> bool:
-        """Returns whether all run; those that were refused are made again."""
-        if self._scheduler.pending or not self._cluster.is_idle():
-            return False
-        is_done = True
-        for pod, stored in list(self._pods.items()):
-            if self._now(stored).content["status"]["phase"] != "Failed":
-                continue
-            self._tries[pod] = self._tries.get(pod, 0) + 1
-            if self._tries[pod] >= MOST_TRIES:
-                self._give_up(pod)
-                continue
-            self._pods[pod] = self._cluster.create(self._wanted[pod].shape())
-            is_done = False
-        return is_done
+        self.packed.given_up += 1
+        del self._pods[pod], self._wanted[pod]
 
     def _now(self, pod: Stored) -> Stored:
         return self._cluster.pod(pod.namespace, pod.name)
