@@ -33,6 +33,7 @@ FIGURES = {
     "programs": "benchmarks.programs",
     "allocate": "benchmarks.allocate",
     "reload": "benchmarks.config_reload",
+    "extender": "benchmarks.extender",
     "silicon": "benchmarks.silicon.figure",
 }
 _OURS = ("benchmarks", "libvgpu", "deviceplugin", "vgpuctl")

@@ -93,6 +93,14 @@ class AgentCluster:
         prepare(content)
         return self.server.store.create(POD, content)
 
+    def pod(self, namespace: str, name: str) -> Stored:
+        """Returns a pod as it is now.
+
+        Raises:
+            ApiFailure: it is gone.
+        """
+        return self.server.store.get(POD, namespace, name)
+
     def pods(self) -> list[Stored]:
         """Returns all pods."""
         return self.server.store.list(POD)[1]
