@@ -60,31 +60,27 @@ def measure_calls(nodes: int, calls: int, rounds: int) -> list[Measurement]:
     found = []
     with tempfile.TemporaryDirectory(prefix="vgpu-") as name:
         base = Path(name)
-        with cluster_of(base, nodes, _OCCUPIED, _SEED) as (server, light):
-            with running_extender(server, base, NAMESPACE) as extender:
-                sender, names = extender.sender(), light.names
-                for shape in _WARM:
-                    _timed(sender, shape, names)
-                warm, cold = [], []
-                for number in range(rounds):
-                    say(f"{case}, round {number + 1} of {rounds}")
-                    warm.append(
-                        [_timed(sender, chance.choice(_WARM), names) for _ in range(calls)]
-                    )
-                    cold.append([_timed(sender, never_asked(), names) for _ in range(calls)])
-                for kind, samples in (("warm", warm), ("cold", cold)):
-                    found += _quantiles(f"{case}, {kind}", samples, SIZES[nodes])
-                sender.close()
-                taken = memory(extender.pid)
-                found.append(
-                    one(case, "resident memory", "MiB", taken.resident_bytes / _MIB)
-                )
+        with (
+            cluster_of(base, nodes, _OCCUPIED, _SEED) as (server, light),
+            running_extender(server, base, NAMESPACE) as extender,
+        ):
+            sender, names = extender.sender(), light.names
+            for shape in _WARM:
+                _timed(sender, shape, names)
+            warm, cold = [], []
+            for number in range(rounds):
+                say(f"{case}, round {number + 1} of {rounds}")
+                warm.append([_timed(sender, chance.choice(_WARM), names) for _ in range(calls)])
+                cold.append([_timed(sender, never_asked(), names) for _ in range(calls)])
+            for kind, samples in (("warm", warm), ("cold", cold)):
+                found += _quantiles(f"{case}, {kind}", samples, SIZES[nodes])
+            sender.close()
+            taken = memory(extender.pid)
+            found.append(one(case, "resident memory", "MiB", taken.resident_bytes / _MIB))
     return found
 
 
-def _quantiles(
-    case: str, rounds: Sequence[Sequence[float]], most_ms: float
-) -> list[Measurement]:
+def _quantiles(case: str, rounds: Sequence[Sequence[float]], most_ms: float) -> list[Measurement]:
     worst = max(max(each) for each in rounds)
     found = []
     for name, part, most in (("p50", 0.5, None), ("p99", 0.99, most_ms)):

@@ -7,6 +7,7 @@ through the API server. The kubelet follows them by a watch of its own, so eithe
 to know of a pod.
 """
 
+import contextlib
 import queue
 import random
 import threading
@@ -107,8 +108,8 @@ class SimulatedNode:
         state = NodeState(Checkpoint(folder / "state"), lay_out(config, gpus), gpus)
         self._pods = NodePods(api, name, DOMAIN) if api is not None else None
         listing = Sources(lambda: self.kubelet.listing())
-        sources = listing if self._pods is None else Sources(
-            listing.list_podresources, pods=self._pods
+        sources = (
+            listing if self._pods is None else Sources(listing.list_podresources, pods=self._pods)
         )
         self._fractions = fraction_resources(DOMAIN)
         self.service = SliceService(state, files, config.rules, sources)
@@ -205,11 +206,9 @@ class SimulatedNode:
             self.kubelet.start(admitted)
         except AdmissionFailed as error:
             self.kubelet.finish(metadata["uid"])
+            pod_name, holdings = f"{namespace}/{name}", self._holdings()
             self.refusals.append(
-                Refusal(
-                    self.name, f"{namespace}/{name}", str(error), _asked(pod), self._holdings(),
-                    tuple(self._strays),
-                )  # fmt: skip
+                Refusal(self.name, pod_name, str(error), _asked(pod), holdings, tuple(self._strays))
             )
             set_phase(self._store, namespace, name, "Failed", REFUSED)
         else:
@@ -238,9 +237,8 @@ class SimulatedNode:
             }
             if has != set(uuids):
                 self.elsewhere += 1
-                self._strays.append(
-                    f"{metadata['name']}, container {name}: {uuids} chosen, {has} had; {_asked(pod)}"
-                )
+                said = f"{uuids} chosen, {has} had; {_asked(pod)}"
+                self._strays.append(f"{metadata['name']}, container {name}: {said}")
                 return
 
     def _end(self, pod: Mapping[str, Any]) -> None:
@@ -252,10 +250,8 @@ class SimulatedNode:
         metadata = pod["metadata"]
         self._known.discard(metadata["uid"])
         self.kubelet.finish(metadata["uid"])
-        try:
+        with contextlib.suppress(ApiFailure):  # somebody else did
             self._store.delete(POD, metadata["namespace"], metadata["name"], metadata["uid"])
-        except ApiFailure:
-            pass  # somebody else did
 
     def _holdings(self) -> str:
         rows = []

@@ -47,9 +47,7 @@ class Shape:
         together = sidecars
         for amounts in self.containers:
             together = _sum(together, amounts)
-        return {
-            name: max(together.get(name, 0), most.get(name, 0)) for name in {*together, *most}
-        }
+        return {name: max(together.get(name, 0), most.get(name, 0)) for name in {*together, *most}}
 
     def pod(self, name: str, namespace: str = "default") -> dict[str, Any]:
         """Returns it as an object for the API server."""
@@ -61,9 +59,7 @@ class Shape:
             },
             "spec": {
                 "priority": self.priority,
-                "containers": [
-                    _container(f"c{i}", each) for i, each in enumerate(self.containers)
-                ],
+                "containers": [_container(f"c{i}", each) for i, each in enumerate(self.containers)],
                 **(
                     {
                         "initContainers": [

@@ -43,8 +43,8 @@ Planner = Callable[[NodeView, PodRequest], Plan | Refusal]
 #: An inventory that is written this long after a pod went and still has something under its name
 #: has it for the next pod of that name: agents free what pods had within seconds.
 FREED_AFTER_S = 60.0
-#: An agent looks every four seconds, frees what nobody ever showed after ten (`podresources_listing`),
-#: and writes a change within two while the API server answers it.
+#: An agent looks every four seconds, frees after ten what nobody ever showed
+#: (`podresources_listing`), and writes a change within two while the API server answers it.
 LINGERS_S = 16.0
 
 

@@ -188,4 +188,3 @@ class ClusterLife:
         for pod in self._unbound():
             self.cluster.delete(pod)
         return not self.scheduler.pending and self.cluster.is_idle()
-

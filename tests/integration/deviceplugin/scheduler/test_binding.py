@@ -186,9 +186,7 @@ def test_a_pod_that_is_being_deleted_is_promised_nothing(world: World) -> None:
         (429, BindOutcome.NOT_REACHED),
     ],
 )
-def test_a_refusal_takes_the_promise_back(
-    world: World, status: int, outcome: BindOutcome
-) -> None:
+def test_a_refusal_takes_the_promise_back(world: World, status: int, outcome: BindOutcome) -> None:
     world.server.before_binding = lambda: status
 
     assert world.fails("p").outcome is outcome

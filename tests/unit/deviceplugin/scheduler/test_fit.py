@@ -191,12 +191,22 @@ def test_memory_of_core_alone_is_passed_on() -> None:
         ((container(vgpu_core=30, gpu=1),), "either slices or whole devices"),
         ((container(vgpu_core=150),), "allowed are 1 to 100, or 200, 300 and so on"),
         ((container(mps_memory=8),), "MPS has no left-over compute"),
-        ((container("a", INIT, vgpu_core=30), pair(30, 8, "b")),
-         "container a asks for core alone, and agents would take memory of b for its own"),
-        ((container("a", INIT, vgpu_core=30), container("b", vgpu_memory=8), pair(30, 8, "c")),
-         "agents would take memory of b for its own"),
-        ((pair(30, 8, "a", INIT), container("b", SIDECAR, vgpu_core=20),
-          container("c", vgpu_memory=8)), "let b ask for both"),
+        (
+            (container("a", INIT, vgpu_core=30), pair(30, 8, "b")),
+            "container a asks for core alone, and agents would take memory of b for its own",
+        ),
+        (
+            (container("a", INIT, vgpu_core=30), container("b", vgpu_memory=8), pair(30, 8, "c")),
+            "agents would take memory of b for its own",
+        ),
+        (
+            (
+                pair(30, 8, "a", INIT),
+                container("b", SIDECAR, vgpu_core=20),
+                container("c", vgpu_memory=8),
+            ),
+            "let b ask for both",
+        ),
     ],
 )
 def test_what_no_node_can_give(containers: tuple[ContainerRequest, ...], says: str) -> None:
