@@ -1,4 +1,4 @@
-"""The scheduler extender: how fast it answers, how it packs, and that it promises nothing twice.
+"""The scheduler extender: how fast it answers, how well it packs, that it promises nothing twice.
 
 The extender is real and a process of its own. Everything around it is simulated: API server, nodes
 and kube-scheduler (`simulated_cluster`). Where nodes are packed they have the agent's real core.

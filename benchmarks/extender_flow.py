@@ -87,8 +87,10 @@ def _at_once(
     """Binds many pods at one moment to a node that has room for a part of them."""
     free = _free_nodes(light)[:rounds]
     for number, node in enumerate(free):
-        names = [f"at-once-{number}-{each}" for each in range(AT_ONCE)]
-        pods = [_create(server, _CONTENDED, name, "held") for name in names]
+        pods = [
+            _create(server, _CONTENDED, f"at-once-{number}-{each}", "held")
+            for each in range(AT_ONCE)
+        ]
         gate = threading.Barrier(AT_ONCE)
 
         def bind(pod: Mapping[str, Any], node: str = node, gate: threading.Barrier = gate) -> None:

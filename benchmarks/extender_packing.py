@@ -1,4 +1,4 @@
-"""How many GPUs stay whole, and how many pods agents refuse, with and without the extender.
+"""GPUs that stay whole and pods that node agents refuse, with the extender and without.
 
 The same arrivals go to three: the extender and the default scheduler, each over nodes with the
 agent's real core, and an off-line best-fit that knows every GPU at every moment and has nothing on

@@ -206,10 +206,9 @@ class SimulatedNode:
             self.kubelet.start(admitted)
         except AdmissionFailed as error:
             self.kubelet.finish(metadata["uid"])
-            pod_name, holdings = f"{namespace}/{name}", self._holdings()
-            self.refusals.append(
-                Refusal(self.name, pod_name, str(error), _asked(pod), holdings, tuple(self._strays))
-            )
+            who, asked, held = f"{namespace}/{name}", _asked(pod), self._holdings()
+            refusal = Refusal(self.name, who, str(error), asked, held, tuple(self._strays))
+            self.refusals.append(refusal)
             set_phase(self._store, namespace, name, "Failed", REFUSED)
         else:
             self.admitted += 1
@@ -237,8 +236,8 @@ class SimulatedNode:
             }
             if has != set(uuids):
                 self.elsewhere += 1
-                said = f"{uuids} chosen, {has} had; {_asked(pod)}"
-                self._strays.append(f"{metadata['name']}, container {name}: {said}")
+                which = f"{metadata['name']}, container {name}"
+                self._strays.append(f"{which}: {uuids} chosen, {has} had; {_asked(pod)}")
                 return
 
     def _end(self, pod: Mapping[str, Any]) -> None:

@@ -30,9 +30,8 @@ from deviceplugin.model.pod_requests import PodRequest
 from libvgpu.errors import VgpuError
 
 from .cluster import Cluster
-from .node_book import Planner
 from .node_view import NodeView
-from .plans import Plan
+from .plans import Plan, Planner
 
 RefusalOf = Callable[[PodRequest, NodeView, Plan], str | None]
 #: Pods that were asked about and may be bound soon.

@@ -15,9 +15,9 @@ from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.model.published import PublishedNode
 
 from .namespace_usage import NamespaceUsage
-from .node_book import BookedPod, NodeBook, Planner
+from .node_book import BookedPod, NodeBook
 from .node_view import NodeView
-from .plans import Plan
+from .plans import Plan, Planner
 from .preemption import Holder
 from .quotas import Usage
 from .shown_pods import PodName
@@ -62,21 +62,16 @@ class Cluster:
             yield
 
     def set_node(self, name: str, published: PublishedNode | None) -> None:
-        """Takes the inventory of a node; None where it has none any more."""
-        with self._lock:
-            if published is None and name not in self._nodes:
-                return
-            book = self._book(name)
-            book.publish(published, self._clock())
-            self._changed(book)
+        """Takes the inventory of a node, written just now; None where it has none any more."""
+        self._set_node(name, published, is_written=True)
 
     def set_nodes(self, nodes: Mapping[str, PublishedNode]) -> None:
         """Takes all inventories there are."""
         with self._lock:
             for name in self._nodes.keys() - nodes.keys():
-                self.set_node(name, None)
+                self._set_node(name, None, is_written=False)
             for name, published in nodes.items():
-                self.set_node(name, published)
+                self._set_node(name, published, is_written=False)
 
     def set_pod(self, request: PodRequest) -> None:
         """Takes a pod as the API server has it now."""
@@ -93,6 +88,9 @@ class Cluster:
                     pod = book.pods[request.uid]
                     pod.request, pod.expires_at_s = request, None
                 self._assumed.discard(request.uid)
+                pod = self._node_of[request.uid].pods[request.uid]
+                if request.is_acknowledged and pod.acknowledged_at_s is None:
+                    pod.acknowledged_at_s = self._clock()
 
     def set_pods(self, requests: Iterable[PodRequest]) -> None:
         """Takes all pods there are; assumptions of others stay."""
@@ -220,6 +218,14 @@ class Cluster:
         """Returns what the pods of a namespace hold, and what is promised to them."""
         with self._lock:
             return self._usage.of(namespace)
+
+    def _set_node(self, name: str, published: PublishedNode | None, is_written: bool) -> None:
+        with self._lock:
+            if published is None and name not in self._nodes:
+                return
+            book = self._book(name)
+            book.publish(published, self._clock(), is_written)
+            self._changed(book)
 
     def _book(self, name: str) -> NodeBook:
         found = self._nodes.get(name)

@@ -6,7 +6,8 @@ A node whose pods or inventory changed is counted again when somebody asks next.
 
 from libvgpu.limits import Family
 
-from .node_book import NodeBook, Planner
+from .node_book import NodeBook
+from .plans import Planner
 from .quotas import Held, Usage
 
 _Sums = dict[Family, Held]

@@ -11,22 +11,24 @@ A pod may end before its agent has written that it has something, and its agent 
 to see that it ended. So the reservation of a bound pod that goes before it was shown *lingers*:
 until the inventory shows the pod after all, or for `LINGERS_S`.
 
+What plain init containers hold has no name in the inventory. A pod that asks for nothing else is
+counted twice until the agent writes again, long after the kubelet has told of the pod.
+
 Not synchronised: `cluster` is.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
 import msgspec
 
-from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.model.pod_requests import ContainerKind, PodRequest
 from deviceplugin.model.published import PublishedNode
-from libvgpu.errors import VgpuError
 
 from .node_view import NodeView, Reservation, view_of
-from .plans import Plan, Refusal
-from .reserving import chosen_reservation, everywhere, has_room, is_possible
+from .plans import Planner
+from .reserving import is_possible, reservation_of
 from .shown_pods import (
     NOTHING_LEFT,
     LeftOver,
@@ -39,11 +41,11 @@ from .shown_pods import (
     still_left,
 )
 
-Planner = Callable[[NodeView, PodRequest], Plan | Refusal]
 #: An inventory that is written this long after a pod went and still has something under its name
-#: has it for the next pod of that name: agents free what pods had within seconds.
-FREED_AFTER_S = 60.0
-#: An agent looks every four seconds, frees after ten what nobody ever showed
+#: has it for the next pod of that name: agents free what pods had within seconds. One that is
+#: written this long after the kubelet told of a pod has what that pod holds.
+WRITTEN_AFTER_S = 60.0
+#: An agent looks every four seconds, frees what nobody ever showed after ten
 #: (`podresources_listing`), and writes a change within two while the API server answers it.
 LINGERS_S = 16.0
 
@@ -56,11 +58,15 @@ class BookedPod:
         reservation: None until it was looked at.
         expires_at_s: when an assumption, or what lingers of a pod that has gone, ends, on the
             monotonic clock; None of a pod that is bound.
+        acknowledged_at_s: since when the kubelet is known to have told of the pod, on that clock.
+        is_unnamed: the inventory has what the pod holds, but not its name.
     """
 
     request: PodRequest
     reservation: Reservation | None = None
     expires_at_s: float | None = None
+    acknowledged_at_s: float | None = None
+    is_unnamed: bool = False
 
 
 class NodeBook:
@@ -106,8 +112,12 @@ class NodeBook:
         """Nothing is known of the node any more."""
         return self.published is None and not self.pods and not self._lingering
 
-    def publish(self, published: PublishedNode | None, now_s: float) -> None:
-        """Takes an inventory that was written just now; None where there is none any more."""
+    def publish(self, published: PublishedNode | None, now_s: float, is_written: bool) -> None:
+        """Takes an inventory; None where there is none any more.
+
+        Args:
+            is_written: just now; else nobody knows when.
+        """
         before = self._index()
         is_same = published == self.published
         if not is_same:
@@ -116,12 +126,27 @@ class NodeBook:
         left: dict[PodName, LeftOver] = {}
         for name, each in self._left.items():
             rest = still_left(each, before.get(name), after.get(name))
-            if rest is not None and now_s - rest.since_s < FREED_AFTER_S:
+            if rest is not None and not (is_written and now_s - rest.since_s >= WRITTEN_AFTER_S):
                 left[name] = rest
         if not is_same or left != self._left:
             self._left = left
             self.outdate()
         self._settle_lingering(now_s)
+        if is_written and published is not None:
+            self._settle_unnamed(now_s)
+
+    def _settle_unnamed(self, now_s: float) -> None:
+        """Finds pods that have something in plain init containers alone, which are never named."""
+        for pod in self.pods.values():
+            since_s = pod.acknowledged_at_s
+            if (
+                since_s is not None
+                and now_s - since_s >= WRITTEN_AFTER_S
+                and not pod.is_unnamed
+                and all(each.kind is ContainerKind.INIT for each in pod.request.containers)
+            ):
+                pod.is_unnamed = True
+                self.outdate()
 
     def _settle_lingering(self, now_s: float) -> None:
         """Forgets what lingers of pods that the inventory shows now; that is left over."""
@@ -149,7 +174,8 @@ class NodeBook:
     def remove(self, uid: str, now_s: float) -> None:
         """Forgets a pod; what the inventory shows under its name stays taken."""
         pod = self.pods[uid]
-        if pod.expires_at_s is None and not self.shows(pod.request):
+        is_counted = pod.is_unnamed or self.shows(pod.request)
+        if pod.expires_at_s is None and not is_counted:
             pod.expires_at_s = now_s + LINGERS_S
             self._lingering.append(pod)
         del self.pods[uid]
@@ -220,7 +246,7 @@ class NodeBook:
         """
         if any(_name(pod) == _name(each) for each in self._lingering):
             return False
-        return self.shows(pod.request)
+        return pod.is_unnamed or self.shows(pod.request)
 
     def shows(self, request: PodRequest) -> bool:
         """Returns whether the inventory shows a pod."""
@@ -250,25 +276,10 @@ class NodeBook:
                 missing.append(pod)
         for pod in sorted(missing, key=lambda each: (each.request.created_at, each.request.uid)):
             view = view_of(self.name, published, found)
-            pod.reservation = _reservation(view, published, pod.request, planner)
+            pod.reservation = reservation_of(view, published, pod.request, planner)
             found.append(pod.reservation)
         return found
 
 
 def _name(pod: BookedPod) -> PodName:
     return pod.request.namespace, pod.request.name
-
-
-def _reservation(
-    view: NodeView, published: PublishedNode, request: PodRequest, planner: Planner
-) -> Reservation:
-    """Returns what a pod takes that is bound to the node; nobody knows where it will be."""
-    if request.chosen is not None and request.chosen.node == view.name:
-        chosen = chosen_reservation(published, request)
-        if chosen is not None and has_room(view, chosen):
-            return chosen
-    try:
-        plan = planner(view, request)
-    except VgpuError:  # its annotations ask for what cannot be; the node was not asked for them
-        return everywhere(published, request)
-    return plan.reservation if isinstance(plan, Plan) else everywhere(published, request)

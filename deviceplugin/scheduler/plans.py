@@ -1,11 +1,12 @@
 """What is found out about a pod and a node: where it would go, or why it cannot; values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 
-from .node_view import Reservation
+from .node_view import NodeView, Reservation
 
 #: A refusal's sentence at most: kube-scheduler puts those of 5 000 nodes into one answer.
 MOST_REASON_BYTES = 200
@@ -51,3 +52,7 @@ def short(reason: str) -> str:
 def share_left(core: int, memory: int, memory_units: int) -> float:
     """Returns what is left of a GPU, 0 to 1, by what is free of its core and memory units."""
     return (core / CORE_UNITS_PER_GPU + memory / memory_units) / 2
+
+
+#: Says where on a node a pod would be; raises `VgpuError` for a pod that asks for what cannot be.
+Planner = Callable[[NodeView, PodRequest], Plan | Refusal]

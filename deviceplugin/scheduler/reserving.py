@@ -11,11 +11,28 @@ from collections.abc import Mapping
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.published import PublishedGpu, PublishedNode
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
+from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 
 from .node_view import NodeView, Reservation, Taken
+from .plans import Plan, Planner
 
 _Key = tuple[str, Half]
+
+
+def reservation_of(
+    view: NodeView, published: PublishedNode, request: PodRequest, planner: Planner
+) -> Reservation:
+    """Returns what a pod takes that is bound to the node; nobody knows where it will be."""
+    if request.chosen is not None and request.chosen.node == view.name:
+        chosen = chosen_reservation(published, request)
+        if chosen is not None and has_room(view, chosen):
+            return chosen
+    try:
+        plan = planner(view, request)
+    except VgpuError:  # its annotations ask for what cannot be; the node was not asked for them
+        return everywhere(published, request)
+    return plan.reservation if isinstance(plan, Plan) else everywhere(published, request)
 
 
 def chosen_reservation(published: PublishedNode, request: PodRequest) -> Reservation | None:
@@ -40,8 +57,11 @@ def chosen_reservation(published: PublishedNode, request: PodRequest) -> Reserva
                 amounts = _amounts(published.domain, container, family, gpu, len(found))
                 if amounts is None:
                     return None
+                # The agent gives what comes by default, not the kubelet: it counts each time.
                 core, memory = (
                     _new(reusable, (gpu.uuid, half), amount, container.kind)
+                    if container.amount(published.domain, family, half)
+                    else amount
                     for half, amount in amounts.items()
                 )
                 before = taken.get(gpu.uuid, Taken(0, 0, 0))

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from deviceplugin.model.chosen_gpus import ChosenGpus
-from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.model.pod_requests import ContainerKind, PodRequest
 from deviceplugin.model.published import PublishedResource
 from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.node_book import FREED_AFTER_S, LINGERS_S
+from deviceplugin.scheduler.node_book import LINGERS_S, WRITTEN_AFTER_S
 from deviceplugin.scheduler.node_view import NodeView, Reservation, Taken
 from deviceplugin.scheduler.plans import Plan, Refusal
 from deviceplugin.scheduler.quotas import Held
@@ -18,6 +18,7 @@ from libvgpu.limits import Family
 from support.scheduler_values import asking, first_fit, gpu, held_slice, pod_of, published
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"
+INIT = ContainerKind.INIT
 
 
 class World(Cluster):
@@ -267,8 +268,10 @@ def test_an_inventory_written_long_after_a_pod_went_has_the_next_ones_slices(wor
     world.set_pod(pod_of("p", 30, 10, node="n1", uid="second"))
     assert world.free() == [(40, 60), (100, 80)]
 
-    world.now_s += FREED_AFTER_S
+    world.now_s += WRITTEN_AFTER_S
     assert world.free() == [(40, 60), (100, 80)]  # no agent wrote since
+    world.set_nodes({"n1": held})
+    assert world.free() == [(40, 60), (100, 80)]  # nobody knows when it was written
     world.set_node("n1", held)
     assert world.free() == [(70, 70), (100, 80)]
 
@@ -445,3 +448,37 @@ def test_usage_is_what_the_pods_of_a_namespace_hold_everywhere(world: World) -> 
     assert world.usage("other") == {}
     world.set_nodes({})
     assert world.usage("team") == {}
+
+
+def test_a_pod_of_plain_init_containers_alone_is_counted_twice_for_some_time(world: World) -> None:
+    request = pod_of(
+        "p", node="n1", containers=[asking("a", {"vgpu-core": 30, "vgpu-memory": 10}, INIT)]
+    )
+    anonymous = published(held_slice("s", None, 30, 10))
+    world.set_pod(request)
+    world.set_node("n1", anonymous)
+    world.now_s += WRITTEN_AFTER_S
+    world.set_node("n1", anonymous)  # the kubelet has told nothing: the slice may be another's
+    assert world.free() == [(40, 60), (100, 80)]
+    world.set_pod(replace(request, is_acknowledged=True))
+    world.now_s += WRITTEN_AFTER_S - 1
+    world.set_node("n1", anonymous)
+    assert world.free() == [(40, 60), (100, 80)]
+    world.now_s += 1
+    world.set_nodes({"n1": anonymous})
+    assert world.free() == [(40, 60), (100, 80)]
+
+    world.set_node("n1", anonymous)
+
+    assert world.free() == [(70, 70), (100, 80)]
+    assert world.usage("team") == {Family.VGPU: Held(30, 10 << 30)}
+    world.remove_pod("uid-p")
+    assert world.free() == [(70, 70), (100, 80)]
+
+
+def test_a_pod_with_other_containers_waits_for_its_name(world: World) -> None:
+    world.set_pod(replace(pod_of("p", 30, 10, node="n1"), is_acknowledged=True))
+    world.now_s += WRITTEN_AFTER_S
+    world.set_node("n1", published())
+
+    assert world.free() == [(70, 70), (100, 80)]

@@ -85,6 +85,15 @@ def test_what_a_plain_init_container_had_serves_later_containers_once() -> None:
     )
 
 
+@pytest.mark.parametrize("memory", [0, 40])
+def test_memory_that_came_by_default_serves_nobody_later(memory: int) -> None:
+    amounts = {"vgpu-core": 50} | ({"vgpu-memory": memory} if memory else {})
+    containers = [asking("first", {"vgpu-core": 50}, INIT), asking("main", amounts)]
+    request = pod_of("p", containers=containers, chosen=chosen(first=(G0,), main=(G0,)))
+
+    assert chosen_reservation(published(), request) == Reservation({G0: Taken(50, 80, 2)})
+
+
 def test_devices_of_a_plain_init_container_are_used_again() -> None:
     containers = [
         asking("first", {"gpu": 3}, INIT),
