@@ -143,8 +143,8 @@ def _works(node: PolicyNode, asks: PodRequest, chosen: dict[str, tuple[str, ...]
 def _is_exact(asks: PodRequest) -> bool:
     """Returns whether a plan knows all that a pod's init containers pass on.
 
-    Memory that a container asked for serves the default of another one that shares core units with
-    it where the agent happens to have no other; a plan does not count on it.
+    Memory of one container serves the default of another that shares core units with it. Which
+    units are passed on is chance, so what a default then takes is, too; a plan counts on none.
     """
     halves = {
         tuple(bool(each.amount(DOMAIN, family, half)) for half in Half)
@@ -152,7 +152,7 @@ def _is_exact(asks: PodRequest) -> bool:
         for family in each.families(DOMAIN)
     }
     passes_on = any(each.kind is ContainerKind.INIT for each in asks.containers)
-    return not (passes_on and (True, False) in halves and len(halves) > 1)
+    return not (passes_on and (True, False) in halves)
 
 
 @settings(max_examples=150, deadline=None)
