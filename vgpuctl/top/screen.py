@@ -60,6 +60,8 @@ class TopScreen:
             VgpuError: the terminal cannot do it.
         """
         os.environ.setdefault("ESCDELAY", "25")  # else Escape alone is known a second later
+        for name in ("LINES", "COLUMNS"):  # curses would take them for the size, for ever
+            os.environ.pop(name, None)
         signal.signal(signal.SIGTERM, _end)
         signal.signal(signal.SIGHUP, _end)
         try:

@@ -58,7 +58,8 @@ class Terminal:
             [sys.executable, "-m", "vgpuctl", "top", f"--run-dir={run_dir}", "--interval=0.2",
              *options],
             stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, start_new_session=True,
-            env=os.environ | {"TERM": "xterm-256color"},
+            # A shell may have exported what its size was; that of the terminal counts.
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "20"},
         )  # fmt: skip
         self.slave = slave
 
