@@ -9,7 +9,7 @@ only while nobody has a slice of the GPU, or where it is gone: then no path lead
 A pod that does not mount the node's directory would make one of its own, which no container finds,
 so the root is held against what the node's first process sees.
 
-Used by the thread of the GPU's worker alone; no container can write above ``pipe``.
+Made by the thread of the GPU's worker alone; no container can write above ``pipe``.
 """
 
 import contextlib
@@ -50,7 +50,14 @@ class DaemonHome:
 
     def is_elsewhere(self) -> bool:
         """Returns whether it is, and not where it is to be."""
-        return os.path.lexists(self._path) and self._found() != self._target
+        return os.path.lexists(self._path) and self.leads_to() != self._target
+
+    def leads_to(self) -> str:
+        """Returns where the files are, if not below the run directory; else empty."""
+        try:
+            return os.readlink(self._path)
+        except OSError:
+            return ""
 
     def make(self, may_move: bool) -> None:
         """Makes the directories.
@@ -64,7 +71,7 @@ class DaemonHome:
         """
         is_there = os.path.lexists(self._path)
         is_to_move = self.is_elsewhere() and (may_move or self._is_gone())
-        target = self._found() if is_there and not is_to_move else self._target
+        target = self.leads_to() if is_there and not is_to_move else self._target
         if target:  # first, so that nothing is removed for a root that cannot be
             self._make_target(target)
         if is_to_move:
@@ -97,17 +104,10 @@ class DaemonHome:
 
     def _is_gone(self) -> bool:
         """Returns whether a link leads to what is not there."""
-        return bool(self._found()) and not self._path.exists()
-
-    def _found(self) -> str:
-        """Returns where the link leads; empty where there is none."""
-        try:
-            return os.readlink(self._path)
-        except OSError:
-            return ""
+        return bool(self.leads_to()) and not self._path.exists()
 
     def _remove(self) -> None:
-        target = self._found()
+        target = self.leads_to()
         if not target:
             shutil.rmtree(self._path)
             return

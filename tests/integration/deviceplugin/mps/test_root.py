@@ -1,12 +1,15 @@
 """`mpsRoot`: daemons whose pipes and logs are elsewhere, and clients that reach them."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from deviceplugin.store.slice_files import pipe_directory
@@ -85,6 +88,34 @@ def test_the_next_runner_adopts_a_daemon_that_is_elsewhere(node: MpsNode, root: 
     wait_until(lambda: "MPS daemon adopted" in node.said(), "it is adopted")
     assert node.wait_phase().daemon == before.daemon
     assert client.works()
+
+
+def test_what_a_root_has_from_before_a_reboot_is_in_nobodys_way(node: MpsNode, root: Path) -> None:
+    first = node.start_runner(f"--mps-root={root}")
+    left = node.wait_phase()
+    first.kill()
+    first.wait(PATIENCE_S)
+    for pid in (left.daemon, left.server):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(left.daemon), "the daemon has ended")
+    shutil.rmtree(node.run_dir)
+    assert (root / node.uuids[0] / "pipe" / "control").is_socket()
+
+    node.start_runner(f"--mps-root={root}")
+
+    wait_until(lambda: node.gpu().phase == "ready", "another daemon is there")
+    assert "removed what a dead MPS daemon left" in node.said()
+    assert node.client().works()
+
+
+def test_a_run_directory_that_is_emptied_leads_there_again(node: MpsNode, root: Path) -> None:
+    node.start_runner(f"--mps-root={root}")
+    node.wait_phase()
+    shutil.rmtree(node.run_dir)
+    pipe = pipe_directory(node.run_dir, node.uuids[0])
+    wait_until(lambda: pipe.exists() and node.gpu().phase == "ready", "it is there again")
+    assert pipe.resolve() == root / node.uuids[0] / "pipe"
+    assert node.client().works()
 
 
 def test_a_bad_root_ends_the_runner_with_a_sentence(node: MpsNode) -> None:
