@@ -140,7 +140,7 @@ def _judged(
     return [
         one(
             case, "GPUs left whole, fewer than off-line best-fit leaves", "%", fewer,
-            f"the worst of all steps; {packed.left_whole} of {best}; placed anew the last: {again}",
+            f"the worst of all steps; {packed.left_whole} of {best}; all at once: {again}",
             most=MOST_FEWER_PERCENT if is_ours else None, subject=subject,
         ),
         one(

@@ -240,6 +240,15 @@ def config_in_force(run_dir: Path) -> ConfigInForce:
         ) from None
 
 
+def answer_of(run_dir: Path, path: str) -> Any:
+    """Returns what the agent of a run directory answers to a GET, as JSON, whatever its form.
+
+    Raises:
+        AgentUnreachable: there is none, or it does not answer.
+    """
+    return _ask(run_dir, "GET", path)
+
+
 def metrics_page(run_dir: Path) -> str:
     """Returns what scrapers of the agent of a run directory get, as text.
 

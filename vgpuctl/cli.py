@@ -21,6 +21,7 @@ VERBS = {
     "metrics": ("vgpuctl.commands.metrics", "metrics"),
     "set": ("vgpuctl.commands.set", "set_verb"),
     "doctor": ("vgpuctl.commands.doctor", "doctor"),
+    "support-bundle": ("vgpuctl.commands.support_bundle", "support_bundle"),
     "config": ("vgpuctl.commands.config", "config"),
     "mig": ("vgpuctl.commands.mig", "mig"),
     "sim": ("vgpuctl.commands.sim", "sim"),

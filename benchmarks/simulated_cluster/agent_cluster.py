@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.kube.api_client import ApiServer
+
 from .agent_node import Refusal, SimulatedNode
 from .api_server import SimulatedApiServer
 from .kinds import NODE, POD
@@ -46,14 +48,17 @@ class AgentCluster:
         self._made, self._follows = itertools.count(1), follows
         self._stop = threading.Event()
         self._loop = threading.Thread(target=self._look, name="agents", daemon=True)
-        api = self.server.api() if follows else None
         self.nodes: dict[str, SimulatedNode] = {}
         for number, machine in enumerate(machines):
             name = f"n{number:03}"
             self.server.store.create(NODE, {"metadata": {"name": name}})
             self.nodes[name] = SimulatedNode(
-                name, machine, base / name, self.server.store, api, seed + number
+                name, machine, base / name, self.server.store, self._client(), seed + number
             )
+
+    def _client(self) -> ApiServer | None:
+        """Returns a client for one node: one has connections for some hundred watches at most."""
+        return self.server.api() if self._follows else None
 
     def __enter__(self) -> "AgentCluster":
         for node in self.nodes.values():

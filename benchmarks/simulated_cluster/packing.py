@@ -125,7 +125,7 @@ class BestFit:
 
 
 def packed_again(nodes: int, gpus: int, units: int, pods: Iterable[Wanted]) -> int:
-    """Returns how many GPUs are left whole where pods are placed anew, the largest first."""
+    """Returns how many GPUs are left whole where all pods are placed at once, the largest first."""
     fresh = BestFit(nodes, gpus, units)
     for number, wanted in enumerate(sorted(pods, key=lambda each: each.load, reverse=True)):
         fresh.place(number, wanted)

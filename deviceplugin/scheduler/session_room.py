@@ -73,8 +73,8 @@ def _put(
         if isinstance(found, Refusal):
             if len(requests) == 1:
                 return found
-            beside = f"next to {len(requests) - 1} that are to be bound"
-            return Refusal(short(f"{beside}: {found.reason}"), found.resolvable or number > 1)
+            others = f"next to {len(requests) - 1} that are to be bound"
+            return Refusal(short(f"{others}: {found.reason}"), found.resolvable or number > 1)
         if number == len(requests):
             return view, found
         view = less(view, found.reservation)

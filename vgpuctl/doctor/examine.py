@@ -30,6 +30,16 @@ _CONNECT_TIMEOUT_S = 2.0
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
+def node_run_dir(given: Path | None, kubelet_dir: Path) -> Path:
+    """Returns the run directory to look in: on a node the agent's, also for an ordinary user.
+
+    Raises:
+        UsageError: the default one belongs to somebody else.
+    """
+    is_node = os.path.isdir(kubelet_dir)
+    return AGENT_RUN_DIR if given is None and is_node else chosen_run_dir(given)
+
+
 def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Finding]:
     """Returns what every check found.
 
@@ -40,7 +50,7 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
         kubelet_dir: of the kubelet.
     """
     is_node = os.path.isdir(kubelet_dir)  # False, and no error, where it may not be seen
-    run_dir = AGENT_RUN_DIR if given is None and is_node else chosen_run_dir(given)
+    run_dir = node_run_dir(given, kubelet_dir)
     report = _report(run_dir)
     found = [driver.look(), _nvml()]
     for check, path in (

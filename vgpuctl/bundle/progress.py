@@ -1,0 +1,49 @@
+"""Says on stderr what is read once it takes longer than anybody likes to wait in silence.
+
+A thread of its own speaks, so that what hangs is named while it hangs; `begin` is called by the
+thread that reads, and replaces one attribute.
+"""
+
+import threading
+import time
+from types import TracebackType
+
+import click
+
+SILENT_S = 2.0
+
+
+class Progress:
+    """While it is entered, each two seconds a line with what is read now."""
+
+    def __init__(self, silent_s: float = SILENT_S) -> None:
+        """Says nothing yet."""
+        self._silent_s = silent_s
+        self._what = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._speak, name="progress", daemon=True)
+        self._since_s = time.monotonic()
+
+    def begin(self, what: str) -> None:
+        """Notes what is read from now on."""
+        self._what = what
+
+    def _speak(self) -> None:
+        while not self._ended.wait(self._silent_s):
+            passed_s = time.monotonic() - self._since_s
+            click.echo(f"vgpuctl: reading {self._what} ({passed_s:.0f} s so far)", err=True)
+
+    def __enter__(self) -> "Progress":
+        """Begins."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends."""
+        self._ended.set()
+        self._thread.join()
