@@ -19,6 +19,8 @@ from typing import IO
 
 from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.config.chosen import Selection
+from deviceplugin.config.loading import AgentConfig
+from deviceplugin.config.mps_root import check_mps_root
 from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
@@ -119,6 +121,15 @@ class AgentSettings:
     selection: Selection = field(default_factory=Selection)
     publish: bool = True
 
+    def check_node(self, config: AgentConfig) -> None:
+        """Holds a config against the directories of this node.
+
+        Raises:
+            ConfigError: it has MPS daemons keep their files where others keep theirs.
+        """
+        managed = (self.run_dir, self.state_dir, self.kubelet_dir)
+        check_mps_root(config.mps_root, config.places, managed)
+
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
     """Runs the agent until ``stop`` is set.
@@ -138,6 +149,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
         settings.node_name,
         settings.state_dir,
         inventory,
+        settings.check_node,
     )
     config, gpus = life.first.config, listed_gpus(life.listed)
     node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
@@ -235,7 +247,14 @@ def _run(
     arbiters = NodeArbiters(settings.run_dir)
     watch = life.watch()
     follower = ConfigFollower(
-        watch, state.gpus, service, memory, arbiters, life.kept, api is not None
+        watch,
+        state.gpus,
+        service,
+        memory,
+        arbiters,
+        life.kept,
+        api is not None,
+        settings.check_node,
     )
     ends.callback(life.label.stop)
     life.label.start()

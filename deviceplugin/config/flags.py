@@ -20,6 +20,7 @@ from .device_forms import (
     is_annotation_prefix,
     is_cdi_kind,
 )
+from .mps_root import check_mps_root
 
 _PLUGIN = "$.flags.plugin"
 DISCOVERY = ("auto", "nvml")  # Tegra and VFIO have no NVML to ask
@@ -132,13 +133,7 @@ def mps_root(flags: schema.Flags, places: Places) -> str:
     """Returns where pipes and logs of the MPS daemons are; empty for the run directory.
 
     Raises:
-        ConfigError: no absolute path without dots.
+        ConfigError: no path can be that (`root_problem`).
     """
-    path = PurePosixPath(flags.mps_root)
-    is_good = path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
-    if flags.mps_root and not is_good:
-        raise places.error(
-            "$.flags.mpsRoot",
-            f"flags.mpsRoot is {flags.mps_root!r}, allowed is an absolute path, not /, without ..",
-        )
-    return str(path) if flags.mps_root else ""
+    check_mps_root(flags.mps_root, places)
+    return str(PurePosixPath(flags.mps_root)) if flags.mps_root else ""

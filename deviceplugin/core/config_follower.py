@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from deviceplugin.config.loading import AgentConfig
@@ -31,6 +32,7 @@ class ConfigFollower:
         arbiters: NodeArbiters,
         kept: KeptConfig,
         has_api: bool,
+        check_node: Callable[[AgentConfig], None],
     ) -> None:
         """Says what of the config that the agent starts with has no effect here.
 
@@ -39,10 +41,12 @@ class ConfigFollower:
             gpus: those of the node when the agent starts.
             kept: where the config in force is kept for a restart.
             has_api: whether there is an API server that knows labels.
+            check_node: see `Candidates`.
         """
         self._watch, self._gpus, self._has_api = watch, gpus, has_api
         self._service, self._memory, self._arbiters = service, memory, arbiters
         self._kept, self._first = kept, watch.config
+        self._check_node = check_node
         # What was not there when the agent started, or went since, may be named again, and nothing
         # else.
         self._absent, skipped = absent_devices(self._first, gpus)
@@ -60,6 +64,7 @@ class ConfigFollower:
         if new is None:
             return
         try:
+            self._check_node(new)
             wanted = lay_out(new, self._gpus, self._absent)
         except ConfigError as error:
             self._watch.reject(error)

@@ -5,10 +5,12 @@ accepted, and what the two give at a start. `agent.run` opens it before it has t
 nothing is written here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from deviceplugin.config.chosen import Selection
+from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.config.source import ConfigSource
@@ -50,6 +52,7 @@ def open_config(
     node_name: str,
     state_dir: Path,
     inventory: Inventory,
+    check_node: Callable[[AgentConfig], None],
 ) -> ConfigLife:
     """Reads the config that is to be in force.
 
@@ -58,6 +61,7 @@ def open_config(
         said: flags of command line and environment, which count more than the config's.
         api: None where there is none.
         inventory: of the node; asked only once there is a config that says something.
+        check_node: see `Candidates`.
 
     Raises:
         ConfigError: it is bad, and so is what was kept, if anything was.
@@ -66,6 +70,6 @@ def open_config(
     label = NodeLabel(api, node_name, selection.node_label, state_dir)
     source = ConfigSource(path, selection, label.value)
     kept = KeptConfig(state_dir)
-    candidates = Candidates(source.read(), kept.found(), said)
+    candidates = Candidates(source.read(), kept.found(), said, check_node)
     listed = first_listing(inventory, candidates.fail_on_init_error)
     return ConfigLife(source, label, kept, listed, candidates.fit(listed_gpus(listed)))

@@ -4,9 +4,12 @@
 All that anybody is told is the path below the run directory: the daemon, whose sockets may have no
 more than 107 bytes of path, and containers, whose answers the kubelet keeps for ever. So another
 root asks for no other answer. Containers have the pipe directory itself mounted, so it is moved
-only while nobody has a slice of the GPU.
+only while nobody has a slice of the GPU, or where it is gone: then no path leads to what they have.
 
-Used by the thread of the GPU's worker alone; no container can write above ``pipe``.
+A pod that does not mount the node's directory would make one of its own, which no container finds,
+so the root is held against what the node's first process sees.
+
+Made by the thread of the GPU's worker alone; no container can write above ``pipe``.
 """
 
 import contextlib
@@ -14,10 +17,12 @@ import os
 import shutil
 from pathlib import Path
 
+from deviceplugin.cdi.trees import NodeRoot, node_root
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.errors import MpsError
 
 _MODE = 0o755  # clients of any user come in through a bind mount
+_OWN_MODE = 0o700  # and nobody else, as below the run directory
 
 
 class DaemonHome:
@@ -28,12 +33,16 @@ class DaemonHome:
         log: the directory of its logs.
     """
 
-    def __init__(self, run_dir: Path, uuid: str, root: str = "") -> None:
+    def __init__(
+        self, run_dir: Path, uuid: str, root: str = "", node: NodeRoot | None = None
+    ) -> None:
         """Makes nothing.
 
         Args:
             root: absolute, where it is to be; empty for the run directory.
+            node: the node's root; None: where that is known to be.
         """
+        self._node = node
         self.pipe = pipe_directory(run_dir, uuid)
         self._path = self.pipe.parent
         self.log = self._path / "log"
@@ -41,7 +50,14 @@ class DaemonHome:
 
     def is_elsewhere(self) -> bool:
         """Returns whether it is, and not where it is to be."""
-        return os.path.lexists(self._path) and self._found() != self._target
+        return os.path.lexists(self._path) and self.leads_to() != self._target
+
+    def leads_to(self) -> str:
+        """Returns where the files are, if not below the run directory; else empty."""
+        try:
+            return os.readlink(self._path)
+        except OSError:
+            return ""
 
     def make(self, may_move: bool) -> None:
         """Makes the directories.
@@ -50,43 +66,51 @@ class DaemonHome:
             may_move: nobody has the one that is there mounted.
 
         Raises:
+            MpsError: the node has another directory under the root's name.
             OSError: they cannot be made, or what is there cannot be removed.
         """
-        if may_move and self.is_elsewhere():
+        is_there = os.path.lexists(self._path)
+        is_to_move = self.is_elsewhere() and (may_move or self._is_gone())
+        target = self.leads_to() if is_there and not is_to_move else self._target
+        if target:  # first, so that nothing is removed for a root that cannot be
+            self._make_target(target)
+        if is_to_move:
             self._remove()
-        if self._target and not os.path.lexists(self._path):
-            os.makedirs(self._target, _MODE, exist_ok=True)
+        if target and not os.path.lexists(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.symlink_to(self._target)
-        elif (target := self._found()) and not os.path.isdir(target):
-            os.makedirs(target, _MODE)  # the link outlived what it leads to
+            self._path.symlink_to(target)
         for directory in (self.pipe, self.log):
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(_MODE)
 
-    def _found(self) -> str:
-        """Returns where the link leads; empty where there is none."""
+    def _make_target(self, target: str) -> None:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        self._check_is_nodes(os.path.dirname(target))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(target)
+        os.chmod(target, _OWN_MODE)
+
+    def _check_is_nodes(self, root: str) -> None:
+        node = self._node or node_root("", os.environ)
         try:
-            return os.readlink(self._path)
-        except OSError:
-            return ""
+            is_same = os.path.samefile(root, node.tree.at(root))
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise MpsError(
+                f"the MPS root {root} is not the node's {root}, so containers would not find the "
+                "daemon there; mount it into this pod at that path (dirs.mpsRoot of the chart)"
+            )
+
+    def _is_gone(self) -> bool:
+        """Returns whether a link leads to what is not there."""
+        return bool(self.leads_to()) and not self._path.exists()
 
     def _remove(self) -> None:
-        target = self._found()
+        target = self.leads_to()
         if not target:
             shutil.rmtree(self._path)
             return
         self._path.unlink()
         with contextlib.suppress(OSError):  # another root's, which may not even be mounted now
             shutil.rmtree(target)
-
-
-def check_root(root: str) -> None:
-    """Holds a root against what it may be.
-
-    Raises:
-        MpsError: it is no absolute path without dots.
-    """
-    path = Path(root)
-    if root and (not path.is_absolute() or ".." in path.parts or len(path.parts) < 2):
-        raise MpsError(f"the MPS root is {root!r}; allowed is an absolute path, not /, without ..")

@@ -10,6 +10,8 @@ nothing is under MPS. What the agent says later takes the place of all this. Rea
 import logging
 from pathlib import Path
 
+from deviceplugin.config.loading import AgentConfig
+from deviceplugin.config.mps_root import check_mps_root
 from deviceplugin.config.source import ConfigSource
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.log import event
@@ -41,13 +43,18 @@ def first_wish(
         wanted = None
     if wanted is not None:
         return wanted
+
+    def check_node(config: AgentConfig) -> None:
+        if root is None:
+            check_mps_root(config.mps_root, config.places, (run_dir, state_dir))
+
     source, kept = ConfigSource(config), KeptConfig(state_dir).found()
     if not source.has_names:
-        return _by_config(Candidates(source.read(), kept), inventory, root)
+        return _by_config(Candidates(source.read(), kept, (), check_node), inventory, root)
     if kept is None or isinstance(kept, ConfigError):
         return _waits("it has not yet chosen one of the named configs")
     try:
-        return _by_config(Candidates(kept, None), inventory, root)
+        return _by_config(Candidates(kept, None, (), check_node), inventory, root)
     except ConfigError as error:
         return _waits(error.message)
 

@@ -177,6 +177,8 @@ class GpuWorker:
         adopted = daemon.adopt(self._left_pid)
         self._left_pid = 0
         if not adopted:
+            if self._is_elsewhere():  # an earlier runner's word may say ready: see `_move`
+                self._say(replace(self._now, phase=STARTING))
             daemon.prepare(may_move=not self._occupied)
         if self._now.found_mode is None:
             self._check_free()
@@ -245,7 +247,17 @@ class GpuWorker:
         return DaemonHome(self._run_dir, self.uuid, self._root).is_elsewhere()
 
     def _move(self, daemon: Daemon) -> None:
-        """Has a daemon run where its files are to be now; nobody has the present ones mounted."""
+        """Has a daemon run where its files are to be now; nobody has the present ones mounted.
+
+        A container may come at this very moment. It is let start where the state says ready with
+        the token of its wish, and a wish has `_occupied` set before its token is written. So ready
+        is taken back first: either it waits for the end of the move, or the daemon stays.
+        """
+        ready = self._now
+        self._say(replace(ready, phase=STARTING, reason="its daemon moves"))
+        if self._occupied:
+            self._say(ready)
+            return
         event(logging.INFO, "MPS daemon moves", gpu=self.uuid, root=self._root or self._run_dir)
         daemon.stop()
         self._daemon = None

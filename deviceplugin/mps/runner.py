@@ -22,6 +22,7 @@ from typing import IO
 import click
 
 from deviceplugin import log
+from deviceplugin.config.mps_root import root_problem
 from deviceplugin.config.options import DEFAULT_STATE_DIR, config_option, state_dir_option
 from deviceplugin.inventory.nvml import Inventory, NvmlInventory
 from deviceplugin.log import event
@@ -31,7 +32,6 @@ from libvgpu.errors import MpsError, VgpuError
 
 from .compute_mode import Boards, NvmlBoards
 from .control_pipe import tool_path
-from .daemon_home import check_root
 from .first_wish import first_wish
 from .gpu_worker import LOOK_EVERY_S, GpuWorker
 from .state_files import (
@@ -183,7 +183,8 @@ def run(
     Raises:
         VgpuError: bad config where that is asked, no tool, another runner, or a failure.
     """
-    check_root(root or "")
+    if wrong := root_problem(root or "", (run_dir, state_dir)):
+        raise MpsError(f"the MPS root {wrong}")
     first = first_wish(config, run_dir, state_dir, inventory, root)
     lock = _locked(run_dir)
     try:
@@ -297,7 +298,7 @@ def main(
             tied,
             state_dir,
             lambda: boards.failure,
-            mps_root or None,
+            mps_root,
         )
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""

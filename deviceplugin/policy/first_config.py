@@ -1,9 +1,11 @@
 """Which config an agent starts with: the present one, or where that is bad the one kept before.
 
-A config is good when it can be read, says what is allowed, and fits the GPUs. Judged in two steps,
-since the GPUs are asked for only once there is a config at all. Pure: the caller reads and reports.
+A config is good when it can be read, says what is allowed, and fits the node and its GPUs. Judged
+in two steps, since the GPUs are asked for only once there is a config at all. Pure: the caller
+reads and reports.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from deviceplugin.config.loading import AgentConfig
@@ -41,20 +43,23 @@ class Candidates:
         present: ConfigText,
         kept: ConfigText | ConfigError | None,
         said: tuple[SaidFlag, ...] = (),
+        check_node: Callable[[AgentConfig], None] = lambda config: None,
     ) -> None:
         """Reads the present config, and the kept one only where it must.
 
         Args:
             kept: the config that was last accepted, why that cannot be told, or None.
             said: flags of command line and environment, for either.
+            check_node: raises ConfigError where what a config says cannot be on this node.
 
         Raises:
             ConfigError: neither can be used; the sentence says why of both.
         """
         self._present, self._kept, self._said = present, kept, said
+        self._check_node = check_node
         self._parsed: AgentConfig | ConfigError
         try:
-            self._parsed = parse_text(present, said)
+            self._parsed = self._parse(present)
         except ConfigError as error:
             self._parsed = error
             self._parse_kept(error)
@@ -97,9 +102,14 @@ class Candidates:
         try:
             # Messages must not name the present file for what an earlier one said.
             named = replace(self._kept, place=f"{self._kept.place} (kept)")
-            return self._kept, parse_text(named, self._said)
+            return self._kept, self._parse(named)
         except ConfigError as error:
             raise _both(problem, error) from None
+
+    def _parse(self, text: ConfigText) -> AgentConfig:
+        config = parse_text(text, self._said)
+        self._check_node(config)
+        return config
 
 
 def _laid_out(config: AgentConfig, gpus: tuple[Gpu, ...]) -> Layout:

@@ -8,7 +8,7 @@ import yaml
 
 from deviceplugin.config.loading import load_config
 from deviceplugin.http.metric_names import METRICS
-from support import IS_LONG, ROOT, install
+from support import IS_LONG, ROOT, install, policy_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
@@ -191,5 +191,34 @@ def test_both_pods_mount_the_mps_root_and_are_told_of_it() -> None:
         assert "--mps-root=/run/nvidia/mps" in container["args"]
         (mount,) = (m for m in container["volumeMounts"] if m["name"] == "mps-root")
         assert mount["mountPath"] == "/run/nvidia/mps"
+        # A file system that is mounted there later is seen, as it is by containers that start.
+        assert mount["mountPropagation"] == "HostToContainer"
         (volume,) = (v for v in spec["volumes"] if v["name"] == "mps-root")
         assert volume["hostPath"]["path"] == "/run/nvidia/mps"
+
+
+def test_without_an_mps_root_no_pod_knows_of_one() -> None:
+    assert "mps-root" not in install.render()
+
+
+def test_a_config_may_say_the_mps_root_that_the_values_say(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("version: v1\nflags: {mpsRoot: /run/nvidia/mps/}\n")
+    other = ("--set", "dirs.mpsRoot=/run/nvidia/mps")
+    assert objects("--set-file", f"config={config}", *other)
+    config.write_text("version: v1\nflags:\n")
+    assert objects("--set-file", f"config={config}", *other)
+
+
+def test_no_pod_with_a_slice_reaches_the_mps_root_of_the_node() -> None:
+    """There are the control pipes of all GPUs, which are in the run directory otherwise."""
+    text = install.render("--set", "dirs.mpsRoot=/var/run/nvidia/mps")
+    pods = []
+    for path in ("/run/nvidia/mps/GPU-a/pipe", "/run/nvidia", "/run/nvidia/other"):
+        (asking,) = policy_pods.of_names(["nvidia.com/mps-core"])
+        del asking["spec"]["containers"][0]["env"]
+        policy_pods.host_path(path)(asking)
+        pods.append({"name": "", "namespace": "x", "manifest": asking})
+    refusals = [each.refused for each in install.judge(text, pods)]
+    assert [bool(each) for each in refusals] == [True, True, False]
+    assert "/run/nvidia/mps/" in str(refusals[0])

@@ -242,22 +242,27 @@ def _process(each: ProcessOfReport) -> str:
     return f"process {each.pid} ({each.command}) uses {size} of GPU {each.gpu}"
 
 
-def mps_daemons(answers: Sequence[tuple[str, str]]) -> list[Finding]:
+def mps_daemons(answers: Sequence[tuple[str, str, str]]) -> list[Finding]:
     """Checks the MPS daemon of each GPU that is under MPS.
 
     Args:
-        answers: GPU and why its daemon does not answer; empty where it does.
+        answers: GPU, why its daemon does not answer (empty where it does), and where its pipe and
+            logs are (empty for the run directory).
     """
     return [
         fail(
             "mps",
             f"the MPS daemon of GPU {uuid} does not answer: {problem}",
             "see that python -m deviceplugin.mps runs; its log is mps/runner.log in the run "
-            "directory",
+            "directory" + (f", those of the daemon are in {place}/log" if place else ""),
         )
         if problem
-        else ok("mps", f"the MPS daemon of GPU {uuid} answers")
-        for uuid, problem in answers
+        else ok(
+            "mps",
+            f"the MPS daemon of GPU {uuid} answers"
+            + (f"; its pipe and logs are in {place}" if place else ""),
+        )
+        for uuid, problem, place in answers
     ]
 
 

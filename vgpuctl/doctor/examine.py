@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deviceplugin.inventory.nvml import NvmlInventory
 from deviceplugin.mps.control_pipe import READY_COMMAND, ask
+from deviceplugin.mps.daemon_home import DaemonHome
 from deviceplugin.mps.state_files import READY, read_state, runner_alive
 from deviceplugin.policy.foreign_plugins import foreign_plugins
 from deviceplugin.recovery.foreign_plugins import device_plugins
@@ -69,7 +70,12 @@ def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Fin
     found += _run_directory(run_dir)
     found.append(_shim(report, state_dir))
     if isinstance(report, AgentReport):
-        found += agent_checks.mps_daemons([(u, _mps_problem(run_dir, u)) for u in report.mps_gpus])
+        found += agent_checks.mps_daemons(
+            [
+                (uuid, _mps_problem(run_dir, uuid), DaemonHome(run_dir, uuid).leads_to())
+                for uuid in report.mps_gpus
+            ]
+        )
     try:
         slices = read_slices(run_dir)
     except (VgpuError, OSError):

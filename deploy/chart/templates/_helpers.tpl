@@ -6,8 +6,8 @@
 {{- if ne $domain $.Values.resourceDomain }}
 {{- fail (printf "resourceDomain is %s, but %s in %s: the policy needs it too, so set it in the values" $.Values.resourceDomain $domain $where) }}
 {{- end }}
-{{- $root := dig "flags" "mpsRoot" "" (fromYaml $text | default dict) }}
-{{- if and $root (ne $root $.Values.dirs.mpsRoot) }}
+{{- $root := get (get (fromYaml $text) "flags" | default dict) "mpsRoot" | default "" }}
+{{- if and $root (ne (trimSuffix "/" $root) $.Values.dirs.mpsRoot) }}
 {{- fail (printf "flags.mpsRoot is %s in %s, but dirs.mpsRoot is %q: the pods must mount it, so set it in dirs.mpsRoot and leave it out of the config" $root $where $.Values.dirs.mpsRoot) }}
 {{- end }}
 {{- with get (fromYaml $text) "Error" }}
@@ -31,6 +31,15 @@
 {{- $dirs := .Values.dirs }}
 {{- if or (hasPrefix (printf "%s/" $dirs.run) $dirs.state) (hasPrefix (printf "%s/" $dirs.state) $dirs.run) (eq $dirs.run $dirs.state) }}
 {{- fail (printf "dirs.run (%s) and dirs.state (%s) must not lie in each other: one is emptied at a reboot, the other survives it" $dirs.run $dirs.state) }}
+{{- end }}
+{{- with $dirs.mpsRoot }}
+{{- $root := regexReplaceAll "^/var/run/" (printf "%s/" .) "/run/" }}
+{{- range $name := list "run" "state" "kubelet" }}
+{{- $other := regexReplaceAll "^/var/run/" (printf "%s/" (get $dirs $name)) "/run/" }}
+{{- if or (hasPrefix $root $other) (hasPrefix $other $root) }}
+{{- fail (printf "dirs.mpsRoot (%s) and dirs.%s (%s) must not lie in each other, since what is in the latter is made and removed by others; leave dirs.mpsRoot empty or give a path elsewhere" $dirs.mpsRoot $name (get $dirs $name)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 

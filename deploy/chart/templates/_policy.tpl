@@ -49,7 +49,7 @@ has(c.resources) && has(c.resources.limits) &&
 {{/* The directories of the node that no such pod may reach, as `plain` writes them. */}}
 {{- define "vgpu.policy.directories" -}}
 {{- $paths := list }}
-{{- range $dir := list .Values.dirs.run .Values.dirs.state .Values.dirs.kubelet }}
+{{- range $dir := compact (list .Values.dirs.run .Values.dirs.state .Values.dirs.kubelet .Values.dirs.mpsRoot) }}
 {{- $paths = append $paths (printf "'%s/'" (regexReplaceAll "^/var/run/" $dir "/run/")) }}
 {{- end -}}
 [{{ join ", " $paths }}]

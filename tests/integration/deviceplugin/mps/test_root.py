@@ -1,14 +1,21 @@
 """`mpsRoot`: daemons whose pipes and logs are elsewhere, and clients that reach them."""
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
-from support import Compile
+from support import ROOT, Compile
 from support.mps_cluster import Cluster, running_cluster
 from support.mps_node import MpsNode
 from support.waiting import PATIENCE_S, wait_until
@@ -83,10 +90,80 @@ def test_the_next_runner_adopts_a_daemon_that_is_elsewhere(node: MpsNode, root: 
     assert client.works()
 
 
+def test_what_a_root_has_from_before_a_reboot_is_in_nobodys_way(node: MpsNode, root: Path) -> None:
+    first = node.start_runner(f"--mps-root={root}")
+    left = node.wait_phase()
+    first.kill()
+    first.wait(PATIENCE_S)
+    for pid in (left.daemon, left.server):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(left.daemon), "the daemon has ended")
+    shutil.rmtree(node.run_dir)
+    assert (root / node.uuids[0] / "pipe" / "control").is_socket()
+
+    node.start_runner(f"--mps-root={root}")
+
+    wait_until(lambda: node.gpu().phase == "ready", "another daemon is there")
+    assert "removed what a dead MPS daemon left" in node.said()
+    assert node.client().works()
+
+
+def test_a_run_directory_that_is_emptied_leads_there_again(node: MpsNode, root: Path) -> None:
+    node.start_runner(f"--mps-root={root}")
+    node.wait_phase()
+    shutil.rmtree(node.run_dir)
+    pipe = pipe_directory(node.run_dir, node.uuids[0])
+    wait_until(lambda: pipe.exists() and node.gpu().phase == "ready", "it is there again")
+    assert pipe.resolve() == root / node.uuids[0] / "pipe"
+    assert node.client().works()
+
+
 def test_a_bad_root_ends_the_runner_with_a_sentence(node: MpsNode) -> None:
     runner = node.start_runner("--mps-root=mps")
     assert runner.wait(PATIENCE_S) == 1
-    assert "the MPS root is 'mps'; allowed is an absolute path" in node.said()
+    assert "the MPS root is 'mps', allowed is an absolute path" in node.said()
+    runner = node.start_runner(f"--mps-root={node.run_dir / 'mps'}")
+    assert runner.wait(PATIENCE_S) == 1
+    assert f"which lies in {node.run_dir}, where agent or kubelet keep files" in node.said()
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "expected"),
+    [
+        ("", "", "by-file"),
+        ("", "by-variable", "by-variable"),
+        ("by-option", "by-variable", "by-option"),
+    ],
+)
+def test_the_command_line_counts_most_and_the_file_least(
+    node: MpsNode, option: str, variable: str, expected: str
+) -> None:
+    config = node.base / "config.yaml"
+    config.write_text(f"{config.read_text()}flags: {{mpsRoot: {node.base}/by-file}}\n")
+    options = [f"--mps-root={node.base}/{option}"] if option else []
+    node.start_runner(
+        *options, environment={"MPS_ROOT": f"{node.base}/{variable}" if variable else ""}
+    )
+    node.wait_phase()
+    assert {each.name for each in node.base.glob("by-*")} == {expected}
+    assert (node.base / expected / node.uuids[0] / "pipe" / "control").is_socket()
+
+
+def test_an_empty_option_means_the_run_directory_whatever_the_file_says(node: MpsNode) -> None:
+    """As any flag of the agent's that is given; an empty variable says nothing."""
+    config = node.base / "config.yaml"
+    config.write_text(f"{config.read_text()}flags: {{mpsRoot: {node.base}/by-file}}\n")
+    node.start_runner("--mps-root=")
+    node.wait_phase()
+    assert not (node.base / "by-file").exists()
+    assert not pipe_directory(node.run_dir, node.uuids[0]).parent.is_symlink()
+
+
+def test_a_config_with_a_root_among_our_own_files_is_none(node: MpsNode) -> None:
+    config = node.base / "config.yaml"
+    config.write_text(f"{config.read_text()}flags: {{mpsRoot: {node.run_dir / 'mps'}}}\n")
+    assert node.start_runner().wait(PATIENCE_S) != 0
+    assert f"line 5: flags.mpsRoot is '{node.run_dir / 'mps'}', which lies in" in node.said()
 
 
 @pytest.fixture
@@ -107,3 +184,34 @@ def test_a_pods_answer_is_the_same_wherever_the_files_are(cluster: Cluster, tmp_
     pods.append(cluster.admit("after", 80, 8))
     programs = [cluster.run(cluster.begin(pod)) for pod in pods]
     assert all(program.works() for program in programs)
+
+
+def test_an_edit_that_names_a_directory_of_ours_changes_nothing(cluster: Cluster) -> None:
+    pod = cluster.admit("before", 30, 8)
+    client = cluster.run(cluster.begin(pod))
+    config, log = cluster.base / "config.yaml", cluster.base / "agent.log"
+    for place in (cluster.run_dir / "mps", cluster.base / "s", cluster.base / "k"):
+        cluster.share(range(2), rules=f"flags: {{mpsRoot: {place}}}\n")
+        says = f"line 5: flags.mpsRoot is '{place}', which lies in"
+        wait_until(lambda says=says: says in log.read_text(), "it is refused")  # type: ignore[misc]
+    assert log.read_text().count("config rejected, the last good one stays") == 3
+    assert config.read_text().count("mpsRoot") == 1
+    assert client.works()
+    assert cluster.run(cluster.begin(cluster.admit("after", 30, 8))).works()
+    assert all(not (cluster.run_dir / "mps" / uuid).is_symlink() for uuid in cluster.uuids)
+
+
+def test_an_agent_does_not_start_with_a_root_among_its_own_files() -> None:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        machine = Machine.create([PROFILES["h100-80g"]], Path(name) / "machine")
+        config = Path(name) / "config.yaml"
+        config.write_text("version: v1\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "deviceplugin", f"--config={config}", f"--kubelet-dir={name}/k",
+             f"--state-dir={name}/s", f"--run-dir={name}/r", "--metrics-address=127.0.0.1:0",
+             f"--mps-root={name}/r/mps"],
+            cwd=ROOT, env={**machine.environment(os.environ), "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert f"--mps-root: flags.mpsRoot is '{name}/r/mps', which lies in {name}/r" in done.stderr

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.mps.daemon_home import DaemonHome, check_root
+from deviceplugin.cdi.trees import NodeRoot, Tree
+from deviceplugin.mps.daemon_home import DaemonHome
 from libvgpu.errors import MpsError
 
 UUID = "GPU-a"
@@ -80,13 +81,34 @@ def test_what_cannot_be_made_is_an_error_of_the_disk(run_dir: Path, tmp_path: Pa
     assert not os.path.lexists(run_dir / "mps" / UUID)
 
 
-@pytest.mark.parametrize("root", ["", "/run/nvidia/mps"])
-def test_a_good_root(root: str) -> None:
-    check_root(root)
+def test_nobody_but_root_comes_in_from_the_host(run_dir: Path, root: Path) -> None:
+    """Below the run directory nobody does; containers have the pipe directory itself."""
+    (root / UUID).mkdir(parents=True, mode=0o755)  # as an earlier version made it
+    DaemonHome(run_dir, UUID, str(root)).make(may_move=False)
+    assert (root / UUID).stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("root", ["mps", "./mps", "/", "/run/../etc"])
-def test_a_bad_root_is_named(root: str) -> None:
-    with pytest.raises(MpsError, match="absolute path") as caught:
-        check_root(root)
-    assert repr(root) in caught.value.message
+def test_what_no_path_leads_to_any_more_is_left_though_it_is_mounted(
+    run_dir: Path, root: Path, tmp_path: Path
+) -> None:
+    DaemonHome(run_dir, UUID, str(root)).make(may_move=True)
+    root.rename(tmp_path / "unmounted")
+    there = DaemonHome(run_dir, UUID, str(tmp_path / "other"))
+    there.make(may_move=False)
+    assert there.pipe.resolve() == tmp_path / "other" / UUID / "pipe"
+    assert (tmp_path / "unmounted" / UUID / "pipe").is_dir()
+
+
+def test_a_root_that_is_not_the_nodes_is_refused(run_dir: Path, root: Path, tmp_path: Path) -> None:
+    """A pod that does not mount the root has a directory of that name which no container sees."""
+    here = DaemonHome(run_dir, UUID)
+    here.make(may_move=True)
+    node = NodeRoot(Tree(str(tmp_path / "node")))
+    there = DaemonHome(run_dir, UUID, str(root), node)
+    for made_on_the_node in (False, True):
+        with pytest.raises(MpsError, match=r"is not the node's .*mount it into this pod"):
+            there.make(may_move=True)
+        assert not here.is_elsewhere()
+        assert here.pipe.is_dir()
+        if not made_on_the_node:
+            (tmp_path / f"node{root}").mkdir(parents=True)
