@@ -47,7 +47,8 @@ def test_a_container_restarts_where_its_daemon_is_though_the_root_has_changed(
     node: RealNode,
 ) -> None:
     node.change_config(config(OTHER_ROOT))
-    wait_until(lambda: "stays where it is" in (node.base / "mps.log").read_text(), "the runner knows the root")
+    log = node.base / "mps.log"
+    wait_until(lambda: "stays where it is" in log.read_text(), "the runner knows the root")
     restarts = node.restarts(POD)
     node.end_container(POD)
     node.wait_restarted(restarts)

@@ -312,8 +312,10 @@ def test_what_keeps_containers_from_their_gpus_fails() -> None:
 def test_each_mps_daemon_is_a_line() -> None:
     found = agent_checks.mps_daemons([("GPU-0", "", ""), ("GPU-1", "no answer", "/mps/GPU-1")])
     assert levels(found) == [OK, FAIL]
-    assert found[1].fix.endswith("; its log is mps/runner.log in the run directory, those of the "
-                                 "daemon are in /mps/GPU-1/log")
+    assert found[1].fix.endswith(
+        "; its log is mps/runner.log in the run directory, those of the "
+        "daemon are in /mps/GPU-1/log"
+    )
     (elsewhere,) = agent_checks.mps_daemons([("GPU-1", "", "/mps/GPU-1")])
     assert elsewhere.message.endswith("answers; its pipe and logs are in /mps/GPU-1")
     assert agent_checks.mps_daemons([]) == []
