@@ -2,7 +2,8 @@
 
 All nodes are asked about in each call, which kube-scheduler does not do in large clusters. *Warm*
 are pods that ask what was asked before; *cold* ones ask what nobody has, so that every node is
-judged again. Building a call and reading its answer is not in the time, the connection is.
+judged again. Pods of one container are the most; those of two, *cold* too, have rows of their own.
+Building a call and reading its answer is not in the time, the connection is.
 """
 
 import random
@@ -27,20 +28,21 @@ from .simulated_cluster.pod_shapes import Shape
 
 #: Nodes of 8 GPUs -> the most milliseconds at p99.
 SIZES = {1000: 10.0, 5000: 50.0}
+COLD_OF_TWO = "cold, two containers"
 _OCCUPIED = 0.6
 _SEED = 27
 _MIB = 1 << 20
 _WARM = tuple(Shape([{CORE: core, MEMORY: memory}]) for core, memory in ((20, 8), (50, 40)))
 
 
-def _never_asked(chance: random.Random) -> Callable[[], Shape]:
-    """Returns what gives a pod of two halves that nobody asked for before."""
+def _never_asked(chance: random.Random, containers: int = 1) -> Callable[[], Shape]:
+    """Returns what gives a pod of so many containers that nobody asked for before."""
     pairs = [(core, memory) for core in range(1, 100) for memory in range(1, 81)]
     chance.shuffle(pairs)
 
     def shape() -> Shape:
-        core, memory = pairs.pop()
-        return Shape([{CORE: core, MEMORY: memory}])
+        asked = [pairs.pop() for _ in range(containers)]
+        return Shape([{CORE: core, MEMORY: memory} for core, memory in asked])
 
     return shape
 
@@ -55,7 +57,7 @@ def measure_calls(nodes: int, calls: int, rounds: int) -> list[Measurement]:
         VgpuError: the extender does not start.
     """
     chance = random.Random(_SEED)
-    never_asked = _never_asked(chance)
+    never_asked, of_two = _never_asked(chance), _never_asked(chance, 2)
     case = f"filter and prioritize, {nodes} nodes x 8 GPUs"
     found = []
     with tempfile.TemporaryDirectory(prefix="vgpu-") as name:
@@ -67,12 +69,14 @@ def measure_calls(nodes: int, calls: int, rounds: int) -> list[Measurement]:
             sender, names = extender.sender(), light.names
             for shape in _WARM:
                 _timed(sender, shape, names)
-            warm, cold = [], []
+            warm, cold, cold_of_two = [], [], []
             for number in range(rounds):
                 say(f"{case}, round {number + 1} of {rounds}")
                 warm.append([_timed(sender, chance.choice(_WARM), names) for _ in range(calls)])
                 cold.append([_timed(sender, never_asked(), names) for _ in range(calls)])
-            for kind, samples in (("warm", warm), ("cold", cold)):
+                cold_of_two.append([_timed(sender, of_two(), names) for _ in range(calls)])
+            kinds = {"warm": warm, "cold": cold, COLD_OF_TWO: cold_of_two}
+            for kind, samples in kinds.items():
                 found += _quantiles(f"{case}, {kind}", samples, SIZES[nodes])
             sender.close()
             taken = memory(extender.pid)

@@ -27,9 +27,7 @@ NODE = "test-node"
 
 
 class ToldPods:
-    """The pods of the node, as far as a test told of them."""
-
-    problem = ""
+    """The pods of the node, as far as a test told of them; in the place of `FollowedPods`, too."""
 
     def __init__(self) -> None:
         self.table = PodTable(NODE)
@@ -39,6 +37,22 @@ class ToldPods:
 
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         return self.table.wait(until, timeout_s)
+
+    def hurry(self) -> None:
+        """See `PodsOfNode`."""
+
+    @property
+    def source(self) -> "ToldPods":
+        return self
+
+    def start(self) -> None:
+        """Nobody is followed."""
+
+    def stop(self) -> None:
+        """Nobody is followed."""
+
+    def problem(self) -> str:
+        return ""
 
 
 class WatchedAgent:
@@ -122,6 +136,7 @@ def watched_agent(
         return node
 
     monkeypatch.setattr(NodeState, "__init__", noted)
-    monkeypatch.setattr(agent, "_followed_pods", lambda *args: pods)
+    if pods is not None:
+        monkeypatch.setattr(agent, "FollowedPods", lambda *args: pods)
     with running_node(monkeypatch, made, config) as node:
         yield WatchedAgent(node, states, pods)

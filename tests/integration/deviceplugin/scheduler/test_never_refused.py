@@ -26,8 +26,8 @@ from support.waiting import wait_until
 
 IS_LONG = bool(os.environ.get("VGPU_LONG"))
 #: Of each life a seed that is another each time is printed; VGPU_SEED repeats one.
-LIVES = 8 if IS_LONG else 1
-PODS = 4000 if IS_LONG else 600
+LIVES = 3 if IS_LONG else 1
+PODS = 2000 if IS_LONG else 300
 
 
 @pytest.fixture
