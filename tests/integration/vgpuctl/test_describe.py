@@ -106,7 +106,7 @@ def test_a_failed_admission_tells_why(node: DescribedNode) -> None:
 
 @pytest.mark.parametrize(
     ("word", "status", "said"),
-    [("7", 2, "neither"), ("a/b/c/d", 2, "a/b/c/d"), ("ffff", 2, "ffff")],
+    [("gpu7", 2, "neither"), ("a/b/c/d", 2, "a/b/c/d"), ("nobody", 2, "nobody")],
 )
 def test_what_is_not_there_is_said(node: DescribedNode, word: str, status: int, said: str) -> None:
     done = node.vgpuctl("describe", word)
