@@ -1,12 +1,15 @@
 """Random lives of a simulated cluster under the extender, and what must hold in each of them.
 
 `ClusterLife` makes pods of all kinds, lets some end and deletes some, while the API server fails in
-every way it can, the extender is begun anew and clocks jump. No pod that the extender bound may be
-refused by the agent of its node, and when all pods have ended everything must be free again. A
+every way it can, the extender is begun again and clocks jump. No pod that the extender bound may be
+refused by the agent of its node while the API server does not fail, and no more than one of 1000
+while it does: then an agent may not know a pod in time, or may not be able to tell what it gave.
+When all pods have ended everything must be free again. A
 breach is an AssertionError that names the seed, which replays what was done up to the timing of
 threads.
 """
 
+import math
 import random
 import time
 from collections import Counter
@@ -35,6 +38,8 @@ STEPS: Mapping[str, int] = {
     "drop watches": 4, "expire": 3, "refuse": 8, "lose answer": 8, "slow": 3, "away": 2,
     "begin anew": 4, "clock": 4,
 }  # fmt: skip
+FAULTS = frozenset(("drop watches", "expire", "refuse", "lose answer", "slow", "away"))
+CALM_STEPS = {name: weight for name, weight in STEPS.items() if name not in FAULTS}
 
 
 class ClusterLife:
@@ -56,7 +61,7 @@ class ClusterLife:
         """Has not begun.
 
         Args:
-            restart: begins the extender anew.
+            restart: begins the extender again.
             jump: sets wall clocks forth or back by some seconds.
         """
         self.cluster, self.scheduler, self.seed = cluster, scheduler, seed
@@ -83,9 +88,12 @@ class ClusterLife:
             raise AssertionError(f"seed {self.seed}, after {dict(self.done)}: {error}") from error
 
     def check(self) -> None:
-        """No pod was refused."""
+        """No pod was refused, or where parts fail no more than one of 1000."""
         refusals = self.cluster.refusals
-        assert not refusals, f"{len(refusals)} pods were bound and refused, first {refusals[0]}"
+        most = 0 if FAULTS.isdisjoint(self._weights) else math.ceil(self.done["create"] / 1000)
+        assert len(refusals) <= most, (
+            f"{len(refusals)} pods were bound and refused, first {refusals[0]}"
+        )
 
     # ---- pods --------------------------------------------------------------------------------
 
