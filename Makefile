@@ -17,7 +17,7 @@ C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-gpu e2e e2e-node model lint fmt check bench bench-gpu wheel protos manifests clean
+.PHONY: help setup build demo test test-gpu e2e e2e-node node-parts model lint fmt check bench bench-gpu wheel protos manifests clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -74,11 +74,15 @@ GPU_TESTS ?= gpu
 test-gpu: build  ## run the exercises of every hooked function on this machine's GPU
 	@$(BIN)/python -m pytest -m "$(GPU_TESTS)" tests/gpu
 
-# A step of its own, since these tests compare the whole machine before and after: nothing of ours may
-# run next to them. What they need is installed for root; where it is missing they say so and skip.
-e2e-node: export VGPU_LONG = 1
-e2e-node: build  ## run the example pods on a real kubelet, containerd and runc (root, Go)
+# What tests with real parts of Kubernetes need besides Go: containerd, runc, etcd. Installed for root;
+# where it is missing they say so and skip.
+node-parts: $(READY)
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh node
+
+# A step of its own, since these tests compare the whole machine before and after: nothing of ours may
+# run next to them.
+e2e-node: export VGPU_LONG = 1
+e2e-node: build node-parts  ## run the example pods on a real kubelet, containerd and runc (root, Go)
 	@$(BIN)/python -m pytest -m node
 
 e2e: export VGPU_LONG = 1
@@ -107,7 +111,7 @@ fmt: $(READY)  ## format the Python and the C code
 
 # Long forms of tests, those of the portable build among them.
 check: export VGPU_LONG = 1
-check: lint $(ZIG) test  ## what CI runs: lint, and all tests in their long form
+check: lint $(ZIG) node-parts test  ## what CI runs: lint, and all tests in their long form
 	@$(MAKE) --no-print-directory e2e-node
 
 bench: build  ## measure what docs/benchmarks.md shows

@@ -50,7 +50,7 @@ class ExtenderHere:
         self.restart()
 
     def restart(self) -> None:
-        """Begins anew; the one before is ended without a word."""
+        """Begins again; the one before is ended without a word."""
         if self.restarts >= 0:
             self.stop()
         self.restarts += 1

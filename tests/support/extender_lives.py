@@ -36,7 +36,7 @@ MOST_PENDING = 25
 STEPS: Mapping[str, int] = {
     "create": 600, "end": 260, "delete": 40, "delete pending": 8, "never": 6, "spoof": 20,
     "drop watches": 4, "expire": 3, "refuse": 8, "lose answer": 8, "slow": 3, "away": 2,
-    "begin anew": 4, "clock": 4,
+    "begin again": 4, "clock": 4,
 }  # fmt: skip
 FAULTS = frozenset(("drop watches", "expire", "refuse", "lose answer", "slow", "away"))
 CALM_STEPS = {name: weight for name, weight in STEPS.items() if name not in FAULTS}
@@ -163,7 +163,7 @@ class ClusterLife:
         time.sleep(self._chance.uniform(0.1, 1.0))
         self.cluster.server.start()
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         self._restart()
 
     def _clock(self) -> None:

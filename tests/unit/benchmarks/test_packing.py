@@ -15,7 +15,7 @@ def test_a_fraction_goes_to_the_gpu_with_the_least_left() -> None:
     fit = BestFit(2, 2, 80)
     assert fit.place(1, Wanted(60, 40)) and fit.place(2, Wanted(70, 40))
     assert fit.left_whole == 2
-    assert fit.place(3, Wanted(30, 40))  # beside the second, which it fills
+    assert fit.place(3, Wanted(30, 40))  # next to the second, which it fills
     assert fit.place(4, Wanted(40, 40))
     assert fit.left_whole == 2
     fit.end(2)

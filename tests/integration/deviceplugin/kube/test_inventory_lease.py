@@ -144,7 +144,7 @@ def test_what_is_the_same_is_written_once_and_again_after_a_while(
     monkeypatch.setattr(inventory_lease, "REFRESH_S", 0.1)
     published.put(moment(2))  # counts from the next write
     wait_until(lambda: len(writes(server)) >= 5)
-    # Somebody removed it together with its Node, which is there anew under the same name.
+    # Somebody removed it together with its Node, which is there again under the same name.
     assert server.leases is not None
     server.node_uids["n1"] = "uid-2"
     server.leases.clear()
