@@ -196,6 +196,7 @@ def _row(
         "namespace": meta.namespace,
         "pod": meta.pod,
         "container": meta.container,
+        "name": meta.name,
         "command": list(meta.command),
         "created_at": meta.created_at,
         "family": meta.family,

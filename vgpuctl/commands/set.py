@@ -104,7 +104,7 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> A
     from .. import run_limits
 
     if clear:
-        change = run_limits.clear_limits(run_dir, allocation)
+        change = run_limits.clear_limits(run_dir, allocation, _memory_of)
     else:
         change = run_limits.set_limits(run_dir, allocation, Override(**values), _memory_of)
     return changed_limits(allocation_id, change)
@@ -138,8 +138,8 @@ def set_verb(
 ) -> None:
     """Change the limits of ALLOCATION while it runs.
 
-    ALLOCATION is an id as vgpuctl ps shows it (or its beginning), NAMESPACE/POD or
-    NAMESPACE/POD/CONTAINER.
+    ALLOCATION is an id as vgpuctl ps shows it (or its beginning), the name of a run,
+    NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
     """
     values: dict[str, Any] = {}
     if core is not None:

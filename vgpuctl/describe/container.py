@@ -53,6 +53,7 @@ def describe_container(
         "allocation": meta.allocation_id,
         "source": meta.source,
         "owner": owner,
+        "name": meta.name,
         "command": list(meta.command),
         "family": meta.family,
         "state": found.state,
