@@ -3,9 +3,9 @@
 One row per process and GPU; a slice without a process, or a GPU no process has touched, still
 shows as one row. ``-o json`` gives a list of objects with these keys (null: not known):
 
-``allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, name`` (of a run; the
-table has it instead of the command), ``command`` (a list), ``created_at`` (seconds since 1970),
-``family, state`` (``running``, ``idle``, ``abandoned``, ``damaged``), ``problem`` (what is
+``version, allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, name`` (of a
+run; the table has it instead of the command), ``command`` (a list), ``created_at`` (seconds since
+1970), ``family, state`` (``running``, ``idle``, ``abandoned``, ``damaged``), ``problem`` (what is
 damaged), ``gpu_uuid, pid`` (as the container counts), ``process`` (its name), ``shared_memory``
 (true: no process but memory that several of them hold, named by its maker), ``memory_used_bytes,
 memory_peak_bytes`` (of the process; of the container where ``pid`` is null),
