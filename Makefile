@@ -108,6 +108,7 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/python -m libvgpu.hook_table --write
 	$(BIN)/vgpuctl config schema > deploy/config.schema.json
+	$(BIN)/python -m vgpuctl.output docs/schemas
 
 # Long forms of tests, those of the portable build among them.
 check: export VGPU_LONG = 1

@@ -32,6 +32,7 @@ class AllocationMeta:
         command: of ``vgpuctl run``.
         owner_pid: of ``vgpuctl run``; 0 for the agent's.
         memory_unit_bytes: of the family when the agent gave it; 0 where it is not said.
+        name: that its owner gave a ``vgpuctl run``; empty where he gave none.
     """
 
     allocation_id: str
@@ -44,6 +45,7 @@ class AllocationMeta:
     command: tuple[str, ...] = ()
     owner_pid: int = 0
     memory_unit_bytes: int = 0
+    name: str = ""
 
 
 _FIELDS = tuple(field.name for field in fields(AllocationMeta))

@@ -99,6 +99,7 @@ class ProcessUsage:
         unknown_entries: names that the driver answered and `hooks.def` does not have.
         moved_entries: hooked names that it answered with another version than `hooks.def` has.
         noted_entry: the first of these names; empty where none is known.
+        generation: of the slot: another one is another process, or a piece somebody joined.
     """
 
     slot: int
@@ -113,6 +114,7 @@ class ProcessUsage:
     unknown_entries: int = 0
     moved_entries: int = 0
     noted_entry: str = ""
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> Proce
         unknown_entries=min(row.unknown_entries, lib.VGPU_NOTED_ENTRIES),
         moved_entries=min(row.moved_entries, lib.VGPU_NOTED_ENTRIES),
         noted_entry=_entry_name(row.noted_entry),
+        generation=_bounded(row.gen),
     )
 
 

@@ -5,7 +5,7 @@ The driver's come through the node agent's inventory, so that both name and coun
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from deviceplugin.inventory.nvml import NvmlInventory
 from deviceplugin.model.gpus import Gpu
@@ -126,7 +126,7 @@ def acquired(spec: MachineSpec) -> Iterator[Machine]:
         named.release(machine)
 
 
-def search_path(simulated: bool) -> str:
+def search_path(environment: Mapping[str, str], simulated: bool) -> str:
     """Returns PATH as a command will see it, which on a simulated machine has its tools."""
-    path = os.environ.get("PATH", os.defpath)
+    path = environment.get("PATH", os.defpath)
     return f"{artifacts.SIM_BINARY_DIR}{os.pathsep}{path}" if simulated else path

@@ -17,7 +17,7 @@ from libvgpu.sharing_mode import Mode
 from libvgpu.usage import is_measured
 
 from . import ownership
-from .render import Row, seconds
+from .render import OUTPUT_VERSION, Row, seconds
 from .requests import GpuCandidate
 from .targets import readable_allocations
 
@@ -191,11 +191,13 @@ def _row(
     meta = found.meta
     refusal = own.last_refusal if own else None
     return {
+        "version": OUTPUT_VERSION,
         "allocation": meta.allocation_id,
         "source": meta.source,
         "namespace": meta.namespace,
         "pod": meta.pod,
         "container": meta.container,
+        "name": meta.name,
         "command": list(meta.command),
         "created_at": meta.created_at,
         "family": meta.family,
@@ -271,6 +273,7 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
             usage = container_usage(found.usage, index) if found.usage else None
             used_bytes += usage.used_bytes if usage else 0
     return {
+        "version": OUTPUT_VERSION,
         "index": seen.gpu.index if seen.gpu.index >= 0 else None,
         "mig_device": seen.gpu.mig_number,
         "uuid": uuid,

@@ -13,6 +13,9 @@ from typing import TextIO
 
 Row = Mapping[str, object]
 
+#: The key ``version`` of each object in JSON. `vgpuctl.output` says what it promises.
+OUTPUT_VERSION = 1
+
 #: A pipe has no width; rich would cut at 80 columns and split values that a script greps for.
 _PIPE_WIDTH = 1000
 

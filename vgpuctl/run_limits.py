@@ -1,7 +1,7 @@
 """Changing a running slice of `vgpuctl run`, which no agent keeps.
 
-Its owner may have what he could ask `vgpuctl run` for: any lower value, the GPU's whole memory, and
-the compute that no other slice of the run directory is promised. Looking and writing are one step
+Its owner may have what he could ask `vgpuctl run` for: any lower value, and the memory and compute
+that no other slice of the run directory is promised. Looking and writing are one step
 under the same lock as making a slice (`core_sum.admitting`).
 
 What the slice was made with is kept in ``asked.json`` in its directory from the first change on, so
@@ -21,7 +21,7 @@ from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
 from libvgpu.sizes import format_size
 
-from . import core_sum
+from . import core_sum, memory_sum
 
 _ASKED = "asked.json"
 
@@ -54,16 +54,17 @@ def set_limits(
             if new.memory_limit_bytes > (made.memory_bytes or 0):
                 _require_memory(new, memory_of(new.uuid))
         _require_share(run_dir, before, after)
+        _require_sum(run_dir, before, after, memory_of)
         if asked is None:
             _write_asked(directory, before)
         return _publish(directory, before, after)
 
 
-def clear_limits(run_dir: Path, allocation: AllocationDir) -> LimitChange:
+def clear_limits(run_dir: Path, allocation: AllocationDir, memory_of: MemoryOf) -> LimitChange:
     """Goes back to what the slice was made with.
 
     Raises:
-        AllocationRefused: others have been promised the compute meanwhile.
+        AllocationRefused: others have been promised the compute or the memory meanwhile.
         RegionError: the slice's files are damaged, or it has ended.
     """
     directory = allocation.directory
@@ -75,6 +76,7 @@ def clear_limits(run_dir: Path, allocation: AllocationDir) -> LimitChange:
         devices = tuple(_with(d, made) for d, made in zip(before.devices, asked, strict=True))
         after = replace(before, devices=devices)
         _require_share(run_dir, before, after)
+        _require_sum(run_dir, before, after, memory_of)
         change = _publish(directory, before, after)
         (directory / _ASKED).unlink()
         return change
@@ -106,6 +108,18 @@ def _require_share(run_dir: Path, before: ContainerLimits, after: ContainerLimit
         if old.compute_mode is ComputeMode.OFF or new.core_percent > old.core_percent
     ]
     core_sum.require_free_share(run_dir, rising, apart_from=before.allocation_id)
+
+
+def _require_sum(
+    run_dir: Path, before: ContainerLimits, after: ContainerLimits, memory_of: MemoryOf
+) -> None:
+    rising = [
+        new
+        for old, new in zip(before.devices, after.devices, strict=True)
+        if new.memory_limit_bytes > old.memory_limit_bytes
+    ]
+    whole_bytes = {device.uuid: memory_of(device.uuid) for device in rising}
+    memory_sum.require_free_memory(run_dir, rising, whole_bytes, before.allocation_id)
 
 
 def _require_memory(device: DeviceLimit, whole_bytes: int | None) -> None:

@@ -32,7 +32,8 @@ def find_allocation(word: str, among: Sequence[AllocationDir]) -> AllocationDir:
     """Returns the one allocation that a word names.
 
     Args:
-        word: an id, the beginning of one, NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
+        word: an id, the beginning of one, the name of a `vgpuctl run`, NAMESPACE/POD or
+            NAMESPACE/POD/CONTAINER.
         among: those there are.
 
     Raises:
@@ -44,12 +45,14 @@ def find_allocation(word: str, among: Sequence[AllocationDir]) -> AllocationDir:
     if not all(names) or len(names) > 3:
         raise UsageError(
             f"allocation {word!r} is neither an allocation's id (or the beginning of one) nor "
-            "NAMESPACE/POD or NAMESPACE/POD/CONTAINER"
+            "the name of a run, NAMESPACE/POD or NAMESPACE/POD/CONTAINER"
         )
     if len(names) == 1:
-        found = [a for a in among if a.meta.allocation_id == word] or [
-            a for a in among if a.meta.allocation_id.startswith(word)
-        ]
+        found = (
+            [a for a in among if a.meta.allocation_id == word]
+            or [a for a in among if a.meta.name == word]
+            or [a for a in among if a.meta.allocation_id.startswith(word)]
+        )
     else:
         found = [a for a in among if _full_name(a)[: len(names)] == names]
     if not found:
@@ -72,5 +75,6 @@ def _full_name(allocation: AllocationDir) -> list[str]:
 
 
 def _described(allocation: AllocationDir) -> str:
-    name = "/".join(_full_name(allocation)).strip("/") or " ".join(allocation.meta.command)[:40]
+    meta = allocation.meta
+    name = meta.name or "/".join(_full_name(allocation)).strip("/") or " ".join(meta.command)[:40]
     return f"{allocation.meta.allocation_id} ({name or 'not yet known'})"

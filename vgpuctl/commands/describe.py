@@ -79,8 +79,8 @@ def describe(
 ) -> None:
     """Show all that is known of TARGET, a container's slice or a GPU.
 
-    TARGET is NAMESPACE/POD, NAMESPACE/POD/CONTAINER, an allocation's id (or its beginning), or a
-    GPU's index or UUID (0:1 is MIG device 1 of GPU 0).
+    TARGET is NAMESPACE/POD, NAMESPACE/POD/CONTAINER, an allocation's id (or its beginning), the
+    name of a run, or a GPU's index or UUID (0:1 is MIG device 1 of GPU 0).
     """
     chosen = chosen_run_dir(run_dir)
     seen, _ = seen_gpus()

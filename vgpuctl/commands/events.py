@@ -2,9 +2,9 @@
 
 The same as the Kubernetes Events of this node, which an API server forgets after an hour, from the
 file that the agent keeps; so it needs neither. ``-o json`` gives a list of objects with the keys
-``at`` (seconds since 1970), ``reason``, ``is_warning``, ``subject`` (NAMESPACE/POD/CONTAINER; empty
-for the node), ``text``, ``left_out`` (equal ones since the line before that are not shown); with
-``--follow`` one object a line.
+``version``, ``at`` (seconds since 1970), ``reason``, ``is_warning``, ``subject``
+(NAMESPACE/POD/CONTAINER; empty for the node), ``text``, ``left_out`` (equal ones since the line
+before that are not shown); with ``--follow`` one object a line.
 """
 
 import json
@@ -18,7 +18,7 @@ from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.errors import AllocationRefused, UsageError
 
 from ..options import node_dirs_options, output_option
-from ..render import Column, Row, print_listing, printable
+from ..render import OUTPUT_VERSION, Column, Row, print_listing, printable
 
 _LOOK_EVERY_S = 0.5
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -36,6 +36,7 @@ def _age_s(context: click.Context, parameter: click.Parameter, value: str | None
 
 def _row(event: KeptEvent) -> Row:
     return {
+        "version": OUTPUT_VERSION,
         "at": event.at,
         "reason": event.reason,
         "is_warning": event.is_warning,

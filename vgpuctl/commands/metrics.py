@@ -1,8 +1,8 @@
 """`vgpuctl metrics`: one scrape of the node agent, for people.
 
 Asked over the agent's socket, so it needs neither its port nor a network. ``-o json`` gives a list
-of objects with the keys ``name``, ``labels`` (a mapping), ``value``, ``type`` (``gauge``,
-``counter`` …), ``help``.
+of objects with the keys ``version``, ``name``, ``labels`` (a mapping), ``value``, ``type``
+(``gauge``, ``counter`` …), ``help``.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from libvgpu.errors import VgpuError
 
 from ..agent_client import metrics_page
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import Column, Row, print_listing
+from ..render import OUTPUT_VERSION, Column, Row, print_listing
 
 
 def _labels(row: Row) -> str:
@@ -59,6 +59,7 @@ def metrics(
 
     found: list[Row] = [
         {
+            "version": OUTPUT_VERSION,
             "name": sample.name,
             "labels": dict(sample.labels),
             "value": float(sample.value),

@@ -3,24 +3,25 @@
 One row per process and GPU; a slice without a process, or a GPU no process has touched, still
 shows as one row. ``-o json`` gives a list of objects with these keys (null: not known):
 
-``allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, command`` (a list),
-``created_at`` (seconds since 1970), ``family, state`` (``running``, ``idle``, ``abandoned``,
-``damaged``), ``problem`` (what is damaged), ``gpu_uuid, pid`` (as the container counts),
-``process`` (its name), ``shared_memory`` (true: no process but memory that several of them hold,
-named by its maker), ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container
-where ``pid`` is null), ``container_memory_used_bytes, memory_limit_bytes,
-memory_unaccounted_bytes`` (of the limit: what the agent measured beyond the ledger and charges),
-``core_percent, compute, mode`` (how the GPU is shared now: ``free``, nobody else uses it;
-``shared``, it is enough for all that do; ``windows``, it is not, so they take turns; ``none``,
-there is no arbiter), ``concurrency`` (``time-slices``, or ``mps``: its processes are clients of the
-GPU's MPS server; the table says the latter behind the mode), ``pending`` (a list: those of
-``core`` and ``memory`` that hold when the process starts again, as MPS has it; the table says so
-behind the value), ``launches, gpu_time_seconds, share_percent`` (of the GPU's time, lately; all
-null where no cap is held in time and nothing was sampled), ``estimated`` (true: these three come
-from samples, the table shows ``~``), ``held_seconds`` (launches were held back that long),
-``delay_p99_seconds`` (99 of 100 held launches waited no longer; to within a factor of two),
-``windows`` (turns on a contended GPU in which there were launches), ``refused_count,
-last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes, kind, at``).
+``version, allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, name`` (of a
+run; the table has it instead of the command), ``command`` (a list), ``created_at`` (seconds since
+1970), ``family, state`` (``running``, ``idle``, ``abandoned``, ``damaged``), ``problem`` (what is
+damaged), ``gpu_uuid, pid`` (as the container counts), ``process`` (its name), ``shared_memory``
+(true: no process but memory that several of them hold, named by its maker), ``memory_used_bytes,
+memory_peak_bytes`` (of the process; of the container where ``pid`` is null),
+``container_memory_used_bytes, memory_limit_bytes, memory_unaccounted_bytes`` (of the limit: what
+the agent measured beyond the ledger and charges), ``core_percent, compute, mode`` (how the GPU is
+shared now: ``free``, nobody else uses it; ``shared``, it is enough for all that do; ``windows``, it
+is not, so they take turns; ``none``, there is no arbiter), ``concurrency`` (``time-slices``, or
+``mps``: its processes are clients of the GPU's MPS server; the table says the latter behind the
+mode), ``pending`` (a list: those of ``core`` and ``memory`` that hold when the process starts
+again, as MPS has it; the table says so behind the value), ``launches, gpu_time_seconds,
+share_percent`` (of the GPU's time, lately; all null where no cap is held in time and nothing was
+sampled), ``estimated`` (true: these three come from samples, the table shows ``~``),
+``held_seconds`` (launches were held back that long), ``delay_p99_seconds`` (99 of 100 held launches
+waited no longer; to within a factor of two), ``windows`` (turns on a contended GPU in which there
+were launches), ``refused_count, last_refusal`` (null, or ``asked_bytes, used_bytes, limit_bytes,
+kind, at``).
 """
 
 import time
@@ -42,6 +43,8 @@ _COMMAND_WIDTH = 40
 def _who(row: Row) -> str:
     if row["pod"]:
         return f"{row['namespace']}/{row['pod']}/{row['container']}"
+    if row["name"]:
+        return str(row["name"])
     command = row["command"]
     assert isinstance(command, list)
     text = " ".join(" ".join(command).split())

@@ -7,7 +7,7 @@ happened, and what a killed `vgpuctl run` left is swept by the next one.
 
 Slices of one run directory share a GPU fairly: one of their `vgpuctl run` has the GPU's lock and
 runs its arbiter, and when it ends the next one takes over. What they are promised never sums to
-more than the GPU.
+more than the GPU, neither compute nor memory.
 
 With ``--mps`` they are also clients of one MPS server (`mps_server`): the same shares, held in the
 same way, without context switches.
@@ -31,12 +31,14 @@ from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, mps_server, ownership, run_sizes
+from vgpuctl import core_sum, memory_sum, mps_server, ownership, run_names, run_sizes
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, fast_option, run_dir_option
 from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests
+from ..run_environment import parse_environment, slice_environment
+from ..summarised_run import SummarisedRun
 
 _COMPUTE_MODES = {
     "strict": ComputeMode.STRICT,
@@ -56,34 +58,19 @@ def _refuse_inside_a_slice(environment: Mapping[str, str]) -> None:
         )
 
 
-def _slice_environment(
-    base: Mapping[str, str], directory: Path, limits: ContainerLimits, shim: Path
-) -> dict[str, str]:
-    environment = dict(base)
-    preloaded = environment.get("LD_PRELOAD", "")
-    environment["LD_PRELOAD"] = f"{shim}:{preloaded}" if preloaded else str(shim)
-    environment["VGPU_DIR"] = str(directory)
-    # So that the program's device 0 is one it may use; a GPU that `limits` does not name is not.
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(d.uuid for d in limits.devices)
-    pipe = limits.devices[0].mps_pipe_directory
-    if pipe:
-        environment["CUDA_MPS_PIPE_DIRECTORY"] = pipe
-    return environment
-
-
 @contextlib.contextmanager
 def _gpus(
-    spec: MachineSpec | None, requests: tuple[GpuRequest, ...]
+    spec: MachineSpec | None, requests: tuple[GpuRequest, ...], environment: Mapping[str, str]
 ) -> Iterator[tuple[tuple[GpuCandidate, ...], Mapping[str, str]]]:
     """Gives the GPUs to choose from and the environment in which a program finds them."""
     if spec is None:
-        yield gpu_sources.gpus_of_driver(), os.environ
+        yield gpu_sources.gpus_of_driver(), environment
         return
     if gpu_sources.is_new(spec):
         # What it cannot serve is refused before it is made: a named machine would stay behind.
         limits_for(requests, gpu_sources.gpus_of_spec(spec), ComputeMode.STRICT)
     with gpu_sources.acquired(spec) as machine:
-        yield gpu_sources.gpus_of_machine(machine), machine.environment(os.environ)
+        yield gpu_sources.gpus_of_machine(machine), machine.environment(environment)
 
 
 @click.command(
@@ -102,7 +89,7 @@ def _gpus(
     "memories",
     multiple=True,
     metavar="SIZE",
-    help="Memory limit, for example 8GiB or 512Mi [default: all of the GPU's].",
+    help="Memory limit, for example 8GiB or 512Mi [default: what other slices leave of the GPU's].",
 )
 @click.option(
     "--core",
@@ -131,6 +118,17 @@ def _gpus(
     "example h100, a100-80g*2/cuda12.4@box or a100-40g/mig=1g.5gb*7.",
 )
 @fast_option
+@click.option("--name", metavar="NAME", help="What vgpuctl ps, top, describe and set call it by.")
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a variable of the command's environment; repeat it for several.",
+)
+@click.option(
+    "--summary", is_flag=True, help="Say on stderr at the end what the command used of each GPU."
+)
 @run_dir_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -141,6 +139,9 @@ def run(
     mps: bool,
     simulate: str | None,
     fast: bool,
+    name: str | None,
+    variables: tuple[str, ...],
+    summary: bool,
     run_dir: Path | None,
     command: tuple[str, ...],
 ) -> int:
@@ -154,6 +155,8 @@ def run(
     if fast and simulate is None:
         raise UsageError("--fast is about simulated GPUs: give --simulate SPEC with it")
     spec = parse_spec(simulate, fast=fast) if simulate is not None else None
+    name = run_names.parse_name(name) if name is not None else ""
+    environment = {**os.environ, **parse_environment(variables)}
     if not command:
         raise UsageError(
             "no command to run: give it behind --, for example "
@@ -161,10 +164,10 @@ def run(
         )
     _refuse_inside_a_slice(os.environ)
     shim = artifacts.shim_path()
-    require_command(command, gpu_sources.search_path(simulated=spec is not None))
+    require_command(command, gpu_sources.search_path(environment, spec is not None))
     with contextlib.ExitStack() as made:
         made.enter_context(signals_held())
-        there, base = made.enter_context(_gpus(spec, requests))
+        there, base = made.enter_context(_gpus(spec, requests, environment))
         kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
         there = run_sizes.with_sizes(there, kept_in, mps)
         devices = limits_for(requests, there, _COMPUTE_MODES[compute])
@@ -179,17 +182,27 @@ def run(
         allocation_id, directory = made.enter_context(ownership.owned_directory(kept_in))
         candidates = {gpu.uuid: gpu for gpu in there}
         made.callback(run_sizes.note, directory, uuids, candidates, kept_in, mps)
-        limits = ContainerLimits(allocation_id, Family.VGPU, devices)
         with core_sum.admitting(kept_in):
+            if name:
+                run_names.require_free_name(kept_in, name)
             core_sum.require_free_share(kept_in, devices)
-            _make_slice(directory, limits, command)
+            whole_bytes = {gpu.uuid: gpu.memory_bytes for gpu in there}
+            devices = memory_sum.fitted(kept_in, requests, devices, whole_bytes)
+            limits = ContainerLimits(allocation_id, Family.VGPU, devices)
+            _make_slice(directory, limits, command, name)
         arbiters = ArbiterSet(kept_in, uuids, make=Arbiter, hold=hold_gpu)
         made.callback(arbiters.stop)
-        environment = _slice_environment(base, directory, limits, shim)
-        return run_in_foreground(command, environment, arbiters, LOOK_EVERY_S)
+        environment = slice_environment(base, directory, limits, shim)
+        if not summary:
+            return run_in_foreground(command, environment, arbiters, LOOK_EVERY_S)
+        names = [f"{candidates[u].name} ({u}, {candidates[u].product})" for u in uuids]
+        said = SummarisedRun(name, allocation_id, directory, names, devices)
+        return said.run(command, environment, arbiters, LOOK_EVERY_S)
 
 
-def _make_slice(directory: Path, limits: ContainerLimits, command: tuple[str, ...]) -> None:
+def _make_slice(
+    directory: Path, limits: ContainerLimits, command: tuple[str, ...], name: str
+) -> None:
     region.create(directory, limits, device_capacity=len(limits.devices))
     allocation_dirs.write_meta(
         directory,
@@ -200,5 +213,6 @@ def _make_slice(directory: Path, limits: ContainerLimits, command: tuple[str, ..
             created_at=time.time(),
             command=command,
             owner_pid=os.getpid(),
+            name=name,
         ),
     )

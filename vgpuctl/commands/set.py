@@ -5,8 +5,8 @@ It lowers, and raises only where the config allows it (``allowRaise: true`` in t
 the container) and the GPU has that much unallocated. A slice of `vgpuctl run` needs no agent; it
 may rise as far as a new `vgpuctl run` could ask.
 
-``-o json`` gives a list of objects, three for each GPU of the slice, with the keys ``allocation,
-owner`` (the container, empty for `vgpuctl run`), ``gpu_uuid, value`` (``memory_bytes``,
+``-o json`` gives a list of objects, three for each GPU of the slice, with the keys ``version,
+allocation, owner`` (the container, empty for `vgpuctl run`), ``gpu_uuid, value`` (``memory_bytes``,
 ``core_percent`` or ``compute``), ``old, new`` (null where the family has no such value), ``changed,
 pending`` (true: it holds only in processes that start later, as MPS has it). Exit status: 0 it
 holds, 1 it was refused, 2 wrong usage.
@@ -23,7 +23,7 @@ from libvgpu.sizes import format_size, parse_size
 
 from .. import ownership
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import Column, Row, print_listing
+from ..render import OUTPUT_VERSION, Column, Row, print_listing
 from ..requests import parse_core
 from ..targets import find_allocation, readable_allocations
 
@@ -62,6 +62,7 @@ def change_rows(change: Any) -> list[Row]:
     """Returns one row per GPU and value of what `control_api.changed_limits` says."""
     return [
         {
+            "version": OUTPUT_VERSION,
             "allocation": change["allocation"],
             "owner": change["owner"],
             "gpu_uuid": device["gpu_uuid"],
@@ -104,7 +105,7 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> A
     from .. import run_limits
 
     if clear:
-        change = run_limits.clear_limits(run_dir, allocation)
+        change = run_limits.clear_limits(run_dir, allocation, _memory_of)
     else:
         change = run_limits.set_limits(run_dir, allocation, Override(**values), _memory_of)
     return changed_limits(allocation_id, change)
@@ -138,8 +139,8 @@ def set_verb(
 ) -> None:
     """Change the limits of ALLOCATION while it runs.
 
-    ALLOCATION is an id as vgpuctl ps shows it (or its beginning), NAMESPACE/POD or
-    NAMESPACE/POD/CONTAINER.
+    ALLOCATION is an id as vgpuctl ps shows it (or its beginning), the name of a run,
+    NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
     """
     values: dict[str, Any] = {}
     if core is not None:

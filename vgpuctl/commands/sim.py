@@ -56,7 +56,7 @@ def sim_run(fast: bool, spec_text: str, command: tuple[str, ...]) -> int:
             f"no command to run: give it behind --, for example vgpuctl sim run {spec_text} -- "
             "python train.py"
         )
-    require_command(command, gpu_sources.search_path(simulated=True))
+    require_command(command, gpu_sources.search_path(os.environ, simulated=True))
     with signals_held(), gpu_sources.acquired(spec) as machine:
         return run_in_foreground(command, machine.environment(os.environ))
 

@@ -4,18 +4,18 @@ One row per GPU that the driver lists, that a simulated machine of this user has
 slice still names; MIG devices have rows of their own. ``-o json`` gives a list of objects with
 these keys (null: not known):
 
-``index`` (of the GPU), ``mig_device`` (its number on the GPU; null of a GPU), ``uuid, product,
-source`` (``driver``, ``simulated``, ``limits``: only a slice names it),
-``family`` (of its slices; empty without any), ``concurrency`` (of its slices, too: ``time-slices``,
-or ``mps``, clients of one MPS server; the table says the latter behind family vgpu),
-``memory_total_bytes``, ``memory_allocated_bytes``
-(the limits' sum), ``memory_used_bytes`` (what the slices hold of it), ``memory_unaccounted_bytes``
-(of the limits: what only NVML sees, charged too), ``memory_free_bytes`` (that nobody was given),
-``core_allocated_percent`` (of the slices' shares; one of 100 is not capped),
-``core_free_percent``, ``modes`` (a list: how the GPU is shared now, ``free``, ``shared``,
-``windows``, ``none``), ``containers`` (how many slices), ``health`` (empty: it is well; else why
-nothing of it is given; null where no agent tells), ``drains`` (what the GPU waits for before it is
-shared as the config says; empty where it waits for nothing, null where no agent tells).
+``version``, ``index`` (of the GPU), ``mig_device`` (its number on the GPU; null of a GPU), ``uuid,
+product, source`` (``driver``, ``simulated``, ``limits``: only a slice names it), ``family`` (of its
+slices; empty without any), ``concurrency`` (of its slices, too: ``time-slices``, or ``mps``,
+clients of one MPS server; the table says the latter behind family vgpu), ``memory_total_bytes``,
+``memory_allocated_bytes`` (the limits' sum), ``memory_used_bytes`` (what the slices hold of it),
+``memory_unaccounted_bytes`` (of the limits: what only NVML sees, charged too),
+``memory_free_bytes`` (that nobody was given), ``core_allocated_percent`` (of the slices' shares;
+one of 100 is not capped), ``core_free_percent``, ``modes`` (a list: how the GPU is shared now,
+``free``, ``shared``, ``windows``, ``none``), ``containers`` (how many slices), ``health`` (empty:
+it is well; else why nothing of it is given; null where no agent tells), ``drains`` (what the GPU
+waits for before it is shared as the config says; empty where it waits for nothing, null where no
+agent tells).
 
 Behind the table stderr says of each family how much is free and the largest piece of it on one GPU,
 since no container is spread over GPUs; and on a node that has several named configs, which is in

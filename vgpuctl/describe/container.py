@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.http.agent_state import API_VERSION
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.allocation_dirs import allocation_directory
 from libvgpu.limits import DeviceLimit, Family
@@ -17,7 +16,7 @@ from libvgpu.sharing_mode import Mode
 
 from ..agent_client import AgentReport, AllocationOfReport, GivenOfReport
 from ..observe import Slice, container_usage, enforced_core_percent
-from ..render import seconds
+from ..render import OUTPUT_VERSION, seconds
 from ..top.frame import TopGpu
 from ..top.rates import TopRow
 from .verdict import Throttle, verdict
@@ -48,11 +47,12 @@ def describe_container(
     owner = f"{meta.namespace}/{meta.pod}/{meta.container}" if meta.pod else ""
     mine = [each for each in events if owner and each.subject == owner][-_EVENTS:]
     return {
-        "version": API_VERSION,
+        "version": OUTPUT_VERSION,
         "kind": "container",
         "allocation": meta.allocation_id,
         "source": meta.source,
         "owner": owner,
+        "name": meta.name,
         "command": list(meta.command),
         "family": meta.family,
         "state": found.state,

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deviceplugin.http.agent_state import API_VERSION
 from deviceplugin.store.event_file import KeptEvent
 
 from ..agent_client import AgentReport
 from ..observe import SeenGpu
-from ..render import Row
+from ..render import OUTPUT_VERSION, Row
 from ..top.rates import TopRow
 
 _EVENTS = 5
@@ -40,7 +39,7 @@ def describe_gpu(
     gpu = seen.gpu
     mine = [each for each in events if not each.subject and gpu.uuid in each.text][-_EVENTS:]
     return {
-        "version": API_VERSION,
+        "version": OUTPUT_VERSION,
         "kind": "gpu",
         "gpu_uuid": gpu.uuid,
         "gpu": gpu.name if gpu.index >= 0 else None,

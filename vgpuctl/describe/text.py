@@ -23,7 +23,10 @@ def _line(name: str, value: object, indent: int = 0) -> str:
 
 
 def _container(facts: Facts) -> Iterator[str]:
-    yield _line("Container", facts["owner"] or " ".join(facts["command"]) or "not yet known")
+    command = " ".join(facts["command"])
+    yield _line("Container", facts["owner"] or facts["name"] or command or "not yet known")
+    if facts["name"]:
+        yield _line("Command", command)
     yield _line("Allocation", f"{facts['allocation']} ({_source(facts)})")
     yield _line("Since", _moment(facts["created_at"]))
     yield _line("Family", facts["family"])

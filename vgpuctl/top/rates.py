@@ -23,7 +23,7 @@ class TopRow:
     """One slice on one GPU, as the screen shows it.
 
     Attributes:
-        who: pod and container, or the command.
+        who: pod and container, or the name or command of a `vgpuctl run`.
         gpu_uuid: of its GPU or MIG device; empty where its files are damaged.
         memory_history: parts of the limit in use, the oldest look first.
         core_percent: the share that it may have; 0 is left-overs only.
@@ -116,7 +116,7 @@ def who(found: Slice) -> str:
     meta = found.meta
     if meta.pod:
         return printable(f"{meta.namespace}/{meta.pod}/{meta.container}")
-    return printable(" ".join(meta.command)) or "-"
+    return printable(meta.name or " ".join(meta.command)) or "-"
 
 
 def _row(

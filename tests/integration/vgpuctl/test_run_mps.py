@@ -54,7 +54,8 @@ class MpsRuns:
         self.started: list[subprocess.Popen[str]] = []
 
     def command(self, *options: str, machine: str = "t4*2@box") -> list[str]:
-        return [sys.executable, "-m", "vgpuctl", "run", "--simulate", machine, *options]
+        size = () if "--memory" in options else ("--memory", "1GiB")  # else the first has it all
+        return [sys.executable, "-m", "vgpuctl", "run", "--simulate", machine, *size, *options]
 
     def start(self, *options: str) -> tuple[subprocess.Popen[str], list[str]]:
         """Starts one whose program stays; returns it and what the program said."""

@@ -33,7 +33,9 @@ class NeighbourRuns:
         self.started: list[subprocess.Popen[str]] = []
 
     def command(self, *options: str) -> list[str]:
-        return [sys.executable, "-m", "vgpuctl", "run", "--simulate", "t4*2@box", *options]
+        size = () if "--memory" in options else ("--memory", "1GiB")  # else the first has it all
+        words = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "t4*2@box"]
+        return [*words, *size, *options]
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Starts one that stays, and returns once its command runs."""
@@ -167,3 +169,94 @@ def test_a_share_that_would_not_be_held_is_refused(runs: NeighbourRuns) -> None:
 
     assert refused.returncode == 2
     assert "--core 30 does nothing with --compute off" in refused.stderr
+
+
+def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_left(
+    runs: NeighbourRuns,
+) -> None:
+    runs.start("--core", "10", "--memory", "4GiB")
+    victim = runs.start("--core", "10", "--memory", "10GiB")
+    uuid = runs.uuids()[0]
+
+    refused = runs("--core", "10", "--memory", "8GiB")
+
+    assert refused.returncode == 1
+    said, hint = refused.stderr.splitlines()
+    assert said.startswith(f"vgpuctl: memory 8 GiB (8589934592 bytes) of GPU {uuid} cannot be")
+    assert f"2 slice(s) of {runs.run_dir} have 14 GiB of its " in said
+    left = int(hint.split("--memory ")[1].split()[0])
+    assert left == 1 << 30, "of a T4's 15 GiB"
+    assert f"at most 1 GiB ({left} bytes) are allowed" in said
+    assert runs("--core", "10", "--memory", str(left + 1)).returncode == 1
+    assert runs("--core", "10", "--memory", str(left)).returncode == 0
+    assert runs("--gpu", "1", "--core", "10", "--memory", "8GiB").returncode == 0
+    assert len(runs.uuids()) == 2, "what was refused leaves no slice"
+
+    victim.kill()
+    victim.wait()
+
+    assert runs("--core", "10", "--memory", "8GiB").returncode == 0, "a killed one has nothing"
+
+
+def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> None:
+    runs.start("--core", "10", "--memory", "4GiB")
+    whole = [*runs.command("--core", "10", "--memory", "1")]
+    del whole[whole.index("--memory") : whole.index("--memory") + 2]
+    process = subprocess.Popen(
+        [*whole, "--", "sh", "-c", "echo; exec sleep 60"],
+        env=runs.environment,
+        stdout=subprocess.PIPE,
+    )
+    runs.started.append(process)  # type: ignore[arg-type]
+    assert process.stdout is not None and process.stdout.readline() == b"\n"
+
+    limits = [
+        region.read_limits(directory).limits.devices[0].memory_limit_bytes
+        for directory in (runs.run_dir / "allocations").iterdir()
+    ]
+    refused = runs("--core", "10", "--memory", "1MiB")
+
+    assert 4 << 30 in limits and (10 << 30) < max(limits) < (12 << 30)
+    assert refused.returncode == 1 and "so none is left" in refused.stderr
+
+
+def test_a_name_is_one_live_runs_and_the_target_of_other_verbs(runs: NeighbourRuns) -> None:
+    def vgpuctl(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "vgpuctl", *words],
+            env=runs.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+    first = runs.start("--name", "train", "--core", "40")
+
+    taken = runs("--name", "train", "--core", "10")
+    assert taken.returncode == 1
+    assert "--name 'train' is the name of run run-" in taken.stderr
+    listed = vgpuctl("ps").stdout
+    assert " train " in listed and "sleep" not in listed
+    assert vgpuctl("set", "train", "--core", "20").returncode == 0
+    described = vgpuctl("describe", "train").stdout
+    assert "train" in described and "20 %" in described
+    first.kill()
+    first.wait()
+    assert runs("--name", "train", "--core", "10").returncode == 0, "its owner is dead"
+
+
+def test_variables_reach_the_command_and_never_the_slice(runs: NeighbourRuns) -> None:
+    said = subprocess.run(
+        [*runs.command("--env", "A=b=c", "--env", "EMPTY="), "--", "sh", "-c", 'echo "$A|$EMPTY|"'],
+        env=runs.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+    assert said.stdout == "b=c||\n"
+    for name in ("VGPU_DIR", "CUDA_MPS_PIPE_DIRECTORY", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):
+        refused = runs("--env", f"{name}=/elsewhere")
+        assert refused.returncode == 2
+        assert f"--env {name} cannot be set" in refused.stderr
+    assert runs("--env", "novalue").returncode == 2

@@ -1,5 +1,6 @@
 """A running slice of `vgpuctl run` is lowered, raised as far as its owner may, and set back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def change(found: allocation_dirs.AllocationDir, override: Override) -> LimitCha
 
 
 def clear(found: allocation_dirs.AllocationDir) -> LimitChange:
-    return run_limits.clear_limits(found.directory.parents[1], found)
+    return run_limits.clear_limits(found.directory.parents[1], found, memory_of)
 
 
 def held(found: allocation_dirs.AllocationDir) -> tuple[DeviceLimit, ...]:
@@ -169,3 +170,23 @@ def test_a_damaged_memory_of_the_request_changes_nothing(tmp_path: Path) -> None
         clear(one)
 
     assert held(one)[0].core_percent == 5
+
+
+def test_memory_that_others_were_promised_meanwhile_is_not_given_back(tmp_path: Path) -> None:
+    one = make(tmp_path, "one", device(A))
+    change(one, Override(memory_bytes=GIB))
+    two = tmp_path / "allocations" / "two"
+    region.create(two, ContainerLimits("two", Family.VGPU, (device(A), device(A + "2"))))
+    meta = allocation_dirs.AllocationMeta("two", "vgpu", "kubelet", 2.0)
+    allocation_dirs.write_meta(two, meta)
+    change(one, Override(memory_bytes=8 * GIB))  # 16 GiB in all
+    change(one, Override(memory_bytes=GIB))
+
+    with pytest.raises(AllocationRefused, match="at most 8 GiB"):
+        change(one, Override(memory_bytes=8 * GIB + 1))
+    limits = region.read_limits(two).limits.devices
+    more = (replace(limits[0], memory_limit_bytes=9 * GIB, physical_bytes=9 * GIB), limits[1])
+    region.write_limits(two, ContainerLimits("two", Family.VGPU, more))
+    with pytest.raises(AllocationRefused, match="at most 7 GiB"):
+        clear(one)
+    assert held(one)[0].memory_limit_bytes == GIB

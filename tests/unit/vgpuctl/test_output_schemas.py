@@ -1,0 +1,117 @@
+"""The schemas of `-o json` are those of the types, and do not change without a version."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import jsonschema
+import pytest
+
+from libvgpu import allocation_dirs, region
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from support.output_schemas import check, shipped
+from vgpuctl.__main__ import main
+from vgpuctl.output.__main__ import main as write
+from vgpuctl.output.rows import Version
+from vgpuctl.output.schemas import OUTPUTS, breaks, file_name, schema_of
+from vgpuctl.render import OUTPUT_VERSION
+
+
+@pytest.mark.parametrize("verb", OUTPUTS)
+def test_what_is_shipped_is_what_the_types_say(verb: str) -> None:
+    assert shipped(verb) == schema_of(verb), "make fmt writes it"
+    jsonschema.Draft202012Validator.check_schema(shipped(verb))
+
+
+def test_the_version_is_one() -> None:
+    assert get_args(get_args(Version)[0]) == (OUTPUT_VERSION,)
+
+
+def _lacks(schema: Any) -> None:
+    del schema["$defs"]["PsRow"]["properties"]["pid"]
+
+
+def _other_type(schema: Any) -> None:
+    schema["$defs"]["PsRow"]["properties"]["allocation"] = {"type": "integer"}
+
+
+def _optional(schema: Any) -> None:
+    schema["$defs"]["PsRow"]["required"].remove("pid")
+
+
+def _less_words(schema: Any) -> None:
+    schema["$defs"]["PsRow"]["properties"]["state"]["enum"].remove("idle")
+
+
+def _no_refusals(schema: Any) -> None:
+    del schema["$defs"]["LastRefusal"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_lacks, "PsRow.pid is gone"),
+        (_other_type, "PsRow.allocation has another form"),
+        (_optional, "PsRow.pid may be absent"),
+        (_less_words, "PsRow.state has another form"),
+        (_no_refusals, "LastRefusal is gone"),
+    ],
+)
+def test_what_breaks_programs_needs_another_version(
+    change: Callable[[Any], None], said: str
+) -> None:
+    other = copy.deepcopy(schema_of("ps"))
+    change(other)
+    assert list(breaks(schema_of("ps"), other)) == [said]
+
+
+def test_keys_words_and_texts_may_come() -> None:
+    older = copy.deepcopy(schema_of("ps"))
+    row = older["$defs"]["PsRow"]
+    del row["properties"]["pid"]
+    row["required"].remove("pid")
+    row["properties"]["state"]["enum"].remove("idle")
+    row["description"] = "Older."
+    assert list(breaks(older, schema_of("ps"))) == []
+
+
+def test_files_are_not_overwritten_by_what_breaks_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert write(tmp_path) == 0
+    path = tmp_path / file_name("set")
+    older = json.loads(path.read_text())
+    older["$defs"]["SetRow"]["properties"]["extra"] = {"type": "string"}
+    path.write_text(json.dumps(older))
+
+    assert write(tmp_path) == 1
+
+    said = capsys.readouterr().err
+    assert "SetRow.extra is gone" in said and "OUTPUT_VERSION" in said
+    assert json.loads(path.read_text()) == older
+
+
+def test_damaged_slices_and_gpus_that_only_slices_name_keep_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vgpuctl.gpu_choice.named.machines_root", lambda: tmp_path)
+    (tmp_path / "allocations").mkdir()
+    for name in ("good", "damaged"):
+        directory = tmp_path / "allocations" / name
+        limits = ContainerLimits(name, Family.MPS, (DeviceLimit("GPU-x", 1 << 30),))
+        region.create(directory, limits)
+        meta = allocation_dirs.AllocationMeta(name, "mps", "kubelet", 1000.0)
+        allocation_dirs.write_meta(directory, meta)
+    (tmp_path / "allocations/damaged/limits").write_bytes(b"x" * 100)
+
+    states = {}
+    for verb in ("ps", "status"):
+        assert main([verb, "--run-dir", str(tmp_path), "-o", "json"]) == 0
+        states[verb] = check(verb, capsys.readouterr().out)
+    assert sorted(str(row["state"]) for row in states["ps"]) == ["damaged", "idle"]
+    assert [row["source"] for row in states["status"]] == ["limits"]
+    for name in ("good", "damaged"):
+        assert main(["describe", name, "--run-dir", str(tmp_path), "-o", "json"]) == 0
+        check("describe", capsys.readouterr().out)
