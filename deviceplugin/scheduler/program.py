@@ -114,6 +114,7 @@ def run(
         settings.domain,
         obstacle,
         lambda request, view, plan: extender.bind_refusal(request, view, plan),
+        settles_in_s=lambda: follower.settles_in_s,
     )
     extender = Extender(
         cluster,

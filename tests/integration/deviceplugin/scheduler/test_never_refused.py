@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated_cluster import agent_cluster
 from benchmarks.simulated_cluster.agent_cluster import NAMESPACE, AgentCluster
 from benchmarks.simulated_cluster.extender_client import ExtenderClient
-from benchmarks.simulated_cluster.machines import MIXED
+from benchmarks.simulated_cluster.machines import CORE, HALF_WHOLE, MEMORY, MIXED
+from benchmarks.simulated_cluster.pod_shapes import Shape
 from benchmarks.simulated_cluster.scheduler import SimulatedScheduler
 from deviceplugin.core import pod_knowledge
 from deviceplugin.kube import inventory_lease
@@ -107,3 +109,33 @@ def taken(cluster: AgentCluster, extender: ExtenderHere) -> dict[str, NodeView]:
         if not gpus_are_free or any(r.free != r.total for r in seen[1].devices.values()):
             found[name] = seen[1]
     return found
+
+
+def test_what_ended_just_before_the_extender_began_still_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a pod that has ended no list tells, and its agent has not written yet what it had."""
+    monkeypatch.setattr(agent_cluster, "LOOK_EVERY_S", 1.0)
+    with AgentCluster(folder, [HALF_WHOLE], 1) as cluster:
+        wait_published(cluster)
+        extender = ExtenderHere(cluster.server.api, NAMESPACE)
+        scheduler = SimulatedScheduler(
+            cluster.server.store, cluster.allocatable, ExtenderClient(extender.send), pause_s=0.2
+        )
+        scheduler.start()
+        try:
+            wait_until(lambda: not extender.follower.settles_in_s, "it knows the cluster")
+            whole = cluster.create(Shape([{CORE: 200}]))
+            wait_until(lambda: bool(cluster.running()), "the first one runs")
+            cluster.end(cluster.pod("default", whole.name))
+            wait_until(lambda: not cluster.running(), "the first one has ended")
+            extender.restart()
+            cluster.create(Shape([{CORE: 50, MEMORY: 20}]))
+            wait_until(
+                lambda: cluster.admitted == 2 or bool(cluster.refusals),
+                "the second one is admitted or refused",
+            )
+            assert not cluster.refusals
+        finally:
+            scheduler.stop()
+            extender.stop()
