@@ -26,12 +26,14 @@ from deviceplugin.kube import inventory_lease
 from deviceplugin.scheduler.node_view import NodeView
 from support.extender_here import ExtenderHere
 from support.extender_lives import CALM_STEPS, STEPS, ClusterLife
+from support.extender_over_http import ExtenderOverHttp
 from support.waiting import wait_until
 
 IS_LONG = bool(os.environ.get("VGPU_LONG"))
 #: Of each life a seed that is another each time is printed; VGPU_SEED repeats one.
 LIVES = 2 if IS_LONG else 1
 PODS = 2000 if IS_LONG else 300
+OFTEN_KILLED = {**CALM_STEPS, "begin again": 20}
 
 
 @pytest.fixture
@@ -109,6 +111,33 @@ def taken(cluster: AgentCluster, extender: ExtenderHere) -> dict[str, NodeView]:
         if not gpus_are_free or any(r.free != r.total for r in seen[1].devices.values()):
             found[name] = seen[1]
     return found
+
+
+@pytest.mark.timeout(1800 if IS_LONG else 180)
+def test_nor_is_one_that_a_process_bound_which_is_killed_now_and_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same over HTTP; the process has its own clock, and as much patience as in a cluster."""
+    seed = int(os.environ.get("VGPU_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"seed {seed}")
+    monkeypatch.setattr(pod_knowledge, "PATIENCE_S", 1.0)
+    with AgentCluster(folder, MIXED, seed) as cluster:
+        wait_published(cluster)
+        extender = ExtenderOverHttp(cluster.server, folder, NAMESPACE)
+        scheduler = SimulatedScheduler(
+            cluster.server.store, cluster.allocatable, ExtenderClient(extender.send), pause_s=0.2
+        )
+        scheduler.start()
+        try:
+            ClusterLife(
+                cluster, scheduler, extender.restart, lambda by_s: None, seed, OFTEN_KILLED
+            ).run(PODS)
+            assert cluster.admitted > PODS / 4, scheduler.counted
+            assert extender.restarts
+        finally:
+            scheduler.stop()
+            extender.stop()
+    print(f"{cluster.admitted} admitted, {scheduler.counted}, restarts {extender.restarts}")
 
 
 def test_what_ended_just_before_the_extender_began_still_counts(
