@@ -113,9 +113,8 @@ def findings(node: Node) -> list[Finding]:
         slices = read_slices(run_dir)
     except (VgpuError, OSError):
         slices = ()  # the check of the run directory says why
-    if slices:
-        known = examine_host.known_slices(report, kubelet_dir, first)
-        found += leftovers.look(run_dir, slices, known)
+    known = examine_host.known_slices(report, kubelet_dir, first)
+    found += leftovers.look(run_dir, slices, known)
     running = examine_host.processes(host, run_dir, slices)
     found += examine_host.of_processes(host, running, version, state_dir)
     found += mps_strangers.look(run_dir, host.proc)

@@ -49,6 +49,12 @@ def look(run_dir: Path, slices: Sequence[Slice], known: Known | None) -> list[Fi
         slices: those of the run directory.
         known: None where nobody tells, and then those of the agent are left alone.
     """
+    try:
+        os.listdir(run_dir / "allocations")
+    except PermissionError:
+        return [warn(_CHECK, f"the slices of {run_dir} may not be seen by this user", AS_ROOT)]
+    except OSError:
+        return []  # the check of the run directory says why
     now_s = time.time()
     found = _of_runs(run_dir, slices) + _half_made(run_dir, now_s)
     if known is not None:
@@ -64,7 +70,9 @@ def look(run_dir: Path, slices: Sequence[Slice], known: Known | None) -> list[Fi
         for each in slices
         if each.state == DAMAGED and each.meta.source != SOURCE
     ]
-    return found or [ok(_CHECK, f"{len(slices)} slices in {run_dir}, each with an owner")]
+    if found or not slices:
+        return found
+    return [ok(_CHECK, f"{len(slices)} slices in {run_dir}, each with an owner")]
 
 
 def room(state_dir: Path) -> list[Finding]:
