@@ -15,7 +15,7 @@ import click
 from ..options import node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, printable
 
-_LEVEL_WIDTH, _CHECK_WIDTH = 5, 14
+_LEVEL_WIDTH, _CHECK_WIDTH = 5, 15
 
 
 @click.command(epilog="Example: sudo vgpuctl doctor | grep -v ^ok")
