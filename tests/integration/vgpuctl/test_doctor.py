@@ -290,6 +290,24 @@ def test_another_plugin_is_told_while_the_agent_is_down(node: SimulatedNode) -> 
     node.start_agent()
 
 
+def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down() -> None:
+    config = CONFIG + "mig: [{profiles: {1g.5gb: 7}}]\n"
+    with tempfile.TemporaryDirectory(prefix="vd", dir="/tmp") as name:
+        node = SimulatedNode(Path(name), "a100-40g/mig=2g.10gb*3", config, [])
+        try:
+            (up,) = wait_until(lambda: of(run_on(node), "mig"))
+            wait_until((node.base / "s/accepted-config.json").exists, "the config is kept")
+            node.stop_agent()
+            (down,) = of(run_on(node), "mig")
+            node.start_agent()
+        finally:
+            node.close()
+
+    assert down["message"] == up["message"]
+    assert "is not cut as the config says" in down["message"]
+    assert f"vgpuctl mig apply {name}/config.yaml" in down["fix"]
+
+
 # ---- what the dead left, and room -------------------------------------------------------------
 
 
