@@ -202,6 +202,16 @@ def test_labels_that_keep_containers_from_their_slice(node: SimulatedNode, tmp_p
         pytest.skip("this user may not set labels")
     (found,) = of(run_on(node, f"--host-root={tmp_path}"), "selinux")
     assert found["level"] == "ok", found
+    assert "5 files" in found["message"]
+
+    # What clients of MPS connect to, and what of MPS no container has.
+    put(node.base / "r/mps", "wanted", "{}")
+    pipe = node.base / "r/mps/GPU-0/pipe"
+    put(pipe, "control", "")
+    label(pipe, "container_file_t")
+    (found,) = of(run_on(node, f"--host-root={tmp_path}"), "selinux")
+    assert f"may not open {pipe / 'control'} (none): " in found["message"]
+    label(pipe / "control", "container_file_t")
 
     # Read-only for containers is enough for what they read, and not for what they write.
     label(slices[0] / "limits", "container_ro_file_t")
