@@ -171,6 +171,11 @@ def test_a_module_and_libraries_of_two_drivers(tmp_path: Path) -> None:
     assert "module 535.104.05, and the libraries on this node are of 550.54.14" in found["message"]
     assert "modprobe nvidia" in found["fix"]
 
+    # The driver of a container next to what an install of before has left.
+    put(tmp_path, "run/nvidia/driver/usr/lib64/libcuda.so.535.104.05", "ELF")
+    (tmp_path / "run/nvidia/driver/usr/lib64/libcuda.so.1").symlink_to("libcuda.so.535.104.05")
+    assert of(doctor(tmp_path, f"--host-root={tmp_path}"), "driver-match") == []
+
     open_module = told.format("Open Kernel Module for x86_64").replace("535.104.05", "550.54.14")
     put(tmp_path, "proc/driver/nvidia/version", open_module)
     assert of(doctor(tmp_path, f"--host-root={tmp_path}"), "driver-match") == []
