@@ -8,6 +8,8 @@ import os
 
 import click
 
+from .examples import examples
+
 #: Set by --debug, for `__main__`.
 DEBUG_VARIABLE = "VGPUCTL_DEBUG"
 #: verb -> module and attribute of its click command, in the order of `--help`.
@@ -64,7 +66,15 @@ def _debug(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "vgpuctl ps",
+        "vgpuctl run --simulate h100 --memory 1GiB --core 50 -- python train.py",
+        "vgpuctl doctor",
+    ),
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -82,4 +92,8 @@ def _debug(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None
     help="Show where in vgpuctl an unforeseen error happened.",
 )
 def cli() -> None:
-    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what."""
+    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what.
+
+    Exit status: 0 good, 1 refused or unhealthy, 2 wrong usage; run and sim run exit with the status
+    of their command.
+    """

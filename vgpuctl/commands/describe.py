@@ -17,6 +17,7 @@ from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
 from ..agent_client import AgentReport, agent_report
+from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import SeenGpu, Slice, gpu_rows, read_slices
 from ..options import chosen_run_dir, node_dirs_options, output_option
@@ -70,7 +71,10 @@ def _ids(word: str, run_dir: Path) -> list[str]:
     return [find_allocation(word, among).meta.allocation_id]
 
 
-@click.command(epilog="Example: vgpuctl describe team-a/train-0")
+@click.command(
+    short_help="Show all that is known of a slice or a GPU.",
+    epilog=examples("vgpuctl describe team-a/train-0", "vgpuctl describe 0 -o json"),
+)
 @click.argument("target")
 @node_dirs_options
 @output_option

@@ -12,13 +12,19 @@ from pathlib import Path
 
 import click
 
+from ..examples import examples
 from ..options import node_dirs_options, output_option
 from ..render import printable
 
 _LEVEL_WIDTH, _CHECK_WIDTH = 5, 14
 
 
-@click.command()
+@click.command(
+    short_help="Check whether this node can give and hold slices.",
+    epilog=examples(
+        "vgpuctl doctor", "vgpuctl doctor -o json | jq '.[] | select(.level == \"fail\")'"
+    ),
+)
 @node_dirs_options
 @output_option
 def doctor(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> int:

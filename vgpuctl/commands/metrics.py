@@ -12,6 +12,7 @@ import click
 from libvgpu.errors import VgpuError
 
 from ..agent_client import metrics_page
+from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
 
@@ -35,7 +36,10 @@ _COLUMNS = (
 )
 
 
-@click.command(epilog="Example: vgpuctl metrics refused throttled")
+@click.command(
+    short_help="Show the metrics of the agent.",
+    epilog=examples("vgpuctl metrics refused throttled", "vgpuctl metrics train-0 -o json"),
+)
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @click.option("--buckets", is_flag=True, help="Also the buckets of histograms.")
 @node_dirs_options

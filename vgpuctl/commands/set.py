@@ -22,6 +22,7 @@ from libvgpu.errors import InventoryError, UsageError
 from libvgpu.sizes import format_size, parse_size
 
 from .. import ownership
+from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
 from ..requests import parse_core
@@ -113,7 +114,10 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> A
 
 @click.command(
     "set",
-    epilog="Example: vgpuctl set team-a/train-0 --core 20 --memory 6GiB",
+    epilog=examples(
+        "vgpuctl set team-a/train-0 --core 20 --memory 6GiB",
+        "vgpuctl set team-a/train-0 --clear",
+    ),
 )
 @click.argument("allocation")
 @click.option("--core", metavar="PERCENT", help="Share of each GPU's compute, 1 to 100.")

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import click
 
+from ..examples import examples
 from ..options import node_dirs_options
 
 
-@click.command("support-bundle", epilog="Example: vgpuctl support-bundle node-7.tar.gz")
+@click.command(
+    "support-bundle",
+    epilog=examples(
+        "vgpuctl support-bundle node-7.tar.gz",
+        "vgpuctl support-bundle --anonymise --force /tmp/node.tar.gz",
+    ),
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--anonymise", is_flag=True, help="Replace names of tenants and node by hashes.")
 @click.option("--force", is_flag=True, help="Replace FILE where it is there already.")
