@@ -167,7 +167,11 @@ def _lost(text: str, recover: bool) -> None:
     _say(target, "back; the contexts it had are broken", gpu)
 
 
-@inject.command("fail-allocations", short_help="Have the next allocations find no memory.", epilog=examples("vgpuctl sim inject @box/0 fail-allocations 3"))
+@inject.command(
+    "fail-allocations",
+    short_help="Have the next allocations find no memory.",
+    epilog=examples("vgpuctl sim inject @box/0 fail-allocations 3"),
+)
 @click.argument("count")
 @click.pass_obj
 def _fail_allocations(text: str, count: str) -> None:
