@@ -127,8 +127,8 @@ def _print_broken(
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
-    system = None if _is_plain() else "auto"
-    Console(file=file, highlight=False, color_system=system).print(table)
+    console = Console(file=file, highlight=False, color_system=None if _is_plain() else "auto")
+    console.print(table)
 
 
 def seconds(duration_ns: int) -> float:
