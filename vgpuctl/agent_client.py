@@ -30,12 +30,17 @@ class AgentUnreachable(VgpuError):  # noqa: N818 - it is the agent that is unrea
 
 
 class AgentOfReport(msgspec.Struct):
-    """The agent itself; ``started_at`` in seconds since the epoch."""
+    """The agent itself; ``started_at`` in seconds since the epoch.
+
+    Attributes:
+        sees_node_pids: its pids are the node's, as it needs to tell whose processes use a GPU.
+    """
 
     version: str
     pid: int
     node: str
     started_at: float
+    sees_node_pids: bool = True
 
 
 class ConfigOfReport(msgspec.Struct):
@@ -163,6 +168,7 @@ class AgentReport(msgspec.Struct):
     loop_problem: str | None = None
     podresources_problem: str | None = None
     pods_problem: str = ""
+    publish_problem: str = ""
     unhealthy_gpus: dict[str, str] = {}
     left_out_gpus: dict[str, str] = {}
     driver_problem: str = ""

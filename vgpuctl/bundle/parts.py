@@ -19,7 +19,7 @@ from libvgpu.errors import VgpuError
 
 from .. import agent_client
 from ..agent_client import AgentReport, agent_report
-from ..doctor.examine import findings
+from ..doctor.examine import Node, findings
 from ..node_gpus import seen_gpus
 from ..observe import Slice, gpu_rows, process_rows, read_slices
 from ..options import DEFAULT_STATE_DIR
@@ -142,7 +142,7 @@ def _text_of_config(path: Path, report: AgentReport | None) -> str:
 def _doctor(sources: Sources) -> list[dict[str, str]]:
     return [
         asdict(finding)
-        for finding in findings(sources.given, sources.state_dir, sources.kubelet_dir)
+        for finding in findings(Node(sources.given, sources.state_dir, sources.kubelet_dir))
     ]
 
 

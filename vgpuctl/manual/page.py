@@ -49,9 +49,10 @@ def verbs(command: click.Command, context: click.Context) -> Iterator[Verb]:
         and (record := parameter.get_help_record(context)) is not None
     ]
     variables = [
-        (str(parameter.envvar), f"Default of {parameter.opts[0]}.")
+        (name, f"Default of {parameter.opts[0]}.")
         for parameter in parameters
-        if isinstance(parameter, click.Option) and parameter.envvar
+        if isinstance(parameter, click.Option)
+        for name in _variables(parameter)
     ]
     usage = " ".join(command.collect_usage_pieces(context))
     yield Verb(context.command_path, usage, command, tuple(options), tuple(variables))
@@ -60,6 +61,12 @@ def verbs(command: click.Command, context: click.Context) -> Iterator[Verb]:
             below = command.get_command(context, name)
             if below is not None and not below.hidden:
                 yield from verbs(below, _context(below, name, context))
+
+
+def _variables(option: click.Option) -> Sequence[str]:
+    """Returns the environment variables that an option is read from."""
+    found = option.envvar or ()
+    return [found] if isinstance(found, str) else found
 
 
 def _context(command: click.Command, name: str, parent: click.Context) -> click.Context:

@@ -144,3 +144,16 @@ class MetricRow(TypedDict):
     value: float
     type: str
     help: str
+
+
+class DoctorRow(TypedDict):
+    """What one check of the node found."""
+
+    version: Version
+    check: Annotated[str, Meta(description="Its short name; others may come.")]
+    level: Annotated[
+        Literal["ok", "warn", "fail"],
+        Meta(description="warn: it works, or this user may not see it."),
+    ]
+    message: Annotated[str, Meta(description="What was found, with the values.")]
+    fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]

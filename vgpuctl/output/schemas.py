@@ -18,6 +18,7 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "set": (rows.SetRow,),
     "events": (rows.EventRow,),
     "metrics": (rows.MetricRow,),
+    "doctor": (rows.DoctorRow,),
 }
 
 
