@@ -1,7 +1,6 @@
 """`vgpuctl config`: the node agent's config, checked without an agent or shown as it counts.
 
-``config show -o json`` gives a list of objects with the keys ``key`` (where the value stands),
-``value``, ``origin`` (``line 4``, an option or variable such as ``--mig-strategy``, ``default``).
+``config show -o json`` gives a list of objects (`vgpuctl.output.rows.ConfigShowRow`).
 """
 
 import json
@@ -16,7 +15,7 @@ from libvgpu.errors import ConfigError
 from ..agent_client import config_in_force
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import Column, print_listing
+from ..render import OUTPUT_VERSION, Column, print_listing
 
 
 @click.group(
@@ -78,7 +77,11 @@ def show(
         name = f", config {found.name}" if found.name else ""
         kept = ", kept from before, since that is bad now" if found.is_kept else ""
         click.echo(f"vgpuctl: {found.path}{name}{kept}", err=True)
-    rows = [row for row in rows if not changed or row["origin"] != DEFAULT]
+    rows = [
+        {"version": OUTPUT_VERSION, **row}
+        for row in rows
+        if not changed or row["origin"] != DEFAULT
+    ]
     print_listing(rows, _COLUMNS, output, "every value is a default")
 
 

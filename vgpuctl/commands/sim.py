@@ -1,12 +1,8 @@
 """`vgpuctl sim`: simulated machines by themselves, without a slice.
 
 A named machine (``SPEC@NAME``) stays until it is removed; an unnamed one goes with the command it
-was made for. ``sim list -o json`` gives a list of objects with the keys ``name`` (null for an
-unnamed one), ``directory``, ``cuda_version``, ``call_faults`` (``delay_ns, code, code_count``) and
-``gpus``, a list of ``index, uuid, profile, mig`` (what it is cut into, as in a SPEC; null where it
-is not in MIG mode), ``calibration, product, memory_total_bytes, memory_used_bytes, clients``
-(processes; both with those on MIG devices), ``faults`` (``lost, broken_code, broken_ns,
-failing_allocations``), ``ecc_corrected, ecc_uncorrected``. All figures are simulated.
+was made for. ``sim list -o json`` gives a list of objects (`vgpuctl.output.simulated.SimListRow`).
+All figures are simulated.
 """
 
 import os
@@ -26,7 +22,7 @@ from vgpuctl import gpu_choice as gpu_sources
 from ..examples import examples
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import fast_option, output_option
-from ..render import Column, Row, print_listing
+from ..render import OUTPUT_VERSION, Column, Row, print_listing
 from .sim_inject import inject, injected_words
 
 
@@ -82,6 +78,7 @@ def _machine_row(machine: Machine) -> Row:
         if book.uuid in gpu_of:  # not of one made in between
             books[gpu_of[book.uuid]].append(book)
     return {
+        "version": OUTPUT_VERSION,
         "name": named.name_of(machine),
         "directory": str(machine.directory),
         "cuda_version": format_driver_version(machine.driver_version),

@@ -4,7 +4,7 @@ A key that is there is always there; what is not known is null. Sizes are bytes,
 moments seconds, moments since 1970.
 """
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
@@ -157,3 +157,14 @@ class DoctorRow(TypedDict):
     ]
     message: Annotated[str, Meta(description="What was found, with the values.")]
     fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
+
+
+class ConfigShowRow(TypedDict):
+    """One value of a config."""
+
+    version: Version
+    key: Annotated[str, Meta(description="Where it stands: sharing.fractional[0].family.")]
+    value: Annotated[Any, Meta(description="As JSON has it.")]
+    origin: Annotated[
+        str, Meta(description="A line of the file, an option or variable of the agent, or default.")
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ..render import OUTPUT_VERSION
-from . import facts, rows
+from . import facts, rows, simulated
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TEXTS = ("description", "title")
@@ -19,6 +19,8 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "events": (rows.EventRow,),
     "metrics": (rows.MetricRow,),
     "doctor": (rows.DoctorRow,),
+    "config show": (rows.ConfigShowRow,),
+    "sim list": (simulated.SimListRow,),
 }
 
 
@@ -37,7 +39,7 @@ def schema_of(verb: str) -> dict[str, Any]:
 
 def file_name(verb: str) -> str:
     """Returns how the file of a verb's schema is called."""
-    return f"{verb}.v{OUTPUT_VERSION}.json"
+    return f"{verb.replace(' ', '-')}.v{OUTPUT_VERSION}.json"
 
 
 def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
