@@ -23,9 +23,9 @@ from ..doctor.examine import Node, findings
 from ..node_gpus import seen_gpus
 from ..observe import Slice, gpu_rows, process_rows, read_slices
 from ..options import DEFAULT_STATE_DIR
+from ..progress import Progress
 from . import machine, privacy
 from .described import described
-from .progress import Progress
 
 _DOMAIN = "nvidia.com"
 
@@ -66,7 +66,7 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
     run_dir, state_dir = sources.run_dir, sources.state_dir
 
     def take(name: str, read: Callable[[], Any]) -> Any:
-        progress.begin(name)
+        progress.begin(f"reading {name}")
         try:
             value = read()
         except VgpuError as error:

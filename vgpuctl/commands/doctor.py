@@ -52,8 +52,10 @@ def doctor(
     """Check driver, kubelet, runtime, agent, config, run directory, shim, images and MPS."""
     from ..doctor.examine import Node, findings
     from ..doctor.finding import FAIL
+    from ..progress import Progress
 
-    found = findings(Node(run_dir, state_dir, kubelet_dir, host_root, config))
+    with Progress() as progress:
+        found = findings(Node(run_dir, state_dir, kubelet_dir, host_root, config), progress.begin)
     if output == "json":
         rows = [{"version": OUTPUT_VERSION, **asdict(finding)} for finding in found]
         click.echo(json.dumps(rows, indent=2))

@@ -39,9 +39,9 @@ def support_bundle(
     """
     from ..bundle.archive import check_place, write_archive
     from ..bundle.parts import Sources, as_text, collect, moment
-    from ..bundle.progress import Progress
     from ..bundle.readme import readme
     from ..doctor.examine import node_run_dir
+    from ..progress import Progress
 
     check_place(file, force)
     now_s = time.time()
