@@ -298,7 +298,7 @@ def _ask(
             "ask as the agent's user, root on a node",
             denied=True,
         ) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise AgentUnreachable(
             f"no node agent answers at {where}: {why}",
@@ -310,9 +310,10 @@ def _ask(
     if answer.status == HTTPStatus.OK:
         return content
     problem = content if isinstance(content, dict) else {}
-    kind: type[VgpuError] = {
+    kinds: Mapping[int, type[VgpuError]] = {
         HTTPStatus.NOT_FOUND: UnknownAllocation,
         HTTPStatus.BAD_REQUEST: UsageError,
-    }.get(HTTPStatus(answer.status), AllocationRefused)
+    }
+    kind = kinds.get(answer.status, AllocationRefused)
     message = problem.get("message") or f"the agent answers with status {answer.status}"
     raise kind(str(message), problem.get("hint"))

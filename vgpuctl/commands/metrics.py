@@ -16,6 +16,8 @@ from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
 
+_SHOWN = 100  # characters of what cannot be read
+
 
 def _labels(row: Row) -> str:
     labels = row["labels"]
@@ -61,6 +63,15 @@ def metrics(
             hint="pip install 'vgpu[agent]'",
         ) from None
 
+    page = metrics_page(chosen_run_dir(run_dir))
+    try:
+        families = list(text_string_to_metric_families(page))
+    except ValueError as error:
+        why = str(error)[:_SHOWN] or "it ends early"
+        raise VgpuError(
+            f"what the agent answers is no page of metrics: {why}",
+            hint="see vgpuctl doctor, and restart the agent if it is of another version",
+        ) from None
     found: list[Row] = [
         {
             "version": OUTPUT_VERSION,
@@ -70,7 +81,7 @@ def metrics(
             "type": family.type,
             "help": family.documentation,
         }
-        for family in text_string_to_metric_families(metrics_page(chosen_run_dir(run_dir)))
+        for family in families
         for sample in family.samples
         if buckets or not sample.name.endswith("_bucket")
     ]
