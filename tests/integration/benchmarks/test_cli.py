@@ -30,7 +30,7 @@ def test_the_figure_has_both_bars_with_the_agent_and_without_it() -> None:
 
 
 def test_a_listing_that_lacks_slices_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cli._ANSWERS, "ps", cli._ANSWERS["an empty Python"])  # type: ignore[index]
+    monkeypatch.setitem(cli._ANSWERS, "ps", cli._ANSWERS["an empty Python"])
     with pytest.raises(VgpuError, match="ps shows 0 of 1 slices"):
         cli.measure(replace(OPTIONS, count=1))
 
