@@ -117,7 +117,7 @@ check: lint $(ZIG) node-parts test  ## what CI runs: lint, and all tests in thei
 	@$(MAKE) --no-print-directory e2e-node
 
 bench: build  ## measure what docs/benchmarks.md shows
-	$(BIN)/python -m benchmarks run hooks allocate reload extender
+	$(BIN)/python -m benchmarks run hooks allocate reload extender cli
 
 # Not of `build`: a machine with a GPU may reach no package index, and its own Python and C compiler do.
 bench-gpu:  ## measure on this machine's GPU what an H100 showed (nothing is downloaded)

@@ -18,7 +18,7 @@ from .agent_node import AgentNode
 from .figure import Figure, Measurement, Options, spread
 from .full_node import command_environment, open_full_node
 from .repeats import say
-from .terminal import open_terminal
+from .terminal import open_terminal, run_on_terminal
 
 SLICES = 64
 ROUNDS = 20
@@ -33,7 +33,10 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "status": (*_VGPUCTL, "status"),
     "describe of a pod": (*_VGPUCTL, "describe", "default/pod-0"),
 }
-_JUDGED = {"ps", "ps -o json"}
+#: Narrower than a row of `ps`, whose cells are broken over lines then.
+_NARROW = 120
+_ON_NARROW = f"ps on a terminal of {_NARROW} columns"
+_JUDGED = {"ps", "ps -o json", _ON_NARROW}
 _TOP = (*_VGPUCTL, "top", "--interval", "1")
 _TOP_WINDOWS = 3
 _TOP_SECONDS = 20.0
@@ -63,21 +66,17 @@ def measure(options: Options) -> list[Measurement]:
 
 def _answers(node: AgentNode, case: str, slices: int, rounds: int) -> list[Measurement]:
     environment = command_environment(node)
-    taken: dict[str, list[float]] = {name: [] for name in _ANSWERS}
+    taken: dict[str, list[float]] = {name: [] for name in (*_ANSWERS, _ON_NARROW)}
     for number in range(rounds + 1):  # the first one fills the caches
         say(f"{case}: round {number} of {rounds}")
-        for name, command in _ANSWERS.items():
-            began_s = time.perf_counter()
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False
-            )
-            took_ms = (time.perf_counter() - began_s) * 1e3
-            if done.returncode != 0:
-                raise VgpuError(f"{name} ended with status {done.returncode}: {done.stderr}")
-            if name in _JUDGED and (shown := done.stdout.count("pod-")) < slices:
-                raise VgpuError(f"{name} shows {shown} of {slices} slices")
+        for name, samples in taken.items():
+            status, shown, took_s = _answer(name, environment)
+            if status != 0:
+                raise VgpuError(f"{name} ended with status {status}: {shown}")
+            if name in _JUDGED and (count := shown.count("pod-")) < slices:
+                raise VgpuError(f"{name} shows {count} of {slices} slices")
             if number > 0:
-                taken[name].append(took_ms)
+                samples.append(took_s * 1e3)
     return [
         replace(
             spread(case, SUBJECT, f"{name}, from start to end", "ms", samples),
@@ -85,6 +84,17 @@ def _answers(node: AgentNode, case: str, slices: int, rounds: int) -> list[Measu
         )
         for name, samples in taken.items()
     ]
+
+
+def _answer(name: str, environment: Mapping[str, str]) -> tuple[int, str, float]:
+    """Returns exit status and output of a command, and the seconds from its start to its end."""
+    if name == _ON_NARROW:
+        return run_on_terminal(_ANSWERS["ps"], environment, 50, _NARROW)
+    began_s = time.perf_counter()
+    done = subprocess.run(
+        _ANSWERS[name], env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr, time.perf_counter() - began_s
 
 
 def _top(node: AgentNode, case: str, slices: int, seconds: float) -> Measurement:

@@ -61,13 +61,7 @@ def open_terminal(
     command: Sequence[str], environment: Mapping[str, str], rows: int, columns: int
 ) -> Iterator[Watched]:
     """Starts a program on a terminal of this size; both end with the block."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen(
-        list(command), env=dict(environment), stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(slave)
+    process, master = _start(command, environment, rows, columns)
     try:
         yield Watched(process, master)
     finally:
@@ -78,3 +72,39 @@ def open_terminal(
             process.kill()
             process.wait()
         os.close(master)
+
+
+def run_on_terminal(
+    command: Sequence[str], environment: Mapping[str, str], rows: int, columns: int
+) -> tuple[int, str, float]:
+    """Runs a program on a terminal to its end.
+
+    Returns:
+        its exit status, what it drew, and the seconds from its start to its end.
+    """
+    began_s = time.perf_counter()
+    process, master = _start(command, environment, rows, columns)
+    drawn = b""
+    try:
+        while piece := os.read(master, _PIECE_BYTES):
+            drawn += piece
+    except OSError:  # its end of the terminal is closed
+        pass
+    finally:
+        os.close(master)
+    status = process.wait()
+    return status, drawn.decode(errors="replace"), time.perf_counter() - began_s
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], rows: int, columns: int
+) -> tuple["subprocess.Popen[bytes]", int]:
+    """Starts a program on a new terminal; returns it and our end of that."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen(
+        list(command), env=dict(environment), stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    return process, master

@@ -22,6 +22,7 @@ def test_the_figure_has_both_bars_with_the_agent_and_without_it() -> None:
     assert judged == 2 * [
         ("ps, from start to end", 250.0),
         ("ps -o json, from start to end", 250.0),
+        ("ps on a terminal of 120 columns, from start to end", 250.0),
         ("top at 1 Hz, processor", 2.0),
     ]
     assert all(each.value <= each.most * SLACK for each in found if each.most and each.value)
