@@ -16,7 +16,7 @@ from ..examples import examples
 from ..options import node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, printable
 
-_LEVEL_WIDTH, _CHECK_WIDTH = 5, 14
+_LEVEL_WIDTH, _CHECK_WIDTH = 5, 15
 
 
 @click.command(

@@ -39,13 +39,12 @@ def driver_halves(host: Host) -> list[Finding]:
     module = driver_match.module_version(host.text(_MODULE) or _own_text(Path(_MODULE)))
     if not module or not host.root.is_seen:
         return []
-    machine = os.uname().machine
-    for root in _DRIVER_ROOTS:
-        tree = host.root.tree.below(root)
-        found = find_driver_files(tree, library_directories(tree, machine))
-        if found is not None:
-            return driver_match.match(module, found.version)
-    return []
+    trees = [host.root.tree.below(root) for root in _DRIVER_ROOTS]
+    found = [find_driver_files(t, library_directories(t, os.uname().machine)) for t in trees]
+    versions = [files.version for files in found if files is not None]
+    if not versions or module in versions:  # what another install left behind is not in use
+        return []
+    return driver_match.match(module, versions[0])
 
 
 def processes(host: Host, run_dir: Path, slices: Sequence[Slice]) -> list[SliceProcess]:

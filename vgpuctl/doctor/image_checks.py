@@ -96,7 +96,10 @@ def _without_shim(files: Sequence[str], needed: int) -> tuple[str, str] | None:
         return None
     musl = next((n for n in names if n.startswith(("ld-musl-", "libc.musl-"))), None)
     if musl:
-        return f"its C library is musl ({musl}), which preloads nothing", _OTHER_IMAGE
+        return (
+            f"its C library is musl ({musl}), whose loader reads no /etc/ld.so.preload",
+            _OTHER_IMAGE,
+        )
     old = next((match for name in names if (match := _OLD_GLIBC.fullmatch(name))), None)
     if old and int(old[1]) < needed:
         return (

@@ -20,7 +20,7 @@ _ATTRIBUTE = "security.selinux"
 _ENFORCE = "/sys/fs/selinux/enforce"
 #: Types that any container may read; what it writes (`usage`, `ring`) needs the first of them.
 _READABLE = frozenset({"container_file_t", "container_ro_file_t", "container_share_t"})
-_WRITTEN = frozenset({"usage", "ring"})
+_WRITTEN = frozenset({"usage", "ring", "pipe", "control"})
 _MOST_FILES = 4096
 _SHOWN = 3
 
@@ -36,8 +36,8 @@ def look(host: Host, run_dir: Path, state_dir: Path) -> list[Finding]:
             break
         try:
             labels[path] = os.getxattr(path, _ATTRIBUTE).rstrip(b"\0").decode(errors="replace")
-        except FileNotFoundError:
-            continue  # not every container has each of them
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # not every container has each of them, nor is each entry one's directory
         except PermissionError:
             labels[path] = None
         except OSError:  # no label, or a file system that has none
@@ -84,7 +84,7 @@ def _files(run_dir: Path, state_dir: Path) -> Iterator[Path]:
     for top, names in (
         (run_dir / "allocations", ("limits", "usage", "ring")),
         (state_dir / "lib", ("libvgpu.so", "ld.so.preload")),
-        (run_dir / "mps", ("pipe",)),
+        (run_dir / "mps", ("pipe", "pipe/control")),
     ):
         try:
             entries = sorted(os.listdir(top))

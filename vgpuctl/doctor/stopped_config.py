@@ -67,14 +67,13 @@ def look(
         message = f"{error.message}; the agent does not start with it"
         if kept is None:
             message += f", and {state_dir / FILE} has no earlier config"
-        hint = f"{error.hint}; " if error.hint else ""
-        return StoppedConfig((*damaged, fail(_CHECK, message, f"{hint}{validate}")))
+        return StoppedConfig((*damaged, fail(_CHECK, message, _hint(error) + validate)))
     if first.problem is not None:
         message = (
             f"{first.problem.message}; the agent would start with the config that was accepted "
             f"before, from {state_dir / FILE}"
         )
-        return StoppedConfig((fail(_CHECK, message, validate),), first)
+        return StoppedConfig((fail(_CHECK, message, _hint(first.problem) + validate),), first)
     told = ok(_CHECK, f"{present.place} is good; the agent would start with it")
     return StoppedConfig((*damaged, told), first)
 
@@ -137,6 +136,10 @@ def _nothing_named(
     if is_node and kept is None:
         return [warn(_CHECK, f"no agent has accepted a config yet ({state_dir / FILE})", fix)]
     return []
+
+
+def _hint(error: VgpuError) -> str:
+    return f"{error.hint}; " if error.hint else ""
 
 
 def _damaged(error: ConfigError) -> Finding:

@@ -171,6 +171,11 @@ def test_a_module_and_libraries_of_two_drivers(tmp_path: Path) -> None:
     assert "module 535.104.05, and the libraries on this node are of 550.54.14" in found["message"]
     assert "modprobe nvidia" in found["fix"]
 
+    # The driver of a container next to what an install of before has left.
+    put(tmp_path, "run/nvidia/driver/usr/lib64/libcuda.so.535.104.05", "ELF")
+    (tmp_path / "run/nvidia/driver/usr/lib64/libcuda.so.1").symlink_to("libcuda.so.535.104.05")
+    assert of(doctor(tmp_path, f"--host-root={tmp_path}"), "driver-match") == []
+
     open_module = told.format("Open Kernel Module for x86_64").replace("535.104.05", "550.54.14")
     put(tmp_path, "proc/driver/nvidia/version", open_module)
     assert of(doctor(tmp_path, f"--host-root={tmp_path}"), "driver-match") == []
@@ -202,6 +207,16 @@ def test_labels_that_keep_containers_from_their_slice(node: SimulatedNode, tmp_p
         pytest.skip("this user may not set labels")
     (found,) = of(run_on(node, f"--host-root={tmp_path}"), "selinux")
     assert found["level"] == "ok", found
+    assert "5 files" in found["message"]
+
+    # What clients of MPS connect to, and what of MPS no container has.
+    put(node.base / "r/mps", "wanted", "{}")
+    pipe = node.base / "r/mps/GPU-0/pipe"
+    put(pipe, "control", "")
+    label(pipe, "container_file_t")
+    (found,) = of(run_on(node, f"--host-root={tmp_path}"), "selinux")
+    assert f"may not open {pipe / 'control'} (none): " in found["message"]
+    label(pipe / "control", "container_file_t")
 
     # Read-only for containers is enough for what they read, and not for what they write.
     label(slices[0] / "limits", "container_ro_file_t")
@@ -223,12 +238,14 @@ def test_the_config_of_an_agent_that_is_down(node: SimulatedNode) -> None:
     (good,) = of(run_on(node), "config")
     assert good["message"] == f"{config} is good; the agent would start with it"
 
-    config.write_text(CONFIG.replace("family: vgpu", "family: vgpuu"))
+    config.write_text(CONFIG.replace("family:", "familly:"))
     (bad,) = of(run_on(node), "config")
     assert bad["level"] == "fail"
-    assert "vgpuu" in bad["message"]
+    assert "unknown key 'familly'" in bad["message"]
     assert f"would start with the config that was accepted before, from {kept}" in bad["message"]
-    assert bad["fix"] == f"check it with: vgpuctl config validate {config}"
+    assert bad["fix"] == (
+        f"did you mean 'family'?; check it with: vgpuctl config validate {config}"
+    )
 
     whole = kept.read_text()
     kept.write_text(whole.replace("memoryUnit", "memoryUnix"))
@@ -288,6 +305,24 @@ def test_another_plugin_is_told_while_the_agent_is_down(node: SimulatedNode) -> 
     node.start_agent()
 
 
+def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down() -> None:
+    config = CONFIG + "mig: [{profiles: {1g.5gb: 7}}]\n"
+    with tempfile.TemporaryDirectory(prefix="vd", dir="/tmp") as name:
+        node = SimulatedNode(Path(name), "a100-40g/mig=2g.10gb*3", config, [])
+        try:
+            (up,) = wait_until(lambda: of(run_on(node), "mig"))
+            wait_until((node.base / "s/accepted-config.json").exists, "the config is kept")
+            node.stop_agent()
+            (down,) = of(run_on(node), "mig")
+            node.start_agent()
+        finally:
+            node.close()
+
+    assert down["message"] == up["message"]
+    assert "is not cut as the config says" in down["message"]
+    assert f"vgpuctl mig apply {name}/config.yaml" in down["fix"]
+
+
 # ---- what the dead left, and room -------------------------------------------------------------
 
 
@@ -303,6 +338,8 @@ def test_leftovers_of_the_dead(node: SimulatedNode) -> None:
     lost = allocations / "0badc0de0bad"
     shutil.copytree(mine, lost, ignore=shutil.ignore_patterns("ring"))
     meta = json.loads((lost / META).read_text())
+    (lost / META).write_text(json.dumps(meta | {"allocation_id": lost.name}))
+    assert of(run_on(node), "leftovers")[0]["level"] == "ok"  # it may have come just now
     meta |= {"allocation_id": lost.name, "created_at": time.time() - 3600}
     (lost / META).write_text(json.dumps(meta))
     (found,) = of(run_on(node), "leftovers")
