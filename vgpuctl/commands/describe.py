@@ -15,12 +15,13 @@ import click
 
 from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
+from libvgpu.slices import Slice, read_slices, readable_allocations
 
 from ..agent_client import AgentReport, agent_report
 from ..node_gpus import seen_gpus
-from ..observe import SeenGpu, Slice, gpu_rows, read_slices
+from ..observe import SeenGpu, gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..targets import find_allocation, readable_allocations
+from ..targets import find_allocation
 from ..top.frame import TopGpu
 from ..top.rates import Rates, TopRow
 

@@ -31,8 +31,9 @@ import click
 
 from libvgpu.errors import UsageError
 from libvgpu.sizes import format_size
+from libvgpu.slices import read_slices
 
-from ..observe import process_rows, read_slices
+from ..observe import process_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, format_seconds, print_listing
 

@@ -29,10 +29,11 @@ import click
 
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
+from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport, agent_report
 from ..node_gpus import seen_gpus
-from ..observe import gpu_rows, read_slices
+from ..observe import gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, print_listing
 

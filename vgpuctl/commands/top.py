@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 
 from libvgpu.errors import InventoryError, UsageError
+from libvgpu.slices import read_slices
 
 from ..node_gpus import seen_gpus
-from ..observe import read_slices
 from ..options import chosen_run_dir, node_dirs_options
 from ..top.frame import SortKey, TopGpu, Wanted
 from ..top.rates import Rates, TopRow

@@ -18,9 +18,9 @@ from deviceplugin.policy.foreign_plugins import foreign_plugins
 from deviceplugin.recovery.foreign_plugins import device_plugins
 from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, MpsError, VgpuError
+from libvgpu.slices import Slice, read_slices
 
 from ..agent_client import AgentReport, agent_report
-from ..observe import Slice, read_slices
 from ..options import chosen_run_dir
 from . import agent_checks, driver, injection_check, node_checks, plugin_checks
 from .finding import Finding

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from libvgpu.limits import DeviceLimit, Family
 from libvgpu.region import DeviceUsage
+from libvgpu.slices import Slice
 
-from ..observe import Slice, container_usage, enforced_core_percent
+from ..observe import container_usage, enforced_core_percent
 from ..render import printable
 
 #: Looks that a sparkline shows.
