@@ -38,7 +38,7 @@ class Sources:
     read_checkpoint: Callable[[], CheckpointReading] = no_checkpoint
     labels: LabelsOf = no_labels
     clock: Callable[[], float] = time.monotonic
-    wall_clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
     pods: PodsOfNode = field(default_factory=NoPods)
 
 

@@ -59,6 +59,7 @@ def test_gpus_and_slices_of_the_node_can_be_read_and_not_written(served: Served)
     ]
     (found,) = page.slices
     assert (found.meta.namespace, found.meta.pod, found.state) == ("default", "train", "idle")
+    assert 0 <= page.at - found.meta.created_at < PATIENCE_S
     assert found.limits is not None
     (limit,) = found.limits.devices
     assert [limit.uuid] == served.node.devices(pod)
