@@ -74,7 +74,7 @@ def _modes(row: Row) -> str:
     return "+".join(modes) or "-"
 
 
-_COLUMNS = (
+COLUMNS = (
     Column("GPU", lambda row: _name(row), right=True),
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
@@ -137,7 +137,7 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
         }
         for row in gpu_rows(seen, read_slices(chosen))
     ]
-    print_listing(rows, _COLUMNS, output, "no GPUs and no slices")
+    print_listing(rows, COLUMNS, output, "no GPUs and no slices")
     if output == "table":
         for sentence in fragmentation(rows):
             click.echo(f"vgpuctl: {sentence}", err=True)

@@ -109,6 +109,18 @@ class StatusRow(TypedDict):
     drains: Annotated[str, Meta(description="What the GPU waits for; empty: nothing.")] | None
 
 
+class NodePsRow(PsRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
+class NodeStatusRow(StatusRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 

@@ -18,7 +18,11 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "set": (rows.SetRow,),
     "events": (rows.EventRow,),
     "metrics": (rows.MetricRow,),
+    "kubectl-ps": (rows.NodePsRow,),
+    "kubectl-status": (rows.NodeStatusRow,),
 }
+#: What such a verb begins with, and what is typed before the verb itself.
+_PLUGIN = "kubectl-", "kubectl vgpu "
 
 
 def schema_of(verb: str) -> dict[str, Any]:
@@ -27,11 +31,18 @@ def schema_of(verb: str) -> dict[str, Any]:
     one = items[0] if len(items) == 1 else {"anyOf": list(items)}
     return {
         "$schema": _DRAFT,
-        "title": f"vgpuctl {verb} -o json, version {OUTPUT_VERSION}",
+        "title": f"{_typed(verb)} -o json, version {OUTPUT_VERSION}",
         "type": "array",
         "items": one,
         "$defs": components,
     }
+
+
+def _typed(verb: str) -> str:
+    beginning, program = _PLUGIN
+    if verb.startswith(beginning):
+        return program + verb.removeprefix(beginning)
+    return f"vgpuctl {verb}"
 
 
 def file_name(verb: str) -> str:

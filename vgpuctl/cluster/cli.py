@@ -1,0 +1,21 @@
+"""The group of the verbs of `kubectl vgpu`; each verb's module is imported when it is typed."""
+
+import click
+
+from ..cli import LazyGroup, common_options
+
+#: verb -> module and attribute of its click command, in the order of `--help`.
+VERBS = {
+    "ps": ("vgpuctl.cluster.commands.ps", "ps"),
+    "status": ("vgpuctl.cluster.commands.status", "status"),
+}
+
+
+class _KubectlGroup(LazyGroup):
+    verbs = VERBS
+
+
+@click.group(cls=_KubectlGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@common_options
+def kubectl_cli() -> None:
+    """Slices of NVIDIA GPUs on the nodes of a cluster, read through the API server."""
