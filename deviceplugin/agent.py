@@ -65,7 +65,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.event_file import EventFile
+from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -322,6 +322,7 @@ def _run(
                 "/healthz": said.healthz,
                 "/readyz": said.readyz,
                 "/v1/slices": RememberedPage(slices.content).page,
+                "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
                 "/v1/state": RememberedPage(lambda: json.dumps(said.state()).encode()).page,
             }
         ),

@@ -49,6 +49,7 @@ class NodeSlices(msgspec.Struct, frozen=True):
         node: name of the Node.
         at: when the files were read, seconds since 1970.
         clock_s: the same by a clock of the node that is never set: for rates between two pages.
+        run_dir: on the node.
     """
 
     node: str
@@ -56,6 +57,7 @@ class NodeSlices(msgspec.Struct, frozen=True):
     clock_s: float
     gpus: tuple[NodeGpu, ...]
     slices: tuple[Slice, ...]
+    run_dir: str = ""
     version: int = VERSION
 
 

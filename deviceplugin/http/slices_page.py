@@ -39,6 +39,7 @@ class SlicesPage:
                 time.monotonic(),
                 node_gpus(devices(state.gpus), self._source, self._health(), dict(state.draining)),
                 without_commands(read_slices(self._run_dir)),
+                str(self._run_dir),
             )
         )
 

@@ -290,6 +290,17 @@ def test_a_real_agent_answers(cluster: Cluster) -> None:
                 ("Tesla T4", "simulated", ""),
                 ("Tesla T4", "simulated", ""),
             ]
+            (facts,) = cluster.rows("describe", "default/train")
+            (device,) = facts["devices"]
+            assert (facts["node"], facts["owner"]) == ("real", "default/train/c")
+            assert (device["asked_core_percent"], device["memory_from"]) == (30, "request")
+            assert facts["directory"].startswith(f"{name}/r/allocations/")
+            (facts,) = cluster.rows("describe", device["gpu_uuid"])
+            assert [each["who"] for each in facts["slices"]] == ["default/train/c"]
+            levels = {row["check"]: row["level"] for row in cluster.rows("doctor")}
+            assert levels["agent"] == levels["config"] == levels["resources"] == "ok"
+            refused = cluster.vgpu("describe", "default/big")
+            assert "neither" not in refused.stderr and refused.returncode == 1
         finally:
             remove_pods(cluster.plane)
             node.close()

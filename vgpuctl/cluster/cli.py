@@ -7,7 +7,10 @@ from ..cli import LazyGroup, common_options
 #: verb -> module and attribute of its click command, in the order of `--help`.
 VERBS = {
     "ps": ("vgpuctl.cluster.commands.ps", "ps"),
+    "top": ("vgpuctl.cluster.commands.top", "top"),
     "status": ("vgpuctl.cluster.commands.status", "status"),
+    "describe": ("vgpuctl.cluster.commands.describe", "describe"),
+    "doctor": ("vgpuctl.cluster.commands.doctor", "doctor"),
 }
 
 

@@ -10,7 +10,7 @@ from deviceplugin.http.node_slices import NodeGpu
 from ..observe import SeenGpu
 from ..render import Column, Row
 from ..requests import GpuCandidate
-from .nodes import NodeAnswer
+from .nodes import PROGRAM, NodeAnswer
 
 NODE_COLUMN = Column("NODE", lambda row: str(row["node"]))
 
@@ -43,5 +43,5 @@ def say_problems(answers: Sequence[NodeAnswer[Any]]) -> int:
     """Says on stderr which nodes did not answer, and why; returns the exit status."""
     silent = [answer for answer in answers if answer.problem]
     for answer in silent:
-        click.echo(f"kubectl vgpu: node {answer.node}: {answer.problem}", err=True)
+        click.echo(f"{PROGRAM}: node {answer.node}: {answer.problem}", err=True)
     return int(bool(silent))

@@ -6,10 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from deviceplugin.http.node_slices import NodeSlices, read_page
+from deviceplugin.store.event_file import KeptEvent
 from libvgpu.errors import UsageError, VgpuError
 
 from ..agent_client import AgentReport, read_report
+from ..bundle.progress import Progress
 from .agents import (
     NAMESPACE,
     Agent,
@@ -21,10 +25,11 @@ from .agents import (
     pod_path,
 )
 from .kubectl_proxy import ApiReader, api_reader, current_namespace
-from .refusals import ApiRefusal, NoAnswer
+from .refusals import KUBECTL_HINT, ApiRefusal, NoAnswer
 
+PROGRAM = "kubectl vgpu"
 _MOST_AT_ONCE = 32
-_SLICES, _STATE = "/v1/slices", "/v1/state"
+_SLICES, _STATE, _EVENTS = "/v1/slices", "/v1/state", "/v1/events"
 _NOT_FOUND = 404
 
 _Page = TypeVar("_Page")
@@ -69,9 +74,17 @@ class NodeAnswer(Generic[_Page]):
 class Nodes:
     """The nodes that a command is for."""
 
-    def __init__(self, reader: ApiReader, agents: Sequence[Agent]) -> None:
+    def __init__(self, reader: ApiReader, place: Place, agents: Sequence[Agent] = ()) -> None:
         """Asks nothing yet."""
-        self._reader, self._agents = reader, agents
+        self._reader, self._place, self._agents = reader, place, agents
+
+    def find(self) -> None:
+        """Asks the API server for the agents there are now.
+
+        Raises:
+            VgpuError: there are none, or it does not say.
+        """
+        self._agents = _wanted(self._reader, self._place)
 
     def slices(self) -> list[NodeAnswer[NodeSlices]]:
         """Returns what each node holds, in the order of their names.
@@ -84,6 +97,15 @@ class Nodes:
     def reports(self) -> list[NodeAnswer[AgentReport]]:
         """Returns what each agent says of itself, as `slices` does."""
         return self._ask(_STATE, read_report)
+
+    def events(self) -> list[NodeAnswer[list[KeptEvent]]]:
+        """Returns what each agent told pods and its Node, as `slices` does."""
+        return self._ask(_EVENTS, _read_events)
+
+    def only(self, node: str) -> "Nodes":
+        """Returns one of them."""
+        mine = [agent for agent in self._agents if agent.node == node]
+        return Nodes(self._reader, self._place, mine)
 
     def _ask(self, page: str, read: Callable[[bytes], _Page]) -> list[NodeAnswer[_Page]]:
         def answer(agent: Agent) -> NodeAnswer[_Page]:
@@ -104,6 +126,13 @@ class Nodes:
             return list(threads.map(answer, self._agents))
 
 
+def _read_events(content: bytes) -> list[KeptEvent]:
+    try:
+        return msgspec.json.decode(content, type=list[KeptEvent])
+    except msgspec.MsgspecError as error:
+        raise VgpuError(f"its answer is no list of events: {error}") from None
+
+
 def _why(agent: Agent, error: NoAnswer) -> str:
     where = f"{agent.namespace}/{agent.pod}"
     if error.status == _NOT_FOUND:
@@ -112,8 +141,11 @@ def _why(agent: Agent, error: NoAnswer) -> str:
 
 
 @contextlib.contextmanager
-def nodes_at(place: Place) -> Iterator[Nodes]:
-    """Gives the nodes of a command line.
+def nodes_at(place: Place, is_silent: bool = False) -> Iterator[Nodes]:
+    """Gives the nodes of a command line, and says so on stderr while that lasts.
+
+    Args:
+        is_silent: nothing is said.
 
     Raises:
         VgpuError: there are none, or the API server does not say which.
@@ -121,7 +153,12 @@ def nodes_at(place: Place) -> Iterator[Nodes]:
     if place.node is not None and place.pod is not None:
         raise UsageError("--node and --pod exclude each other: a pod is on one node")
     with api_reader(place.kubectl, place.timeout_s) as reader:
-        yield Nodes(reader, _wanted(reader, place))
+        nodes = Nodes(reader, place)
+        with contextlib.ExitStack() as until_read:
+            if not is_silent:
+                until_read.enter_context(Progress(program=PROGRAM)).begin("the agents' pages")
+            nodes.find()
+            yield nodes
 
 
 def _wanted(reader: ApiReader, place: Place) -> Sequence[Agent]:
@@ -159,4 +196,4 @@ def _got(reader: ApiReader, path: str) -> bytes:
     try:
         return reader.get(path)
     except NoAnswer as error:
-        raise VgpuError(f"the API server: {error.message}") from None
+        raise VgpuError(f"the API server: {error.message}", hint=KUBECTL_HINT) from None

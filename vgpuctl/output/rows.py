@@ -121,6 +121,17 @@ class NodeStatusRow(StatusRow):
     node: Annotated[str, Meta(description="Its name.")]
 
 
+class NodeDoctorRow(TypedDict):
+    """What one check of one of many nodes found."""
+
+    version: Version
+    node: Annotated[str, Meta(description="Its name.")]
+    check: Annotated[str, Meta(description="Its short name; others may come.")]
+    level: Annotated[Literal["ok", "warn", "fail"], Meta(description="warn: it works.")]
+    message: Annotated[str, Meta(description="What was found, with the values.")]
+    fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
+
+
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 

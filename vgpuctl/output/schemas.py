@@ -20,6 +20,8 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "metrics": (rows.MetricRow,),
     "kubectl-ps": (rows.NodePsRow,),
     "kubectl-status": (rows.NodeStatusRow,),
+    "kubectl-describe": (facts.NodeContainer, facts.NodeGpu),
+    "kubectl-doctor": (rows.NodeDoctorRow,),
 }
 #: What such a verb begins with, and what is typed before the verb itself.
 _PLUGIN = "kubectl-", "kubectl vgpu "

@@ -37,6 +37,7 @@ class TopRow:
         refused: allocations, since its start.
         refused_lately: those of them since the look before.
         mode: how the GPU is shared now.
+        node: where it is, of several nodes; empty of one.
     """
 
     allocation_id: str
@@ -57,6 +58,7 @@ class TopRow:
     refused_lately: int = 0
     processes: int = 0
     mode: str = ""
+    node: str = ""
 
 
 @dataclass(slots=True)
