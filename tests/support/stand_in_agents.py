@@ -141,7 +141,7 @@ def page(node: str, *pods: str, at_s: float = 1000.0, gpu_time_ns: int = 0) -> b
     uuid = f"GPU-{node}"
     gpu = NodeGpu(0, uuid, "Tesla T4", 16 * GIB, None, False, "driver")
     slices = tuple(_slice(f"a-{node}-{n}", pod, uuid, gpu_time_ns) for n, pod in enumerate(pods))
-    return msgspec.json.encode(NodeSlices(node, 1.7e9 + at_s, at_s, (gpu,), slices))
+    return msgspec.json.encode(NodeSlices(node, 1.7e9, at_s, (gpu,), slices))
 
 
 def _slice(allocation_id: str, pod: str, uuid: str, gpu_time_ns: int) -> Slice:
