@@ -204,12 +204,12 @@ def test_top_draws_the_nodes_says_who_is_silent_and_puts_the_screen_back(typed: 
     try:
         lines = terminal.wait("team-a/one/c", "team-b/two/c", "q quit")
         assert any(line.split()[:3] == ["n1", "GPU", "0"] for line in lines)
-        # A quarter of the GPU's time between two pages, by the node's own clock.
+        # Four tenths of the GPU's time between two pages, by the node's own clock.
         typed.answers[typed.page_of("n1")] = later = (
-            200, page("n1", "team-a/one", at_s=1010.0, gpu_time_ns=2_500_000_000).decode(),
+            200, page("n1", "team-a/one", at_s=1010.0, gpu_time_ns=4_000_000_000).decode(),
         )  # fmt: skip
         typed.write()
-        terminal.wait("25.0 / 30")
+        terminal.wait("40.0 / 30")
         typed.answers[typed.page_of("n1")] = (503, '{"message": "refused"}')
         typed.write()
         terminal.wait("no answer of n1", "team-b/two/c", without="team-a/one/c")
