@@ -109,7 +109,7 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/python -m libvgpu.hook_table --write
 	$(BIN)/vgpuctl config schema > deploy/config.schema.json
 	$(BIN)/python -m vgpuctl.output docs/schemas
-	$(BIN)/python -m vgpuctl.manual docs/man/vgpuctl.1
+	$(BIN)/python -m vgpuctl.manual docs/man
 
 # Long forms of tests, those of the portable build among them.
 check: export VGPU_LONG = 1

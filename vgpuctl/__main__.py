@@ -20,36 +20,42 @@ _STATUS_INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 _STATUS_BROKEN_PIPE = 141  # 128 + SIGPIPE: what any other program that writes to `head` gets
 
 
-def _say(message: str, hint: str | None = None) -> None:
-    print(f"vgpuctl: {message}", file=sys.stderr)
+def _say(program: str, message: str, hint: str | None = None) -> None:
+    print(f"{program}: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    program: str = "vgpuctl",
+    group: click.Group = cli,
+) -> int:
     """Runs one command line and returns its exit status.
 
     Args:
         arguments: without the program's name; by default those of this process.
+        program: what a user types before them.
+        group: whose verbs they may name.
     """
     make_ready()
     stdout = sys.stdout
     try:
-        result = cli.main(args=arguments, prog_name="vgpuctl", standalone_mode=False)
+        result = group.main(args=arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except VgpuError as error:
-        _say(error.message, error.hint)
+        _say(program, error.message, error.hint)
         return error.exit_status
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return _STATUS_WRONG_USAGE
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "vgpuctl"
+        path = error.ctx.command_path if error.ctx else program
         message = error.format_message()
-        _say(message[:1].lower() + message[1:].rstrip("."), f"try '{path} --help'")
+        _say(program, message[:1].lower() + message[1:].rstrip("."), f"try '{path} --help'")
         return _STATUS_WRONG_USAGE
     except click.ClickException as error:
-        _say(error.format_message())
+        _say(program, error.format_message())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _STATUS_INTERRUPTED
@@ -64,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _STATUS_BROKEN_PIPE
     except OSError as error:
-        _say(f"{error.filename or 'system call'}: {error.strerror or error}")
+        _say(program, f"{error.filename or 'system call'}: {error.strerror or error}")
         return VgpuError.exit_status
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
@@ -72,8 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             traceback.print_exc()
         _say(
-            f"an error of vgpuctl itself: {error!r}",
-            "vgpuctl --debug VERB… shows where; please report it",
+            program,
+            f"an error of {program} itself: {error!r}",
+            f"{program} --debug VERB… shows where; please report it",
         )
         return VgpuError.exit_status
     return result if isinstance(result, int) else 0

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -12,6 +11,8 @@ import msgspec
 
 from deviceplugin.http.listeners import AGENT_SOCKET
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
+
+from .unix_http import UnixConnection
 
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 8 << 20
@@ -182,19 +183,6 @@ class AgentReport(msgspec.Struct):
     devices: list[DeviceOfReport] = []
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_TIMEOUT_S)
-        self.sock.connect(str(self._path))
-
-
 def agent_report(run_dir: Path) -> AgentReport:
     """Returns the state of the agent of a run directory.
 
@@ -206,10 +194,26 @@ def agent_report(run_dir: Path) -> AgentReport:
     try:
         return msgspec.convert(answer, AgentReport)
     except msgspec.ValidationError as error:
-        raise VgpuError(
-            f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",
-            hint="use the vgpuctl of the agent's version",
-        ) from None
+        raise _other_form(f"the agent of {run_dir}", error) from None
+
+
+def read_report(content: bytes) -> AgentReport:
+    """Returns what an agent's page ``/v1/state`` says.
+
+    Raises:
+        VgpuError: it is of another form.
+    """
+    try:
+        return msgspec.json.decode(content, type=AgentReport)
+    except msgspec.MsgspecError as error:
+        raise _other_form("the agent", error) from None
+
+
+def _other_form(who: str, error: Exception) -> VgpuError:
+    return VgpuError(
+        f"{who} answers in a form that this vgpuctl does not know: {error}",
+        hint="use the vgpuctl of the agent's version",
+    )
 
 
 class ValueOfConfig(msgspec.Struct):
@@ -287,7 +291,7 @@ def _ask(
     read: Callable[[bytes], Any] = json.loads,
 ) -> Any:
     where = run_dir / AGENT_SOCKET
-    connection = _Connection(where)
+    connection = UnixConnection(where, _TIMEOUT_S)
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
         answer = connection.getresponse()

@@ -9,6 +9,7 @@ import inspect
 import click
 
 PROGRAM = "vgpuctl"
+PLUGIN = "kubectl vgpu"
 _HEADINGS = ("Example:", "Examples:")
 # Click wraps no lines of a paragraph that begins with it.
 _AS_IT_IS = "\b"
@@ -26,6 +27,6 @@ def examples_of(command: click.Command) -> tuple[str, ...]:
     for line in inspect.cleandoc(command.epilog or "").splitlines():
         for heading in _HEADINGS:
             line = line.removeprefix(heading)
-        if line.split()[:1] == [PROGRAM]:
+        if line.strip().startswith((f"{PROGRAM} ", f"{PLUGIN} ")):
             found.append(line.strip())
     return tuple(found)

@@ -16,9 +16,13 @@ SILENT_S = 2.0
 class Progress:
     """While it is entered, each two seconds a line with what is done now."""
 
-    def __init__(self, silent_s: float = SILENT_S) -> None:
-        """Says nothing yet."""
-        self._silent_s = silent_s
+    def __init__(self, silent_s: float = SILENT_S, program: str = "vgpuctl") -> None:
+        """Says nothing yet.
+
+        Args:
+            program: who speaks.
+        """
+        self._silent_s, self._program = silent_s, program
         self._what = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._speak, name="progress", daemon=True)
@@ -31,7 +35,7 @@ class Progress:
     def _speak(self) -> None:
         while not self._ended.wait(self._silent_s):
             passed_s = time.monotonic() - self._since_s
-            click.echo(f"vgpuctl: {self._what} ({passed_s:.0f} s so far)", err=True)
+            click.echo(f"{self._program}: {self._what} ({passed_s:.0f} s so far)", err=True)
 
     def __enter__(self) -> "Progress":
         """Begins."""

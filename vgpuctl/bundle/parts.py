@@ -16,12 +16,13 @@ import msgspec
 from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.allocation_dirs import list_allocations
 from libvgpu.errors import VgpuError
+from libvgpu.slices import Slice, read_slices
 
 from .. import agent_client
 from ..agent_client import AgentReport, agent_report
 from ..doctor.examine import Node, findings
 from ..node_gpus import seen_gpus
-from ..observe import Slice, gpu_rows, process_rows, read_slices
+from ..observe import gpu_rows, process_rows
 from ..options import DEFAULT_STATE_DIR
 from ..progress import Progress
 from . import machine, privacy

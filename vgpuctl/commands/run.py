@@ -25,13 +25,13 @@ from pathlib import Path
 
 import click
 
-from libvgpu import allocation_dirs, artifacts, region
+from libvgpu import allocation_dirs, artifacts, ownership, region
 from libvgpu.arbiter_set import LOOK_EVERY_S, ArbiterSet
 from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, memory_sum, mps_server, ownership, run_names, run_sizes
+from vgpuctl import core_sum, memory_sum, mps_server, run_names, run_sizes
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..examples import examples

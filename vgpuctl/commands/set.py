@@ -18,15 +18,16 @@ from typing import Any
 
 import click
 
+from libvgpu import ownership
 from libvgpu.errors import InventoryError, UsageError, VgpuError
 from libvgpu.sizes import format_size, parse_size
+from libvgpu.slices import readable_allocations
 
-from .. import ownership
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
 from ..requests import parse_core
-from ..targets import find_allocation, readable_allocations
+from ..targets import find_allocation
 
 _SHORT_UUID = 12
 _VALUES = (("memory", "memory_bytes"), ("core", "core_percent"), ("compute", "compute"))

@@ -14,6 +14,8 @@ Facts = Mapping[str, Any]
 
 def lines(facts: Facts) -> Iterator[str]:
     """Yields the lines of a container or of a GPU."""
+    if "node" in facts:  # of several
+        yield printable(_line("Node", facts["node"]))
     made = _gpu(facts) if facts["kind"] == "gpu" else _container(facts)
     yield from (printable(line) for line in made)
 

@@ -17,9 +17,9 @@ from deviceplugin.policy.first_config import FirstConfig
 from deviceplugin.policy.foreign_plugins import foreign_plugins
 from deviceplugin.recovery.foreign_plugins import device_plugins
 from libvgpu.errors import InventoryError, VgpuError
+from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport, agent_report
-from ..observe import read_slices
 from ..options import chosen_run_dir
 from . import (
     agent_checks,

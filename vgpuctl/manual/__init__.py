@@ -1,5 +1,6 @@
-"""The man page of `vgpuctl`, made of what ``--help`` shows.
+"""The man pages of `vgpuctl` and `kubectl vgpu`, made of what ``--help`` shows.
 
 `roff` knows how text and macros are written, `page` what stands where. ``python -m vgpuctl.manual
-FILE`` writes it; it has no date, so the same verbs give the same bytes. No verb imports this.
+DIRECTORY`` writes them; they have no date, so the same verbs give the same bytes. No verb imports
+this.
 """

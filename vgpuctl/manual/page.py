@@ -77,7 +77,8 @@ def _context(command: click.Command, name: str, parent: click.Context) -> click.
 
 
 def page(root: click.Group, program: str, version: str) -> str:
-    """Returns the man page of a program."""
+    """Returns the man page of a program; where its name is two words, that of both joined."""
+    name = program.replace(" ", "-")
     context = click.Context(root, info_name=program, **root.context_settings)
     first, *others = verbs(root, context)
     told = Counter(option for verb in (first, *others) for option in verb.options)
@@ -87,10 +88,10 @@ def page(root: click.Group, program: str, version: str) -> str:
     summary, *description = [each for each in paragraphs if each not in statuses]
     lines = [
         f'.\\" Made of {program} --help; do not edit.',
-        roff.macro("TH", program.upper(), "1", "", f"{program} {version}", "User Commands"),
+        roff.macro("TH", name.upper(), "1", "", f"vgpu {version}", "User Commands"),
         ".nh",
         roff.macro("SH", "NAME"),
-        f"{program} \\- {roff.text(_lowered(summary))}",
+        f"{roff.text(name)} \\- {roff.text(_lowered(summary))}",
         roff.macro("SH", "SYNOPSIS"),
         roff.macro("B", program),
         *roff.lines(first.usage),

@@ -109,6 +109,29 @@ class StatusRow(TypedDict):
     drains: Annotated[str, Meta(description="What the GPU waits for; empty: nothing.")] | None
 
 
+class NodePsRow(PsRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
+class NodeStatusRow(StatusRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
+class NodeDoctorRow(TypedDict):
+    """What one check of one of many nodes found."""
+
+    version: Version
+    node: Annotated[str, Meta(description="Its name.")]
+    check: Annotated[str, Meta(description="Its short name; others may come.")]
+    level: Annotated[Literal["ok", "warn", "fail"], Meta(description="warn: it works.")]
+    message: Annotated[str, Meta(description="What was found, with the values.")]
+    fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
+
+
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 

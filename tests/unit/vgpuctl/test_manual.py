@@ -10,20 +10,25 @@ import click
 import pytest
 
 from support import ROOT
-from vgpuctl.cli import cli
-from vgpuctl.examples import examples
+from vgpuctl.examples import examples, examples_of
 from vgpuctl.manual import roff
-from vgpuctl.manual.__main__ import main
-from vgpuctl.manual.page import page, verbs
+from vgpuctl.manual.__main__ import PROGRAMS, file_name, main
+from vgpuctl.manual.page import Verb, page, verbs
 
-SHIPPED = ROOT / "docs/man/vgpuctl.1"
-VERBS = list(verbs(cli, click.Context(cli, info_name="vgpuctl", **cli.context_settings)))
+SHIPPED = ROOT / "docs/man"
+
+
+def verbs_of(program: str) -> list[Verb]:
+    group = PROGRAMS[program]
+    return list(verbs(group, click.Context(group, info_name=program, **group.context_settings)))
 
 
 def test_what_is_shipped_is_what_the_verbs_say(tmp_path: Path) -> None:
-    main(tmp_path / "man" / "page.1")
-    assert (tmp_path / "man" / "page.1").read_text() == SHIPPED.read_text(), "make fmt writes it"
-    assert f'"vgpuctl {metadata.version("vgpu")}"' in SHIPPED.read_text()
+    main(tmp_path / "man")
+    made = {path.name: path.read_text() for path in (tmp_path / "man").iterdir()}
+    assert made == {path.name: path.read_text() for path in SHIPPED.iterdir()}, "make fmt does it"
+    assert made.keys() == set(map(file_name, PROGRAMS))
+    assert all(f'"vgpu {metadata.version("vgpu")}"' in text for text in made.values())
 
 
 def formatted(text: str) -> tuple[str, str]:
@@ -39,18 +44,19 @@ def formatted(text: str) -> tuple[str, str]:
     return re.sub(r".\x08", "", done.stdout), done.stderr
 
 
-def test_it_formats_without_a_warning_and_has_every_verb_option_and_example() -> None:
-    shown, said = formatted(SHIPPED.read_text())
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_formats_without_a_warning_and_has_every_verb_option_and_example(program: str) -> None:
+    shown, said = formatted((SHIPPED / file_name(program)).read_text())
     assert said == ""
     words = " ".join(shown.split())
-    for verb in VERBS:
+    for verb in verbs_of(program):
         assert verb.path in words
         for names, text in verb.options:
             assert f"{names} {' '.join(text.split())}" in words, (verb.path, names)
         assert verb.command.help is not None
         assert " ".join(verb.command.help.split())[:40] in words, verb.path
-    for line in ("vgpuctl sim inject @box/0 xid 79", "ps -o json | jq '.[] | select(.refused"):
-        assert line in words
+        for line in examples_of(verb.command):
+            assert line in words
 
 
 def test_the_check_of_the_format_notices_a_warning() -> None:
@@ -58,12 +64,13 @@ def test_the_check_of_the_format_notices_a_warning() -> None:
     assert "NOSUCHMACRO" in said
 
 
-def test_mandoc_has_nothing_to_say_but_that_there_is_no_date() -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_mandoc_has_nothing_to_say_but_that_there_is_no_date(program: str) -> None:
     mandoc = shutil.which("mandoc")
     if mandoc is None:
         pytest.skip("mandoc is not installed")
     done = subprocess.run(
-        [mandoc, "-T", "lint", "-W", "warning", str(SHIPPED)],
+        [mandoc, "-T", "lint", "-W", "warning", str(SHIPPED / file_name(program))],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     said = [line for line in done.stdout.splitlines() if "missing date" not in line]
@@ -71,7 +78,7 @@ def test_mandoc_has_nothing_to_say_but_that_there_is_no_date() -> None:
 
 
 def test_every_verb_below_groups_is_there() -> None:
-    paths = [verb.path for verb in VERBS]
+    paths = [verb.path for verb in verbs_of("vgpuctl")]
     assert len(set(paths)) == len(paths)
     assert {"vgpuctl", "vgpuctl sim inject", "vgpuctl sim inject [MACHINE][/GPU] xid"} <= set(paths)
 

@@ -1,0 +1,6 @@
+"""`kubectl vgpu`: what `vgpuctl` shows of one node, of many, through the API server.
+
+`kubectl_proxy` reads the API server, `agents` says which pod is the agent of which node, `nodes`
+asks them all at once for a page (`deviceplugin.http.node_slices`), and `commands` makes of the
+answers the rows that `vgpuctl` makes of files. Nothing here changes anything.
+"""
