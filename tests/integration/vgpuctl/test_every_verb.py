@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
+from benchmarks.terminal import run_on_terminal
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.store.event_file import EventFile
@@ -205,4 +206,17 @@ def test_what_each_writes_as_json_keeps_to_its_schema(node: Node) -> None:
             problem = "" if check(verb, done.stdout) else "there is nothing in its list"
         if problem:
             problems[verb] = problem
+    assert problems == {}
+
+
+@pytest.mark.parametrize("node", [RUNNING], indirect=True)
+def test_none_needs_more_than_a_terminal_of_20_columns(node: Node) -> None:
+    problems = {}
+    for verb, call in CALLS.items():
+        words = [word.format(base=node.base) for word in call.words.split()]
+        command = [sys.executable, "-m", "vgpuctl", *words]
+        environment = node.environment | {"TERM": "xterm-256color"}
+        status, drawn, _ = run_on_terminal(command, environment, rows=10, columns=20)
+        if status != call.status or any(fault in drawn for fault in _FAULTS):
+            problems[verb] = f"status {status}: {drawn}"
     assert problems == {}
