@@ -12,6 +12,7 @@ import msgspec
 from deviceplugin.http.listeners import AGENT_SOCKET
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
+from .progress import Progress
 from .unix_http import UnixConnection
 
 _TIMEOUT_S = 5.0
@@ -293,9 +294,11 @@ def _ask(
     where = run_dir / AGENT_SOCKET
     connection = UnixConnection(where, _TIMEOUT_S)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body))
-        answer = connection.getresponse()
-        content = read(answer.read(_MOST_BYTES))
+        with Progress() as progress:
+            progress.begin("asking the agent")
+            connection.request(method, path, None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            content = read(answer.read(_MOST_BYTES))
     except PermissionError:
         raise AgentUnreachable(
             f"{where} may not be opened by this user",

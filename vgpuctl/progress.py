@@ -1,7 +1,8 @@
 """Says on stderr what is being done once that takes longer than anybody likes to wait in silence.
 
 A thread of its own speaks, so that what hangs is named while it hangs; `begin` is called by the
-thread that works, and replaces one attribute.
+thread that works, and replaces one attribute. Only the outermost of several speaks; they are
+entered by the main thread alone.
 """
 
 import threading
@@ -16,6 +17,8 @@ SILENT_S = 2.0
 class Progress:
     """While it is entered, each two seconds a line with what is done now."""
 
+    _is_one_entered = False
+
     def __init__(self, silent_s: float = SILENT_S, program: str = "vgpuctl") -> None:
         """Says nothing yet.
 
@@ -24,6 +27,7 @@ class Progress:
         """
         self._silent_s, self._program = silent_s, program
         self._what = ""
+        self._speaks = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._speak, name="progress", daemon=True)
         self._since_s = time.monotonic()
@@ -39,7 +43,9 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         """Begins."""
-        self._thread.start()
+        if not Progress._is_one_entered:
+            Progress._is_one_entered = self._speaks = True
+            self._thread.start()
         return self
 
     def __exit__(
@@ -49,5 +55,7 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         """Ends."""
-        self._ended.set()
-        self._thread.join()
+        if self._speaks:
+            self._ended.set()
+            self._thread.join()
+            Progress._is_one_entered = self._speaks = False
