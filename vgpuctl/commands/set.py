@@ -48,7 +48,7 @@ def _when(row: Row) -> str:
     return "pending: when its processes start again" if row["pending"] else "now"
 
 
-_COLUMNS = (
+COLUMNS = (
     Column("ALLOCATION", lambda row: str(row["allocation"])),
     Column("OWNER", lambda row: str(row["owner"] or "-")),
     Column("GPU", lambda row: str(row["gpu_uuid"])[:_SHORT_UUID]),
@@ -60,7 +60,7 @@ _COLUMNS = (
 
 
 def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `control_api.changed_limits` says."""
+    """Returns one row per GPU and value of what `limit_changes.changed_limits` says."""
     return [
         {
             "version": OUTPUT_VERSION,
@@ -100,8 +100,8 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> A
         if clear:
             return agent_client.clear_override(run_dir, allocation_id)
         return agent_client.set_override(run_dir, allocation_id, values)
-    from deviceplugin.http.control_api import changed_limits
     from deviceplugin.model.overrides import Override
+    from deviceplugin.policy.limit_changes import changed_limits
 
     from .. import run_limits
 
@@ -155,4 +155,4 @@ def set_verb(
     if not clear and not values:
         raise UsageError("nothing to set: give --core, --memory or --compute, or --clear")
     rows = change_rows(_changed(chosen_run_dir(run_dir), allocation, values, clear))
-    print_listing(rows, _COLUMNS, output, "no GPU in this slice")
+    print_listing(rows, COLUMNS, output, "no GPU in this slice")

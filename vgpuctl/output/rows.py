@@ -146,6 +146,12 @@ class SetRow(TypedDict):
     pending: Annotated[bool, Meta(description="It holds in processes that start later.")]
 
 
+class NodeSetRow(SetRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
 class EventRow(TypedDict):
     """One event that the agent told; with --follow one object a line."""
 
