@@ -9,7 +9,8 @@ target              file                                        made of
 ``libcuda``         ``libvgpu/sim/lib/libcuda.so.1``            ``sim/driver/*.c``, ``sim/core/*.c``
 ``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
 ``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers,
-                                                                ``arbiter/*.c``, pure ``src/*/*.c``
+                                                                ``arbiter/*.c``, ``placement/*.c``,
+                                                                pure ``src/*/*.c``
 ==================  ==========================================  ===================================
 
 A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
@@ -54,6 +55,7 @@ from libvgpu._sources import (  # noqa: E402
     LIBRARIES,
     LINK_ARGS,
     MACHINE,
+    PLACEMENT_SOURCES,
     PURE_SHIM_SOURCES,
     SHIM_SOURCES,
     SIM_CORE_SOURCES,
@@ -78,6 +80,7 @@ CFFI_HEADERS = [
     "libvgpu/arbiter/demand.h",
     "libvgpu/arbiter/policy.h",
     "libvgpu/arbiter/arbiter.h",
+    "libvgpu/placement/fractions.h",
     "libvgpu/src/compute/wait_histogram.h",
     "libvgpu/src/compute/arrival.h",
     "libvgpu/src/compute/ration.h",
@@ -166,13 +169,16 @@ def ffi_builder() -> FFI:
         f'#include "vgpu/contract.h"\n{includes}\n',
         sources=[
             s
-            for s in [*PURE_SHIM_SOURCES, *sources(*ARBITER_SOURCES, *SIM_CORE_SOURCES)]
+            for s in [
+                *PURE_SHIM_SOURCES,
+                *sources(*ARBITER_SOURCES, *PLACEMENT_SOURCES, *SIM_CORE_SOURCES),
+            ]
             if (ROOT / s).exists()
         ],
         include_dirs=INCLUDES,
         depends=headers(),
         extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-strict-aliasing"],
-        libraries=LIBRARIES,
+        libraries=[*LIBRARIES, "m"],
         py_limited_api=True,
     )
     return ffi
@@ -339,7 +345,9 @@ def check_warnings() -> None:
     """
     compiler = os.environ.get("CC", "cc").split()
     with tempfile.TemporaryDirectory() as scratch:
-        for source in sources(*SHIM_SOURCES, *ARBITER_SOURCES, "libvgpu/sim/*/*.c"):
+        for source in sources(
+            *SHIM_SOURCES, *ARBITER_SOURCES, *PLACEMENT_SOURCES, "libvgpu/sim/*/*.c"
+        ):
             subprocess.run(
                 [*compiler, *COMPILE_ARGS, "-fPIC", "-Werror", *(f"-I{i}" for i in INCLUDES),
                  "-c", source, "-o", os.path.join(scratch, "object.o")],

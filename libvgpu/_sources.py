@@ -8,7 +8,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-INCLUDES = ["libvgpu/include", "libvgpu/src", "libvgpu/sim/core", "libvgpu/arbiter"]
+INCLUDES = [
+    "libvgpu/include",
+    "libvgpu/src",
+    "libvgpu/sim/core",
+    "libvgpu/arbiter",
+    "libvgpu/placement",
+]
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
 PURE_SHIM_SOURCES = [
@@ -24,6 +30,7 @@ PURE_SHIM_SOURCES = [
 ]
 SHIM_SOURCES = ["libvgpu/src/*/*.c"]
 ARBITER_SOURCES = ["libvgpu/arbiter/*.c"]
+PLACEMENT_SOURCES = ["libvgpu/placement/*.c"]
 SIM_CORE_SOURCES = ["libvgpu/sim/core/*.c"]
 #: The only architecture so far; what depends on it is a file each.
 MACHINE = "x86_64"
@@ -62,6 +69,7 @@ def headers() -> list[str]:
         "libvgpu/src/*/*.h",
         "libvgpu/src/*/*.def",
         "libvgpu/arbiter/*.h",
+        "libvgpu/placement/*.h",
         "libvgpu/sim/*/*.h",
         "libvgpu/sim/*/*.def",
     )

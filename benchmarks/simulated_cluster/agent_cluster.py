@@ -21,7 +21,7 @@ from .pod_shapes import Amounts, Shape
 from .refusals import ApiFailure
 
 NAMESPACE = "vgpu-system"
-_LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.25
 
 
 class AgentCluster:
@@ -139,7 +139,7 @@ class AgentCluster:
             node.tell(pod)
 
     def _look(self) -> None:
-        while not self._stop.wait(_LOOK_EVERY_S):
+        while not self._stop.wait(LOOK_EVERY_S):
             for node in self.nodes.values():
                 node.look()
 

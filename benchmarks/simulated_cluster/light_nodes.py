@@ -31,6 +31,7 @@ from .pod_shapes import Amounts
 UNITS = H100.memory_bytes // GIB
 _KEY = f"{DOMAIN}/{INVENTORY_KEY}"
 _CHOSEN = f"{DOMAIN}/{CHOSEN_GPUS_KEY}"
+_TOUCHED = "touched"
 
 
 class LightNodes:
@@ -104,6 +105,18 @@ class LightNodes:
                         had = found.get(uuid, (0, 0))
                         found[uuid] = had[0] + core, had[1] + memory
         return found
+
+    def touch(self, name: str) -> None:
+        """Has a node write that a slice of one unit came, or that it has gone again."""
+        uuid = self._gpus[name][0].uuid
+        with self._lock:
+            slices = self._slices[name]
+            if slices.pop(_TOUCHED, None) is None:
+                slices[_TOUCHED] = PublishedSlice(
+                    f"{name}-{_TOUCHED}", {uuid: (1, 1)}, ("old", f"{name}-{_TOUCHED}"), "c0"
+                )
+            lease = self._lease(name)
+        self._write(lease)
 
     def _occupy(self, name: str, uuid: str, chance: random.Random) -> None:
         core, memory = 0, 0

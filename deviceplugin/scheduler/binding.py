@@ -9,6 +9,9 @@ UID and only where it is bound to no node. What a call that failed has done:
 * Its outcome is not known (no answer in time): the promise stays until the watch tells that the pod
   is bound, or until it expires. Until then the pod can be bound to that node only.
 * The pod is bound already (409): where to is read; to the same node is as well as done.
+
+A program that has just begun does not know what pods had that ended a moment before, and a binding
+of the program before it may still be under way. So its first binds wait until that is known.
 """
 
 import threading
@@ -74,6 +77,7 @@ class Binder:
         obstacle: Callable[[], str],
         refusal: RefusalOf = lambda request, view, plan: None,
         clock: Callable[[], float] = time.monotonic,
+        settles_in_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Binds nothing yet.
 
@@ -85,9 +89,11 @@ class Binder:
             refusal: says why a pod may not have what a plan takes, as for a quota; None where it
                 may. Called with the cluster's lock held.
             clock: never goes back.
+            settles_in_s: says how long binds must wait, in seconds, since this program has begun.
         """
         self._api, self._cluster, self._planner, self._domain = api, cluster, planner, domain
         self._obstacle, self._refusal, self._clock = obstacle, refusal, clock
+        self._settles_in_s = settles_in_s
         self._remembered: OrderedDict[str, PodRequest] = OrderedDict()
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
@@ -124,6 +130,7 @@ class Binder:
     def _promised(self, request: PodRequest, node: str) -> ChosenGpus | None:
         """Returns the GPUs that a pod is promised from now on; None where it is bound already."""
         uid = request.uid
+        time.sleep(self._settles_in_s())
         with self._cluster.exclusively():
             obstacle = self._obstacle()
             if obstacle:

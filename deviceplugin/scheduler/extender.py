@@ -25,7 +25,7 @@ from .policies import Policies
 from .preemption import victims
 from .quota_check import QuotaCheck
 from .template_view import template_view
-from .verdicts import Verdict, Verdicts, verdict
+from .verdicts import Verdict, Verdicts, verdicts
 
 #: How many nodes are looked at together, and between two looks at the clock.
 _LOOK_EVERY = 500
@@ -165,10 +165,9 @@ class Extender:
                 labels, allocatable = node.metadata.labels, node.status.allocatable
                 view = template_view(name, domain, allocatable or {}, labels or {})
                 demand = demand_of(request, wishes, domain)
+                policy = wishes.node_policy or self.policies.node_policy
                 found[name] = (
-                    demand
-                    if isinstance(demand, Refusal)
-                    else verdict(view, demand, wishes.node_policy or self.policies.node_policy)
+                    demand if isinstance(demand, Refusal) else verdicts([view], demand, policy)[0]
                 )
         return found
 

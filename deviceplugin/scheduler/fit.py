@@ -10,15 +10,15 @@ from libvgpu.limits import Family
 from .demand import Demand, demand_of
 from .node_view import DRAINS, DeviceRoom, GpuRoom, NodeView, Reservation, Taken
 from .placing import Rooms
-from .plans import Plan, Refusal, share_left
+from .plans import Plan, Refusal, added, share_left
 from .search import Search
 from .wishes import Wishes
 
-__all__ = ["Plan", "Refusal", "plan", "plan_of"]
+__all__ = ["Plan", "Refusal", "Shape", "fits_emptied", "plan", "plan_of", "shape_of"]
 
 #: A domain; of each GPU index, UUID, product, family, memory units, whether lone halves may be, and
 #: problem; of each resource name, total, most and products.
-_Shape = tuple[
+Shape = tuple[
     str,
     tuple[tuple[int, str, str, Family, int, bool, str], ...],
     tuple[tuple[str, int, int, tuple[str, ...]], ...],
@@ -44,16 +44,12 @@ def plan_of(view: NodeView, demand: Demand, names: list[str]) -> Plan | Refusal:
     if isinstance(found, Refusal):
         if not found.resolvable or len(demand.asks) == 1:
             return found
-        return replace(found, resolvable=_fits_emptied(_shape(view, demand), demand))
+        return replace(found, resolvable=fits_emptied(shape_of(view, demand), demand))
     gpus = view.gpus
-    fractions = {
-        places[0]
-        for ask, places in zip(demand.asks, found.chosen, strict=True)
-        if len(places) == 1
-    }  # fmt: skip
-    remains = sum(
+    fractions = {places[0] for places in found.chosen if len(places) == 1}
+    remains = added(
         share_left(found.core[place], found.memory[place], gpus[place].memory_units)
-        for place in fractions
+        for place in sorted(fractions)
     )
     return Plan(
         {
@@ -71,9 +67,19 @@ def plan_of(view: NodeView, demand: Demand, names: list[str]) -> Plan | Refusal:
     )
 
 
-def _shape(view: NodeView, demand: Demand) -> _Shape:
-    """Returns what there is of a node that has no pod; nodes of one kind have the same."""
-    by_uuid = demand.wishes.use_gpus or demand.wishes.avoid_gpus
+def shape_of(view: NodeView, demand: Demand) -> Shape:
+    """Returns what there is of a node that has no pod; nodes of one kind have the same, and the
+    very same object as long as it was in use lately.
+    """
+    if demand.wishes.use_gpus or demand.wishes.avoid_gpus:
+        return _shape(view, True)
+    found: Shape | None = view.kept.get("shape")
+    if found is None:
+        found = view.kept["shape"] = _same(_shape(view, False))
+    return found
+
+
+def _shape(view: NodeView, by_uuid: bool) -> Shape:
     gpus = (
         (gpu.index, gpu.uuid if by_uuid else str(place), gpu.product, gpu.family,
          gpu.memory_units, gpu.lone_halves, "" if gpu.problem == DRAINS else gpu.problem)
@@ -84,7 +90,13 @@ def _shape(view: NodeView, demand: Demand) -> _Shape:
 
 
 @lru_cache(4096)
-def _fits_emptied(shape: _Shape, demand: Demand) -> bool:
+def _same(shape: Shape) -> Shape:
+    return shape
+
+
+@lru_cache(4096)
+def fits_emptied(shape: Shape, demand: Demand) -> bool:
+    """Returns whether a pod would fit a node without other pods."""
     domain, gpus, devices = shape
     view = NodeView(
         "",

@@ -30,6 +30,9 @@ from .cluster import Cluster
 
 #: Pods that hold something or are about to.
 POD_SELECTOR = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+#: A pod may end before its agent has written what it has, and a program that begins then hears of
+#: neither. An agent writes a change within this time while the API server answers it.
+SETTLES_S = 2.0
 _EXPIRE_EVERY_S = 1.0
 _MOST_TOLD = 1000
 
@@ -67,6 +70,7 @@ class ClusterFollower:
         """
         self._cluster, self._domain = cluster, domain
         self._told: set[tuple[str, str]] = set()
+        self._listed_s: float | None = None
         self._stopping = threading.Event()
         self.inventories = Follower(
             api,
@@ -111,6 +115,12 @@ class ClusterFollower:
         )
 
     @property
+    def settles_in_s(self) -> float:
+        """In how many seconds all is known that pods have which ended before the first list."""
+        listed_s = self._listed_s
+        return SETTLES_S if listed_s is None else max(0.0, listed_s + SETTLES_S - time.monotonic())
+
+    @property
     def is_current(self) -> bool:
         """What is known is of the present."""
         return self.inventories.is_current and self.pods.is_current
@@ -145,6 +155,8 @@ class ClusterFollower:
         self._cluster.set_pods(
             request for each in pods if (request := self._request(each)) is not None
         )
+        if self._listed_s is None:
+            self._listed_s = time.monotonic()
 
     def _take_pod(self, kind: EventType, pod: Pod) -> None:
         if kind is EventType.DELETED:

@@ -7,6 +7,7 @@ yet.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.model.published import PublishedGpu, PublishedNode
@@ -96,12 +97,14 @@ class NodeView:
         domain: of its resources.
         gpus: in the order of their indexes, those of which nothing is given included.
         devices: by resource.
+        kept: what was made of it and is of use again, by a name of who made it.
     """
 
     name: str
     domain: str
     gpus: tuple[GpuRoom, ...]
     devices: Mapping[str, DeviceRoom]
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False, hash=False)
 
 
 def view_of(

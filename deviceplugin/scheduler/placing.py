@@ -14,7 +14,7 @@ from .init_units import NO_UNITS, FromInit, leave, reused, shares, use_up
 from .node_view import GpuRoom, NodeView
 
 #: As many containers as no GPU carries, where MPS sets no bound.
-_ANY_NUMBER = 1 << 20
+ANY_NUMBER = 1 << 20
 
 
 class Rooms:
@@ -49,7 +49,7 @@ class Rooms:
         self.core = [gpu.core for gpu in gpus]
         self.memory = [gpu.memory for gpu in gpus]
         self.containers = [
-            _ANY_NUMBER if gpu.containers_left is None else gpu.containers_left for gpu in gpus
+            ANY_NUMBER if gpu.containers_left is None else gpu.containers_left for gpu in gpus
         ]
         self.taken: dict[int, tuple[int, int, int]] = {}
         self.chosen: tuple[tuple[int, ...], ...] = ()
@@ -109,7 +109,7 @@ class Rooms:
         if not self.taken:
             return list(self._gpus)
         return [
-            GpuRoom(
+            gpu if place not in self.taken else GpuRoom(
                 gpu.index, gpu.uuid, gpu.product, gpu.family, self.core[place], self.memory[place],
                 gpu.memory_units, gpu.memory_unit_bytes, gpu.containers_left,
                 self.is_untouched(place), gpu.lone_halves, gpu.placement, gpu.closeness,

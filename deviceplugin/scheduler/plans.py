@@ -1,6 +1,6 @@
 """What is found out about a pod and a node: where it would go, or why it cannot; values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from deviceplugin.model.pod_requests import PodRequest
@@ -52,6 +52,14 @@ def short(reason: str) -> str:
 def share_left(core: int, memory: int, memory_units: int) -> float:
     """Returns what is left of a GPU, 0 to 1, by what is free of its core and memory units."""
     return (core / CORE_UNITS_PER_GPU + memory / memory_units) / 2
+
+
+def added(shares: Iterable[float]) -> float:
+    """Returns the sum, rounded after each as C does it; `sum` of newer Pythons rounds once."""
+    total = 0.0
+    for each in shares:
+        total += each
+    return total
 
 
 #: Says where on a node a pod would be; raises `VgpuError` for a pod that asks for what cannot be.

@@ -22,6 +22,7 @@ from .cluster import Cluster
 from .extender import Extender
 from .follow import ClusterFollower
 from .forwarding import Forwarder
+from .fractions import laid_out
 from .freshness import DEFAULT_LIMIT_S, Freshness
 from .leader import Election, Identity
 from .metrics import ClusterCollector, Counts, MetricsPage
@@ -114,6 +115,7 @@ def run(
         settings.domain,
         obstacle,
         lambda request, view, plan: extender.bind_refusal(request, view, plan),
+        settles_in_s=lambda: follower.settles_in_s,
     )
     extender = Extender(
         cluster,
@@ -202,7 +204,9 @@ def _prepare(cluster: Cluster, stop: threading.Event) -> None:
     a tenth of a second.
     """
     for name in cluster.nodes():
-        cluster.view(name)
+        found = cluster.view(name)
+        if found is not None:
+            laid_out(found[1])
         if stop.is_set():
             return
     gc.collect()

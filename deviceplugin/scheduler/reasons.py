@@ -157,6 +157,16 @@ def together(refusal: Refusal, number: int, count: int) -> Refusal:
     return Refusal(short(reason), refusal.resolvable)
 
 
+def out_of_steps(why: Refusal) -> Refusal:
+    """Returns that no place was found before the search gave up.
+
+    Args:
+        why: what came nearest, with an empty reason where nothing is known.
+    """
+    reason = why.reason or "too many ways to put the containers"
+    return Refusal(short(f"no place found in time: {reason}"))
+
+
 def _nothing(ask: Ask, wishes: Wishes, problem: GpuRoom | None, largest: int, is_lone: bool) -> str:
     """Returns why no GPU counts at all.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from deviceplugin.config.fractional import Placement
 
 from .node_view import NodeView
-from .plans import Plan, share_left
+from .plans import Plan, added, share_left
 
 MOST = 10
 #: The best of a node where an empty GPU is opened; others begin above it.
@@ -32,7 +32,7 @@ def score(view: NodeView, plan: Plan, node_policy: Placement) -> int:
     if node_policy is Placement.SPREAD:
         before, total = free_share(view)
         units = {gpu.uuid: gpu.memory_units for gpu in view.gpus}
-        took = sum(share_left(t.core, t.memory, units[uuid]) for uuid, t in gpus.items())
+        took = added(share_left(t.core, t.memory, units[uuid]) for uuid, t in gpus.items())
         return spread_score(before - took, total)
     empty, total = empty_gpus(view)
     return binpack_score(plan.opens > plan.whole, bool(plan.whole), plan.leftover,
@@ -73,7 +73,7 @@ def free_share(view: NodeView) -> tuple[float, int]:
     given = [
         share_left(gpu.core, gpu.memory, gpu.memory_units) for gpu in view.gpus if not gpu.problem
     ]
-    return sum(given), len(given)
+    return added(given), len(given)
 
 
 def devices_score(view: NodeView, taken: Mapping[str, int], node_policy: Placement) -> int:

@@ -12,8 +12,8 @@ from .candidates import Candidates
 from .demand import Demand
 from .node_view import NodeView
 from .placing import Rooms
-from .plans import Refusal, short
-from .reasons import no_devices, together, why_not_offered
+from .plans import Refusal
+from .reasons import no_devices, out_of_steps, together, why_not_offered
 
 #: Containers that are put somewhere in one search, at most: a few milliseconds.
 MOST_STEPS = 500
@@ -57,8 +57,7 @@ class Search:
             return self._put(0, Rooms(self._view)) or self._why
         except _OutOfSteps:
             self.gave_up = True
-            why = self._why.reason or "too many ways to put the containers"
-            return Refusal(short(f"no place found in time: {why}"))
+            return out_of_steps(self._why)
 
     def _not_offered(self) -> Refusal | None:
         """Returns why the node can never give a container its whole devices, if so."""

@@ -9,29 +9,42 @@ a look at the tables; two threads may find out the same at one time, and the ans
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
 
 from .demand import Demand, demand_of
 from .fit import plan_of
+from .fractions import FractionQuestion
 from .node_view import NodeView
 from .plans import Refusal
-from .quick import quick_verdict
 from .score import score
+from .whole_gpus import whole_gpus_verdict
 from .wishes import Wishes
 
 #: A score of 0 to 10, or why the pod cannot go to the node.
 Verdict = int | Refusal
 #: Answers that are kept in all; some 250 bytes each.
 MOST_ANSWERS = 160_000
-_NOBODY = (-1, 0)
+_NOBODY: tuple[int, Verdict] = (-1, 0)
 
 
-def verdict(view: NodeView, demand: Demand, node_policy: Placement) -> Verdict:
-    """Returns what a node is for a pod, however often that was found out before."""
-    quick = quick_verdict(view, demand, node_policy)
+def verdicts(
+    views: Sequence[NodeView], demand: Demand, node_policy: Placement
+) -> Sequence[Verdict]:
+    """Returns what each node is for a pod, however often that was found out before."""
+    question = FractionQuestion.of(demand, node_policy)
+    if question is None:
+        return [_verdict(view, demand, node_policy) for view in views]
+    return [
+        answer if answer is not None else _verdict(view, demand, node_policy)
+        for view, answer in zip(views, question.answers(views), strict=True)
+    ]
+
+
+def _verdict(view: NodeView, demand: Demand, node_policy: Placement) -> Verdict:
+    quick = whole_gpus_verdict(view, demand, node_policy)
     if quick is not None:
         return quick
     found = plan_of(view, demand, [str(number) for number in range(len(demand.asks))])
@@ -44,7 +57,7 @@ class Verdicts:
     def __init__(
         self,
         most_answers: int = MOST_ANSWERS,
-        judge: Callable[[NodeView, Demand, Placement], Verdict] = verdict,
+        judge: Callable[[Sequence[NodeView], Demand, Placement], Sequence[Verdict]] = verdicts,
     ) -> None:
         """Knows nothing yet."""
         self._most_answers, self._judge = most_answers, judge
@@ -72,15 +85,18 @@ class Verdicts:
             return {name: demand for name, _, _ in nodes}
         policy = wishes.node_policy or default_policy
         known = self._table(demand, policy)
-        judge, found, fresh = self._judge, dict[str, Verdict](), 0
+        found: dict[str, Verdict] = {}
+        unknown: list[tuple[str, int, NodeView]] = []
         for name, revision, view in nodes:
             was, answer = known.get(name, _NOBODY)
             if was != revision:
-                answer = judge(view, demand, policy)
+                unknown.append((name, revision, view))
+            found[name] = answer  # in the order of the nodes
+        if unknown:
+            answers = self._judge([view for _, _, view in unknown], demand, policy)
+            for (name, revision, _), answer in zip(unknown, answers, strict=True):
                 known[name] = (revision, answer)
-                fresh += 1
-            found[name] = answer
-        if fresh:
+                found[name] = answer
             self._bound()
         return found
 

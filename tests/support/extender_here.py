@@ -62,6 +62,7 @@ class ExtenderHere:
         binder = Binder(
             api, self.cluster, policies.plan, DOMAIN, lambda: freshness.obstacle,
             lambda request, view, plan: self._extender.bind_refusal(request, view, plan),
+            settles_in_s=lambda: follower.settles_in_s,
         )  # fmt: skip
         self._extender = Extender(
             self.cluster, policies, lambda: self._quotas, lambda: freshness.obstacle,

@@ -3,8 +3,9 @@
 A test marked ``timing`` needs the processor when it asks for it. What others took of it is known:
 the time that the whole machine was busy or had stolen from it, less what this run and the children
 it waited for used. What a hypervisor stole weighs more, since it stops all threads of a core for
-milliseconds. A failed measurement counts only if little was taken; else it is made again, twice at
-most, when the machine is quiet or patience is at its end, and a warning says so.
+milliseconds; a machine that stands still without a word is seen, too (`stalls`). A failed
+measurement counts only if little was taken; else it is made again, twice at most, when the machine
+is quiet or patience is at its end, and a warning says so.
 
 Where all measurements failed and all were disturbed, nothing is known: the test is skipped as not
 measured, with what others took. A few such tests are an unlucky day; more than a quarter of those
@@ -31,8 +32,11 @@ import psutil
 import pytest
 from _pytest.runner import runtestprotocol
 
+from .stalls import StallWatch
+
 MOST_FOREIGN_CORES = 0.25  # of one core; a hidden second program takes 1.0
 MOST_STOLEN_CORES = 0.02
+MOST_STALL_SECONDS = 0.02
 MOST_MEASUREMENTS = 3
 SAMPLE_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
@@ -73,13 +77,21 @@ class Reading:
         return (self.stolen - earlier.stolen) / max(self.at - earlier.at, 1e-3)
 
 
-def disturbance(before: Reading) -> str:
-    """Returns what others have had since, as text; empty when that was little."""
+def disturbance(before: Reading, stall_seconds: float) -> str:
+    """Returns what others have had since, as text; empty when that was little.
+
+    Args:
+        stall_seconds: for how long the machine has stood still at a stretch since.
+    """
     now = Reading.now()
     cores, stolen = now.foreign_cores_since(before), now.stolen_cores_since(before)
-    if cores <= MOST_FOREIGN_CORES and stolen <= MOST_STOLEN_CORES:
+    if (
+        cores <= MOST_FOREIGN_CORES
+        and stolen <= MOST_STOLEN_CORES
+        and stall_seconds <= MOST_STALL_SECONDS
+    ):
         return ""
-    return f"{cores:.1f} cores ({stolen:.2f} stolen)"
+    return f"{cores:.1f} cores ({stolen:.2f} stolen, {1000 * stall_seconds:.0f} ms at a stretch)"
 
 
 @dataclass
@@ -147,8 +159,9 @@ def wait_until_quiet() -> None:
     patience = min(PATIENCE_SECONDS, PATIENCE_OF_RUN_SECONDS - RUN.waited_seconds)
     while time.monotonic() < began + patience:
         before = Reading.now()
-        time.sleep(SAMPLE_SECONDS)
-        if not disturbance(before):
+        with StallWatch() as stalls:
+            time.sleep(SAMPLE_SECONDS)
+        if not disturbance(before, stalls.longest_seconds):
             break
     RUN.waited_seconds += time.monotonic() - began
 
@@ -184,8 +197,9 @@ def measure(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.Test
     every: list[str] = []  # what others had at each measurement
     for measurement in range(MOST_MEASUREMENTS):
         before = Reading.now()
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        had = disturbance(before)
+        with StallWatch() as stalls:
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        had = disturbance(before, stalls.longest_seconds)
         every.append(had)
         is_last = measurement == MOST_MEASUREMENTS - 1
         if is_last or not had or not any(report.failed for report in reports):

@@ -25,7 +25,7 @@ def test_ends_its_own():
 SECOND_TIME_LUCKY = """
 import pytest
 from support import quiet
-quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = {most_cores}
+quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = quiet.MOST_STALL_SECONDS = {most_cores}
 quiet.PATIENCE_SECONDS = 0.0
 tries = []
 @pytest.mark.timing
@@ -55,7 +55,7 @@ def test_hangs({fixture}):
 def test_after_it():
     pass
 """
-NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores
+NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores, and seconds at a stretch
 
 
 def run_pytest(folder: Path, code: str, *more: str) -> subprocess.CompletedProcess[str]:
@@ -104,13 +104,39 @@ def test_only_a_disturbed_measurement_is_made_again(
 NEVER_RIGHT = """
 import pytest
 from support import quiet
-quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = {most_cores}
+quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = quiet.MOST_STALL_SECONDS = {most_cores}
 quiet.PATIENCE_SECONDS = 0.0
 @pytest.mark.timing
 @pytest.mark.parametrize("number", range({count}))
 def test_is_never_right(number):
     assert False
 """
+
+
+STANDS_STILL_ONCE = """
+import ctypes, pytest
+from support import quiet
+quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = 1000.0
+quiet.MOST_STALL_SECONDS = 0.06
+quiet.PATIENCE_SECONDS = 0.0
+tries = []
+@pytest.mark.timing
+def test_measures(tmp_path):
+    tries.append(tmp_path)
+    if len(tries) == 1:
+        ctypes.PyDLL(None).usleep({microseconds})  # no thread of this process runs meanwhile
+    assert len(tries) == 2
+"""
+
+
+@pytest.mark.parametrize(("stall_ms", "outcome"), [(90, "1 passed"), (1, "1 failed")])
+def test_a_measurement_in_which_the_machine_stood_still_is_made_again(
+    tmp_path: Path, stall_ms: int, outcome: str
+) -> None:
+    code = STANDS_STILL_ONCE.format(microseconds=1000 * stall_ms)
+    done = run_pytest(tmp_path, code)
+
+    assert outcome in done.stdout.splitlines()[-1], done.stdout
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
+#: Who started the tests may have it ignored, and what is ignored at the start stays so.
+AT_A_TERMINAL = ("env", "--default-signal=INT")
+VGPUCTL = (sys.executable, "-m", "vgpuctl")
+
+
 def start(environment: dict[str, str]) -> subprocess.Popen[str]:
     options = ["--simulate", "t4", "--memory", "2GiB", "--core", "50", "--summary"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vgpuctl", "run", *options, "--", sys.executable, "-c", CLIENT],
+        [*AT_A_TERMINAL, *VGPUCTL, "run", *options, "--", sys.executable, "-c", CLIENT],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -15,21 +15,25 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated_cluster import agent_cluster
 from benchmarks.simulated_cluster.agent_cluster import NAMESPACE, AgentCluster
 from benchmarks.simulated_cluster.extender_client import ExtenderClient
-from benchmarks.simulated_cluster.machines import MIXED
+from benchmarks.simulated_cluster.machines import CORE, HALF_WHOLE, MEMORY, MIXED
+from benchmarks.simulated_cluster.pod_shapes import Shape
 from benchmarks.simulated_cluster.scheduler import SimulatedScheduler
 from deviceplugin.core import pod_knowledge
 from deviceplugin.kube import inventory_lease
 from deviceplugin.scheduler.node_view import NodeView
 from support.extender_here import ExtenderHere
 from support.extender_lives import CALM_STEPS, STEPS, ClusterLife
+from support.extender_over_http import ExtenderOverHttp
 from support.waiting import wait_until
 
 IS_LONG = bool(os.environ.get("VGPU_LONG"))
 #: Of each life a seed that is another each time is printed; VGPU_SEED repeats one.
 LIVES = 2 if IS_LONG else 1
 PODS = 2000 if IS_LONG else 300
+OFTEN_KILLED = {**CALM_STEPS, "begin again": 20}
 
 
 @pytest.fixture
@@ -107,3 +111,60 @@ def taken(cluster: AgentCluster, extender: ExtenderHere) -> dict[str, NodeView]:
         if not gpus_are_free or any(r.free != r.total for r in seen[1].devices.values()):
             found[name] = seen[1]
     return found
+
+
+@pytest.mark.timeout(1800 if IS_LONG else 180)
+def test_nor_is_one_that_a_process_bound_which_is_killed_now_and_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same over HTTP; the process has its own clock, and as much patience as in a cluster."""
+    seed = int(os.environ.get("VGPU_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"seed {seed}")
+    monkeypatch.setattr(pod_knowledge, "PATIENCE_S", 1.0)
+    with AgentCluster(folder, MIXED, seed) as cluster:
+        wait_published(cluster)
+        extender = ExtenderOverHttp(cluster.server, folder, NAMESPACE)
+        scheduler = SimulatedScheduler(
+            cluster.server.store, cluster.allocatable, ExtenderClient(extender.send), pause_s=0.2
+        )
+        scheduler.start()
+        try:
+            ClusterLife(
+                cluster, scheduler, extender.restart, lambda by_s: None, seed, OFTEN_KILLED
+            ).run(PODS)
+            assert cluster.admitted > PODS / 4, scheduler.counted
+            assert extender.restarts
+        finally:
+            scheduler.stop()
+            extender.stop()
+    print(f"{cluster.admitted} admitted, {scheduler.counted}, restarts {extender.restarts}")
+
+
+def test_what_ended_just_before_the_extender_began_still_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a pod that has ended no list tells, and its agent has not written yet what it had."""
+    monkeypatch.setattr(agent_cluster, "LOOK_EVERY_S", 1.0)
+    with AgentCluster(folder, [HALF_WHOLE], 1) as cluster:
+        wait_published(cluster)
+        extender = ExtenderHere(cluster.server.api, NAMESPACE)
+        scheduler = SimulatedScheduler(
+            cluster.server.store, cluster.allocatable, ExtenderClient(extender.send), pause_s=0.2
+        )
+        scheduler.start()
+        try:
+            wait_until(lambda: not extender.follower.settles_in_s, "it knows the cluster")
+            whole = cluster.create(Shape([{CORE: 200}]))
+            wait_until(lambda: bool(cluster.running()), "the first one runs")
+            cluster.end(cluster.pod("default", whole.name))
+            wait_until(lambda: not cluster.running(), "the first one has ended")
+            extender.restart()
+            cluster.create(Shape([{CORE: 50, MEMORY: 20}]))
+            wait_until(
+                lambda: cluster.admitted == 2 or bool(cluster.refusals),
+                "the second one is admitted or refused",
+            )
+            assert not cluster.refusals
+        finally:
+            scheduler.stop()
+            extender.stop()

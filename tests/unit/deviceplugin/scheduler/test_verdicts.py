@@ -1,16 +1,19 @@
-"""Answers to questions that were asked before, and the quick ones, are those of a search."""
+"""Answers to questions that were asked before, and to many nodes at once, are those of a search."""
+
+import random
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.config.fractional import Placement
-from deviceplugin.model.pod_requests import ContainerRequest, PodRequest
+from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.scheduler.demand import Demand, demand_of
-from deviceplugin.scheduler.fit import Plan, Refusal, plan
+from deviceplugin.scheduler.fit import Plan, Refusal, plan, plan_of
 from deviceplugin.scheduler.node_view import DRAINS, GpuRoom, NodeView
-from deviceplugin.scheduler.quick import quick_verdict
 from deviceplugin.scheduler.score import score
-from deviceplugin.scheduler.verdicts import Verdict, Verdicts, verdict
+from deviceplugin.scheduler.verdicts import Verdict, Verdicts, verdicts
+from deviceplugin.scheduler.whole_gpus import whole_gpus_verdict
 from deviceplugin.scheduler.wishes import NO_WISHES, Wishes
 from libvgpu.limits import Family
 
@@ -42,9 +45,9 @@ def rooms(draw: st.DrawFn, index: int, units: int, placement: Placement) -> GpuR
 @st.composite
 def views(draw: st.DrawFn) -> NodeView:
     sizes = draw(st.sampled_from(((8,), (16,), (8, 16))))
-    placement = draw(st.sampled_from(Placement))
+    placement = draw(st.sampled_from((*Placement, None)))
     gpus = [
-        draw(rooms(n, draw(st.sampled_from(sizes)), placement))
+        draw(rooms(n, draw(st.sampled_from(sizes)), placement or draw(st.sampled_from(Placement))))
         for n in range(draw(st.integers(0, 6)))
     ]
     return NodeView("n", draw(st.sampled_from((DOMAIN, DOMAIN, "other.io"))), tuple(gpus), {})
@@ -73,19 +76,81 @@ wishes = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+def searched(view: NodeView, demand: Demand, policy: Placement) -> Verdict:
+    """Returns what the whole search says."""
+    found = plan_of(view, demand, [str(number) for number in range(len(demand.asks))])
+    return found if isinstance(found, Refusal) else score(view, found, policy)
+
+
+@settings(max_examples=700, deadline=None)
 @given(views(), requests, wishes, st.sampled_from(Placement))
-def test_quick_answers_are_those_of_a_search(
+def test_a_look_for_whole_gpus_says_what_a_search_says(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
 ) -> None:
     demand = demand_of(request, wished, DOMAIN)
     if isinstance(demand, Refusal):
         return
-    quick = quick_verdict(view, demand, policy)
-    if quick is None:
+    quick = whole_gpus_verdict(view, demand, policy)
+    assert quick is None or quick == searched(view, demand, policy)
+
+
+amounts = st.one_of(
+    st.just({}),
+    st.builds(
+        lambda family, core, memory: {
+            f"{DOMAIN}/{family}-{half}": n for half, n in (("core", core), ("memory", memory)) if n
+        },
+        st.sampled_from(("vgpu", "vgpu", "vgpu", "mps")),
+        st.sampled_from((0, 1, 20, 30, 50, 70, 100)),
+        st.sampled_from((0, 1, 3, 4, 8, 12)),
+    ),
+)
+pods = st.builds(
+    lambda containers: PodRequest(
+        "u", "ns", "p",
+        tuple(ContainerRequest(f"c{n}", asked, kind) for n, (asked, kind) in enumerate(containers)),
+    ),
+    st.lists(
+        st.tuples(amounts, st.sampled_from((ContainerKind.APP, ContainerKind.SIDECAR))),
+        min_size=1, max_size=5,
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=2500, deadline=None)
+@given(st.lists(views(), min_size=1, max_size=3), pods, wishes, st.sampled_from(Placement))
+def test_many_nodes_at_once_say_what_a_search_of_each_says(
+    nodes: list[NodeView], request: PodRequest, wished: Wishes, policy: Placement
+) -> None:
+    demand = demand_of(request, wished, DOMAIN)
+    if isinstance(demand, Refusal):
         return
-    found = plan(view, request, wished)
-    assert quick == (found if isinstance(found, Refusal) else score(view, found, policy))
+    one_by_one = [searched(view, demand, policy) for view in nodes]
+    assert verdicts(nodes, demand, policy) == one_by_one
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(Placement))
+def test_they_give_up_at_the_same_step(chance: random.Random, policy: Placement) -> None:
+    """GPUs of which few are alike, and containers that nearly fit: hundreds of ways to try."""
+    free = [(chance.randint(40, 70), chance.randint(8, 16)) for _ in range(chance.randint(1, 8))]
+    gpus = tuple(
+        GpuRoom(n, f"GPU-{n:08x}", "p", Family.VGPU, *chance.choice(free), 16, 1 << 30,
+                is_empty=False)
+        for n in range(8)
+    )  # fmt: skip
+    view = NodeView("n", DOMAIN, gpus, {})
+    request = PodRequest(
+        "u", "ns", "p",
+        tuple(
+            ContainerRequest(f"c{n}", {f"{DOMAIN}/vgpu-core": chance.randint(20, 45),
+                                       f"{DOMAIN}/vgpu-memory": chance.randint(3, 8)})
+            for n in range(chance.randint(6, 12))
+        ),
+    )  # fmt: skip
+    demand = demand_of(request, NO_WISHES, DOMAIN)
+    assert isinstance(demand, Demand)
+    assert verdicts([view], demand, policy) == [searched(view, demand, policy)]
 
 
 def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
@@ -98,7 +163,7 @@ def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
     found = plan(view, pod(10, 1), NO_WISHES)
     assert isinstance(found, Plan)
     assert found.chosen == {"c-p": ("GPU-1",)}
-    assert verdict(view, demand, BINPACK) == score(view, found, BINPACK)
+    assert verdicts([view], demand, BINPACK) == [score(view, found, BINPACK)]
 
 
 @settings(max_examples=500, deadline=None)
@@ -130,9 +195,11 @@ class Counting:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, view: NodeView, demand: Demand, policy: Placement) -> Verdict:
-        self.asked.append(view.name)
-        return verdict(view, demand, policy)
+    def __call__(
+        self, views: Sequence[NodeView], demand: Demand, policy: Placement
+    ) -> Sequence[Verdict]:
+        self.asked += [view.name for view in views]
+        return verdicts(views, demand, policy)
 
 
 def test_a_node_that_has_not_changed_is_not_looked_at_again() -> None:
