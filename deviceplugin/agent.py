@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -68,6 +68,7 @@ from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
+from deviceplugin.watch.pid_visibility import sees_node_pids
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import VgpuError
@@ -273,11 +274,13 @@ def _run(
     ends.callback(node_labels.stop)
 
     duties = []
+    publish_problem: Callable[[], str] = str
     if api is not None and settings.publish:
         lease = InventoryLease(NodeLease(api, settings.node_name))
         ends.callback(lease.stop)
         lease.start()
         duties.append((_INVENTORY_EVERY_S, InventoryFeed(state, lease.put).look))
+        publish_problem = lease.problem
 
     # What the kubelet asks.
     durations = AllocateDurations()
@@ -297,6 +300,8 @@ def _run(
             lambda: memory.findings,
             mps.states,
             lambda: arbiters.counted,
+            publish_problem,
+            pods.problem,
         ),
         durations,
     )
@@ -309,6 +314,8 @@ def _run(
         lambda: life.label.problem,
         injection.shown,
         pods_problem=pods.problem,
+        publish_problem=publish_problem,
+        sees_node_pids=sees_node_pids(os.environ),
     )
     slices = SlicesPage(settings.node_name, settings.run_dir, state)
     http = HttpServer()

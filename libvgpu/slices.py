@@ -80,7 +80,7 @@ def _read_slice(run_dir: Path, allocation: allocation_dirs.AllocationDir) -> Sli
     except VgpuError as error:
         if not allocation.directory.exists():
             return None  # it ended while we looked
-        return Slice(allocation.meta, limits, None, DAMAGED, error.message)
+        return Slice(allocation.meta, limits, None, DAMAGED, error.message, modes)
     state = RUNNING if any(p.alive for p in usage.processes) else IDLE
     if allocation.meta.source == ownership.SOURCE and ownership.is_abandoned(
         run_dir, allocation.meta.allocation_id

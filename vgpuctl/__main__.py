@@ -6,7 +6,6 @@ command's own status.
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 import click
@@ -14,6 +13,7 @@ import click
 from libvgpu.errors import VgpuError
 
 from .cli import DEBUG_VARIABLE, cli
+from .streams import make_ready
 
 _STATUS_WRONG_USAGE = 2
 _STATUS_INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
@@ -38,6 +38,8 @@ def main(
         program: what a user types before them.
         group: whose verbs they may name.
     """
+    make_ready()
+    stdout = sys.stdout
     try:
         result = group.main(args=arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
@@ -57,6 +59,12 @@ def main(
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _STATUS_INTERRUPTED
+    except SystemExit as error:
+        # Click ends so, with 1, where the reader of our output went away, and has put a wrapper in
+        # the place of stdout then. Any other way out is the verb's own.
+        if sys.stdout is not stdout:
+            return _STATUS_BROKEN_PIPE
+        return error.code if isinstance(error.code, int) else VgpuError.exit_status
     except BrokenPipeError:
         # The reader of our output went away. Python would complain once more at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,6 +74,8 @@ def main(
         return VgpuError.exit_status
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
+            import traceback
+
             traceback.print_exc()
         _say(
             program,

@@ -31,12 +31,17 @@ class AgentUnreachable(VgpuError):  # noqa: N818 - it is the agent that is unrea
 
 
 class AgentOfReport(msgspec.Struct):
-    """The agent itself; ``started_at`` in seconds since the epoch."""
+    """The agent itself; ``started_at`` in seconds since the epoch.
+
+    Attributes:
+        sees_node_pids: its pids are the node's, as it needs to tell whose processes use a GPU.
+    """
 
     version: str
     pid: int
     node: str
     started_at: float
+    sees_node_pids: bool = True
 
 
 class ConfigOfReport(msgspec.Struct):
@@ -164,6 +169,7 @@ class AgentReport(msgspec.Struct):
     loop_problem: str | None = None
     podresources_problem: str | None = None
     pods_problem: str = ""
+    publish_problem: str = ""
     unhealthy_gpus: dict[str, str] = {}
     left_out_gpus: dict[str, str] = {}
     driver_problem: str = ""
@@ -296,7 +302,7 @@ def _ask(
             "ask as the agent's user, root on a node",
             denied=True,
         ) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise AgentUnreachable(
             f"no node agent answers at {where}: {why}",
@@ -308,9 +314,10 @@ def _ask(
     if answer.status == HTTPStatus.OK:
         return content
     problem = content if isinstance(content, dict) else {}
-    kind: type[VgpuError] = {
+    kinds: Mapping[int, type[VgpuError]] = {
         HTTPStatus.NOT_FOUND: UnknownAllocation,
         HTTPStatus.BAD_REQUEST: UsageError,
-    }.get(HTTPStatus(answer.status), AllocationRefused)
+    }
+    kind = kinds.get(answer.status, AllocationRefused)
     message = problem.get("message") or f"the agent answers with status {answer.status}"
     raise kind(str(message), problem.get("hint"))

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from .examples import examples
+
 _Group = TypeVar("_Group", bound=Callable[..., Any])
 
 #: Set by --debug, for `__main__`.
@@ -94,7 +96,19 @@ def common_options(group: _Group) -> _Group:
     )(group)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "vgpuctl ps",
+        "vgpuctl run --simulate h100 --memory 1GiB --core 50 -- python train.py",
+        "vgpuctl doctor",
+    ),
+)
 @common_options
 def cli() -> None:
-    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what."""
+    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what.
+
+    Exit status: 0 good, 1 refused or unhealthy, 2 wrong usage; run and sim run exit with the status
+    of their command.
+    """

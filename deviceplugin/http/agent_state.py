@@ -89,6 +89,8 @@ class AgentState:
         injection: Callable[[], dict[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
         pods_problem: Callable[[], str] = str,
+        publish_problem: Callable[[], str] = str,
+        sees_node_pids: bool = True,
     ) -> None:
         """Counts the loop as having come round just now.
 
@@ -100,7 +102,10 @@ class AgentState:
             label_problem: why the label that chooses a config is not told; empty where it is.
             clock: seconds, from any start.
             pods_problem: why the pods of this node are not followed; empty while they are.
+            publish_problem: why schedulers are not told what the node has; empty while they are.
+            sees_node_pids: this process has the node's pids (`pid_visibility.sees_node_pids`).
         """
+        self._publish_problem = publish_problem
         self._pods_problem = pods_problem
         self._watch, self._service, self._findings = watch, service, findings
         self._registrations, self._clock = registrations, clock
@@ -114,6 +119,7 @@ class AgentState:
                 "pid": os.getpid(),
                 "node": identity.node_name,
                 "started_at": time.time(),
+                "sees_node_pids": sees_node_pids,
             },
             "shim_build": identity.shim_build,
         }
@@ -149,6 +155,7 @@ class AgentState:
             "config": _config(self._watch) | {"label_problem": self._label_problem()},
             "podresources_problem": self._service.podresources_problem,
             "pods_problem": self._pods_problem(),
+            "publish_problem": self._publish_problem(),
             "mps_gpus": list(node.mps_gpus()),
             "unhealthy_gpus": dict(node.unhealthy),
             "left_out_gpus": dict(node.left_out),

@@ -168,6 +168,12 @@ CONFIG_HASH = MetricName(
 PODRESOURCES_UP = MetricName(
     "vgpu_podresources_up", "gauge", "0 if the kubelet's podresources has not answered for long"
 )
+INVENTORY_PUBLISHED = MetricName(
+    "vgpu_inventory_published", "gauge", "0 if schedulers are not told what the node has by now"
+)
+PODS_FOLLOWED = MetricName(
+    "vgpu_pods_followed", "gauge", "1 if the agent knows what the pods of its node ask for"
+)
 WATCH_UP = MetricName(
     "vgpu_watch_up", "gauge", "1 if the agent can see the processes on the node's GPUs"
 )
@@ -219,6 +225,8 @@ COLLECTED = (
     CONFIG_RELOAD_SUCCESS,
     CONFIG_HASH,
     PODRESOURCES_UP,
+    INVENTORY_PUBLISHED,
+    PODS_FOLLOWED,
     WATCH_UP,
     WATCH_PROCESSES_KILLED,
     RESOURCE_REGISTERED,

@@ -45,6 +45,8 @@ class NodeCollector:
         findings: Callable[[], WatchFindings] = WatchFindings,
         mps: Callable[[], Mapping[str, GpuMps]] = dict,
         arbiters: Callable[[], Mapping[str, ArbiterCounters]] = dict,
+        publish_problem: Callable[[], str] = str,
+        pods_problem: Callable[[], str] = str,
     ) -> None:
         """Makes a collector.
 
@@ -54,7 +56,10 @@ class NodeCollector:
             findings: returns what the memory watch has found.
             mps: returns the state of MPS on each GPU that it serves.
             arbiters: returns what the arbiter of each GPU has counted, where it runs here.
+            publish_problem: returns why schedulers are not told what the node has; empty: they are.
+            pods_problem: returns why the pods of this node are not followed; empty: they are.
         """
+        self._publish_problem, self._pods_problem = publish_problem, pods_problem
         self._service, self._store, self._config = service, store, config
         self._registrations, self._findings = registrations, findings
         self._mps, self._arbiters = mps, arbiters
@@ -74,6 +79,8 @@ class NodeCollector:
         yield _single(names.CONFIG_RELOAD_SUCCESS, good)
         yield _single(names.CONFIG_HASH, int(digest[:12], 16))
         yield _single(names.PODRESOURCES_UP, not self._service.podresources_problem)
+        yield _single(names.INVENTORY_PUBLISHED, not self._publish_problem())
+        yield _single(names.PODS_FOLLOWED, not self._pods_problem())
         yield _single(names.WATCH_UP, not findings.problem)
         yield _single(names.WATCH_PROCESSES_KILLED, findings.ended)
         registered = names.RESOURCE_REGISTERED.family()

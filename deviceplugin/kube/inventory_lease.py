@@ -115,6 +115,10 @@ class InventoryLease:
             self._stopping = True
             self._news.notify()
 
+    def problem(self) -> str:
+        """Returns why what the node has is not published now; empty while it is. Any thread."""
+        return self._said[:_MOST_ERROR]
+
     def put(self, moment: NodeMoment) -> None:
         """Has it published soon; never blocks."""
         with self._news:

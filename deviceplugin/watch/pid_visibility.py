@@ -4,10 +4,12 @@ NVML lists processes of the host. In a PID namespace of its own an agent finds n
 ``/proc``, and some drivers list none at all there. Either is only judged after `_LOOKS` looks in a
 row, since a process that has just ended is listed for a moment, too; and never in the host's own
 namespace, where a pid that is not there is of a process that has ended. Used by one thread.
+
+`sees_node_pids` tells it without a process on a GPU, from what a pod's own first process is.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from libvgpu.errors import RegionError
@@ -27,6 +29,24 @@ def has_own_pid_namespace() -> bool:
         return os.stat("/proc/self/ns/pid").st_ino != _FIRST_NAMESPACE
     except OSError:
         return True
+
+
+def sees_node_pids(environ: Mapping[str, str], proc: Path = Path("/proc")) -> bool:
+    """Returns whether this process has the node's pids: in no pod, or with ``hostPID: true``.
+
+    Without it the pod's first process stands in the cgroup of this very container, and with it the
+    node's does not. What cannot be read counts as seen.
+
+    Args:
+        environ: of this process; the kubelet gives every container of a pod ``KUBERNETES_*``.
+    """
+    if "KUBERNETES_SERVICE_HOST" not in environ:
+        return True
+    try:
+        first, own = (proc / "1/cgroup").read_text(), (proc / "self/cgroup").read_text()
+    except OSError:
+        return True
+    return first != own
 
 
 class PidVisibility:

@@ -120,10 +120,10 @@ class RealNode(NodeWithPods):
     def _ask_agent(self, page: str) -> dict[str, Any]:
         return self.order("get", url=f"http://127.0.0.1:{METRICS_PORT}/{page}")
 
-    def vgpuctl(self, *arguments: str) -> str:
-        """Runs a verb with its defaults; returns what it prints."""
+    def vgpuctl(self, *arguments: str, status: int = 0) -> str:
+        """Runs a verb with its defaults, which ends with ``status``; returns what it prints."""
         done = self.run(sys.executable, "-m", "vgpuctl", *arguments, env=self._host_env)
-        assert done["status"] == 0, done
+        assert done["status"] == status, done
         return str(done["out"])
 
     def change_config(self, config: Mapping[str, Any]) -> None:

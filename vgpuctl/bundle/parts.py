@@ -20,13 +20,13 @@ from libvgpu.slices import Slice, read_slices
 
 from .. import agent_client
 from ..agent_client import AgentReport, agent_report
-from ..doctor.examine import findings
+from ..doctor.examine import Node, findings
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows, process_rows
 from ..options import DEFAULT_STATE_DIR
+from ..progress import Progress
 from . import machine, privacy
 from .described import described
-from .progress import Progress
 
 _DOMAIN = "nvidia.com"
 
@@ -67,7 +67,7 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
     run_dir, state_dir = sources.run_dir, sources.state_dir
 
     def take(name: str, read: Callable[[], Any]) -> Any:
-        progress.begin(name)
+        progress.begin(f"reading {name}")
         try:
             value = read()
         except VgpuError as error:
@@ -143,7 +143,7 @@ def _text_of_config(path: Path, report: AgentReport | None) -> str:
 def _doctor(sources: Sources) -> list[dict[str, str]]:
     return [
         asdict(finding)
-        for finding in findings(sources.given, sources.state_dir, sources.kubelet_dir)
+        for finding in findings(Node(sources.given, sources.state_dir, sources.kubelet_dir))
     ]
 
 

@@ -3,6 +3,7 @@
 import click
 
 from ..cli import LazyGroup, common_options
+from ..examples import examples
 
 #: verb -> module and attribute of its click command, in the order of `--help`.
 VERBS = {
@@ -19,7 +20,11 @@ class _KubectlGroup(LazyGroup):
     verbs = VERBS
 
 
-@click.group(cls=_KubectlGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_KubectlGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples("kubectl vgpu ps", "kubectl vgpu top --pod team-a/train-0"),
+)
 @common_options
 def kubectl_cli() -> None:
     """Slices of NVIDIA GPUs on the nodes of a cluster, read through the API server."""

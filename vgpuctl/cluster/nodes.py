@@ -13,7 +13,7 @@ from deviceplugin.store.event_file import KeptEvent
 from libvgpu.errors import UsageError, VgpuError
 
 from ..agent_client import AgentReport, read_report
-from ..bundle.progress import Progress
+from ..progress import Progress
 from .agents import (
     NAMESPACE,
     Agent,
@@ -165,7 +165,9 @@ def nodes_at(place: Place, is_silent: bool = False) -> Iterator[Nodes]:
         nodes = Nodes(reader, place)
         with contextlib.ExitStack() as until_read:
             if not is_silent:
-                until_read.enter_context(Progress(program=PROGRAM)).begin("the agents' pages")
+                until_read.enter_context(Progress(program=PROGRAM)).begin(
+                    "reading the agents' pages"
+                )
             nodes.find()
             yield nodes
 

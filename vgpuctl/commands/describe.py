@@ -20,6 +20,7 @@ from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, Vgp
 from libvgpu.slices import Slice, read_slices, readable_allocations
 
 from ..agent_client import AgentReport, agent_report
+from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import SeenGpu, gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
@@ -77,7 +78,10 @@ def ids_among(word: str, among: Sequence[AllocationDir]) -> list[str]:
     return [find_allocation(word, among).meta.allocation_id]
 
 
-@click.command(epilog="Example: vgpuctl describe team-a/train-0")
+@click.command(
+    short_help="Show all that is known of a slice or a GPU.",
+    epilog=examples("vgpuctl describe team-a/train-0", "vgpuctl describe 0 -o json"),
+)
 @click.argument("target")
 @node_dirs_options
 @output_option

@@ -33,6 +33,7 @@ from libvgpu.errors import UsageError
 from libvgpu.sizes import format_size
 from libvgpu.slices import read_slices
 
+from ..examples import examples
 from ..observe import process_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, format_seconds, print_listing
@@ -185,7 +186,12 @@ def _uuid_of(gpu: str) -> str:
     raise UsageError(f"--gpu {gpu!r} is no GPU of this node; there are: {names}")
 
 
-@click.command(epilog="Example: vgpuctl ps -n team-a --gpu 0 -w")
+@click.command(
+    epilog=examples(
+        "vgpuctl ps -n team-a --gpu 0 -w",
+        "vgpuctl ps -o json | jq '.[] | select(.refused_count > 0)'",
+    )
+)
 @click.option("-n", "--namespace", help="Only those of a namespace.")
 @click.option("--pod", help="Only those of pods of this name.")
 @click.option("--gpu", metavar="INDEX|UUID", help="Only those on one GPU or MIG device.")

@@ -32,6 +32,7 @@ from libvgpu.sizes import format_size
 from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport, agent_report
+from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
@@ -118,7 +119,9 @@ def _health_of(report: AgentReport | None, uuid: str) -> str | None:
     return next((each[uuid] for each in reasons if uuid in each), "")
 
 
-@click.command()
+@click.command(
+    epilog=examples("vgpuctl status", "vgpuctl status -o json | jq '.[].memory_free_bytes'")
+)
 @node_dirs_options
 @output_option
 def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:

@@ -17,6 +17,7 @@ import click
 from libvgpu.errors import InventoryError, UsageError
 from libvgpu.slices import read_slices
 
+from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..options import chosen_run_dir, node_dirs_options
 from ..top.frame import SortKey, TopGpu, Wanted
@@ -41,7 +42,7 @@ def _gpus() -> dict[str, TopGpu]:
     return found
 
 
-@click.command()
+@click.command(epilog=examples("vgpuctl top --sort memory --filter team-a", "vgpuctl top --once"))
 @node_dirs_options
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(
@@ -73,8 +74,6 @@ def top(
 
     Keys: q quits; n, g, m, s, w, r sort by name, GPU, memory, share, held time, refusals, and the
     other way round when typed again; / filters; space holds the screen; arrows scroll.
-
-    Example: vgpuctl top --sort memory --filter team-a
     """
     chosen = chosen_run_dir(run_dir)
     rates, wanted = Rates(), Wanted(SORTS[sort], text=text)

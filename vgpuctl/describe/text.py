@@ -116,7 +116,8 @@ def _now(device: Facts) -> str:
 def _refused(device: Facts) -> str:
     if not device["refused_count"]:
         return "nothing"
-    text = f"{device['refused_count']} allocations"
+    count = device["refused_count"]
+    text = f"{count} allocation{'s' * (count != 1)}"
     last = device["last_refusal"]
     if last is None:
         return text

@@ -1,2 +1,2 @@
-"""`vgpuctl doctor`: one pure function per check over values it is given (`node_checks`,
-`agent_checks`), and what goes and gets those values (`examine`)."""
+"""`vgpuctl doctor`: one pure function per check over values it is given (`*_check`, `*_checks`),
+and what goes and gets those values (`examine`, `examine_*`, `look` of the other files)."""

@@ -11,25 +11,34 @@ from .finding import Finding, fail, ok, warn
 from .node_checks import INSTALL_DRIVER
 
 _LIBRARY = "libcuda.so.1"
+#: CUDA 11.8, the oldest whose entry points `hooks.def` was held against.
+OLDEST_VERSION = 11080
+_OLDEST_BRANCH = 520
 
 
 def look() -> Finding:
     """Asks the driver of this process for its version."""
+    return ask()[1]
+
+
+def ask() -> tuple[int | None, Finding]:
+    """Returns the CUDA version of the driver, None where nobody tells it, and what it means."""
     simulated = "VGPU_SIM_MACHINE" in os.environ
     version = ctypes.c_int()
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError as error:
         if not needs_library(os.environ.get("NVIDIA_DRIVER_CAPABILITIES")):
-            return without_library(_version_by_nvml())
-        return judge(None, str(error), simulated)
+            by_nvml = _version_by_nvml()
+            return by_nvml, without_library(by_nvml)
+        return None, judge(None, str(error), simulated)
     try:
         status = library.cuDriverGetVersion(ctypes.byref(version))
     except AttributeError as error:
-        return judge(None, str(error), simulated)
+        return None, judge(None, str(error), simulated)
     if status != 0:
-        return judge(None, f"cuDriverGetVersion answers {status}", simulated)
-    return judge(version.value, "", simulated)
+        return None, judge(None, f"cuDriverGetVersion answers {status}", simulated)
+    return version.value, judge(version.value, "", simulated)
 
 
 def _version_by_nvml() -> int | None:
@@ -67,7 +76,9 @@ def without_library(version: int | None) -> Finding:
     why = f"{_LIBRARY} is not in this container, whose driver capabilities leave out compute"
     if version is None:
         return warn("driver", f"{why}, and NVML does not tell the driver's version", INSTALL_DRIVER)
-    return ok("driver", f"{why}; by NVML the driver has CUDA {_shown(version)}")
+    if version < OLDEST_VERSION:
+        return _too_old(version)
+    return ok("driver", f"{why}; by NVML the driver has CUDA {shown(version)}")
 
 
 def judge(version: int | None, problem: str, simulated: bool) -> Finding:
@@ -80,9 +91,21 @@ def judge(version: int | None, problem: str, simulated: bool) -> Finding:
     """
     if version is None:
         return fail("driver", f"the driver library cannot be used: {problem}", INSTALL_DRIVER)
+    if version < OLDEST_VERSION:
+        return _too_old(version)
     kind = "simulated, " if simulated else ""
-    return ok("driver", f"{_LIBRARY} is there ({kind}CUDA {_shown(version)})")
+    return ok("driver", f"{_LIBRARY} is there ({kind}CUDA {shown(version)})")
 
 
-def _shown(version: int) -> str:
+def _too_old(version: int) -> Finding:
+    return fail(
+        "driver",
+        f"the driver has CUDA {shown(version)}, and the shim is made for {shown(OLDEST_VERSION)} "
+        "and newer: calls that such a driver lacks fail in containers",
+        f"install a driver of branch {_OLDEST_BRANCH} or newer, then restart the agent",
+    )
+
+
+def shown(version: int) -> str:
+    """Returns a version as people write it, ``12.4`` for 12040."""
     return f"{version // 1000}.{version % 1000 // 10}"

@@ -5,29 +5,43 @@ Every question has a timeout or cannot block, and one that fails becomes a findi
 
 import os
 import socket
-import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.inventory.nvml import NvmlInventory
-from deviceplugin.mps.control_pipe import READY_COMMAND, ask
-from deviceplugin.mps.daemon_home import DaemonHome
-from deviceplugin.mps.state_files import READY, read_state, runner_alive
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.first_config import FirstConfig
 from deviceplugin.policy.foreign_plugins import foreign_plugins
 from deviceplugin.recovery.foreign_plugins import device_plugins
-from libvgpu import artifacts, region
-from libvgpu.errors import InventoryError, MpsError, VgpuError
-from libvgpu.slices import Slice, read_slices
+from libvgpu.errors import InventoryError, VgpuError
+from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport, agent_report
 from ..options import chosen_run_dir
-from . import agent_checks, driver, injection_check, node_checks, plugin_checks
+from . import (
+    agent_checks,
+    driver,
+    examine_files,
+    examine_host,
+    examine_slices,
+    injection_check,
+    leftovers,
+    mps_strangers,
+    node_checks,
+    pid_checks,
+    plugin_checks,
+    published_check,
+    selinux_check,
+    stopped_config,
+)
 from .finding import Finding
+from .host import Host
 
 AGENT_RUN_DIR = Path("/run/vgpu")
 _CONNECT_TIMEOUT_S = 2.0
-_MOUNTS = Path("/proc/self/mountinfo")
 
 
 def node_run_dir(given: Path | None, kubelet_dir: Path) -> Path:
@@ -40,95 +54,140 @@ def node_run_dir(given: Path | None, kubelet_dir: Path) -> Path:
     return AGENT_RUN_DIR if given is None and is_node else chosen_run_dir(given)
 
 
-def findings(given: Path | None, state_dir: Path, kubelet_dir: Path) -> list[Finding]:
-    """Returns what every check found.
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where the node's files are.
 
-    Args:
+    Attributes:
         given: the run directory that was named, None for the default one; on a node that is the
             agent's, also for an ordinary user, who has one of his own as well.
         state_dir: of the agent.
         kubelet_dir: of the kubelet.
+        host_root: where the node's root is seen; empty: where that is known to be.
+        config: the agent's config file or directory; None: where the last one came from.
     """
+
+    given: Path | None
+    state_dir: Path
+    kubelet_dir: Path
+    host_root: str = ""
+    config: Path | None = None
+
+
+def _in_silence(what: str) -> None:
+    """Tells nobody what is being looked at."""
+
+
+def findings(node: Node, begin: Callable[[str], None] = _in_silence) -> list[Finding]:
+    """Returns what every check found.
+
+    Args:
+        begin: told of each part before it is looked at, since each may hang for a while.
+    """
+    kubelet_dir, state_dir = node.kubelet_dir, node.state_dir
     is_node = os.path.isdir(kubelet_dir)  # False, and no error, where it may not be seen
-    run_dir = node_run_dir(given, kubelet_dir)
+    run_dir = node_run_dir(node.given, kubelet_dir)
+    host = Host.of(node.host_root, os.environ)
+    begin("asking the agent")
     report = _report(run_dir)
-    found = [driver.look(), _nvml()]
+    begin("asking the driver")
+    version, driver_found = driver.ask()
+    begin("asking NVML")
+    gpus, nvml = _nvml()
+    found = [driver_found, *examine_host.driver_halves(host), nvml]
+    begin("asking the kubelet")
     for check, path in (
         ("kubelet", kubelet_dir / "device-plugins" / "kubelet.sock"),
         ("podresources", kubelet_dir / "pod-resources" / "kubelet.sock"),
     ):
         found.append(agent_checks.kubelet_socket(check, path, connect_problem(path), is_node))
-    if is_node:
-        found += _other_plugins(kubelet_dir / "device-plugins", report)
     found.append(agent_checks.agent(report, time.time(), is_node))
+    begin("reading the config")
+    first: FirstConfig | None = None
     if isinstance(report, AgentReport):
-        found += [*agent_checks.config(report), agent_checks.resources(report)]
-        found += agent_checks.podresources(report)
-        found += agent_checks.pods(report)
-        found += agent_checks.gpus(report) + agent_checks.watch(report)
-        found += injection_check.injection(report.injection)
-    found += _run_directory(run_dir)
-    found.append(_shim(report, state_dir))
-    if isinstance(report, AgentReport):
-        found += agent_checks.mps_daemons(
-            [
-                (uuid, _mps_problem(run_dir, uuid), DaemonHome(run_dir, uuid).leads_to())
-                for uuid in report.mps_gpus
-            ]
-        )
+        found += _of_agent(report, run_dir, state_dir)
+        lists: Collection[str] = report.injection.lists
+    else:
+        managed = (run_dir, state_dir, kubelet_dir)
+        stopped = stopped_config.look(node.config, state_dir, managed, gpus, is_node)
+        found += stopped.findings
+        first = stopped.first
+        lists = _lists(first)
+        if first is not None:
+            found += stopped_config.mig(first, gpus)
+    begin("looking for other device plugins and the runtime")
+    if is_node:
+        found += _other_plugins(kubelet_dir / "device-plugins", _ours(report, first), gpus)
+        found.append(examine_host.runtime(host, lists))
+    begin("looking at the files of agent and slices")
+    found += examine_files.run_directory(run_dir)
+    found += leftovers.room(state_dir)
+    found.append(examine_files.shim(report, state_dir))
+    found += selinux_check.look(host, run_dir, state_dir)
     try:
         slices = read_slices(run_dir)
     except (VgpuError, OSError):
         slices = ()  # the check of the run directory says why
-    found += _entry_points(slices)
-    return found + agent_checks.fault_domains(_mps_clients(slices, report))
+    known = examine_host.known_slices(report, kubelet_dir, first)
+    found += leftovers.look(run_dir, slices, known)
+    begin("looking at the processes of this node")
+    running = examine_host.processes(host, run_dir, slices)
+    found += examine_host.of_processes(host, running, version, state_dir)
+    begin("looking for MPS daemons")
+    found += mps_strangers.look(run_dir, host.proc)
+    found += examine_slices.entry_points(slices)
+    return found + examine_slices.fault_domains(slices, report)
 
 
-def _other_plugins(directory: Path, report: AgentReport | VgpuError) -> list[Finding]:
-    if not isinstance(report, AgentReport):
-        return []  # its resources could not be told from others
+def _of_agent(report: AgentReport, run_dir: Path, state_dir: Path) -> list[Finding]:
+    """Judges what the agent says of itself."""
+    return [
+        *agent_checks.config(report),
+        *stopped_config.kept_config(state_dir),
+        agent_checks.resources(report),
+        *agent_checks.podresources(report),
+        *agent_checks.pods(report),
+        *published_check.published(report),
+        *pid_checks.node_pids(report),
+        *agent_checks.gpus(report),
+        *agent_checks.watch(report),
+        *injection_check.injection(report.injection),
+        *examine_slices.mps_daemons(run_dir, report),
+    ]
+
+
+def _lists(first: FirstConfig | None) -> tuple[str, ...]:
+    """Returns which forms of answer a config asks for; none where the node decides."""
+    lists = first.config.forms.lists if first else ()
+    return () if ListStrategy.AUTO in lists else tuple(map(str, lists))
+
+
+def _ours(report: AgentReport | VgpuError, first: FirstConfig | None) -> list[str] | None:
+    """Returns the resources of the agent, None where they cannot be told from others'."""
+    if isinstance(report, AgentReport):
+        return [resource.name for resource in report.resources]
+    return [each.name for each in first.layout.resources] if first else None
+
+
+def _other_plugins(directory: Path, ours: list[str] | None, gpus: Sequence[Gpu]) -> list[Finding]:
+    if ours is None or not gpus:
+        return []  # the checks of config or NVML say why
     try:
         seen = device_plugins(directory)
-        gpus = [gpu.uuid for gpu in NvmlInventory().gpus()]
     except (OSError, ValueError) as error:
         return [plugin_checks.unseen(directory, error)]
-    except InventoryError:
-        return []  # the check of NVML says why
-    ours = [resource.name for resource in report.resources]
-    return [plugin_checks.other_plugins(foreign_plugins(seen, ours, gpus))]
+    uuids = [gpu.uuid for gpu in gpus]
+    return [plugin_checks.other_plugins(foreign_plugins(seen, ours, uuids))]
 
 
-def _entry_points(slices: Sequence[Slice]) -> list[Finding]:
-    noted = [
-        [
-            (process.unknown_entries + process.moved_entries, process.noted_entry)
-            for process in (each.usage.processes if each.usage else ())
-            if process.alive and process.unknown_entries + process.moved_entries
-        ]
-        for each in slices
-    ]
-    return node_checks.entry_points(
-        [note for notes in noted for note in notes], sum(map(bool, noted))
-    )
-
-
-def _mps_clients(slices: Sequence[Slice], report: AgentReport | VgpuError) -> dict[str, int]:
-    """Returns the GPUs whose tenants share an MPS server, with how many slices do so now."""
-    found = dict.fromkeys(report.mps_gpus, 0) if isinstance(report, AgentReport) else {}
-    for each in slices:
-        for device in each.limits.devices if each.limits else ():
-            if device.is_mps_client:
-                found[device.uuid] = found.get(device.uuid, 0) + 1
-    return found
-
-
-def _nvml() -> Finding:
+def _nvml() -> tuple[tuple[Gpu, ...], Finding]:
+    """Returns the GPUs that NVML lists, none where it fails, and what that means."""
     try:
         listing = NvmlInventory().listing()
-        sick = [f"GPU {each} does not work: {each.reason}" for each in listing.sick]
-        return node_checks.nvml([gpu.name for gpu in listing.gpus], "; ".join(sick))
     except InventoryError as error:
-        return node_checks.nvml(None, error.message)
+        return (), node_checks.nvml(None, error.message)
+    sick = [f"GPU {each} does not work: {each.reason}" for each in listing.sick]
+    return listing.gpus, node_checks.nvml([gpu.name for gpu in listing.gpus], "; ".join(sick))
 
 
 def connect_problem(path: Path) -> OSError | None:
@@ -147,61 +206,3 @@ def _report(run_dir: Path) -> AgentReport | VgpuError:
         return agent_report(run_dir)
     except VgpuError as error:
         return error
-
-
-def _run_directory(path: Path) -> list[Finding]:
-    try:
-        status, room = path.stat(), os.statvfs(path)
-    except OSError as error:
-        return [node_checks.no_run_directory(path, error)]
-    try:
-        mounts = _MOUNTS.read_text()
-    except OSError:
-        mounts = ""
-    seen = node_checks.RunDirectory(
-        path=path,
-        filesystem=node_checks.filesystem_of(status.st_dev, mounts),
-        mode=stat.S_IMODE(status.st_mode),
-        owner=status.st_uid,
-        free_bytes=room.f_bavail * room.f_frsize,
-        slice_bytes=region.slice_bytes(),
-    )
-    return node_checks.run_directory(seen, os.geteuid())
-
-
-def _shim(report: AgentReport | VgpuError, state_dir: Path) -> Finding:
-    has_agent = isinstance(report, AgentReport)
-    build: str | VgpuError
-    try:
-        # The agent's own, where it answers: its package may be another than ours.
-        build = (
-            report.shim_build
-            if isinstance(report, AgentReport)
-            else artifacts.build_id(artifacts.shim_path())
-        )
-    except VgpuError as error:
-        return node_checks.shim(error, None, state_dir, has_agent)
-    return node_checks.shim(build, _installed(state_dir / "lib" / build), state_dir, has_agent)
-
-
-def _installed(directory: Path) -> bool | None:
-    try:
-        return all((directory / name).stat().st_size for name in ("libvgpu.so", "ld.so.preload"))
-    except PermissionError:
-        return None
-    except OSError:
-        return False
-
-
-def _mps_problem(run_dir: Path, uuid: str) -> str:
-    try:
-        state = read_state(run_dir)
-        if runner_alive(run_dir) and state is not None and uuid in state.gpus:
-            now = state.gpus[uuid]
-            return "" if now.phase == READY else now.reason or f"it is {now.phase}"
-        if state is not None and state.problem:
-            return state.problem
-        ask(run_dir, uuid, READY_COMMAND)
-    except MpsError as error:
-        return error.message
-    return ""

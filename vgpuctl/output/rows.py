@@ -4,7 +4,7 @@ A key that is there is always there; what is not known is null. Sizes are bytes,
 moments seconds, moments since 1970.
 """
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
@@ -121,17 +121,6 @@ class NodeStatusRow(StatusRow):
     node: Annotated[str, Meta(description="Its name.")]
 
 
-class NodeDoctorRow(TypedDict):
-    """What one check of one of many nodes found."""
-
-    version: Version
-    node: Annotated[str, Meta(description="Its name.")]
-    check: Annotated[str, Meta(description="Its short name; others may come.")]
-    level: Annotated[Literal["ok", "warn", "fail"], Meta(description="warn: it works.")]
-    message: Annotated[str, Meta(description="What was found, with the values.")]
-    fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
-
-
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 
@@ -173,3 +162,33 @@ class MetricRow(TypedDict):
     value: float
     type: str
     help: str
+
+
+class DoctorRow(TypedDict):
+    """What one check of the node found."""
+
+    version: Version
+    check: Annotated[str, Meta(description="Its short name; others may come.")]
+    level: Annotated[
+        Literal["ok", "warn", "fail"],
+        Meta(description="warn: it works, or this user may not see it."),
+    ]
+    message: Annotated[str, Meta(description="What was found, with the values.")]
+    fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
+
+
+class NodeDoctorRow(DoctorRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
+class ConfigShowRow(TypedDict):
+    """One value of a config."""
+
+    version: Version
+    key: Annotated[str, Meta(description="Where it stands: sharing.fractional[0].family.")]
+    value: Annotated[Any, Meta(description="As JSON has it.")]
+    origin: Annotated[
+        str, Meta(description="A line of the file, an option or variable of the agent, or default.")
+    ]

@@ -9,7 +9,7 @@ import msgspec
 from deviceplugin.http.node_slices import VERSION, NodeSlices
 
 from ..render import OUTPUT_VERSION
-from . import facts, rows
+from . import facts, rows, simulated
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
@@ -22,6 +22,9 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "set": (rows.SetRow,),
     "events": (rows.EventRow,),
     "metrics": (rows.MetricRow,),
+    "doctor": (rows.DoctorRow,),
+    "config show": (rows.ConfigShowRow,),
+    "sim list": (simulated.SimListRow,),
     "kubectl-ps": (rows.NodePsRow,),
     "kubectl-status": (rows.NodeStatusRow,),
     "kubectl-describe": (facts.NodeContainer, facts.NodeGpu),
@@ -69,7 +72,7 @@ def _typed(verb: str) -> str:
 
 def file_name(verb: str) -> str:
     """Returns how the file of a verb's schema is called."""
-    return f"{verb}.v{OUTPUT_VERSION}.json"
+    return f"{verb.replace(' ', '-')}.v{OUTPUT_VERSION}.json"
 
 
 def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def test_a_container_tells_what_it_asked_for_and_where_its_limits_come_from(
     assert "limits[0]" in device["core_from"]
     assert (device["memory_limit_bytes"], device["memory_from"]) == (4 * GIB, "request")
     assert facts["owner"] == "default/train/c"
+    assert 0 <= time.time() - facts["created_at"] < 2 * PATIENCE_S
     assert (device["gpu"], device["product"]) == ("0", "Tesla T4")
     shown = node.vgpuctl("describe", "default/train/c").stdout
     assert "core 30, memory 4 GiB" in shown

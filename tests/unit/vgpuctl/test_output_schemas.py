@@ -127,20 +127,22 @@ def test_damaged_slices_and_gpus_that_only_slices_name_keep_to_it(
 ) -> None:
     monkeypatch.setattr("vgpuctl.gpu_choice.named.machines_root", lambda: tmp_path)
     (tmp_path / "allocations").mkdir()
-    for name in ("good", "damaged"):
+    for name in ("good", "damaged", "useless"):
         directory = tmp_path / "allocations" / name
-        limits = ContainerLimits(name, Family.MPS, (DeviceLimit("GPU-x", 1 << 30),))
+        family = Family.VGPU if name == "useless" else Family.MPS
+        limits = ContainerLimits(name, family, (DeviceLimit("GPU-x", 1 << 30),))
         region.create(directory, limits)
         meta = allocation_dirs.AllocationMeta(name, "mps", "kubelet", 1000.0)
         allocation_dirs.write_meta(directory, meta)
     (tmp_path / "allocations/damaged/limits").write_bytes(b"x" * 100)
+    (tmp_path / "allocations/useless/usage").unlink()
 
     states = {}
     for verb in ("ps", "status"):
         assert main([verb, "--run-dir", str(tmp_path), "-o", "json"]) == 0
         states[verb] = check(verb, capsys.readouterr().out)
-    assert sorted(str(row["state"]) for row in states["ps"]) == ["damaged", "idle"]
+    assert sorted(str(row["state"]) for row in states["ps"]) == ["damaged", "damaged", "idle"]
     assert [row["source"] for row in states["status"]] == ["limits"]
-    for name in ("good", "damaged"):
+    for name in ("good", "damaged", "useless"):
         assert main(["describe", name, "--run-dir", str(tmp_path), "-o", "json"]) == 0
         check("describe", capsys.readouterr().out)

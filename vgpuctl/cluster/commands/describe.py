@@ -20,6 +20,7 @@ from ...agent_client import AgentReport
 from ...commands.describe import ids_among, show, unknown
 from ...describe.container import describe_container
 from ...describe.gpu import describe_gpu
+from ...examples import examples
 from ...observe import SeenGpu, gpu_rows
 from ...options import output_option
 from ...top.frame import TopGpu
@@ -32,7 +33,7 @@ from ..options import place_options
 _BETWEEN_S = 0.6
 
 
-@click.command(epilog="Example: kubectl vgpu describe team-a/train-0")
+@click.command(epilog=examples("kubectl vgpu describe team-a/train-0"))
 @click.argument("target")
 @place_options
 @output_option

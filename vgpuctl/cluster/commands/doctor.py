@@ -13,8 +13,9 @@ from dataclasses import asdict
 import click
 
 from ...agent_client import AgentReport
-from ...doctor import agent_checks, injection_check
+from ...doctor import agent_checks, injection_check, pid_checks, published_check
 from ...doctor.finding import FAIL, OK, Finding, fail
+from ...examples import examples
 from ...options import output_option
 from ...render import OUTPUT_VERSION, printable
 from ..nodes import NodeAnswer, Place, nodes_at
@@ -39,6 +40,8 @@ def findings(answer: NodeAnswer[AgentReport], now: float) -> list[Finding]:
         agent_checks.resources(report),
         *agent_checks.podresources(report),
         *agent_checks.pods(report),
+        *published_check.published(report),
+        *pid_checks.node_pids(report),
         *agent_checks.gpus(report),
         *agent_checks.watch(report),
         *injection_check.injection(report.injection),
@@ -52,7 +55,7 @@ def _mps_clients(report: AgentReport) -> dict[str, int]:
     return {uuid: given.count(uuid) for uuid in report.mps_gpus}
 
 
-@click.command(epilog="Example: kubectl vgpu doctor --problems")
+@click.command(epilog=examples("kubectl vgpu doctor --problems"))
 @place_options
 @click.option("--problems", is_flag=True, help="Without what is well.")
 @output_option

@@ -7,6 +7,7 @@ named on stderr, the others are shown, and the exit status is 1.
 import click
 
 from ...commands.ps import COLUMNS, WIDE, is_wanted
+from ...examples import examples
 from ...observe import process_rows
 from ...options import output_option
 from ...render import print_listing
@@ -15,7 +16,7 @@ from ..nodes import Place, nodes_at
 from ..options import place_options
 
 
-@click.command(epilog="Example: kubectl vgpu ps --pod team-a/train-0")
+@click.command(epilog=examples("kubectl vgpu ps --pod team-a/train-0"))
 @place_options
 @click.option("-n", "--namespace", help="Only slices of a namespace.")
 @click.option("--gpu", metavar="UUID", help="Only those on one GPU; the UUID's beginning will do.")

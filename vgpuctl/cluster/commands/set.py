@@ -18,6 +18,7 @@ from libvgpu.errors import UsageError, VgpuError
 from libvgpu.sizes import parse_size
 
 from ...commands.set import COLUMNS
+from ...examples import examples
 from ...options import output_option
 from ...render import Row, print_listing, printable
 from ...requests import parse_core
@@ -33,7 +34,11 @@ Rules = tuple[Sequence[LimitRule], Sequence[LimitRule]]
 
 
 @click.command(
-    "set", epilog="Example: kubectl vgpu set -n team-a --container train --core 20 --dry-run"
+    "set",
+    epilog=examples(
+        "kubectl vgpu set -n team-a --core 20 --memory 6GiB --dry-run",
+        "kubectl vgpu set -n team-a --clear",
+    ),
 )
 @click.option("-n", "--namespace", required=True, help="Whose containers.")
 @click.option("--container", default="*", help="Only containers of this name.")
@@ -73,7 +78,7 @@ def set_verb(
     key: str | None,
     output: str,
 ) -> int:
-    """Limit the containers of a namespace by a rule of the agents' config."""
+    """Limit containers by a rule of the agents' config."""
     match = Match(namespace, container, tuple(map(_label, labels)))
     values = _values(core, memory, compute)
     if clear == bool(values):

@@ -9,6 +9,7 @@ import click
 from deviceplugin.http.node_slices import NodeSlices
 
 from ...commands.status import COLUMNS, fragmentation
+from ...examples import examples
 from ...observe import gpu_rows
 from ...options import output_option
 from ...render import Row, print_listing
@@ -28,7 +29,7 @@ def status_rows(node: str, page: NodeSlices) -> list[Row]:
     return of_node(node, found)
 
 
-@click.command(epilog="Example: kubectl vgpu status --node gpu-1")
+@click.command(epilog=examples("kubectl vgpu status --node gpu-1"))
 @place_options
 @output_option
 def status(place: Place, output: str) -> int:

@@ -17,6 +17,7 @@ from deviceplugin.http.node_slices import NodeSlices
 from libvgpu.errors import UsageError
 
 from ...commands.top import SORTS, frame_width
+from ...examples import examples
 from ...top.frame import SortKey, TopGpu, Wanted
 from ...top.rates import Rates, TopRow
 from ..listing import say_problems, seen
@@ -66,7 +67,7 @@ class _Looks:
         return f"no answer of {', '.join(silent[:_MOST_NAMED])}{more}"
 
 
-@click.command()
+@click.command(epilog=examples("kubectl vgpu top --node gpu-1"))
 @place_options
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(

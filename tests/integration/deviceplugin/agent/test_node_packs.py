@@ -18,7 +18,7 @@ from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
 from support.in_process_node import GIB, InProcessNode, running_node
 from support.list_watch_server import ListWatchServer, make_list_watch_server
 from support.waiting import wait_until
-from vgpuctl.agent_client import agent_report
+from vgpuctl.agent_client import agent_report, metrics_page
 
 GPUS = tuple(Gpu(i, f"GPU-{i:08x}-0000-0000-0000-000000000000", "test", 80 * GIB) for i in range(8))
 CONFIG = """\
@@ -176,6 +176,7 @@ def test_without_the_api_server_pods_are_admitted_as_before(cluster: Cluster) ->
     cluster.server.stop()
     wait_until(lambda: "does not answer" in agent_report(cluster.node.run_dir).pods_problem
                or "not reached" in agent_report(cluster.node.run_dir).pods_problem)  # fmt: skip
+    assert "vgpu_pods_followed 0.0" in metrics_page(cluster.node.run_dir)
 
     assert gpus_of(cluster.node.kubelet.admit(known)) == {0}
     unknown = [cluster.node.admit(f"u{i}", SMALL) for i in range(3)]
@@ -183,6 +184,7 @@ def test_without_the_api_server_pods_are_admitted_as_before(cluster: Cluster) ->
 
     cluster.server.start()
     wait_until(lambda: agent_report(cluster.node.run_dir).pods_problem == "")
+    assert "vgpu_pods_followed 1.0" in metrics_page(cluster.node.run_dir)
 
 
 def test_pods_are_told_again_to_an_agent_that_was_restarted(cluster: Cluster) -> None:

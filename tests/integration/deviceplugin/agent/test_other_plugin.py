@@ -23,7 +23,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
 
 
 def said_by_doctor(node: InProcessNode) -> tuple[str, str]:
-    found = examine.findings(node.run_dir, node.state_dir, node.kubelet_dir)
+    found = examine.findings(examine.Node(node.run_dir, node.state_dir, node.kubelet_dir))
     (one,) = (f for f in found if f.check == "other-plugins")
     return one.level, one.message
 

@@ -1,7 +1,7 @@
-"""Says on stderr what is read once it takes longer than anybody likes to wait in silence.
+"""Says on stderr what is being done once that takes longer than anybody likes to wait in silence.
 
 A thread of its own speaks, so that what hangs is named while it hangs; `begin` is called by the
-thread that reads, and replaces one attribute.
+thread that works, and replaces one attribute.
 """
 
 import threading
@@ -14,7 +14,7 @@ SILENT_S = 2.0
 
 
 class Progress:
-    """While it is entered, each two seconds a line with what is read now."""
+    """While it is entered, each two seconds a line with what is done now."""
 
     def __init__(self, silent_s: float = SILENT_S, program: str = "vgpuctl") -> None:
         """Says nothing yet.
@@ -29,13 +29,13 @@ class Progress:
         self._since_s = time.monotonic()
 
     def begin(self, what: str) -> None:
-        """Notes what is read from now on."""
+        """Notes what is done from now on, for example ``reading state.json``."""
         self._what = what
 
     def _speak(self) -> None:
         while not self._ended.wait(self._silent_s):
             passed_s = time.monotonic() - self._since_s
-            click.echo(f"{self._program}: reading {self._what} ({passed_s:.0f} s so far)", err=True)
+            click.echo(f"{self._program}: {self._what} ({passed_s:.0f} s so far)", err=True)
 
     def __enter__(self) -> "Progress":
         """Begins."""
