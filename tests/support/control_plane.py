@@ -28,7 +28,15 @@ SOURCE = ROOT / "tests/e2e/cluster"
 #: The version that its go.mod names.
 KUBERNETES = "v1.34.4"
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
-_PROGRAMS = ("etcd", "openssl")
+#: That are built together, of one version.
+PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+)
+_NEEDED = ("etcd", "openssl")
 #: Parts serve all tests of a module, so no single test is to end them (`leftovers`).
 UNMARKED = {name: value for name, value in os.environ.items() if name != MARK}
 _ADMIN, _TIMEOUT_S, _STOP_S = "admin", 20.0, 10.0
@@ -37,22 +45,21 @@ _MERGE = "application/merge-patch+json"
 
 def missing() -> str:
     """Returns as a sentence what keeps a control plane from running, empty if nothing does."""
-    lacking = [name for name in _PROGRAMS if shutil.which(name) is None]
+    lacking = [name for name in _NEEDED if shutil.which(name) is None]
     if lacking:
         return f"{', '.join(lacking)} not there; as root: sh {PACKAGES}"
-    return go_programs.missing(SOURCE, "kube-apiserver and kube-scheduler")
+    return go_programs.missing(SOURCE, "the control plane")
 
 
 def build() -> Path:
-    """Returns a directory with ``kube-apiserver`` and ``kube-scheduler``.
+    """Returns a directory with the programs of `PROGRAMS`.
 
     Raises:
         AssertionError: they do not build, with what the compiler says.
     """
     flags = go_programs.kubernetes_version(KUBERNETES)
-    names = ("kube-apiserver", "kube-scheduler")
     return go_programs.build_together(
-        SOURCE, "cluster", {f"k8s.io/kubernetes/cmd/{name}": flags for name in names}
+        SOURCE, "cluster", {f"k8s.io/kubernetes/cmd/{name}": flags for name in PROGRAMS}
     )
 
 

@@ -29,9 +29,18 @@ def missing() -> str:
     return go_programs.missing(SOURCE, "helm, kubeconform and the API server's admission")
 
 
+def helm_program() -> Path:
+    """Returns helm, from build/ if it is there.
+
+    Raises:
+        AssertionError: it does not build, with what the compiler says.
+    """
+    return go_programs.build(SOURCE, "helm", "helm.sh/helm/v3/cmd/helm")
+
+
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs helm, which is told of the newest of `KUBERNETES`."""
-    program = go_programs.build(SOURCE, "helm", "helm.sh/helm/v3/cmd/helm")
+    program = helm_program()
     return subprocess.run(
         [str(program), *arguments, "--kube-version", KUBERNETES[-1]],
         cwd=ROOT,

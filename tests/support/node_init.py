@@ -34,6 +34,7 @@ from vgpuctl.demo import syscalls
 ADDRESS = "10.213.0.1"
 HOST_NAME = "node"
 _GET_S = 10.0
+_MS_SHARED = 0x100000
 _REAP_EVERY_S = 0.2
 #: What a kubelet sets for its machine as it starts.
 _SYSCTLS = (
@@ -79,6 +80,8 @@ def lay_out(base: Path, hierarchies: list[str]) -> None:
         copy = base / "sysctl" / name.replace("/", ".")
         copy.write_text(Path("/proc/sys", name).read_text())
         syscalls.bind(str(copy), f"/proc/sys/{name}")
+    # As an init of a machine has it: what a pod mounts with Bidirectional is there for others.
+    syscalls.mount("", "/", flags=syscalls.MS_REC | _MS_SHARED)
     for command in (
         "ip link set lo up",
         "ip link add eth0 type veth peer name wire",  # a kubelet wants a default route

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+#: The simulated MPS tool, from the folder above that of the libraries, and what it imports.
+MPS = (("bin/nvidia-cuda-mps-control", "/usr/bin/nvidia-cuda-mps-control"), ("mps", "/usr/mps"))
 #: Where the loader looks in every image of this architecture, without a cache.
 LIBRARY_DIRECTORY = "/usr/lib/x86_64-linux-gnu"
 MACHINE_DIRECTORY = "/run/vgpu-sim"
@@ -91,6 +93,7 @@ def edit(path: str, change: Callable[[dict[str, Any]], bool]) -> None:
 def main() -> None:
     """Edits what is to be edited and becomes runc."""
     runc, devices_by, driver, machine, *arguments = sys.argv[1:]
+    simulator = os.path.dirname(driver)
 
     def bring(config: dict[str, Any]) -> bool:
         gpus = _named(config, devices_by)
@@ -102,6 +105,7 @@ def main() -> None:
             env.append(f"{_OURS}VISIBLE={gpus}")
         config["mounts"] += [
             *(_bind(f"{driver}/{name}", f"{LIBRARY_DIRECTORY}/{name}", "ro") for name in LIBRARIES),
+            *(_bind(f"{simulator}/{name}", target, "ro") for name, target in MPS),
             _bind(machine, MACHINE_DIRECTORY, "rw"),
         ]
         return True

@@ -1,7 +1,9 @@
 """The settings of a node's kubelet and of its network."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,7 +20,11 @@ _NETWORK = {
             "bridge": "pods0",
             "isGateway": True,
             "ipMasq": True,
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.214.0.0/24"}]]},
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": "10.214.0.0/24"}]],
+                "routes": [{"dst": "0.0.0.0/0"}],  # services lie elsewhere
+            },
         },
         {"type": "portmap", "capabilities": {"portMappings": True}},
     ],
@@ -44,13 +50,18 @@ _KUBELET = {
 }
 
 
-def write(base: Path) -> None:
-    """Writes ``cni`` with the network of pods, ``kubelet.yaml`` and ``manifests`` into ``base``."""
+def write(base: Path, more: Mapping[str, Any] | None = None) -> None:
+    """Writes ``cni`` with the network of pods, ``kubelet.yaml`` and ``manifests`` into ``base``.
+
+    Args:
+        more: settings of the kubelet.
+    """
     (base / "cni").mkdir()
     (base / "cni/pods.conflist").write_text(json.dumps(_NETWORK))
     (base / "manifests").mkdir()
     kubelet = _KUBELET | {
         "staticPodPath": str(base / "manifests"),
         "volumePluginDir": str(base / "volume-plugins"),
+        **(more or {}),
     }
     (base / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
