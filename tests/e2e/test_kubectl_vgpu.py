@@ -8,7 +8,6 @@ minutes of two cores to build.
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, control_plane, kubectl, stand_in_agents
+from support import IS_LONG, ROOT, control_plane, stand_in_agents
 from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.output_schemas import check
@@ -45,22 +44,16 @@ class Cluster:
 
     def __init__(self, base: Path) -> None:
         self.base, self.address = base, stand_in_agents.own_address()
-        self.plane = ControlPlane(base / "plane", control_plane.build())
+        programs = control_plane.build()
+        self.plane = ControlPlane(base / "plane", programs)
         self.plane.base.mkdir()
         users = {
             name: (self.plane.account(NAMESPACE, name) / "token").read_text()
             for name in ("reader", "stranger", "lister", "setter")
         }
         self.plane.start()
-        # kubectl finds its plugins on PATH, as programs of their names.
-        programs = base / "bin"
-        programs.mkdir()
-        plugin = programs / "kubectl-vgpu"
-        plugin.write_text(
-            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m vgpuctl.cluster "$@"\n'
-        )
-        plugin.chmod(0o755)
-        self.path = f"{programs}{os.pathsep}{kubectl.path_with_kubectl()}"
+        plugin = stand_in_agents.plugin(base / "bin")
+        self.path = os.pathsep.join([str(plugin), str(programs), os.environ["PATH"]])
         self.kubeconfigs = {
             name: stand_in_agents.kubeconfig(self.plane, base / name, token, "team-b")
             for name, token in {**users, "admin": "admin"}.items()
@@ -98,7 +91,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    why_not = control_plane.missing() or kubectl.missing()
+    why_not = control_plane.missing()
     if not stand_in_agents.own_address():
         why_not = "this machine has no address in a network, and to no other does the API server go"
     if why_not:
