@@ -341,10 +341,13 @@ def test_every_verb_and_option_of_the_kubectl_plugin_is_documented_and_no_other_
 
     real = {path: options_of(c) for path, c in commands(kubectl_cli, "kubectl vgpu")}
     headings = re.findall(r"^## `(kubectl vgpu[^`]*)`", KUBECTL_VGPU.read_text(), re.M)
+    table = list(rows(section(KUBECTL_VGPU, "## Options")))
     shared = told("## Options")
     assert {typed(h): told(f"## `{h}`") | (shared & real[typed(h)]) for h in headings} == real
-    for name in shared - {"--output"}:  # a screen has no other form
-        assert all(name in options for options in real.values()), name
+    for name, meaning in ((cells[0], cells[1].lower()) for cells in table):
+        without = {f"kubectl vgpu {verb}" for verb in re.findall(r"not of `(\w+)`", meaning)}
+        (option,) = re.findall(r"--[a-z-]+", name)
+        assert {path for path, options in real.items() if option not in options} == without, name
 
 
 @pytest.mark.parametrize(

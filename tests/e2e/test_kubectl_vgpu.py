@@ -8,7 +8,6 @@ minutes of two cores to build.
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, control_plane, kubectl, stand_in_agents
+from support import IS_LONG, ROOT, control_plane, stand_in_agents
 from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.output_schemas import check
@@ -29,6 +28,7 @@ from support.waiting import PATIENCE_S, wait_until
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 FRACTIONS = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
 RIGHTS = ROOT / "deploy/examples/kubectl-vgpu/rights.yaml"
+RIGHTS_TO_SET = RIGHTS.with_name("rights-to-set.yaml")
 MANY, MANY_WITHIN_S = 50, 3.0
 GIB = 1 << 30
 _TESTS_S = 120.0
@@ -44,22 +44,16 @@ class Cluster:
 
     def __init__(self, base: Path) -> None:
         self.base, self.address = base, stand_in_agents.own_address()
-        self.plane = ControlPlane(base / "plane", control_plane.build())
+        programs = control_plane.build()
+        self.plane = ControlPlane(base / "plane", programs)
         self.plane.base.mkdir()
         users = {
             name: (self.plane.account(NAMESPACE, name) / "token").read_text()
-            for name in ("reader", "stranger", "lister")
+            for name in ("reader", "stranger", "lister", "setter")
         }
         self.plane.start()
-        # kubectl finds its plugins on PATH, as programs of their names.
-        programs = base / "bin"
-        programs.mkdir()
-        plugin = programs / "kubectl-vgpu"
-        plugin.write_text(
-            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m vgpuctl.cluster "$@"\n'
-        )
-        plugin.chmod(0o755)
-        self.path = f"{programs}{os.pathsep}{kubectl.path_with_kubectl()}"
+        plugin = stand_in_agents.plugin(base / "bin")
+        self.path = os.pathsep.join([str(plugin), str(programs), os.environ["PATH"]])
         self.kubeconfigs = {
             name: stand_in_agents.kubeconfig(self.plane, base / name, token, "team-b")
             for name, token in {**users, "admin": "admin"}.items()
@@ -67,12 +61,14 @@ class Cluster:
         for name in (NAMESPACE, "team-a", "team-b"):
             manifest = {"kind": "Namespace", "metadata": {"name": name}}
             self.plane.apply(collection(manifest), manifest)
-        for manifest in yaml.safe_load_all(RIGHTS.read_text()):
-            if manifest["kind"] == "RoleBinding":
-                manifest["subjects"] = [
-                    {"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}
-                ]
-            self.plane.apply(collection(manifest), manifest)
+        for file, users_of in ((RIGHTS, ("reader", "setter")), (RIGHTS_TO_SET, ("setter",))):
+            for manifest in yaml.safe_load_all(file.read_text()):
+                if manifest["kind"] == "RoleBinding":
+                    manifest["subjects"] = [
+                        {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+                        for name in users_of
+                    ]
+                self.plane.apply(collection(manifest), manifest)
 
     def vgpu(
         self, *arguments: str, user: str = "reader", **variables: str
@@ -95,7 +91,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    why_not = control_plane.missing() or kubectl.missing()
+    why_not = control_plane.missing()
     if not stand_in_agents.own_address():
         why_not = "this machine has no address in a network, and to no other does the API server go"
     if why_not:
@@ -301,6 +297,45 @@ def test_a_real_agent_answers(cluster: Cluster) -> None:
             assert levels["agent"] == levels["config"] == levels["resources"] == "ok"
             refused = cluster.vgpu("describe", "default/big")
             assert "neither" not in refused.stderr and refused.returncode == 1
+        finally:
+            remove_pods(cluster.plane)
+            node.close()
+
+
+def test_set_does_what_it_shows(cluster: Cluster) -> None:
+    config = CONFIG + "limits:\n- match: {}  # everybody\n  core: 40\n"
+    name = "vgpu-config"
+    config_maps = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+    cluster.plane.apply(config_maps, {"metadata": {"name": name}, "data": {"config.yaml": config}})
+    values = ["-n", "default", "--core", "20", "--memory", "3GiB"]
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as directory:
+        port = control_plane.free_port()
+        options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
+        node = SimulatedNode(Path(directory), "t4", config, FRACTIONS, options)
+        make_pod(cluster.plane, "real", cluster.address, port)
+        try:
+            node.admit("train", vgpu_core=50, vgpu_memory=4)
+            wait_until(lambda: "default/train/c" in cluster.vgpu("ps").stdout, "its pod is known")
+            refused = cluster.vgpu("set", *values)
+            assert refused.returncode == 1
+            assert "the right to get configmaps in namespace vgpu-system" in refused.stderr
+            assert "rights-to-set.yaml" in refused.stderr
+
+            shown = cluster.vgpu("set", *values, "--dry-run", "-o", "json", user="setter")
+            assert shown.returncode == 0, shown.stderr
+            rows = {row["value"]: row for row in check("kubectl-set", shown.stdout)}
+            assert cluster.plane.find(f"{config_maps}/{name}")["data"] == {"config.yaml": config}  # type: ignore[index]
+            assert [(rows[k]["old"], rows[k]["new"]) for k in ("core_percent", "memory_bytes")] == [
+                (40, 20), (4 * GIB, 3 * GIB),
+            ]  # fmt: skip
+
+            done = cluster.vgpu("set", *values, user="setter")
+            assert done.returncode == 0, done.stderr
+            text = cluster.plane.find(f"{config_maps}/{name}")["data"]["config.yaml"]  # type: ignore[index]
+            assert "# everybody" in text
+            (node.base / "config.yaml").write_text(text)  # as a kubelet does
+            wait_until(lambda: cluster.rows("ps")[0]["core_percent"] == 20, "the agent has it")
+            assert cluster.rows("ps")[0]["memory_limit_bytes"] == 3 * GIB
         finally:
             remove_pods(cluster.plane)
             node.close()

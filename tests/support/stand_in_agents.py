@@ -7,6 +7,7 @@ one that it has in a network.
 import ipaddress
 import json
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,7 @@ from libvgpu.sharing_mode import Mode
 from libvgpu.slices import Slice
 from libvgpu.usage import ContainerUsage, DeviceUsage, ProcessUsage
 
+from . import ROOT
 from .control_plane import ControlPlane
 from .waiting import wait_until
 
@@ -87,6 +89,17 @@ class StandInAgent:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def plugin(directory: Path) -> Path:
+    """Writes a program ``kubectl-vgpu``, which kubectl finds on PATH; returns its directory."""
+    directory.mkdir()
+    program = directory / "kubectl-vgpu"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m vgpuctl.cluster "$@"\n'
+    )
+    program.chmod(0o755)
+    return directory
 
 
 def make_pod(

@@ -2,7 +2,7 @@
 
 ``DIRECTORY/answers.json`` has status and text by path, with its query or without; a text that
 begins with ``slow:`` is sent a byte in a while. ``DIRECTORY/asked`` gets the program's words, a
-line each time it is started.
+line each time it is started; ``DIRECTORY/change`` what is to be merged into an object.
 """
 
 import sys
@@ -17,6 +17,10 @@ with open(HERE + "/asked", "a") as asked:
     print(*sys.argv[1:], file=asked)
 if "view" in sys.argv:
     print("team-b", end="")
+    raise SystemExit
+if "patch" in sys.argv:
+    with open(HERE + "/change", "w") as file:
+        file.write(sys.stdin.read())
     raise SystemExit
 if os.path.exists(HERE + "/broken"):
     raise SystemExit("error: the kubeconfig is broken")

@@ -11,6 +11,7 @@ VERBS = {
     "top": ("vgpuctl.cluster.commands.top", "top"),
     "status": ("vgpuctl.cluster.commands.status", "status"),
     "describe": ("vgpuctl.cluster.commands.describe", "describe"),
+    "set": ("vgpuctl.cluster.commands.set", "set_verb"),
     "doctor": ("vgpuctl.cluster.commands.doctor", "doctor"),
 }
 

@@ -8,7 +8,6 @@ of threads may read at once: each read has a connection of its own.
 import contextlib
 import ctypes
 import http.client
-import os
 import signal
 import socket
 import subprocess
@@ -160,17 +159,3 @@ def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
     told = [line for line in lines if not line.startswith("Starting to serve")]
     return told[-1].removeprefix("error: ") if told else ""
-
-
-def current_namespace(kubectl: Sequence[str]) -> str:
-    """Returns the namespace that kubectl would use for pods that are named without one."""
-    ask = ["config", "view", "--minify", "--output=jsonpath={..namespace}"]
-    done = subprocess.run(
-        [*kubectl, *ask],
-        capture_output=True,
-        text=True,
-        timeout=_START_S,
-        check=False,
-        env=os.environ,
-    )
-    return done.stdout.strip() or "default"

@@ -24,7 +24,8 @@ from .agents import (
     node_of_pod,
     pod_path,
 )
-from .kubectl_proxy import ApiReader, api_reader, current_namespace
+from .kubectl_calls import current_namespace
+from .kubectl_proxy import ApiReader, api_reader
 from .refusals import KUBECTL_HINT, ApiRefusal, NoAnswer
 
 PROGRAM = "kubectl vgpu"
@@ -85,6 +86,14 @@ class Nodes:
             VgpuError: there are none, or it does not say.
         """
         self._agents = _wanted(self._reader, self._place)
+
+    def read(self, path: str) -> bytes:
+        """Returns what another path of the API server has.
+
+        Raises:
+            VgpuError: it has nothing, or may not be read.
+        """
+        return _got(self._reader, path)
 
     def slices(self) -> list[NodeAnswer[NodeSlices]]:
         """Returns what each node holds, in the order of their names.

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from libvgpu.errors import VgpuError
 
 RIGHTS = "deploy/examples/kubectl-vgpu/rights.yaml"
+RIGHTS_TO_SET = "deploy/examples/kubectl-vgpu/rights-to-set.yaml"
 KUBECTL_HINT = (
     "see that kubectl works: kubectl get pods; --context and --kubeconfig choose another cluster"
 )
@@ -48,7 +49,7 @@ def refusal(status: int, body: bytes, path: str) -> VgpuError:
     if status == HTTPStatus.FORBIDDEN:
         return ApiRefusal(
             f"the API server refuses: {said or 'Forbidden'}",
-            f"kubectl vgpu needs {_right(path)}; {RIGHTS} gives that and no more",
+            f"kubectl vgpu needs {_right(path)}; {_rights(path)} gives that and no more",
         )
     return NoAnswer(said or f"the API server answers with status {status}", status)
 
@@ -72,10 +73,16 @@ def _is_page(path: str) -> bool:
 
 def _right(path: str) -> str:
     """Returns which right reading a path takes."""
-    parts = path.partition("?")[0].strip("/").split("/")
-    namespace = parts[3] if len(parts) > 3 and parts[2] == "namespaces" else ""
-    where = f" in namespace {namespace}" if namespace else ""
+    _, _, _, namespace, kind, *named = _parts(path)
     if _is_page(path):
-        return f"the right to get pods/proxy{where}"
-    named = len(parts) > 5
-    return f"the right to {'get' if named else 'list'} pods{where}"
+        return f"the right to get pods/proxy in namespace {namespace}"
+    return f"the right to {'get' if named else 'list'} {kind} in namespace {namespace}"
+
+
+def _rights(path: str) -> str:
+    return RIGHTS_TO_SET if "configmaps" in _parts(path) else RIGHTS
+
+
+def _parts(path: str) -> list[str]:
+    """Returns ``api``, ``v1``, ``namespaces``, the namespace, the kind, and a name."""
+    return path.partition("?")[0].strip("/").split("/")

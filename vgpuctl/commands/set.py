@@ -49,7 +49,7 @@ def _when(row: Row) -> str:
     return "pending: when its processes start again" if row["pending"] else "now"
 
 
-_COLUMNS = (
+COLUMNS = (
     Column("ALLOCATION", lambda row: str(row["allocation"])),
     Column("OWNER", lambda row: str(row["owner"] or "-")),
     Column("GPU", lambda row: str(row["gpu_uuid"])[:_SHORT_UUID]),
@@ -61,7 +61,7 @@ _COLUMNS = (
 
 
 def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `control_api.changed_limits` says."""
+    """Returns one row per GPU and value of what `limit_changes.changed_limits` says."""
     return [
         {
             "version": OUTPUT_VERSION,
@@ -109,8 +109,8 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> l
                 f"the agent of {run_dir} answers in a form that this vgpuctl does not know",
                 hint="use the vgpuctl of the agent's version; vgpuctl ps shows the limits",
             ) from None
-    from deviceplugin.http.control_api import changed_limits
     from deviceplugin.model.overrides import Override
+    from deviceplugin.policy.limit_changes import changed_limits
 
     from .. import run_limits
 
@@ -167,4 +167,4 @@ def set_verb(
     if not clear and not values:
         raise UsageError("nothing to set: give --core, --memory or --compute, or --clear")
     rows = _changed(chosen_run_dir(run_dir), allocation, values, clear)
-    print_listing(rows, _COLUMNS, output, "no GPU in this slice")
+    print_listing(rows, COLUMNS, output, "no GPU in this slice")

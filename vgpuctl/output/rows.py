@@ -121,17 +121,6 @@ class NodeStatusRow(StatusRow):
     node: Annotated[str, Meta(description="Its name.")]
 
 
-class NodeDoctorRow(TypedDict):
-    """What one check of one of many nodes found."""
-
-    version: Version
-    node: Annotated[str, Meta(description="Its name.")]
-    check: Annotated[str, Meta(description="Its short name; others may come.")]
-    level: Annotated[Literal["ok", "warn", "fail"], Meta(description="warn: it works.")]
-    message: Annotated[str, Meta(description="What was found, with the values.")]
-    fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
-
-
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 
@@ -144,6 +133,12 @@ class SetRow(TypedDict):
     new: int | str | None
     changed: bool
     pending: Annotated[bool, Meta(description="It holds in processes that start later.")]
+
+
+class NodeSetRow(SetRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
 
 
 class EventRow(TypedDict):
@@ -180,6 +175,12 @@ class DoctorRow(TypedDict):
     ]
     message: Annotated[str, Meta(description="What was found, with the values.")]
     fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
+
+
+class NodeDoctorRow(DoctorRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
 
 
 class ConfigShowRow(TypedDict):

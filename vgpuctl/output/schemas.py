@@ -29,6 +29,7 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "kubectl-status": (rows.NodeStatusRow,),
     "kubectl-describe": (facts.NodeContainer, facts.NodeGpu),
     "kubectl-doctor": (rows.NodeDoctorRow,),
+    "kubectl-set": (rows.NodeSetRow,),
 }
 #: page of the agent -> the object that it is. Newer programs read older pages, too.
 PAGES: Mapping[str, type] = {"agent-slices": NodeSlices}

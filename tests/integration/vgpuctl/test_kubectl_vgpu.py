@@ -15,6 +15,7 @@ import msgspec
 import psutil
 import pytest
 
+from deviceplugin.config.loading import parse_config
 from deviceplugin.store.event_file import KeptEvent
 from support import ROOT, stand_in_kubectl
 from support.output_schemas import check
@@ -229,6 +230,103 @@ def test_one_frame_needs_no_terminal(typed: Typed) -> None:
     assert "team-a/one/c" in output and "n2 GPU 0" in output
     status, _, said = typed.vgpu("top")
     assert (status, "use --once" in said) == (2, True)
+
+
+CONFIG = """\
+version: v1
+sharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}
+limits:
+# of all others
+- match: {}
+  core: "80%"
+"""
+CONFIG_MAP = "/api/v1/namespaces/vgpu-system/configmaps/vgpu-config"
+
+
+def with_config(typed: Typed, **data: str) -> None:
+    """Gives the cluster a ConfigMap, and agents that say what the slices asked for."""
+    meta = {"resourceVersion": "77", "labels": {"app.kubernetes.io/managed-by": "Helm"}}
+    typed.answers[CONFIG_MAP] = (200, json.dumps({"metadata": meta, "data": data}))
+    for node, owner in (("n1", "team-a/one/c"), ("n2", "team-b/two/c")):
+        gpu = GivenOfReport(
+            f"GPU-{node}", asked_core_percent=40, asked_memory_bytes=8 << 30, core="limits[0]"
+        )
+        allocation = AllocationOfReport(f"a-{node}-0", owner, [gpu])
+        report = AgentReport(
+            AgentOfReport("1", 7, node, 1.0), ConfigOfReport("/c", "d", 1), [], "b",
+            allocations=[allocation],
+        )  # fmt: skip
+        typed.answers[typed.page_of(node, "state")] = (200, msgspec.json.encode(report).decode())
+
+
+def test_set_shows_what_it_will_do_and_changes_nothing(typed: Typed) -> None:
+    with_config(typed, **{"config.yaml": CONFIG})
+    values = ["-n", "team-a", "--core", "20", "--memory", "6GiB"]
+    status, output, said = typed.vgpu("set", *values, "--dry-run")
+    assert (status, said) == (0, "kubectl vgpu: nothing is changed (--dry-run)\n")
+    assert "+- {match: {namespace: team-a}, core: 20, memory: 6GiB}" in output.splitlines()
+    assert not [line for line in output.splitlines() if line.startswith("-") and line[1:2] != "-"]
+    status, output, _ = typed.vgpu("set", *values, "--dry-run", "-o", "json")
+    rows = {row["value"]: row for row in check("kubectl-set", output)}
+    assert {(row["node"], row["owner"]) for row in rows.values()} == {("n1", "team-a/one/c")}
+    # The slice has 30 and 4 GiB by the rule of before; it asked for 40 and 8 GiB.
+    assert (rows["core_percent"]["old"], rows["core_percent"]["new"]) == (30, 20)
+    assert (rows["memory_bytes"]["old"], rows["memory_bytes"]["new"]) == (4 << 30, 6 << 30)
+    assert not (typed.base / "change").exists()
+
+
+def test_set_changes_the_config_that_it_read(typed: Typed) -> None:
+    with_config(typed, **{"config.yaml": CONFIG})
+    status, _, said = typed.vgpu("set", "-n", "team-a", "--core", "20")
+    assert status == 0
+    assert "put it into the chart's values too" in said
+    change = json.loads((typed.base / "change").read_text())
+    assert change["metadata"] == {"resourceVersion": "77"}
+    text = change["data"]["config.yaml"]
+    assert [rule.namespace for rule in parse_config(text).rules] == ["team-a", "*"]
+    assert "# of all others" in text
+    # And back again.
+    with_config(typed, **{"config.yaml": text})
+    assert typed.vgpu("set", "-n", "team-a", "--clear")[0] == 0
+    change = json.loads((typed.base / "change").read_text())
+    assert [rule.namespace for rule in parse_config(change["data"]["config.yaml"]).rules] == ["*"]
+
+
+def test_set_goes_by_the_labels_of_pods_and_by_what_was_set_by_hand(typed: Typed) -> None:
+    with_config(typed, **{"config.yaml": CONFIG})
+    pod = {"metadata": {"name": "one", "labels": {"app": "train"}}}
+    typed.answers["/api/v1/namespaces/team-a/pods"] = (200, json.dumps({"items": [pod]}))
+    values = ["-n", "team-a", "--core", "10", "--dry-run", "-o", "json", "--pod-label"]
+    assert len(check("kubectl-set", typed.vgpu("set", *values, "app=train")[1])) == 3
+    assert check("kubectl-set", typed.vgpu("set", *values, "app=serve")[1]) == []
+    path = typed.page_of("n1", "state")
+    by_hand = typed.answers[path][1].replace("limits[0]", "vgpuctl set")
+    typed.answers[path] = (200, by_hand)
+    rows = check("kubectl-set", typed.vgpu("set", *values, "app=train")[1])
+    assert [row["new"] for row in rows if row["value"] == "core_percent"] == [30]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        pytest.param(["--core", "20"], 2, "name one with --config; there are: a, b", id="several"),
+        pytest.param(["--core", "20", "--config", "c"], 1, "has no config c", id="no-such"),
+        pytest.param(["--config", "a", "--clear"], 1, "no rule for", id="nothing-to-clear"),
+        pytest.param(["--config", "a"], 2, "nothing to set", id="nothing"),
+        pytest.param(["--clear", "--core", "1"], 2, "give it alone", id="both"),
+        pytest.param(["--core", "120"], 2, "from 1 to 100", id="too-much"),
+        pytest.param(["--core", "120%", "--config", "a"], 2, "core '120%'", id="too-much-of-it"),
+        pytest.param(["--core", "1", "--pod-label", "x"], 2, "is not KEY=VALUE", id="label"),
+    ],
+)
+def test_what_set_cannot_do_is_one_sentence(
+    typed: Typed, arguments: list[str], status: int, said: str
+) -> None:
+    with_config(typed, a=CONFIG, b=CONFIG)
+    found, output, told = typed.vgpu("set", "-n", "team-a", *arguments)
+    assert (found, output) == (status, "")
+    assert said in told.splitlines()[0]
+    assert not (typed.base / "change").exists()
 
 
 def test_what_tenants_write_does_not_reach_the_terminal(typed: Typed) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import click
 
 from ...agent_client import AgentReport
-from ...doctor import agent_checks, injection_check
+from ...doctor import agent_checks, injection_check, pid_checks, published_check
 from ...doctor.finding import FAIL, OK, Finding, fail
 from ...examples import examples
 from ...options import output_option
@@ -40,6 +40,8 @@ def findings(answer: NodeAnswer[AgentReport], now: float) -> list[Finding]:
         agent_checks.resources(report),
         *agent_checks.podresources(report),
         *agent_checks.pods(report),
+        *published_check.published(report),
+        *pid_checks.node_pids(report),
         *agent_checks.gpus(report),
         *agent_checks.watch(report),
         *injection_check.injection(report.injection),
