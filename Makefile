@@ -109,6 +109,7 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/python -m libvgpu.hook_table --write
 	$(BIN)/vgpuctl config schema > deploy/config.schema.json
 	$(BIN)/python -m vgpuctl.output docs/schemas
+	$(BIN)/python -m vgpuctl.manual docs/man
 
 # Long forms of tests, those of the portable build among them.
 check: export VGPU_LONG = 1
@@ -116,7 +117,7 @@ check: lint $(ZIG) node-parts test  ## what CI runs: lint, and all tests in thei
 	@$(MAKE) --no-print-directory e2e-node
 
 bench: build  ## measure what docs/benchmarks.md shows
-	$(BIN)/python -m benchmarks run hooks allocate reload extender
+	$(BIN)/python -m benchmarks run hooks allocate reload extender cli
 
 # Not of `build`: a machine with a GPU may reach no package index, and its own Python and C compiler do.
 bench-gpu:  ## measure on this machine's GPU what an H100 showed (nothing is downloaded)

@@ -34,6 +34,7 @@ FIGURES = {
     "allocate": "benchmarks.allocate",
     "reload": "benchmarks.config_reload",
     "extender": "benchmarks.extender",
+    "cli": "benchmarks.cli",
     "silicon": "benchmarks.silicon.figure",
 }
 _OURS = ("benchmarks", "libvgpu", "deviceplugin", "vgpuctl")

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import libvgpu
-from deviceplugin.testing.lean_kubelet import LeanKubelet
+from deviceplugin.testing.lean_kubelet import LeanKubelet, LeanPod
+from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import Machine, Profile, ideal_profile
 
@@ -143,8 +144,23 @@ class AgentNode:
                 raise VgpuError(f"after {timeout_s:g} s {what}")
             time.sleep(_POLL_S)
 
-    def stop(self) -> None:
-        """Ends the agent and the kubelet."""
+    def environment_in(self, pod: LeanPod) -> dict[str, str]:
+        """Returns the environment of a program in a pod's slice, on the host's paths of its mounts.
+
+        The container runtime would show it the slice's GPU alone.
+        """
+        environment = self.machine.environment({"PATH": os.defpath})
+        preloads = Path(pod.mounts["/etc/ld.so.preload"])
+        slice_ = Path(pod.mounts["/run/vgpu/limits"]).parent
+        (device,) = region.read_limits(slice_).limits.devices
+        return environment | {
+            "LD_PRELOAD": str(preloads.with_name("libvgpu.so")),
+            "VGPU_DIR": str(slice_),
+            "CUDA_VISIBLE_DEVICES": device.uuid,
+        }
+
+    def stop_agent(self) -> None:
+        """Ends the agent alone."""
         if self._agent is not None:
             self._agent.terminate()
             try:
@@ -152,6 +168,10 @@ class AgentNode:
             except subprocess.TimeoutExpired:
                 self._agent.kill()
                 self._agent.wait()
+
+    def stop(self) -> None:
+        """Ends the agent and the kubelet."""
+        self.stop_agent()
         self.kubelet.stop()
 
 

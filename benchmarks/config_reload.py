@@ -7,7 +7,6 @@ saw the new limit. Counted from the moment before the file is touched. (A Config
 follows its ConfigMap about a minute later; that is the kubelet's.)
 """
 
-import os
 import queue
 import random
 import subprocess
@@ -137,14 +136,10 @@ class Watcher:
 @contextmanager
 def _watching(node: AgentNode, pod: LeanPod, client: Path) -> Iterator[Watcher]:
     """Runs the program in a pod's slice, on the host's paths of its mounts."""
-    environment = node.machine.environment({"PATH": os.defpath})
-    preloads = Path(pod.mounts["/etc/ld.so.preload"])
-    environment["LD_PRELOAD"] = str(preloads.with_name("libvgpu.so"))
-    environment["VGPU_DIR"] = str(Path(pod.mounts["/run/vgpu/limits"]).parent)
     with open(node.base / "client.log", "ab") as log:
         process = subprocess.Popen(
             [str(client)],
-            env=environment,
+            env=node.environment_in(pod),
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

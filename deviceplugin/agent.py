@@ -8,6 +8,7 @@ probes and `vgpuctl` in those of `http.server`; they meet the loop in `NodeState
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import threading
@@ -36,7 +37,9 @@ from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
+from deviceplugin.http.remembered_page import RememberedPage
 from deviceplugin.http.server import HttpServer
+from deviceplugin.http.slices_page import SlicesPage
 from deviceplugin.inventory import topology
 from deviceplugin.inventory.counted_xids import counted_xids
 from deviceplugin.inventory.gpu_watch import GpuWatch
@@ -62,7 +65,7 @@ from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.event_file import EventFile
+from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.pid_visibility import sees_node_pids
@@ -314,12 +317,22 @@ def _run(
         publish_problem=publish_problem,
         sees_node_pids=sees_node_pids(os.environ),
     )
+    slices = SlicesPage(settings.node_name, settings.run_dir, state)
     http = HttpServer()
     ends.callback(http.stop)
     listener = tcp_listener(settings.metrics_address)
     http.listen(
         listener,
-        pages({"/metrics": metrics.page, "/healthz": said.healthz, "/readyz": said.readyz}),
+        pages(
+            {
+                "/metrics": metrics.page,
+                "/healthz": said.healthz,
+                "/readyz": said.readyz,
+                "/v1/slices": RememberedPage(slices.content).page,
+                "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
+                "/v1/state": RememberedPage(lambda: json.dumps(said.state()).encode()).page,
+            }
+        ),
         urgent=("/healthz", "/readyz"),
     )
     control = settings.run_dir / AGENT_SOCKET

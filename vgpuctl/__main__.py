@@ -6,7 +6,6 @@ command's own status.
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 import click
@@ -14,56 +13,74 @@ import click
 from libvgpu.errors import VgpuError
 
 from .cli import DEBUG_VARIABLE, cli
+from .streams import make_ready
 
 _STATUS_WRONG_USAGE = 2
 _STATUS_INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 _STATUS_BROKEN_PIPE = 141  # 128 + SIGPIPE: what any other program that writes to `head` gets
 
 
-def _say(message: str, hint: str | None = None) -> None:
-    print(f"vgpuctl: {message}", file=sys.stderr)
+def _say(program: str, message: str, hint: str | None = None) -> None:
+    print(f"{program}: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    program: str = "vgpuctl",
+    group: click.Group = cli,
+) -> int:
     """Runs one command line and returns its exit status.
 
     Args:
         arguments: without the program's name; by default those of this process.
+        program: what a user types before them.
+        group: whose verbs they may name.
     """
+    make_ready()
+    stdout = sys.stdout
     try:
-        result = cli.main(args=arguments, prog_name="vgpuctl", standalone_mode=False)
+        result = group.main(args=arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except VgpuError as error:
-        _say(error.message, error.hint)
+        _say(program, error.message, error.hint)
         return error.exit_status
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return _STATUS_WRONG_USAGE
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "vgpuctl"
+        path = error.ctx.command_path if error.ctx else program
         message = error.format_message()
-        _say(message[:1].lower() + message[1:].rstrip("."), f"try '{path} --help'")
+        _say(program, message[:1].lower() + message[1:].rstrip("."), f"try '{path} --help'")
         return _STATUS_WRONG_USAGE
     except click.ClickException as error:
-        _say(error.format_message())
+        _say(program, error.format_message())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _STATUS_INTERRUPTED
+    except SystemExit as error:
+        # Click ends so, with 1, where the reader of our output went away, and has put a wrapper in
+        # the place of stdout then. Any other way out is the verb's own.
+        if sys.stdout is not stdout:
+            return _STATUS_BROKEN_PIPE
+        return error.code if isinstance(error.code, int) else VgpuError.exit_status
     except BrokenPipeError:
         # The reader of our output went away. Python would complain once more at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _STATUS_BROKEN_PIPE
     except OSError as error:
-        _say(f"{error.filename or 'system call'}: {error.strerror or error}")
+        _say(program, f"{error.filename or 'system call'}: {error.strerror or error}")
         return VgpuError.exit_status
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
+            import traceback
+
             traceback.print_exc()
         _say(
-            f"an error of vgpuctl itself: {error!r}",
-            "vgpuctl --debug VERB… shows where; please report it",
+            program,
+            f"an error of {program} itself: {error!r}",
+            f"{program} --debug VERB… shows where; please report it",
         )
         return VgpuError.exit_status
     return result if isinstance(result, int) else 0

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -12,6 +11,9 @@ import msgspec
 
 from deviceplugin.http.listeners import AGENT_SOCKET
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
+
+from .progress import Progress
+from .unix_http import UnixConnection
 
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 8 << 20
@@ -182,19 +184,6 @@ class AgentReport(msgspec.Struct):
     devices: list[DeviceOfReport] = []
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_TIMEOUT_S)
-        self.sock.connect(str(self._path))
-
-
 def agent_report(run_dir: Path) -> AgentReport:
     """Returns the state of the agent of a run directory.
 
@@ -206,10 +195,26 @@ def agent_report(run_dir: Path) -> AgentReport:
     try:
         return msgspec.convert(answer, AgentReport)
     except msgspec.ValidationError as error:
-        raise VgpuError(
-            f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",
-            hint="use the vgpuctl of the agent's version",
-        ) from None
+        raise _other_form(f"the agent of {run_dir}", error) from None
+
+
+def read_report(content: bytes) -> AgentReport:
+    """Returns what an agent's page ``/v1/state`` says.
+
+    Raises:
+        VgpuError: it is of another form.
+    """
+    try:
+        return msgspec.json.decode(content, type=AgentReport)
+    except msgspec.MsgspecError as error:
+        raise _other_form("the agent", error) from None
+
+
+def _other_form(who: str, error: Exception) -> VgpuError:
+    return VgpuError(
+        f"{who} answers in a form that this vgpuctl does not know: {error}",
+        hint="use the vgpuctl of the agent's version",
+    )
 
 
 class ValueOfConfig(msgspec.Struct):
@@ -265,7 +270,7 @@ def metrics_page(run_dir: Path) -> str:
 
 
 def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
-    """Has the agent set values for an allocation; returns `control_api.changed_limits`.
+    """Has the agent set values for an allocation; returns `limit_changes.changed_limits`.
 
     Raises:
         AgentUnreachable: there is no agent, or it does not answer.
@@ -287,18 +292,20 @@ def _ask(
     read: Callable[[bytes], Any] = json.loads,
 ) -> Any:
     where = run_dir / AGENT_SOCKET
-    connection = _Connection(where)
+    connection = UnixConnection(where, _TIMEOUT_S)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body))
-        answer = connection.getresponse()
-        content = read(answer.read(_MOST_BYTES))
+        with Progress() as progress:
+            progress.begin("asking the agent")
+            connection.request(method, path, None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            content = read(answer.read(_MOST_BYTES))
     except PermissionError:
         raise AgentUnreachable(
             f"{where} may not be opened by this user",
             "ask as the agent's user, root on a node",
             denied=True,
         ) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise AgentUnreachable(
             f"no node agent answers at {where}: {why}",
@@ -310,9 +317,10 @@ def _ask(
     if answer.status == HTTPStatus.OK:
         return content
     problem = content if isinstance(content, dict) else {}
-    kind: type[VgpuError] = {
+    kinds: Mapping[int, type[VgpuError]] = {
         HTTPStatus.NOT_FOUND: UnknownAllocation,
         HTTPStatus.BAD_REQUEST: UsageError,
-    }.get(HTTPStatus(answer.status), AllocationRefused)
+    }
+    kind = kinds.get(answer.status, AllocationRefused)
     message = problem.get("message") or f"the agent answers with status {answer.status}"
     raise kind(str(message), problem.get("hint"))

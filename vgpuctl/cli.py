@@ -5,8 +5,14 @@
 
 import importlib
 import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
+
+from .examples import examples
+
+_Group = TypeVar("_Group", bound=Callable[..., Any])
 
 #: Set by --debug, for `__main__`.
 DEBUG_VARIABLE = "VGPUCTL_DEBUG"
@@ -31,17 +37,23 @@ VERBS = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules that are imported by name."""
+    """A group whose commands live in modules that are imported by name.
+
+    Attributes:
+        verbs: module and attribute of each verb's command, in the order of `--help`.
+    """
+
+    verbs: Mapping[str, tuple[str, str]] = VERBS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the verbs in the order they are documented in."""
-        return list(VERBS)
+        return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns the command of a verb, or None where there is no such verb."""
-        if cmd_name not in VERBS:
+        if cmd_name not in self.verbs:
             return None
-        module, attribute = VERBS[cmd_name]
+        module, attribute = self.verbs[cmd_name]
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
@@ -53,9 +65,9 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
     from importlib import metadata
 
     try:
-        click.echo(f"vgpuctl {metadata.version('vgpu')}")
+        click.echo(f"{ctx.info_name} {metadata.version('vgpu')}")
     except metadata.PackageNotFoundError:
-        click.echo("vgpuctl of a source tree that is not installed")
+        click.echo(f"{ctx.info_name} of a source tree that is not installed")
     ctx.exit()
 
 
@@ -64,22 +76,39 @@ def _debug(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
+def common_options(group: _Group) -> _Group:
+    """Adds ``--version`` and ``--debug``, which stand before a verb."""
+    group = click.option(
+        "--debug",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_debug,
+        help="Show where in the program an unforeseen error happened.",
+    )(group)
+    return click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show the version and exit.",
+    )(group)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "vgpuctl ps",
+        "vgpuctl run --simulate h100 --memory 1GiB --core 50 -- python train.py",
+        "vgpuctl doctor",
+    ),
 )
-@click.option(
-    "--debug",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_debug,
-    help="Show where in vgpuctl an unforeseen error happened.",
-)
+@common_options
 def cli() -> None:
-    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what."""
+    """Hard slices of an NVIDIA GPU: run a program under one, see who holds what.
+
+    Exit status: 0 good, 1 refused or unhealthy, 2 wrong usage; run and sim run exit with the status
+    of their command.
+    """

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from libvgpu import allocation_dirs, region
+from libvgpu import allocation_dirs, ownership, region
 from libvgpu.errors import AllocationRefused, RegionError
 from libvgpu.limits import DeviceLimit
 from libvgpu.sizes import format_size
 
-from . import ownership
 from .requests import GpuRequest
 
 

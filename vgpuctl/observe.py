@@ -1,82 +1,18 @@
-"""What the slices of a run directory hold and use, as rows for `ps` and `status`.
-
-Reads the files of each allocation and nothing else; no lock is taken and nothing is changed, so
-looking never disturbs a container. What tenants write is hostile: `libvgpu.region` bounds it, and
-an allocation whose files are damaged becomes a row that says so instead of an error.
-"""
+"""What slices hold and use, as rows for `ps` and `status`. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from deviceplugin.model.concurrency import Concurrency
-from libvgpu import allocation_dirs, region
-from libvgpu.errors import VgpuError
-from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, DeviceLimit, Family
-from libvgpu.sharing_mode import Mode
+from libvgpu import region
+from libvgpu.limits import WHOLE_CORE_PERCENT, DeviceLimit, Family
+from libvgpu.slices import Slice
 from libvgpu.usage import is_measured
 
-from . import ownership
 from .render import OUTPUT_VERSION, Row, seconds
 from .requests import GpuCandidate
-from .targets import readable_allocations
 
 MIB = 1 << 20
-RUNNING, IDLE, ABANDONED, DAMAGED = "running", "idle", "abandoned", "damaged"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One allocation as found.
-
-    Attributes:
-        meta: who it belongs to.
-        limits: None where the file is damaged.
-        usage: None where either file is damaged.
-        state: ``running``, ``idle`` (no process), ``abandoned`` (its `vgpuctl run` is dead) or
-            ``damaged``.
-        problem: what is damaged, a sentence; empty otherwise.
-        modes: how each of its GPUs is shared now.
-    """
-
-    meta: allocation_dirs.AllocationMeta
-    limits: ContainerLimits | None
-    usage: region.ContainerUsage | None
-    state: str
-    problem: str = ""
-    modes: tuple[Mode, ...] = ()
-
-
-def read_slices(run_dir: Path) -> tuple[Slice, ...]:
-    """Returns the slices of a run directory, oldest first; none where it does not exist.
-
-    Raises:
-        AllocationRefused: the directory belongs to somebody else.
-    """
-    return tuple(
-        read
-        for allocation in readable_allocations(run_dir)
-        if (read := _read_slice(run_dir, allocation)) is not None
-    )
-
-
-def _read_slice(run_dir: Path, allocation: allocation_dirs.AllocationDir) -> Slice | None:
-    limits = None
-    modes: tuple[Mode, ...] = ()
-    try:
-        view = region.read_limits(allocation.directory)
-        limits, modes = view.limits, view.modes
-        usage = region.read_usage(allocation.directory)
-    except VgpuError as error:
-        if not allocation.directory.exists():
-            return None  # it ended while we looked
-        return Slice(allocation.meta, limits, None, DAMAGED, error.message)
-    state = RUNNING if any(p.alive for p in usage.processes) else IDLE
-    if allocation.meta.source == ownership.SOURCE and ownership.is_abandoned(
-        run_dir, allocation.meta.allocation_id
-    ):
-        state = ABANDONED
-    return Slice(allocation.meta, limits, usage, state, modes=modes)
 
 
 def enforced_core_percent(family: Family, limit: DeviceLimit) -> int:

@@ -6,7 +6,10 @@ anything, so characters that a terminal would act on are replaced in tables; JSO
 """
 
 import json
+import os
+import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -16,8 +19,7 @@ Row = Mapping[str, object]
 #: The key ``version`` of each object in JSON. `vgpuctl.output` says what it promises.
 OUTPUT_VERSION = 1
 
-#: A pipe has no width; rich would cut at 80 columns and split values that a script greps for.
-_PIPE_WIDTH = 1000
+_BETWEEN = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +65,69 @@ def print_listing(
     if not rows:
         print(empty, file=sys.stderr)
         return
+    titles = [column.title for column in columns]
+    cells = [[printable(column.cell(row)) for column in columns] for row in rows]
+    is_right = [column.right for column in columns]
+    lines = plain_lines([titles, *cells], is_right)
+    # A pipe has no width: what a script greps for is neither cut nor broken.
+    if not file.isatty():
+        print("\n".join(lines), file=file)
+    elif max(map(width, lines)) <= shutil.get_terminal_size().columns:
+        print("\n".join([_bold(lines[0]), *lines[1:]]), file=file)
+    else:
+        _print_broken(titles, cells, is_right, file)
+
+
+def width(text: str) -> int:
+    """Returns how many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
+    )
+
+
+def plain_lines(table: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
+    """Returns the rows of a table as lines, each column as wide as its widest cell."""
+    widths = [max(map(width, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        padded = []
+        for cell, most, right in zip(row, widths, is_right, strict=True):
+            space = " " * (most - width(cell))
+            padded.append(space + cell if right else cell + space)
+        lines.append(_BETWEEN.join(padded).rstrip())
+    return lines
+
+
+def _is_plain() -> bool:
+    """Returns whether the terminal shows text alone, or shall."""
+    return os.environ.get("TERM") in (None, "", "dumb") or "NO_COLOR" in os.environ
+
+
+def _bold(line: str) -> str:
+    """Returns a heading as the terminal shows it."""
+    return line if _is_plain() else f"\x1b[1m{line}\x1b[0m"
+
+
+def _print_broken(
+    titles: Sequence[str], cells: Sequence[Sequence[str]], is_right: Sequence[bool], file: TextIO
+) -> None:
+    """Prints a table that is wider than the terminal: cells are broken over lines.
+
+    Only then rich is imported, which takes as long as all the rest of `ps`.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for column in columns:
-        table.add_column(
-            column.title, justify="right" if column.right else "left", no_wrap=not file.isatty()
-        )
-    for row in rows:
-        table.add_row(*(Text(printable(column.cell(row))) for column in columns))
-    console = Console(file=file, highlight=False, width=None if file.isatty() else _PIPE_WIDTH)
+    for title, right in zip(titles, is_right, strict=True):
+        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console = Console(file=file, highlight=False, color_system=None if _is_plain() else "auto")
     console.print(table)
 
 

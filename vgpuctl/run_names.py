@@ -6,10 +6,8 @@ Asking and making are one step of `core_sum.admitting`, as with shares and memor
 import re
 from pathlib import Path
 
-from libvgpu import allocation_dirs
+from libvgpu import allocation_dirs, ownership
 from libvgpu.errors import AllocationRefused, UsageError
-
-from . import ownership
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,62}")
 

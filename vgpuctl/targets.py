@@ -1,31 +1,11 @@
-"""Which allocation a word on the command line means. Pure but for `readable_allocations`."""
+"""Which allocation a word on the command line means. Pure."""
 
-import contextlib
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
-from libvgpu.allocation_dirs import AllocationDir, list_allocations
+from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError
 
 _SHOWN = 5  # candidates that a message names
-
-
-def readable_allocations(run_dir: Path) -> list[AllocationDir]:
-    """Returns the allocations of a run directory, oldest first; none where it does not exist.
-
-    Raises:
-        AllocationRefused: the directory belongs to somebody else.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            os.listdir(run_dir / "allocations")
-        except PermissionError:
-            raise AllocationRefused(
-                f"{run_dir} may not be read by this user",
-                hint="look as the user who made the slices, or choose another with --run-dir",
-            ) from None
-    return list_allocations(run_dir)
 
 
 def find_allocation(word: str, among: Sequence[AllocationDir]) -> AllocationDir:

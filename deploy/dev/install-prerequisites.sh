@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks for what the build needs beside pip: a Python that is new enough, with venv and headers, a
-# C compiler, valgrind for the instruction counts, and openssl for the certificate of the API server
-# that tests and benchmarks stand in for. Root on Debian or Ubuntu gets what is missing
+# C compiler, valgrind for the instruction counts, openssl for the certificate of the API server
+# that tests and benchmarks stand in for, and groff, which judges the man page. Root on Debian or Ubuntu gets what is missing
 # installed; anybody else is told what to install.
 # With the argument `node`: also what a node of real parts needs (make e2e-node). Nobody but root can
 # run that one, so anybody else is not even told.
@@ -23,6 +23,7 @@ fi
 optional=""
 command -v valgrind >/dev/null 2>&1 || optional="valgrind"
 command -v openssl >/dev/null 2>&1 || optional="$optional openssl"
+command -v groff >/dev/null 2>&1 || optional="$optional groff-base"
 if [ "${1-}" = node ]; then
     command -v containerd >/dev/null 2>&1 || optional="$optional containerd"
     command -v runc >/dev/null 2>&1 || optional="$optional runc"

@@ -23,9 +23,9 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.limit_changes import pending_values
+from deviceplugin.policy.limit_changes import changed_limits
 from libvgpu.errors import UnknownAllocation, VgpuError
-from libvgpu.limits import WHOLE_CORE_PERCENT, ContainerLimits, Family
+from libvgpu.limits import WHOLE_CORE_PERCENT
 from libvgpu.sizes import MAX_BYTES
 
 from .application import FAULT, application
@@ -115,35 +115,6 @@ class ControlApi:
                 "it sets nothing; give core_percent, memory_bytes or compute"
             )
         return self._set(allocation_id, override)
-
-
-def changed_limits(allocation_id: str, change: LimitChange) -> dict[str, Any]:
-    """Returns what a change did, device by device."""
-    return {
-        "allocation": allocation_id,
-        "owner": change.owner,
-        "devices": [
-            {
-                "gpu_uuid": new.uuid,
-                "old": _values(change.before, index),
-                "new": _values(change.after, index),
-                "pending": list(
-                    pending_values(change.before.devices[index], new, change.after.family)
-                ),
-            }
-            for index, new in enumerate(change.after.devices)
-        ],
-    }
-
-
-def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:
-    device = limits.devices[index]
-    mps = limits.family is Family.MPS
-    return {
-        "memory_bytes": device.memory_limit_bytes,
-        "core_percent": device.core_percent,
-        "compute": None if mps else device.compute_mode.name.lower(),
-    }
 
 
 def _text(value: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The agent's pages ``/metrics``, ``/healthz`` and ``/readyz``; they can only be read."""
+"""The pages of the agent's HTTP port; they can only be read."""
 
 from collections.abc import Callable, Mapping
 from wsgiref.types import WSGIApplication

@@ -1,7 +1,9 @@
 """What a change of limits means for the processes that run, and how it is told. Pure."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from deviceplugin.model.overrides import LimitChange
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import format_size
 
@@ -47,3 +49,32 @@ def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[
         text += f" held {old.compute_mode.name.lower()} to {new.compute_mode.name.lower()}"
     later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
     return f"{text}, by {cause}{later}"
+
+
+def changed_limits(allocation_id: str, change: LimitChange) -> dict[str, Any]:
+    """Returns what a change did, device by device."""
+    return {
+        "allocation": allocation_id,
+        "owner": change.owner,
+        "devices": [
+            {
+                "gpu_uuid": new.uuid,
+                "old": _values(change.before, index),
+                "new": _values(change.after, index),
+                "pending": list(
+                    pending_values(change.before.devices[index], new, change.after.family)
+                ),
+            }
+            for index, new in enumerate(change.after.devices)
+        ],
+    }
+
+
+def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:
+    device = limits.devices[index]
+    mps = limits.family is Family.MPS
+    return {
+        "memory_bytes": device.memory_limit_bytes,
+        "core_percent": device.core_percent,
+        "compute": None if mps else device.compute_mode.name.lower(),
+    }

@@ -106,6 +106,15 @@ class EventFile:
             os.close(descriptor)
 
 
+def events_page(state_dir: Path) -> bytes:
+    """Returns what is kept as JSON, a list with the oldest first.
+
+    Raises:
+        OSError: there is a file that may not be read.
+    """
+    return msgspec.json.encode(kept_events(state_dir))
+
+
 def kept_events(state_dir: Path) -> list[KeptEvent]:
     """Returns what is kept, the oldest first; a line that is damaged is left out.
 

@@ -29,9 +29,11 @@ from deviceplugin.scheduler.__main__ import main as scheduler_command
 from deviceplugin.scheduler.metric_names import METRICS as METRICS_OF_EXTENDER
 from support import ROOT
 from vgpuctl.cli import cli
+from vgpuctl.cluster.cli import kubectl_cli
 
 DOCS = ROOT / "docs"
 CONFIGURATION, VGPUCTL = DOCS / "configuration.md", DOCS / "vgpuctl.md"
+KUBECTL_VGPU = DOCS / "kubectl-vgpu.md"
 METRICS = DOCS / "metrics-and-events.md"
 MOST_README_LINES = 150
 WORD = re.compile(r"`([^`]+)`")
@@ -330,6 +332,22 @@ def test_the_table_of_shared_options_names_all_verbs_that_have_them() -> None:
 
     for name, verbs in shared_options().items():
         assert verbs == {verb for verb, has in real.items() if name in has}, name
+
+
+def test_every_verb_and_option_of_the_kubectl_plugin_is_documented_and_no_other_is() -> None:
+    def told(heading: str) -> set[str]:
+        words = first_words(section(KUBECTL_VGPU, heading))
+        return {name for word in words for name in re.findall(r"--[a-z-]+", word)}
+
+    real = {path: options_of(c) for path, c in commands(kubectl_cli, "kubectl vgpu")}
+    headings = re.findall(r"^## `(kubectl vgpu[^`]*)`", KUBECTL_VGPU.read_text(), re.M)
+    table = list(rows(section(KUBECTL_VGPU, "## Options")))
+    shared = told("## Options")
+    assert {typed(h): told(f"## `{h}`") | (shared & real[typed(h)]) for h in headings} == real
+    for name, meaning in ((cells[0], cells[1].lower()) for cells in table):
+        without = {f"kubectl vgpu {verb}" for verb in re.findall(r"not of `(\w+)`", meaning)}
+        (option,) = re.findall(r"--[a-z-]+", name)
+        assert {path for path, options in real.items() if option not in options} == without, name
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,19 @@ def test_the_examples_run_together_with_their_slices(cluster: RealCluster) -> No
         assert share == pytest.approx(percent, abs=SHARE_POINTS), name
 
 
+def test_kubectl_vgpu_shows_the_pods_of_the_node(cluster: RealCluster) -> None:
+    shown = cluster.vgpu("ps", "-o", "json")
+    assert shown["status"] == 0, shown
+    rows = {row["pod"]: row for row in json.loads(shown["out"])}
+    assert {row["node"] for row in rows.values()} == {"node"}
+    for name in PODS:
+        assert rows[name]["memory_limit_bytes"] == asked(example(name))[1]
+        assert rows[name]["state"] == "running"
+    described = cluster.vgpu("describe", f"default/{PODS[0]}")
+    assert described["status"] == 0 and "from request" in described["out"], described
+    assert cluster.vgpu("doctor", "--problems")["status"] == 0
+
+
 def test_pods_of_one_gpu_are_packed_there(cluster: RealCluster) -> None:
     """30 and 70 % fill one GPU, so the other one is whole."""
     assert {cluster.wait_said(name, "view")["uuid"] for name in ("vgpu-30", "vgpu-70")} == {

@@ -19,7 +19,7 @@ import yaml
 
 from libvgpu.sim import PROFILES, Machine
 
-from . import node_image, node_settings, surroundings
+from . import node_image, node_settings, stand_in_agents, surroundings
 from .install import helm_program
 from .node_containerd import Containerd, DebiansContainerd
 from .node_host import NodeHost
@@ -111,6 +111,15 @@ class RealCluster(NodeHost):
         done = self.run(str(self._plane / "kubectl"), f"--kubeconfig={self.admin}", *arguments)
         assert done["status"] == status, done
         return str(done["out"] if not status else done["err"])
+
+    def vgpu(self, *arguments: str) -> dict[str, Any]:
+        """Runs ``kubectl vgpu`` as an administrator; returns ``status``, ``out`` and ``err``."""
+        plugin = self.base / "plugin"
+        if not plugin.exists():
+            stand_in_agents.plugin(plugin)
+        path = f"{plugin}:{self._plane}:{self.env['PATH']}"
+        variables = {"PATH": path, "KUBECONFIG": str(self.admin)}
+        return self.run(str(self._plane / "kubectl"), "vgpu", *arguments, env=self.env | variables)
 
     def helm(self, *arguments: str) -> str:
         """Runs helm as an administrator; returns what it prints."""

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.store.event_file import KeptEvent
+from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport
 from ..describe.container import describe_container
 from ..describe.gpu import describe_gpu
 from ..node_gpus import seen_gpus
-from ..observe import gpu_rows, read_slices
+from ..observe import gpu_rows
 from ..top.frame import TopGpu
 from ..top.rates import Rates
 

@@ -135,13 +135,16 @@ def kubelet_counts(kubelet_dir: Path, domain: str) -> dict[str, Any]:
 
     Raises:
         OSError: it may not be read.
-        ValueError: it is no checkpoint.
+        VgpuError: it is no checkpoint.
     """
     path = kubelet_dir / "device-plugins" / NAME
-    devices = registered_devices(path)
+    try:
+        devices = registered_devices(path)
+    except ValueError as error:
+        raise VgpuError(f"the kubelet's record cannot be read: {error}") from None
     reading = KubeletCheckpoint(kubelet_dir, domain, lambda answer: {}).read()
     if reading.problem:
-        raise ValueError(reading.problem)
+        raise VgpuError(reading.problem)
     return {
         "registered_devices": {name: len(ids) for name, ids in sorted(devices.items())},
         "containers": dict(sorted(Counter(e.resource for e in reading.entries).items())),

@@ -16,16 +16,17 @@ import msgspec
 from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.allocation_dirs import list_allocations
 from libvgpu.errors import VgpuError
+from libvgpu.slices import Slice, read_slices
 
 from .. import agent_client
 from ..agent_client import AgentReport, agent_report
 from ..doctor.examine import Node, findings
 from ..node_gpus import seen_gpus
-from ..observe import Slice, gpu_rows, process_rows, read_slices
+from ..observe import gpu_rows, process_rows
 from ..options import DEFAULT_STATE_DIR
+from ..progress import Progress
 from . import machine, privacy
 from .described import described
-from .progress import Progress
 
 _DOMAIN = "nvidia.com"
 
@@ -66,7 +67,7 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
     run_dir, state_dir = sources.run_dir, sources.state_dir
 
     def take(name: str, read: Callable[[], Any]) -> Any:
-        progress.begin(name)
+        progress.begin(f"reading {name}")
         try:
             value = read()
         except VgpuError as error:

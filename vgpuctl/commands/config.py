@@ -1,7 +1,6 @@
 """`vgpuctl config`: the node agent's config, checked without an agent or shown as it counts.
 
-``config show -o json`` gives a list of objects with the keys ``key`` (where the value stands),
-``value``, ``origin`` (``line 4``, an option or variable such as ``--mig-strategy``, ``default``).
+``config show -o json`` gives a list of objects (`vgpuctl.output.rows.ConfigShowRow`).
 """
 
 import json
@@ -14,16 +13,20 @@ import msgspec
 from libvgpu.errors import ConfigError
 
 from ..agent_client import config_in_force
+from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import Column, print_listing
+from ..render import OUTPUT_VERSION, Column, print_listing
 
 
-@click.group()
+@click.group(
+    short_help="Check configs of the node agent, show the one in force.",
+    epilog=examples("vgpuctl config validate config.yaml", "vgpuctl config show --changed"),
+)
 def config() -> None:
     """Check config files of the node agent, show the config in force."""
 
 
-@config.command()
+@config.command(epilog=examples("vgpuctl config schema > config.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of the config file."""
     import msgspec
@@ -44,7 +47,9 @@ _COLUMNS = (
 )
 
 
-@config.command(epilog="Example: vgpuctl config show --changed")
+@config.command(
+    epilog=examples("vgpuctl config show --changed", "vgpuctl config show config.yaml -o json")
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--changed", is_flag=True, help="Without the values that are defaults.")
 @node_dirs_options
@@ -72,11 +77,20 @@ def show(
         name = f", config {found.name}" if found.name else ""
         kept = ", kept from before, since that is bad now" if found.is_kept else ""
         click.echo(f"vgpuctl: {found.path}{name}{kept}", err=True)
-    rows = [row for row in rows if not changed or row["origin"] != DEFAULT]
+    rows = [
+        {"version": OUTPUT_VERSION, **row}
+        for row in rows
+        if not changed or row["origin"] != DEFAULT
+    ]
     print_listing(rows, _COLUMNS, output, "every value is a default")
 
 
-@config.command()
+@config.command(
+    short_help="Check a config as the node agent would.",
+    epilog=examples(
+        "vgpuctl config validate config.yaml", "vgpuctl config validate --on-node config.yaml"
+    ),
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on-node", is_flag=True, help="Also check it against the GPUs of this node.")
 def validate(file: Path, on_node: bool) -> None:

@@ -6,8 +6,13 @@ import click
 
 from libvgpu.artifacts import PACKAGE
 
+from ..examples import examples
 
-@click.command()
+
+@click.command(
+    short_help="Admit pods on simulated GPUs, and check every claim.",
+    epilog=examples("vgpuctl demo", "vgpuctl demo --seed 7"),
+)
 @click.option(
     "--examples",
     type=click.Path(path_type=Path, file_okay=False),

@@ -8,19 +8,23 @@ keys, which do not change without ``version``.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from deviceplugin.store.event_file import KeptEvent, kept_events
+from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
+from libvgpu.slices import Slice, read_slices, readable_allocations
 
 from ..agent_client import AgentReport, agent_report
+from ..examples import examples
 from ..node_gpus import seen_gpus
-from ..observe import SeenGpu, Slice, gpu_rows, read_slices
+from ..observe import SeenGpu, gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..targets import find_allocation, readable_allocations
+from ..targets import find_allocation
 from ..top.frame import TopGpu
 from ..top.rates import Rates, TopRow
 
@@ -61,7 +65,11 @@ def _ids(word: str, run_dir: Path) -> list[str]:
     Raises:
         VgpuError: there is none, or the word may mean several.
     """
-    among = readable_allocations(run_dir)
+    return ids_among(word, readable_allocations(run_dir))
+
+
+def ids_among(word: str, among: Sequence[AllocationDir]) -> list[str]:
+    """Returns those of some allocations that a word names; see `_ids`."""
     names = word.split("/")
     if len(names) == 2 and all(names):
         found = [a.meta.allocation_id for a in among if [a.meta.namespace, a.meta.pod] == names]
@@ -70,7 +78,10 @@ def _ids(word: str, run_dir: Path) -> list[str]:
     return [find_allocation(word, among).meta.allocation_id]
 
 
-@click.command(epilog="Example: vgpuctl describe team-a/train-0")
+@click.command(
+    short_help="Show all that is known of a slice or a GPU.",
+    epilog=examples("vgpuctl describe team-a/train-0", "vgpuctl describe 0 -o json"),
+)
 @click.argument("target")
 @node_dirs_options
 @output_option
@@ -91,7 +102,7 @@ def describe(
         try:
             ids = _ids(target, chosen)
         except UnknownAllocation as error:
-            raise _unknown(target, error, events) from None
+            raise unknown(target, error, events) from None
     report = _report(chosen)
     slices, rows = _two_looks(chosen)
     facts = []
@@ -116,23 +127,33 @@ def describe(
                 )
     if not facts:
         raise UnknownAllocation(f"{target!r} ended just now", hint="vgpuctl ps shows what there is")
+    show(facts, output)
+
+
+def show(facts: Sequence[Mapping[str, Any]], output: str) -> None:
+    """Prints facts as ``output`` says, ``table`` (lines for people) or ``json``."""
     if output == "json":
-        click.echo(json.dumps(facts, indent=2))
+        click.echo(json.dumps(list(facts), indent=2))
         return
     from ..describe.text import lines
 
     click.echo("\n\n".join("\n".join(lines(each)) for each in facts))
 
 
-def _unknown(target: str, error: UnknownAllocation, events: Sequence[KeptEvent]) -> VgpuError:
+def unknown(
+    target: str,
+    error: UnknownAllocation,
+    events: Sequence[KeptEvent],
+    where: str = "this node",
+) -> VgpuError:
     """Returns why there is nothing to describe: for a pod whose admission failed that is the
     reason.
     """
     names = target.split("/")
     if len(names) < 2:
         return UsageError(
-            f"{target!r} is neither an allocation nor a GPU of this node",
-            hint="vgpuctl ps and vgpuctl status show what there is",
+            f"{target!r} is neither an allocation nor a GPU of {where}",
+            hint="ps and status show what there is",
         )
     pod = "/".join(names[:2])
     of_pod = [e for e in events if e.subject == pod or e.subject.startswith(f"{pod}/")]

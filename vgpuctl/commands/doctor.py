@@ -12,13 +12,20 @@ from pathlib import Path
 
 import click
 
+from ..examples import examples
 from ..options import node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, printable
 
 _LEVEL_WIDTH, _CHECK_WIDTH = 5, 15
 
 
-@click.command(epilog="Example: sudo vgpuctl doctor | grep -v ^ok")
+@click.command(
+    short_help="Check whether this node can give and hold slices.",
+    epilog=examples(
+        "vgpuctl doctor | grep -v ^ok",
+        "vgpuctl doctor -o json | jq '.[] | select(.level == \"fail\")'",
+    ),
+)
 @click.option(
     "--config",
     envvar=["CONFIG_FILE_SRCDIR", "CONFIG_FILE"],
@@ -45,8 +52,10 @@ def doctor(
     """Check driver, kubelet, runtime, agent, config, run directory, shim, images and MPS."""
     from ..doctor.examine import Node, findings
     from ..doctor.finding import FAIL
+    from ..progress import Progress
 
-    found = findings(Node(run_dir, state_dir, kubelet_dir, host_root, config))
+    with Progress() as progress:
+        found = findings(Node(run_dir, state_dir, kubelet_dir, host_root, config), progress.begin)
     if output == "json":
         rows = [{"version": OUTPUT_VERSION, **asdict(finding)} for finding in found]
         click.echo(json.dumps(rows, indent=2))

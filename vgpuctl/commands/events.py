@@ -17,6 +17,7 @@ import click
 from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.errors import AllocationRefused, UsageError
 
+from ..examples import examples
 from ..options import node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing, printable
 
@@ -81,7 +82,11 @@ def _concerns(event: KeptEvent, wanted: str) -> bool:
     return event.subject == wanted or event.subject.startswith(f"{wanted}/")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "vgpuctl events --since 2h --pod team-a/train-0", "vgpuctl events --warnings --follow"
+    )
+)
 @node_dirs_options
 @click.option(
     "--since",
@@ -103,10 +108,7 @@ def events(
     follow: bool,
     output: str,
 ) -> None:
-    """Show what the agent told pods and the node.
-
-    Example: vgpuctl events --since 2h --pod team-a/train-0
-    """
+    """Show what the agent told pods and the node."""
     if pod is not None and not 2 <= len([part for part in pod.split("/") if part]) <= 3:
         raise UsageError(f"--pod {pod!r} is not NAMESPACE/POD or NAMESPACE/POD/CONTAINER")
     after = time.time() - since if since is not None else 0.0

@@ -12,8 +12,11 @@ import click
 from libvgpu.errors import VgpuError
 
 from ..agent_client import metrics_page
+from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
+
+_SHOWN = 100  # characters of what cannot be read
 
 
 def _labels(row: Row) -> str:
@@ -35,7 +38,10 @@ _COLUMNS = (
 )
 
 
-@click.command(epilog="Example: vgpuctl metrics refused throttled")
+@click.command(
+    short_help="Show the metrics of the agent.",
+    epilog=examples("vgpuctl metrics refused throttled", "vgpuctl metrics train-0 -o json"),
+)
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @click.option("--buckets", is_flag=True, help="Also the buckets of histograms.")
 @node_dirs_options
@@ -57,6 +63,15 @@ def metrics(
             hint="pip install 'vgpu[agent]'",
         ) from None
 
+    page = metrics_page(chosen_run_dir(run_dir))
+    try:
+        families = list(text_string_to_metric_families(page))
+    except ValueError as error:
+        why = str(error)[:_SHOWN] or "it ends early"
+        raise VgpuError(
+            f"what the agent answers is no page of metrics: {why}",
+            hint="see vgpuctl doctor, and restart the agent if it is of another version",
+        ) from None
     found: list[Row] = [
         {
             "version": OUTPUT_VERSION,
@@ -66,7 +81,7 @@ def metrics(
             "type": family.type,
             "help": family.documentation,
         }
-        for family in text_string_to_metric_families(metrics_page(chosen_run_dir(run_dir)))
+        for family in families
         for sample in family.samples
         if buckets or not sample.name.endswith("_bucket")
     ]

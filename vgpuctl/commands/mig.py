@@ -12,20 +12,24 @@ import click
 from libvgpu.errors import InventoryError, UsageError
 
 from ..agent_client import AgentReport, AgentUnreachable, agent_report
+from ..examples import examples
 from ..options import chosen_run_dir, run_dir_option
 
 
-@click.group()
+@click.group(epilog=examples("vgpuctl mig apply --dry-run config.yaml"))
 def mig() -> None:
     """Compare and change into which MIG devices GPUs are cut."""
 
 
-@mig.command()
+@mig.command(
+    short_help="Cut the GPUs of this node as a config says.",
+    epilog=examples("vgpuctl mig apply --dry-run config.yaml", "vgpuctl mig apply config.yaml"),
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only say what differs; exit status 1 if it does.")
 @run_dir_option
 def apply(file: Path, dry_run: bool, run_dir: Path | None) -> None:
-    """Cut the GPUs of this node as the ``mig`` entries of the config FILE say."""
+    """Cut the GPUs of this node as the mig entries of the config FILE say."""
     from deviceplugin.config.loading import load_config
     from deviceplugin.inventory.nvml import NvmlInventory
     from deviceplugin.policy.mig_layout import mig_differences, profiles_of

@@ -31,8 +31,10 @@ import click
 
 from libvgpu.errors import UsageError
 from libvgpu.sizes import format_size
+from libvgpu.slices import read_slices
 
-from ..observe import process_rows, read_slices
+from ..examples import examples
+from ..observe import process_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, format_seconds, print_listing
 
@@ -47,7 +49,7 @@ def _who(row: Row) -> str:
         return str(row["name"])
     command = row["command"]
     assert isinstance(command, list)
-    text = " ".join(" ".join(command).split())
+    text = " ".join(" ".join(command).split()) or "-"
     return text if len(text) <= _COMMAND_WIDTH else text[: _COMMAND_WIDTH - 1] + "…"
 
 
@@ -123,7 +125,7 @@ def _since(row: Row) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-_COLUMNS = (
+COLUMNS = (
     _text("allocation"),
     Column("POD OR COMMAND", _who),
     _text("family"),
@@ -147,7 +149,7 @@ _COLUMNS = (
     ),
     _text("state"),
 )
-_WIDE = (
+WIDE = (
     Column("GPU UUID", lambda row: str(row["gpu_uuid"] or "-")),
     _size("PEAK", "memory_peak_bytes"),
     _size("UNACCOUNTED", "memory_unaccounted_bytes"),
@@ -157,7 +159,8 @@ _WIDE = (
 )
 
 
-def _is_wanted(row: Row, namespace: str | None, pod: str | None, gpu: str | None) -> bool:
+def is_wanted(row: Row, namespace: str | None, pod: str | None, gpu: str | None) -> bool:
+    """Returns whether a row is of these, where they are named; of ``gpu`` the beginning counts."""
     return (
         (namespace is None or row["namespace"] == namespace)
         and (pod is None or row["pod"] == pod)
@@ -183,7 +186,12 @@ def _uuid_of(gpu: str) -> str:
     raise UsageError(f"--gpu {gpu!r} is no GPU of this node; there are: {names}")
 
 
-@click.command(epilog="Example: vgpuctl ps -n team-a --gpu 0 -w")
+@click.command(
+    epilog=examples(
+        "vgpuctl ps -n team-a --gpu 0 -w",
+        "vgpuctl ps -o json | jq '.[] | select(.refused_count > 0)'",
+    )
+)
 @click.option("-n", "--namespace", help="Only those of a namespace.")
 @click.option("--pod", help="Only those of pods of this name.")
 @click.option("--gpu", metavar="INDEX|UUID", help="Only those on one GPU or MIG device.")
@@ -204,9 +212,9 @@ def ps(
     uuid = None if gpu is None else _uuid_of(gpu)
     looked_in = chosen_run_dir(run_dir)
     found = process_rows(read_slices(looked_in))
-    rows = [row for row in found if _is_wanted(row, namespace, pod, uuid)]
+    rows = [row for row in found if is_wanted(row, namespace, pod, uuid)]
     empty = f"no slices in {looked_in}" + " that are wanted" * bool(found)
-    print_listing(rows, (*_COLUMNS, *_WIDE) if wide else _COLUMNS, output, empty)
+    print_listing(rows, (*COLUMNS, *WIDE) if wide else COLUMNS, output, empty)
     if output == "table":
         for problem in {str(row["problem"]) for row in rows if row["problem"]}:
             click.echo(f"vgpuctl: damaged: {problem}", err=True)

@@ -25,15 +25,16 @@ from pathlib import Path
 
 import click
 
-from libvgpu import allocation_dirs, artifacts, region
+from libvgpu import allocation_dirs, artifacts, ownership, region
 from libvgpu.arbiter_set import LOOK_EVERY_S, ArbiterSet
 from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, memory_sum, mps_server, ownership, run_names, run_sizes
+from vgpuctl import core_sum, memory_sum, mps_server, run_names, run_sizes
 from vgpuctl import gpu_choice as gpu_sources
 
+from ..examples import examples
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, fast_option, run_dir_option
 from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests
@@ -75,7 +76,11 @@ def _gpus(
 
 @click.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: vgpuctl run --simulate h100 --memory 1GiB --core 50 -- python train.py",
+    short_help="Run a command under a slice of a GPU.",
+    epilog=examples(
+        "vgpuctl run --simulate h100 --memory 1GiB --core 50 -- python train.py",
+        "vgpuctl run --gpu 1 --memory 8GiB --core 25 --name train --summary -- ./train",
+    ),
 )
 @click.option(
     "--gpu",

@@ -18,14 +18,16 @@ from typing import Any
 
 import click
 
-from libvgpu.errors import InventoryError, UsageError
+from libvgpu import ownership
+from libvgpu.errors import InventoryError, UsageError, VgpuError
 from libvgpu.sizes import format_size, parse_size
+from libvgpu.slices import readable_allocations
 
-from .. import ownership
+from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
 from ..requests import parse_core
-from ..targets import find_allocation, readable_allocations
+from ..targets import find_allocation
 
 _SHORT_UUID = 12
 _VALUES = (("memory", "memory_bytes"), ("core", "core_percent"), ("compute", "compute"))
@@ -47,7 +49,7 @@ def _when(row: Row) -> str:
     return "pending: when its processes start again" if row["pending"] else "now"
 
 
-_COLUMNS = (
+COLUMNS = (
     Column("ALLOCATION", lambda row: str(row["allocation"])),
     Column("OWNER", lambda row: str(row["owner"] or "-")),
     Column("GPU", lambda row: str(row["gpu_uuid"])[:_SHORT_UUID]),
@@ -59,7 +61,7 @@ _COLUMNS = (
 
 
 def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `control_api.changed_limits` says."""
+    """Returns one row per GPU and value of what `limit_changes.changed_limits` says."""
     return [
         {
             "version": OUTPUT_VERSION,
@@ -90,17 +92,25 @@ def _memory_of(uuid: str) -> int | None:
     return next((gpu.memory_bytes for gpu in seen if gpu.uuid == uuid), None)
 
 
-def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> Any:
+def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> list[Row]:
     allocation = find_allocation(word, readable_allocations(run_dir))
     allocation_id = allocation.meta.allocation_id
     if allocation.meta.source != ownership.SOURCE:
         from .. import agent_client
 
         if clear:
-            return agent_client.clear_override(run_dir, allocation_id)
-        return agent_client.set_override(run_dir, allocation_id, values)
-    from deviceplugin.http.control_api import changed_limits
+            answer = agent_client.clear_override(run_dir, allocation_id)
+        else:
+            answer = agent_client.set_override(run_dir, allocation_id, values)
+        try:
+            return change_rows(answer)
+        except (KeyError, TypeError):
+            raise VgpuError(
+                f"the agent of {run_dir} answers in a form that this vgpuctl does not know",
+                hint="use the vgpuctl of the agent's version; vgpuctl ps shows the limits",
+            ) from None
     from deviceplugin.model.overrides import Override
+    from deviceplugin.policy.limit_changes import changed_limits
 
     from .. import run_limits
 
@@ -108,12 +118,15 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> A
         change = run_limits.clear_limits(run_dir, allocation, _memory_of)
     else:
         change = run_limits.set_limits(run_dir, allocation, Override(**values), _memory_of)
-    return changed_limits(allocation_id, change)
+    return change_rows(changed_limits(allocation_id, change))
 
 
 @click.command(
     "set",
-    epilog="Example: vgpuctl set team-a/train-0 --core 20 --memory 6GiB",
+    epilog=examples(
+        "vgpuctl set team-a/train-0 --core 20 --memory 6GiB",
+        "vgpuctl set team-a/train-0 --clear",
+    ),
 )
 @click.argument("allocation")
 @click.option("--core", metavar="PERCENT", help="Share of each GPU's compute, 1 to 100.")
@@ -153,5 +166,5 @@ def set_verb(
         raise UsageError("--clear takes back all values: give it alone, then set new ones")
     if not clear and not values:
         raise UsageError("nothing to set: give --core, --memory or --compute, or --clear")
-    rows = change_rows(_changed(chosen_run_dir(run_dir), allocation, values, clear))
-    print_listing(rows, _COLUMNS, output, "no GPU in this slice")
+    rows = _changed(chosen_run_dir(run_dir), allocation, values, clear)
+    print_listing(rows, COLUMNS, output, "no GPU in this slice")

@@ -1,12 +1,8 @@
 """`vgpuctl sim`: simulated machines by themselves, without a slice.
 
 A named machine (``SPEC@NAME``) stays until it is removed; an unnamed one goes with the command it
-was made for. ``sim list -o json`` gives a list of objects with the keys ``name`` (null for an
-unnamed one), ``directory``, ``cuda_version``, ``call_faults`` (``delay_ns, code, code_count``) and
-``gpus``, a list of ``index, uuid, profile, mig`` (what it is cut into, as in a SPEC; null where it
-is not in MIG mode), ``calibration, product, memory_total_bytes, memory_used_bytes, clients``
-(processes; both with those on MIG devices), ``faults`` (``lost, broken_code, broken_ns,
-failing_allocations``), ``ecc_corrected, ecc_uncorrected``. All figures are simulated.
+was made for. ``sim list -o json`` gives a list of objects (`vgpuctl.output.simulated.SimListRow`).
+All figures are simulated.
 """
 
 import os
@@ -23,13 +19,19 @@ from libvgpu.sim.spec import format_driver_version, parse_spec
 from libvgpu.sizes import format_size
 from vgpuctl import gpu_choice as gpu_sources
 
+from ..examples import examples
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import fast_option, output_option
-from ..render import Column, Row, print_listing
+from ..render import OUTPUT_VERSION, Column, Row, print_listing
 from .sim_inject import inject, injected_words
 
 
-@click.group()
+@click.group(
+    short_help="Simulated GPUs: run on them, list them, have them fail.",
+    epilog=examples(
+        "vgpuctl sim run h100@box -- python train.py", "vgpuctl sim list", "vgpuctl sim rm box"
+    ),
+)
 def sim() -> None:
     """Simulated GPUs: run on them, list them, have them fail, remove them."""
 
@@ -37,7 +39,14 @@ def sim() -> None:
 sim.add_command(inject)
 
 
-@sim.command("run", context_settings={"allow_interspersed_args": False})
+@sim.command(
+    "run",
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "vgpuctl sim run h100 -- python train.py",
+        "vgpuctl sim run --fast a100-40g/mig=3g.20gb+1g.5gb*4@box -- nvidia-smi",
+    ),
+)
 @fast_option
 @click.argument("spec_text", metavar="SPEC")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -69,6 +78,7 @@ def _machine_row(machine: Machine) -> Row:
         if book.uuid in gpu_of:  # not of one made in between
             books[gpu_of[book.uuid]].append(book)
     return {
+        "version": OUTPUT_VERSION,
         "name": named.name_of(machine),
         "directory": str(machine.directory),
         "cuda_version": format_driver_version(machine.driver_version),
@@ -138,7 +148,7 @@ _COLUMNS = (
 )
 
 
-@sim.command("list")
+@sim.command("list", epilog=examples("vgpuctl sim list", "vgpuctl sim list -o json"))
 @output_option
 def sim_list(output: str) -> None:
     """List this user's simulated machines; all figures are simulated."""
@@ -150,7 +160,7 @@ def sim_list(output: str) -> None:
         click.echo(f"vgpuctl: left out: {error.message}{hint}", err=True)
 
 
-@sim.command("rm")
+@sim.command("rm", epilog=examples("vgpuctl sim rm box"))
 @click.argument("name")
 def sim_rm(name: str) -> None:
     """Remove the simulated machine NAME; refused while processes use it."""

@@ -14,6 +14,7 @@ from libvgpu.sim import faults, named
 from libvgpu.sim.machine import Machine
 from vgpuctl import gpu_choice as gpu_sources
 
+from ..examples import examples
 from ..render import Row
 
 _LARGEST_XID = 1 << 16
@@ -111,7 +112,13 @@ def _say(target: Target, words: str, gpu: int | None = None) -> None:
     click.echo(f"{where}: {words}")
 
 
-@click.group("inject", cls=_TargetFirst, subcommand_metavar="WHAT [ARGS]...")
+@click.group(
+    "inject",
+    cls=_TargetFirst,
+    subcommand_metavar="WHAT [ARGS]...",
+    short_help="Have something go wrong on a simulated machine.",
+    epilog=examples("vgpuctl sim inject @box/0 xid 79", "vgpuctl sim inject clear"),
+)
 @click.argument("machine", metavar="[MACHINE][/GPU]")
 @click.pass_context
 def inject(ctx: click.Context, machine: str) -> None:
@@ -119,7 +126,7 @@ def inject(ctx: click.Context, machine: str) -> None:
     ctx.obj = machine
 
 
-@inject.command("xid")
+@inject.command("xid", epilog=examples("vgpuctl sim inject @box/0 xid 48"))
 @click.argument("number")
 @click.pass_obj
 def _xid(text: str, number: str) -> None:
@@ -140,7 +147,10 @@ def _xid(text: str, number: str) -> None:
     _say(target, f"XID {xid} raised{more}", gpu)
 
 
-@inject.command("lost")
+@inject.command(
+    "lost",
+    epilog=examples("vgpuctl sim inject @box/1 lost", "vgpuctl sim inject @box/1 lost --recover"),
+)
 @click.option("--recover", is_flag=True, help="Bring it back; contexts that it had stay broken.")
 @click.pass_obj
 def _lost(text: str, recover: bool) -> None:
@@ -157,7 +167,11 @@ def _lost(text: str, recover: bool) -> None:
     _say(target, "back; the contexts it had are broken", gpu)
 
 
-@inject.command("fail-allocations")
+@inject.command(
+    "fail-allocations",
+    short_help="Have the next allocations find no memory.",
+    epilog=examples("vgpuctl sim inject @box/0 fail-allocations 3"),
+)
 @click.argument("count")
 @click.pass_obj
 def _fail_allocations(text: str, count: str) -> None:
@@ -169,7 +183,7 @@ def _fail_allocations(text: str, count: str) -> None:
     _say(target, f"the next {number} allocations find no memory", gpu)
 
 
-@inject.command("delay")
+@inject.command("delay", epilog=examples("vgpuctl sim inject @box delay 250"))
 @click.argument("microseconds")
 @click.pass_obj
 def _delay(text: str, microseconds: str) -> None:
@@ -180,7 +194,11 @@ def _delay(text: str, microseconds: str) -> None:
     _say(target, f"every driver call takes {number} us longer")
 
 
-@inject.command("code")
+@inject.command(
+    "code",
+    short_help="Have the next driver calls answer a CUresult.",
+    epilog=examples("vgpuctl sim inject @box code CUDA_ERROR_ILLEGAL_ADDRESS --count 2"),
+)
 @click.argument("code")
 @click.option("--count", default="1", show_default=True, help="Of calls that answer so.")
 @click.pass_obj
@@ -199,7 +217,11 @@ def _code(text: str, code: str, count: str) -> None:
     _say(target, f"the next {times} driver calls answer {number}")
 
 
-@inject.command("ecc")
+@inject.command(
+    "ecc",
+    short_help="Count an ECC error, corrected or not.",
+    epilog=examples("vgpuctl sim inject @box/0 ecc double"),
+)
 @click.argument("kind", type=click.Choice(["single", "double"]))
 @click.pass_obj
 def _ecc(text: str, kind: str) -> None:
@@ -211,7 +233,7 @@ def _ecc(text: str, kind: str) -> None:
     _say(target, f"{corrected} corrected and {uncorrected} uncorrected ECC errors now", gpu)
 
 
-@inject.command("clear")
+@inject.command("clear", epilog=examples("vgpuctl sim inject @box clear"))
 @click.pass_obj
 def _clear(text: str) -> None:
     """End what was injected, on one GPU or everywhere."""

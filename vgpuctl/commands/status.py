@@ -29,10 +29,12 @@ import click
 
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
+from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport, agent_report
+from ..examples import examples
 from ..node_gpus import seen_gpus
-from ..observe import gpu_rows, read_slices
+from ..observe import gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import Column, Row, print_listing
 
@@ -73,7 +75,7 @@ def _modes(row: Row) -> str:
     return "+".join(modes) or "-"
 
 
-_COLUMNS = (
+COLUMNS = (
     Column("GPU", lambda row: _name(row), right=True),
     Column("UUID", lambda row: str(row["uuid"])),
     Column("PRODUCT", lambda row: str(row["product"]) or "-"),
@@ -117,7 +119,9 @@ def _health_of(report: AgentReport | None, uuid: str) -> str | None:
     return next((each[uuid] for each in reasons if uuid in each), "")
 
 
-@click.command()
+@click.command(
+    epilog=examples("vgpuctl status", "vgpuctl status -o json | jq '.[].memory_free_bytes'")
+)
 @node_dirs_options
 @output_option
 def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str) -> None:
@@ -136,7 +140,7 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
         }
         for row in gpu_rows(seen, read_slices(chosen))
     ]
-    print_listing(rows, _COLUMNS, output, "no GPUs and no slices")
+    print_listing(rows, COLUMNS, output, "no GPUs and no slices")
     if output == "table":
         for sentence in fragmentation(rows):
             click.echo(f"vgpuctl: {sentence}", err=True)

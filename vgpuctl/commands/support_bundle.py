@@ -9,10 +9,17 @@ from pathlib import Path
 
 import click
 
+from ..examples import examples
 from ..options import node_dirs_options
 
 
-@click.command("support-bundle", epilog="Example: vgpuctl support-bundle node-7.tar.gz")
+@click.command(
+    "support-bundle",
+    epilog=examples(
+        "vgpuctl support-bundle node-7.tar.gz",
+        "vgpuctl support-bundle --anonymise --force /tmp/node.tar.gz",
+    ),
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--anonymise", is_flag=True, help="Replace names of tenants and node by hashes.")
 @click.option("--force", is_flag=True, help="Replace FILE where it is there already.")
@@ -32,9 +39,9 @@ def support_bundle(
     """
     from ..bundle.archive import check_place, write_archive
     from ..bundle.parts import Sources, as_text, collect, moment
-    from ..bundle.progress import Progress
     from ..bundle.readme import readme
     from ..doctor.examine import node_run_dir
+    from ..progress import Progress
 
     check_place(file, force)
     now_s = time.time()

@@ -15,14 +15,15 @@ from pathlib import Path
 import click
 
 from libvgpu.errors import InventoryError, UsageError
+from libvgpu.slices import read_slices
 
+from ..examples import examples
 from ..node_gpus import seen_gpus
-from ..observe import read_slices
 from ..options import chosen_run_dir, node_dirs_options
 from ..top.frame import SortKey, TopGpu, Wanted
 from ..top.rates import Rates, TopRow
 
-_SORTS = {key.name.lower(): key for key in SortKey}
+SORTS = {key.name.lower(): key for key in SortKey}
 #: A pipe has no width.
 _PIPE_WIDTH = 200
 
@@ -41,7 +42,7 @@ def _gpus() -> dict[str, TopGpu]:
     return found
 
 
-@click.command()
+@click.command(epilog=examples("vgpuctl top --sort memory --filter team-a", "vgpuctl top --once"))
 @node_dirs_options
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option(
@@ -54,7 +55,7 @@ def _gpus() -> dict[str, TopGpu]:
 )
 @click.option(
     "--sort",
-    type=click.Choice(list(_SORTS)),
+    type=click.Choice(list(SORTS)),
     default=SortKey.SHARE.name.lower(),
     show_default=True,
     help="What the rows are ordered by; keys change it.",
@@ -73,11 +74,9 @@ def top(
 
     Keys: q quits; n, g, m, s, w, r sort by name, GPU, memory, share, held time, refusals, and the
     other way round when typed again; / filters; space holds the screen; arrows scroll.
-
-    Example: vgpuctl top --sort memory --filter team-a
     """
     chosen = chosen_run_dir(run_dir)
-    rates, wanted = Rates(), Wanted(_SORTS[sort], text=text)
+    rates, wanted = Rates(), Wanted(SORTS[sort], text=text)
 
     def look() -> list[TopRow]:
         return rates.look(read_slices(chosen), time.monotonic())
@@ -87,7 +86,7 @@ def top(
     if once:
         look()
         time.sleep(interval)
-        width = _width()
+        width = frame_width()
         click.echo(screen.once(look(), _gpus(), wanted, width))
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -95,6 +94,6 @@ def top(
     screen.TopScreen(look, _gpus(), f"vgpuctl top  {chosen}", interval, wanted).run()
 
 
-def _width() -> int:
-
+def frame_width() -> int:
+    """Returns how wide a frame may be: as the terminal, else wide enough for all columns."""
     return shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns

@@ -13,9 +13,10 @@ from libvgpu.allocation_dirs import allocation_directory
 from libvgpu.limits import DeviceLimit, Family
 from libvgpu.region import ContainerUsage, DeviceUsage, ProcessUsage
 from libvgpu.sharing_mode import Mode
+from libvgpu.slices import Slice
 
 from ..agent_client import AgentReport, AllocationOfReport, GivenOfReport
-from ..observe import Slice, container_usage, enforced_core_percent
+from ..observe import container_usage, enforced_core_percent
 from ..render import OUTPUT_VERSION, seconds
 from ..top.frame import TopGpu
 from ..top.rates import TopRow

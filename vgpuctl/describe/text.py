@@ -14,6 +14,8 @@ Facts = Mapping[str, Any]
 
 def lines(facts: Facts) -> Iterator[str]:
     """Yields the lines of a container or of a GPU."""
+    if "node" in facts:  # of several
+        yield printable(_line("Node", facts["node"]))
     made = _gpu(facts) if facts["kind"] == "gpu" else _container(facts)
     yield from (printable(line) for line in made)
 
@@ -114,7 +116,8 @@ def _now(device: Facts) -> str:
 def _refused(device: Facts) -> str:
     if not device["refused_count"]:
         return "nothing"
-    text = f"{device['refused_count']} allocations"
+    count = device["refused_count"]
+    text = f"{count} allocation{'s' * (count != 1)}"
     last = device["last_refusal"]
     if last is None:
         return text

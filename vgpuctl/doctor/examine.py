@@ -6,7 +6,7 @@ Every question has a timeout or cannot block, and one that fails becomes a findi
 import os
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from deviceplugin.policy.first_config import FirstConfig
 from deviceplugin.policy.foreign_plugins import foreign_plugins
 from deviceplugin.recovery.foreign_plugins import device_plugins
 from libvgpu.errors import InventoryError, VgpuError
+from libvgpu.slices import read_slices
 
 from ..agent_client import AgentReport, agent_report
-from ..observe import read_slices
 from ..options import chosen_run_dir
 from . import (
     agent_checks,
@@ -74,22 +74,35 @@ class Node:
     config: Path | None = None
 
 
-def findings(node: Node) -> list[Finding]:
-    """Returns what every check found."""
+def _in_silence(what: str) -> None:
+    """Tells nobody what is being looked at."""
+
+
+def findings(node: Node, begin: Callable[[str], None] = _in_silence) -> list[Finding]:
+    """Returns what every check found.
+
+    Args:
+        begin: told of each part before it is looked at, since each may hang for a while.
+    """
     kubelet_dir, state_dir = node.kubelet_dir, node.state_dir
     is_node = os.path.isdir(kubelet_dir)  # False, and no error, where it may not be seen
     run_dir = node_run_dir(node.given, kubelet_dir)
     host = Host.of(node.host_root, os.environ)
+    begin("asking the agent")
     report = _report(run_dir)
+    begin("asking the driver")
     version, driver_found = driver.ask()
+    begin("asking NVML")
     gpus, nvml = _nvml()
     found = [driver_found, *examine_host.driver_halves(host), nvml]
+    begin("asking the kubelet")
     for check, path in (
         ("kubelet", kubelet_dir / "device-plugins" / "kubelet.sock"),
         ("podresources", kubelet_dir / "pod-resources" / "kubelet.sock"),
     ):
         found.append(agent_checks.kubelet_socket(check, path, connect_problem(path), is_node))
     found.append(agent_checks.agent(report, time.time(), is_node))
+    begin("reading the config")
     first: FirstConfig | None = None
     if isinstance(report, AgentReport):
         found += _of_agent(report, run_dir, state_dir)
@@ -102,9 +115,11 @@ def findings(node: Node) -> list[Finding]:
         lists = _lists(first)
         if first is not None:
             found += stopped_config.mig(first, gpus)
+    begin("looking for other device plugins and the runtime")
     if is_node:
         found += _other_plugins(kubelet_dir / "device-plugins", _ours(report, first), gpus)
         found.append(examine_host.runtime(host, lists))
+    begin("looking at the files of agent and slices")
     found += examine_files.run_directory(run_dir)
     found += leftovers.room(state_dir)
     found.append(examine_files.shim(report, state_dir))
@@ -115,8 +130,10 @@ def findings(node: Node) -> list[Finding]:
         slices = ()  # the check of the run directory says why
     known = examine_host.known_slices(report, kubelet_dir, first)
     found += leftovers.look(run_dir, slices, known)
+    begin("looking at the processes of this node")
     running = examine_host.processes(host, run_dir, slices)
     found += examine_host.of_processes(host, running, version, state_dir)
+    begin("looking for MPS daemons")
     found += mps_strangers.look(run_dir, host.proc)
     found += examine_slices.entry_points(slices)
     return found + examine_slices.fault_domains(slices, report)

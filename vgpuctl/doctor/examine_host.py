@@ -12,9 +12,9 @@ from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.recovery.kubelet_records import allocation_of
 from libvgpu import artifacts
 from libvgpu.errors import VgpuError
+from libvgpu.slices import Slice
 
 from ..agent_client import AgentReport
-from ..observe import Slice
 from . import driver_match, image_checks, pid_checks, runtime_check
 from .finding import Finding
 from .host import Host

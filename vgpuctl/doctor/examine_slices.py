@@ -7,9 +7,9 @@ from deviceplugin.mps.control_pipe import READY_COMMAND, ask
 from deviceplugin.mps.daemon_home import DaemonHome
 from deviceplugin.mps.state_files import READY, read_state, runner_alive
 from libvgpu.errors import MpsError, VgpuError
+from libvgpu.slices import Slice
 
 from ..agent_client import AgentReport
-from ..observe import Slice
 from . import agent_checks, node_checks
 from .finding import Finding
 

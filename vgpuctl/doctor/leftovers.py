@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libvgpu.allocation_dirs import META
+from libvgpu.ownership import SOURCE
 from libvgpu.sizes import format_size
+from libvgpu.slices import ABANDONED, DAMAGED, Slice
 
-from ..observe import ABANDONED, DAMAGED, Slice
-from ..ownership import SOURCE
 from .finding import Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 

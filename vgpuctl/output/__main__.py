@@ -7,23 +7,39 @@ import json
 import sys
 from pathlib import Path
 
-from .schemas import OUTPUTS, breaks, file_name, schema_of
+from .schemas import (
+    OUTPUTS,
+    PAGES,
+    breaks,
+    demands,
+    file_name,
+    page_file_name,
+    schema_of,
+    schema_of_page,
+)
 
 
 def main(directory: Path) -> int:
     """Writes the files; returns the exit status."""
     made = {directory / file_name(verb): schema_of(verb) for verb in OUTPUTS}
+    pages = {directory / page_file_name(page): schema_of_page(page) for page in PAGES}
     broken = [
         f"{path}: {what}"
-        for path, schema in made.items()
+        for path, schema in (made | pages).items()
         if path.exists()
-        for what in breaks(json.loads(path.read_text()), schema)
+        for old in (json.loads(path.read_text()),)
+        for what in (*breaks(old, schema), *(demands(old, schema) if path in pages else ()))
     ]
     for line in broken:
         print(line, file=sys.stderr)
     if broken:
-        print("raise OUTPUT_VERSION in vgpuctl/render.py and rows.Version", file=sys.stderr)
+        print(
+            "raise OUTPUT_VERSION in vgpuctl/render.py and rows.Version; of a page VERSION in "
+            "deviceplugin/http/node_slices.py",
+            file=sys.stderr,
+        )
         return 1
+    made |= pages
     for path, schema in made.items():
         path.write_text(json.dumps(schema, indent=2) + "\n")
     return 0

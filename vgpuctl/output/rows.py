@@ -4,7 +4,7 @@ A key that is there is always there; what is not known is null. Sizes are bytes,
 moments seconds, moments since 1970.
 """
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
@@ -109,6 +109,18 @@ class StatusRow(TypedDict):
     drains: Annotated[str, Meta(description="What the GPU waits for; empty: nothing.")] | None
 
 
+class NodePsRow(PsRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
+class NodeStatusRow(StatusRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 
@@ -121,6 +133,12 @@ class SetRow(TypedDict):
     new: int | str | None
     changed: bool
     pending: Annotated[bool, Meta(description="It holds in processes that start later.")]
+
+
+class NodeSetRow(SetRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
 
 
 class EventRow(TypedDict):
@@ -157,3 +175,20 @@ class DoctorRow(TypedDict):
     ]
     message: Annotated[str, Meta(description="What was found, with the values.")]
     fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
+
+
+class NodeDoctorRow(DoctorRow):
+    """The same, of many nodes."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+
+
+class ConfigShowRow(TypedDict):
+    """One value of a config."""
+
+    version: Version
+    key: Annotated[str, Meta(description="Where it stands: sharing.fractional[0].family.")]
+    value: Annotated[Any, Meta(description="As JSON has it.")]
+    origin: Annotated[
+        str, Meta(description="A line of the file, an option or variable of the agent, or default.")
+    ]

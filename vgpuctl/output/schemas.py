@@ -1,14 +1,18 @@
 """JSON Schemas of the types, and whether one may follow another under the same version. Pure."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from deviceplugin.http.node_slices import VERSION, NodeSlices
+
 from ..render import OUTPUT_VERSION
-from . import facts, rows
+from . import facts, rows, simulated
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_REF = "#/$defs/{name}"
 _TEXTS = ("description", "title")
 #: verb -> the objects that its list has.
 OUTPUTS: Mapping[str, tuple[type, ...]] = {
@@ -19,25 +23,56 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "events": (rows.EventRow,),
     "metrics": (rows.MetricRow,),
     "doctor": (rows.DoctorRow,),
+    "config show": (rows.ConfigShowRow,),
+    "sim list": (simulated.SimListRow,),
+    "kubectl-ps": (rows.NodePsRow,),
+    "kubectl-status": (rows.NodeStatusRow,),
+    "kubectl-describe": (facts.NodeContainer, facts.NodeGpu),
+    "kubectl-doctor": (rows.NodeDoctorRow,),
+    "kubectl-set": (rows.NodeSetRow,),
 }
+#: page of the agent -> the object that it is. Newer programs read older pages, too.
+PAGES: Mapping[str, type] = {"agent-slices": NodeSlices}
+#: What such a verb begins with, and what is typed before the verb itself.
+_PLUGIN = "kubectl-", "kubectl vgpu "
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Returns the schema of what ``vgpuctl VERB -o json`` writes: a list of objects."""
-    items, components = msgspec.json.schema_components(OUTPUTS[verb], ref_template="#/$defs/{name}")
+    items, components = msgspec.json.schema_components(OUTPUTS[verb], ref_template=_REF)
     one = items[0] if len(items) == 1 else {"anyOf": list(items)}
     return {
         "$schema": _DRAFT,
-        "title": f"vgpuctl {verb} -o json, version {OUTPUT_VERSION}",
+        "title": f"{_typed(verb)} -o json, version {OUTPUT_VERSION}",
         "type": "array",
         "items": one,
         "$defs": components,
     }
 
 
+def schema_of_page(page: str) -> dict[str, Any]:
+    """Returns the schema of what the agent answers, an object."""
+    (one,), components = msgspec.json.schema_components([PAGES[page]], ref_template=_REF)
+    title = f"the node agent's page of {page.removeprefix('agent-')}, version {VERSION}"
+    made = {"$schema": _DRAFT, "title": title, **one, "$defs": components}
+    return dict(json.loads(json.dumps(made)))  # a default may be a tuple
+
+
+def page_file_name(page: str) -> str:
+    """Returns how the file of a page's schema is called."""
+    return f"{page}.v{VERSION}.json"
+
+
+def _typed(verb: str) -> str:
+    beginning, program = _PLUGIN
+    if verb.startswith(beginning):
+        return program + verb.removeprefix(beginning)
+    return f"vgpuctl {verb}"
+
+
 def file_name(verb: str) -> str:
     """Returns how the file of a verb's schema is called."""
-    return f"{verb}.v{OUTPUT_VERSION}.json"
+    return f"{verb.replace(' ', '-')}.v{OUTPUT_VERSION}.json"
 
 
 def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -45,20 +80,29 @@ def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
 
     Keys and types may be added, words of an enumeration too; texts may change.
     """
-    if _meaning(old["items"]) != _meaning(new["items"]):
+    if any(_meaning(old.get(key)) != _meaning(new.get(key)) for key in ("items", "$ref")):
         yield "its objects are others"
     for kind, was in old["$defs"].items():
         now = new["$defs"].get(kind)
         if now is None:
             yield f"{kind} is gone"
             continue
-        for key, value in was["properties"].items():
+        for key, value in was.get("properties", {}).items():
             if key not in now["properties"]:
                 yield f"{kind}.{key} is gone"
             elif not _is_wider(_meaning(value), _meaning(now["properties"][key])):
                 yield f"{kind}.{key} has another form"
-        for key in set(was["required"]) & set(now["properties"]) - set(now["required"]):
+        required = set(was.get("required", ())), set(now.get("required", ()))
+        for key in sorted(required[0] & set(now.get("properties", ())) - required[1]):
             yield f"{kind}.{key} may be absent"
+
+
+def demands(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what who reads by ``new`` demands of pages that were written by ``old``."""
+    for kind, now in new["$defs"].items():
+        was = old["$defs"].get(kind, now)
+        for key in sorted(set(now.get("required", ())) - set(was.get("required", ()))):
+            yield f"{kind}.{key} is demanded of pages that lack it"
 
 
 def _meaning(value: Any) -> Any:

@@ -14,6 +14,7 @@ from .rates import KEPT, TopRow
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _LEAST_NAME, _MOST_NAME = 12, 60
+_MOST_NODE = 24
 #: From which part of a limit on a value stands out.
 _HIGH = 0.9
 _SHORT_UUID = 12
@@ -58,11 +59,13 @@ class TopGpu:
     Attributes:
         name: index, of a MIG device with its number behind a colon; "-" where it is not known.
         memory_bytes: 0 where it is not known.
+        node: where it is, of several nodes; empty of one.
     """
 
     name: str
     product: str
     memory_bytes: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +170,15 @@ def ordered(rows: Sequence[TopRow], wanted: Wanted, gpus: Mapping[str, TopGpu]) 
 
 
 def _searched(row: TopRow, gpus: Mapping[str, TopGpu]) -> str:
-    return " ".join(
-        (row.who, _gpu(row, gpus).text, row.gpu_uuid, row.family, row.state, row.allocation_id)
-    ).lower()
+    gpu = _gpu(row, gpus).text, row.gpu_uuid
+    return " ".join((row.node, row.who, *gpu, row.family, row.state, row.allocation_id)).lower()
 
 
 def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
     """Returns a line for each GPU that is known or that a slice names."""
     uuids = dict.fromkeys((*gpus, *(row.gpu_uuid for row in rows if row.gpu_uuid)))
     lines = []
+    node_width = max((len(gpu.node) for gpu in gpus.values()), default=0)
     for uuid in uuids:
         mine = [row for row in rows if row.gpu_uuid == uuid]
         gpu = gpus.get(uuid, TopGpu(uuid[:_SHORT_UUID], "", 0))
@@ -187,6 +190,7 @@ def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
         modes = sorted({row.mode for row in mine if row.mode}) or ["-"]
         busy = sparkline([min(1.0, share / 100)], 1)
         lines.append([
+            Span(f"{gpu.node:<{node_width}} " if node_width else ""),
             Span(f"GPU {gpu.name:<4}"),
             Span(f" {gpu.product:<24.24}", Look.FAINT),
             Span(f" memory {format_size(used)} used, {format_size(given)} given of {total}"),
@@ -232,7 +236,7 @@ def plain(line: Line) -> str:
 
 def _fitting(rows: Sequence[TopRow], width: int) -> tuple[list[_Column], int]:
     """Returns the columns that there is room for, and how wide the names may be."""
-    columns = list(_COLUMNS)
+    columns = [*_node_column(rows), *_COLUMNS]
     longest = max((len(row.who) for row in rows), default=_LEAST_NAME)
     for least in (min(longest, 24), _LEAST_NAME):
         while columns:
@@ -244,6 +248,15 @@ def _fitting(rows: Sequence[TopRow], width: int) -> tuple[list[_Column], int]:
                 break
             columns.remove(last)
     return columns, _LEAST_NAME
+
+
+def _node_column(rows: Sequence[TopRow]) -> list[_Column]:
+    """Returns the column of the nodes, where there are several."""
+    widest = max((len(row.node) for row in rows), default=0)
+    if not widest:
+        return []
+    width = min(_MOST_NODE, max(widest, len("NODE")))
+    return [_Column("NODE", width, lambda row, gpus: Span(row.node), right=False)]
 
 
 def _heading_look(key: SortKey | None, wanted: Wanted) -> Look:

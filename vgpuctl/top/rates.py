@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from libvgpu.limits import DeviceLimit, Family
 from libvgpu.region import DeviceUsage
+from libvgpu.slices import Slice
 
-from ..observe import Slice, container_usage, enforced_core_percent
+from ..observe import container_usage, enforced_core_percent
 from ..render import printable
 
 #: Looks that a sparkline shows.
@@ -36,6 +37,7 @@ class TopRow:
         refused: allocations, since its start.
         refused_lately: those of them since the look before.
         mode: how the GPU is shared now.
+        node: where it is, of several nodes; empty of one.
     """
 
     allocation_id: str
@@ -56,6 +58,7 @@ class TopRow:
     refused_lately: int = 0
     processes: int = 0
     mode: str = ""
+    node: str = ""
 
 
 @dataclass(slots=True)

@@ -37,13 +37,15 @@ class TopScreen:
         title: str,
         interval_s: float,
         wanted: Wanted,
+        missing: Callable[[], str] = str,
     ) -> None:
         """Shows nothing yet.
 
         Args:
             look: returns what there is now.
-            gpus: by UUID.
+            gpus: by UUID; `look` may change it.
             title: of the screen.
+            missing: says what the last look lacks; empty where it lacks nothing.
         """
         self.wanted = wanted
         self._look, self._gpus, self._title, self._interval_s = look, gpus, title, interval_s
@@ -51,6 +53,7 @@ class TopScreen:
         self._typed: str | None = None  # a filter that is being typed
         self._is_held = False
         self._problem = ""
+        self._missing = missing
         self._page = 1
 
     def run(self) -> None:
@@ -180,7 +183,7 @@ class TopScreen:
     def _foot(self) -> str:
         if self._typed is not None:
             return f"filter: {self._typed}▏ (Enter keeps it, Escape ends it)"
-        return self._problem or _HELP
+        return self._problem or self._missing() or _HELP
 
 
 def faint(text: str) -> Line:

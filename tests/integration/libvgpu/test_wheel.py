@@ -36,6 +36,8 @@ WANTED = {
     "libvgpu/include/vgpu/contract.h",
     "deviceplugin/kubelet/protos/deviceplugin_v1beta1_pb2.py",
     "vgpuctl/commands/run.py",
+    "vgpu-0.1.0.data/data/share/man/man1/vgpuctl.1",
+    "vgpu-0.1.0.data/data/share/man/man1/kubectl-vgpu.1",
 }
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocation_dirs, region
+from libvgpu import allocation_dirs, ownership, region
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from vgpuctl import core_sum, memory_sum, ownership
+from vgpuctl import core_sum, memory_sum
 from vgpuctl.requests import GpuRequest
 
 A, B = "GPU-a", "GPU-b"

@@ -11,11 +11,21 @@ import pytest
 
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from support import ROOT
 from support.output_schemas import check, shipped
 from vgpuctl.__main__ import main
 from vgpuctl.output.__main__ import main as write
 from vgpuctl.output.rows import Version
-from vgpuctl.output.schemas import OUTPUTS, breaks, file_name, schema_of
+from vgpuctl.output.schemas import (
+    OUTPUTS,
+    PAGES,
+    breaks,
+    demands,
+    file_name,
+    page_file_name,
+    schema_of,
+    schema_of_page,
+)
 from vgpuctl.render import OUTPUT_VERSION
 
 
@@ -23,6 +33,25 @@ from vgpuctl.render import OUTPUT_VERSION
 def test_what_is_shipped_is_what_the_types_say(verb: str) -> None:
     assert shipped(verb) == schema_of(verb), "make fmt writes it"
     jsonschema.Draft202012Validator.check_schema(shipped(verb))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_are_what_the_types_say(page: str) -> None:
+    found = json.loads((ROOT / "docs/schemas" / page_file_name(page)).read_text())
+    assert found == schema_of_page(page), "make fmt writes it"
+    jsonschema.Draft202012Validator.check_schema(found)
+
+
+def test_a_page_that_lacks_what_came_later_is_still_read() -> None:
+    older = copy.deepcopy(schema_of_page("agent-slices"))
+    usage = older["$defs"]["DeviceUsage"]
+    del usage["properties"]["windows"]
+    usage["required"].remove("windows")
+    del older["$defs"]["NodeSlices"]["properties"]["run_dir"]
+    assert list(breaks(older, schema_of_page("agent-slices"))) == []
+    assert list(demands(older, schema_of_page("agent-slices"))) == [
+        "DeviceUsage.windows is demanded of pages that lack it"
+    ]
 
 
 def test_the_version_is_one() -> None:
@@ -98,20 +127,22 @@ def test_damaged_slices_and_gpus_that_only_slices_name_keep_to_it(
 ) -> None:
     monkeypatch.setattr("vgpuctl.gpu_choice.named.machines_root", lambda: tmp_path)
     (tmp_path / "allocations").mkdir()
-    for name in ("good", "damaged"):
+    for name in ("good", "damaged", "useless"):
         directory = tmp_path / "allocations" / name
-        limits = ContainerLimits(name, Family.MPS, (DeviceLimit("GPU-x", 1 << 30),))
+        family = Family.VGPU if name == "useless" else Family.MPS
+        limits = ContainerLimits(name, family, (DeviceLimit("GPU-x", 1 << 30),))
         region.create(directory, limits)
         meta = allocation_dirs.AllocationMeta(name, "mps", "kubelet", 1000.0)
         allocation_dirs.write_meta(directory, meta)
     (tmp_path / "allocations/damaged/limits").write_bytes(b"x" * 100)
+    (tmp_path / "allocations/useless/usage").unlink()
 
     states = {}
     for verb in ("ps", "status"):
         assert main([verb, "--run-dir", str(tmp_path), "-o", "json"]) == 0
         states[verb] = check(verb, capsys.readouterr().out)
-    assert sorted(str(row["state"]) for row in states["ps"]) == ["damaged", "idle"]
+    assert sorted(str(row["state"]) for row in states["ps"]) == ["damaged", "damaged", "idle"]
     assert [row["source"] for row in states["status"]] == ["limits"]
-    for name in ("good", "damaged"):
+    for name in ("good", "damaged", "useless"):
         assert main(["describe", name, "--run-dir", str(tmp_path), "-o", "json"]) == 0
         check("describe", capsys.readouterr().out)

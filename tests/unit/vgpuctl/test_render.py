@@ -2,10 +2,14 @@
 
 import io
 import json
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
-from vgpuctl.render import Column, format_seconds, print_listing, printable
+from support import ROOT
+from vgpuctl.render import Column, format_seconds, print_listing, printable, width
 
 ROWS: list[dict[str, object]] = [
     {"name": "one", "bytes": 1},
@@ -73,3 +77,57 @@ def test_printable_leaves_nothing_that_a_terminal_acts_on(text: str) -> None:
 )
 def test_durations_are_short(value: float, text: str) -> None:
     assert format_seconds(value) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, columns: int, **environment: str) -> list[str]:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in ({"TERM": "xterm", "COLUMNS": str(columns)} | environment).items():
+        monkeypatch.setenv(name, value)
+    out = Terminal()
+    print_listing([{"name": "a" * 30}, {"name": "大b"}], COLUMNS, "table", "", out)
+    return out.getvalue().splitlines()
+
+
+def test_a_table_that_fits_a_terminal_is_aligned_below_a_bold_heading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shown(monkeypatch, 33) == [
+        f"\x1b[1mNAME{' ' * 26}  B\x1b[0m",
+        f"{'a' * 30}  x",
+        f"大b{' ' * 27}  x",  # the first takes two columns
+    ]
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_plain_terminal_gets_no_bold(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    assert shown(monkeypatch, 33, **environment)[0] == f"NAME{' ' * 26}  B"
+
+
+@pytest.mark.parametrize("columns", [32, 20, 5])
+def test_a_table_that_does_not_fit_is_broken_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    lines = shown(monkeypatch, columns, NO_COLOR="1")
+    assert all(width(line) <= columns for line in lines)
+    assert "".join(lines).count("a") == 30
+
+
+def test_nothing_is_imported_that_a_table_in_a_pipe_does_not_need() -> None:
+    program = (
+        "import sys; from vgpuctl.__main__ import main; main(['ps', '--run-dir', sys.argv[1]]);"
+        "print(sorted(set(sys.modules) & {'rich', 'msgspec', 'yaml', 'psutil', 'http.client',"
+        " 'pynvml', 'traceback', 'secrets', 'asyncio'}))"
+    )
+    with tempfile.TemporaryDirectory() as run_dir:
+        done = subprocess.run(
+            [sys.executable, "-c", program, run_dir],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    assert done.stdout == "[]\n"

@@ -10,8 +10,8 @@ import pytest
 
 from vgpuctl.bundle import machine
 from vgpuctl.bundle.parts import Sources, collect
-from vgpuctl.bundle.progress import Progress
 from vgpuctl.bundle.readme import FILES, readme
+from vgpuctl.progress import Progress
 
 
 def test_directories_have_names_sizes_and_modes_only(tmp_path: Path) -> None:
@@ -91,11 +91,11 @@ def test_the_page_says_what_is_there_and_what_not() -> None:
 
 def test_what_takes_long_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(silent_s=0.02) as progress:
-        progress.begin("state.json")
+        progress.begin("reading state.json")
         time.sleep(0.2)
     assert "reading state.json" in capsys.readouterr().err
     with Progress(silent_s=60) as progress:
-        progress.begin("state.json")
+        progress.begin("reading state.json")
     assert capsys.readouterr().err == ""
 
 

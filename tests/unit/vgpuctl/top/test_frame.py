@@ -1,5 +1,7 @@
 """The lines of `vgpuctl top`'s screen."""
 
+from dataclasses import replace
+
 import pytest
 
 from vgpuctl.top.frame import (
@@ -25,6 +27,20 @@ ROWS = [
     TopRow("3", "other/third/c", "running", "GPU-a", "vgpu", 0, GIB, (0.0,), 5, 3.0,
            mode="windows"),
 ]  # fmt: skip
+
+
+def test_several_nodes_have_a_column_and_a_word_of_their_own() -> None:
+    gpus = {"GPU-a": TopGpu("0", "A100", 0, "gpu-1"), "GPU-b": TopGpu("0", "T4", 0, "gpu-12")}
+    rows = [replace(row, node=gpus[row.gpu_uuid].node) for row in ROWS]
+    assert [plain(line).split()[:3] for line in gpu_lines(rows, gpus)] == [
+        ["gpu-1", "GPU", "0"],
+        ["gpu-12", "GPU", "0"],
+    ]
+    heading, *lines = map(plain, table(rows, gpus, Wanted(), 200))
+    assert heading.split()[:3] == ["SLICE", "NODE", "GPU"]
+    assert [line.split()[1] for line in lines] == ["gpu-1", "gpu-12", "gpu-1"]
+    assert [row.who for row in ordered(rows, Wanted(text="gpu-12"), gpus)] == ["team/second/c"]
+    assert "NODE" not in plain(table(ROWS, GPUS, Wanted(), 200)[0])
 
 
 def test_a_sparkline_is_as_wide_as_told_and_ends_with_the_latest() -> None:

@@ -3,8 +3,8 @@
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sharing_mode import Mode
+from libvgpu.slices import Slice
 from libvgpu.usage import ContainerUsage, DeviceUsage, ProcessUsage
-from vgpuctl.observe import Slice
 from vgpuctl.top.rates import KEPT, Rates
 
 GIB = 1 << 30

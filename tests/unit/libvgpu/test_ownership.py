@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from libvgpu import ownership
 from support.waiting import PATIENCE_S
-from vgpuctl import ownership
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from vgpuctl import ownership
+from libvgpu import ownership
 with ownership.owned_directory(Path(sys.argv[1])) as (allocation_id, directory):
     directory.mkdir()
     (directory / "limits").write_text("half made")
@@ -124,7 +124,7 @@ def test_an_owner_whose_new_file_was_swept_makes_another(
 
 def test_many_owners_and_sweepers_at_once_leave_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom vgpuctl import ownership\n"
+        "import sys\nfrom pathlib import Path\nfrom libvgpu import ownership\n"
         "for _ in range(40):\n"
         "    ownership.sweep(Path(sys.argv[1]))\n"
         "    with ownership.owned_directory(Path(sys.argv[1])) as (_, directory):\n"

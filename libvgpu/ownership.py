@@ -13,7 +13,6 @@ still has its name (`_is_named`), so an owner whose new file a sweeper caught si
 import contextlib
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def owned_directory(run_dir: Path) -> Iterator[tuple[str, Path]]:
     for path in (run_dir, owners, run_dir / "allocations"):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:
-        allocation_id = f"run-{os.getpid()}-{secrets.token_hex(4)}"
+        allocation_id = f"run-{os.getpid()}-{os.urandom(4).hex()}"
         owner = owners / allocation_id
         descriptor = os.open(owner, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)

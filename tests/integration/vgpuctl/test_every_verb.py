@@ -1,0 +1,222 @@
+"""Each verb through the real command on a simulated node, with its agent running and stopped.
+
+`CALLS` has a row for each verb, and a test says where one is missing. What a verb writes as JSON
+keeps to its schema, and every verb with ``-o`` has one.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from benchmarks.terminal import run_on_terminal
+from deviceplugin.model.allocations import Owner
+from deviceplugin.model.notices import EventReason, Notice
+from deviceplugin.store.event_file import EventFile
+from support import ROOT
+from support.output_schemas import check
+from support.simulated_node import SimulatedNode
+from support.waiting import PATIENCE_S, wait_until
+from vgpuctl.cli import cli
+from vgpuctl.output.schemas import OUTPUTS
+
+CONFIG = """\
+version: v1
+sharing:
+  fractional:
+    - {family: vgpu, memoryUnit: 1Gi}
+"""
+RUNNING, STOPPED = "running", "stopped"
+NO_AGENT = "no node agent answers"
+_FAULTS = ("Traceback", "an error of vgpuctl itself", "Exception ignored")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One command line and what comes of it.
+
+    Attributes:
+        words: behind ``vgpuctl``; ``{base}`` is the node's directory.
+        shows: a pattern in stdout or stderr while the agent runs.
+        stopped: the same while it is stopped; by default it makes no difference.
+        status: the exit status while the agent runs.
+        stopped_status: the same while it is stopped.
+    """
+
+    words: str
+    shows: str
+    stopped: str = ""
+    status: int = 0
+    stopped_status: int = 0
+
+
+WHOLE = "{base}/whole.yaml"  # a config that says that no GPU is in MIG mode
+CALLS = {
+    "run": Call("run --memory 1GiB --core 5 --name brief --summary -- echo hello", "hello"),
+    "describe": Call("describe default/train", "Core: +(30|20) %, from", "Core: +(30|20) %\n"),
+    "ps": Call("ps", "default/train/c +vgpu"),
+    "top": Call("top --once --interval=0.1", "default/train/c"),
+    "status": Call("status", "Tesla T4 +simulated +ok +vgpu", "Tesla T4 +simulated +- +vgpu"),
+    "events": Call("events", "AllocationRefused +default/other/c +no room"),
+    "metrics": Call("metrics memory_limit", "vgpu_container_memory_limit_bytes", NO_AGENT, 0, 1),
+    "set": Call("set default/train --core 20", "core_percent|20", NO_AGENT, 0, 1),
+    "doctor": Call("doctor", "agent +version .* answers", f"fail +agent +{NO_AGENT}", 0, 1),
+    "support-bundle": Call(
+        "support-bundle --force {base}/b.tar.gz", r"b.tar.gz has \d+ files", "left out state.json"
+    ),
+    "config schema": Call("config schema", "json-schema.org"),
+    "config show": Call("config show", "sharing.fractional.*vgpu +line 4", NO_AGENT, 0, 1),
+    "config validate": Call("config validate --on-node {base}/config.yaml", "good: 1 sharing"),
+    "mig apply": Call(f"mig apply {WHOLE}", "every GPU is as the config says"),
+    "sim run": Call("sim run --fast t4 -- echo hello", "hello"),
+    "sim list": Call("sim list", r"@every +t4 "),
+    "sim rm": Call("sim rm nobody", "there is no simulated machine 'nobody'", "", 1, 1),
+    "sim inject xid": Call("sim inject {base}/box/0 xid 13", "XID 13 raised"),
+    "sim inject lost": Call("sim inject {base}/box/1 lost --recover", "is not lost", "", 1, 1),
+    "sim inject fail-allocations": Call("sim inject {base}/box/0 fail-allocations 0", "the next 0"),
+    "sim inject delay": Call("sim inject {base}/box delay 0", "takes 0 us longer"),
+    "sim inject code": Call("sim inject {base}/box code 700 --count 0", "the next 0 driver calls"),
+    "sim inject ecc": Call("sim inject {base}/box/0 ecc single", r"\d corrected and 0 uncorrected"),
+    "sim inject clear": Call("sim inject {base}/box clear", "nothing is injected any more"),
+    "completion": Call("completion bash", "_vgpuctl_completion"),
+    # Its own agents are in tests/e2e/test_demo.py; here it must end before it starts any.
+    "demo": Call("demo --examples {base}", "holds no mps-half/pod.yaml", "", 2, 2),
+}
+AS_JSON = {**CALLS, "set": Call("set mine --core 10", "core_percent")}
+
+
+def leaves(
+    command: click.Command = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    for name in command.list_commands(click.Context(command)):
+        below = command.get_command(click.Context(command), name)
+        assert below is not None
+        yield from leaves(below, (*path, name))
+
+
+VERBS = dict(leaves())
+WITH_JSON = [
+    path for path, verb in VERBS.items() if any("--output" in each.opts for each in verb.params)
+]
+
+
+class Node:
+    """A simulated node with a pod and a `vgpuctl run`, and what a user types there."""
+
+    def __init__(self, base: Path, state: str) -> None:
+        self.base, self.state = base, state
+        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
+        self.node = SimulatedNode(base, "t4*2", CONFIG, resources)
+        (base / "whole.yaml").write_text("version: v1\nmig:\n- {profiles: {}}\n")
+        (base / "box").symlink_to(base / "machine")
+        self.environment = self.node.machine.environment(os.environ) | {
+            "VGPU_RUN_DIR": f"{base}/r", "VGPU_STATE_DIR": f"{base}/s",
+            "VGPU_KUBELET_DIR": f"{base}/k", "XDG_RUNTIME_DIR": f"{base}/u",
+        }  # fmt: skip
+        (base / "u").mkdir(mode=0o700)
+        self.node.devices(self.node.admit("train", vgpu_core=30, vgpu_memory=4))
+        wait_until(lambda: "default/train/c" in self.vgpuctl(["ps"]).stdout, "the pod is known")
+        words = "run --gpu 1 --memory 2GiB --core 50 --name mine -- sleep 600"
+        self.programs = [self._start(words), self._start("sim run --fast t4@every -- sleep 600")]
+        wait_until(lambda: "mine" in self.vgpuctl(["ps"]).stdout, "the run is there")
+        wait_until(lambda: "@every" in self.vgpuctl(["sim", "list"]).stdout, "the machine is there")
+        if state == STOPPED:
+            self.node.stop_agent()
+        refused = Notice(EventReason.ALLOCATION_REFUSED, "no room", Owner("default", "other", "c"))
+        EventFile(base / "s").add(refused)
+
+    def _start(self, words: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "vgpuctl", *words.split()], cwd=ROOT, env=self.environment
+        )
+
+    def vgpuctl(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "vgpuctl", *words], cwd=ROOT, env=self.environment,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S,
+            check=False,
+        )  # fmt: skip
+
+    def call(self, call: Call, *more: str) -> tuple["subprocess.CompletedProcess[str]", str]:
+        """Returns what came of a call, and what is wrong with its end; empty where nothing is."""
+        words = [word.format(base=self.base) for word in call.words.split()]
+        done = self.vgpuctl([*words, *more])
+        said = done.stdout + done.stderr
+        status = call.stopped_status if self.state == STOPPED else call.status
+        if done.returncode != status or any(fault in said for fault in _FAULTS):
+            return done, f"status {done.returncode} instead of {status}: {said}"
+        return done, ""
+
+    def close(self) -> None:
+        for program in self.programs:
+            program.terminate()
+            program.wait(PATIENCE_S)
+        self.vgpuctl(["sim", "rm", "every"])
+        self.node.close()
+
+
+@pytest.fixture(params=[RUNNING, STOPPED])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        made = Node(Path(name), request.param)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def test_every_verb_has_a_row_here() -> None:
+    assert set(CALLS) == set(VERBS)
+
+
+def test_every_verb_with_json_has_a_schema() -> None:
+    assert {verb for verb in OUTPUTS if not verb.startswith("kubectl-")} == set(WITH_JSON)
+
+
+def test_each_does_what_it_is_for_or_says_what_it_lacks(node: Node) -> None:
+    problems = {}
+    for verb, call in CALLS.items():
+        done, problem = node.call(call)
+        wanted = (node.state == STOPPED and call.stopped) or call.shows
+        if not problem and not re.search(wanted, done.stdout + done.stderr):
+            problem = f"nothing like {wanted!r} in {done.stdout}{done.stderr}"
+        if problem:
+            problems[verb] = problem
+    assert problems == {}
+
+
+def test_what_each_writes_as_json_keeps_to_its_schema(node: Node) -> None:
+    problems = {}
+    for verb in WITH_JSON:
+        done, problem = node.call(AS_JSON[verb], "-o", "json")
+        if not problem and done.returncode and NO_AGENT in done.stderr:
+            problem = "it writes no JSON" * bool(done.stdout)
+        elif not problem:
+            # An empty list says nothing of the schema.
+            problem = "" if check(verb, done.stdout) else "there is nothing in its list"
+        if problem:
+            problems[verb] = problem
+    assert problems == {}
+
+
+@pytest.mark.parametrize("node", [RUNNING], indirect=True)
+def test_none_needs_more_than_a_terminal_of_20_columns(node: Node) -> None:
+    problems = {}
+    for verb, call in CALLS.items():
+        words = [word.format(base=node.base) for word in call.words.split()]
+        command = [sys.executable, "-m", "vgpuctl", *words]
+        environment = node.environment | {"TERM": "xterm-256color"}
+        status, drawn, _ = run_on_terminal(command, environment, rows=10, columns=20)
+        if status != call.status or any(fault in drawn for fault in _FAULTS):
+            problems[verb] = f"status {status}: {drawn}"
+    assert problems == {}

@@ -1,0 +1,119 @@
+"""Whatever is wrong with the standard streams, `vgpuctl` ends without a traceback."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from libvgpu import allocation_dirs, region
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from support import ROOT
+from support.waiting import PATIENCE_S
+
+FULL = Path("/dev/full")
+# Each writes more than a pipe holds, or flushes as it goes.
+TALKATIVE: tuple[Sequence[str], ...] = (
+    ("ps", "-o", "json"),
+    ("status",),
+    ("top", "--once", "--interval=0.1"),
+    ("config", "schema"),
+    ("doctor",),
+    ("run", "--help"),
+    ("completion", "bash"),
+)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run directory with slices whose commands have letters that few locales know."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "allocations").mkdir()
+    for number in range(100):
+        directory = tmp_path / "allocations" / f"{number:012x}"
+        limit = DeviceLimit("GPU-aaaaaaaa-0000", 1 << 30)
+        region.create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
+        meta = allocation_dirs.AllocationMeta(directory.name, "vgpu", "kubelet", 1000.0)
+        allocation_dirs.write_meta(directory, meta)
+    command = ("pythön", "大", "\udc80", "x" * 60)  # longer than the column, which ends in an …
+    meta = allocation_dirs.AllocationMeta(directory.name, "vgpu", "run", 1000.0, command=command)
+    allocation_dirs.write_meta(directory, meta)
+    return tmp_path
+
+
+def environment(run_dir: Path, **more: str) -> dict[str, str]:
+    return os.environ | {"VGPU_RUN_DIR": str(run_dir), "VGPU_STATE_DIR": str(run_dir)} | more
+
+
+def shell(line: str, run_dir: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-c", line.replace("vgpuctl", f"{sys.executable} -m vgpuctl")],
+        cwd=ROOT, env=environment(run_dir, **more), capture_output=True, text=True,
+        errors="replace", timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+
+
+def assert_no_fault(text: str) -> None:
+    for word in ("Traceback", "an error of vgpuctl itself", "Exception ignored"):
+        assert word not in text
+
+
+@pytest.mark.parametrize("words", TALKATIVE, ids=" ".join)
+def test_a_reader_that_went_away_ends_it_as_any_other_program(
+    words: Sequence[str], run_dir: Path
+) -> None:
+    # `true` has ended, and the reader is gone, before anything is written.
+    done = shell(f"(sleep 0.2; vgpuctl {' '.join(words)}; echo $? >&2) | true", run_dir)
+    assert_no_fault(done.stderr)
+    assert done.stderr.splitlines()[-1] == "141", done.stderr
+
+
+@pytest.mark.parametrize("words", TALKATIVE, ids=" ".join)
+def test_a_full_disk_is_one_sentence(words: Sequence[str], run_dir: Path) -> None:
+    if not FULL.exists():
+        pytest.skip("there is no /dev/full")
+    done = shell(f"vgpuctl {' '.join(words)} >{FULL}", run_dir)
+    assert_no_fault(done.stderr)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault(closed: str, run_dir: Path) -> None:
+    done = shell(f"vgpuctl ps {closed}", run_dir)
+    assert_no_fault(done.stdout + done.stderr)
+    assert done.returncode == 0
+
+
+def test_no_file_gets_what_is_printed_to_a_closed_stream(run_dir: Path, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    done = shell(
+        f"vgpuctl run --simulate t4 --fast --memory 1GiB -- readlink /proc/self/fd/1 >&-; echo $?; "
+        f"vgpuctl run --simulate t4 --fast --memory 1GiB -- sh -c "
+        f"'ls -l /proc/self/fd/0 /proc/self/fd/2 >{seen}' <&- 2>&-",
+        run_dir,
+    )
+    assert done.stdout == "0\n", done
+    assert seen.read_text().count("/dev/null") == 2
+
+
+@pytest.mark.parametrize("verb", ["ps", "ps -o json", "status", "top --once --interval=0.1"])
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+    ],
+    ids=str,
+)
+def test_letters_that_a_locale_lacks_are_no_fault(
+    verb: str, locale: dict[str, str], run_dir: Path
+) -> None:
+    done = shell(f"vgpuctl {verb}", run_dir, **locale)
+    assert_no_fault(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -1,0 +1,1 @@
+"""The verbs of `kubectl vgpu`, one file each."""

@@ -1,0 +1,49 @@
+"""`kubectl vgpu status`: the GPUs of the nodes and how much of each is given away.
+
+Rows, columns and JSON are those of `vgpuctl status`, with ``node``; GPUs are those that the agent
+of the node knows.
+"""
+
+import click
+
+from deviceplugin.http.node_slices import NodeSlices
+
+from ...commands.status import COLUMNS, fragmentation
+from ...examples import examples
+from ...observe import gpu_rows
+from ...options import output_option
+from ...render import Row, print_listing
+from ..listing import NODE_COLUMN, of_node, say_problems, seen
+from ..nodes import Place, nodes_at
+from ..options import place_options
+
+
+def status_rows(node: str, page: NodeSlices) -> list[Row]:
+    """Returns the rows of a node."""
+    told = {gpu.uuid: gpu for gpu in page.gpus}
+    found = []
+    for row in gpu_rows(seen(page.gpus), page.slices):
+        gpu = told.get(str(row["uuid"]))
+        known = {"health": gpu.health if gpu else "", "drains": gpu.drains if gpu else ""}
+        found.append({**row, **known})
+    return of_node(node, found)
+
+
+@click.command(epilog=examples("kubectl vgpu status --node gpu-1"))
+@place_options
+@output_option
+def status(place: Place, output: str) -> int:
+    """Show every GPU of the nodes and how much of it is given away."""
+    with nodes_at(place) as nodes:
+        answers = nodes.slices()
+    rows = [
+        row
+        for each in answers
+        if each.page is not None
+        for row in status_rows(each.node, each.page)
+    ]
+    print_listing(rows, (NODE_COLUMN, *COLUMNS), output, "no GPUs and no slices")
+    if output == "table":
+        for sentence in fragmentation(rows):
+            click.echo(f"kubectl vgpu: {sentence}", err=True)
+    return say_problems(answers)

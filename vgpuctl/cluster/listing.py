@@ -1,0 +1,47 @@
+"""The rows of many nodes: each has its node, and who did not answer is said."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from deviceplugin.http.node_slices import NodeGpu
+
+from ..observe import SeenGpu
+from ..render import Column, Row
+from ..requests import GpuCandidate
+from .nodes import PROGRAM, NodeAnswer
+
+NODE_COLUMN = Column("NODE", lambda row: str(row["node"]))
+
+
+def of_node(node: str, rows: Sequence[Row]) -> list[Row]:
+    """Returns rows that say which node they are of."""
+    return [{**row, "node": node} for row in rows]
+
+
+def seen(gpus: Sequence[NodeGpu]) -> list[SeenGpu]:
+    """Returns GPUs of a page as those that were seen on the node."""
+    return [
+        SeenGpu(
+            GpuCandidate(
+                gpu.index,
+                gpu.uuid,
+                gpu.product,
+                gpu.memory_bytes,
+                driver=gpu.driver,
+                mig_number=gpu.mig_number,
+                is_cut=gpu.is_cut,
+            ),
+            gpu.source,
+        )
+        for gpu in gpus
+    ]
+
+
+def say_problems(answers: Sequence[NodeAnswer[Any]]) -> int:
+    """Says on stderr which nodes did not answer, and why; returns the exit status."""
+    silent = [answer for answer in answers if answer.problem]
+    for answer in silent:
+        click.echo(f"{PROGRAM}: node {answer.node}: {answer.problem}", err=True)
+    return int(bool(silent))
