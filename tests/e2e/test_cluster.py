@@ -24,9 +24,11 @@ from support.real_cluster import RealCluster, running_cluster
 from support.real_node import EXAMPLES, MARKS, example
 from support.waiting import wait_until
 
-GPUS = ("a100-80g",) * 4
+GPUS = ("a100-80g",) * 5
 NAMESPACE, RELEASE = "vgpu-system", "vgpu"
-#: What each example asks for; the config below shares GPU 0 through MPS, the others in time.
+#: Those that run all the time. The config below shares GPU 0 through MPS, 1 to 3 in time, and the
+#: last one in replicas.
+WORKLOADS = EXAMPLES / "workloads"
 PODS = ("vgpu-30", "vgpu-70", "mps-half")
 EXTENDER_ADDRESS = "10.96.0.44"  # as in deploy/examples/scheduler
 #: How far a share of 3 s may be off on a machine that does other things; benchmarks measure it.
@@ -44,11 +46,13 @@ pytestmark = MARKS
 
 
 def config(*rules: dict[str, Any]) -> dict[str, Any]:
-    """The examples' config, with more GPUs of family vgpu."""
+    """The examples' config, with more GPUs of family vgpu, and that of time-slicing."""
     found = dict(yaml.safe_load((EXAMPLES / "config.yaml").read_text()))
     for entry in found["sharing"]["fractional"]:
         if entry["family"] == "vgpu":
             entry["devices"] = [1, 2, 3]
+    time_slicing = yaml.safe_load((WORKLOADS / "time-slicing/config.yaml").read_text())
+    found["sharing"] |= time_slicing["sharing"]
     return found | {"limits": list(rules)}
 
 
@@ -148,7 +152,7 @@ def assert_they_run_on(cluster: RealCluster, before: dict[str, str]) -> None:
 def test_the_node_offers_what_its_gpus_hold(cluster: RealCluster) -> None:
     offered = {
         "nvidia.com/mps-core": 100, "nvidia.com/mps-memory": 80,
-        "nvidia.com/vgpu-core": 300, "nvidia.com/vgpu-memory": 240,
+        "nvidia.com/gpu.shared": 4, "nvidia.com/vgpu-core": 300, "nvidia.com/vgpu-memory": 240,
     }  # fmt: skip
     wait_until(lambda: allocatable(cluster) == offered, "what the node offers")
 
@@ -202,6 +206,48 @@ def test_what_no_single_gpu_has_stays_pending_with_the_reason(cluster: RealClust
     cluster.kubectl("delete", "pod", "first")
     wait_until(partial(runs, cluster, "waits"), "it runs once there is room")
     cluster.kubectl("delete", "pod", "also", "waits")
+
+
+def workload(name: str) -> list[dict[str, Any]]:
+    """Returns the objects of an example; what runs in them is the sample client."""
+    found = list(yaml.safe_load_all((WORKLOADS / name).read_text()))
+    for each in found:
+        spec = each["spec"]
+        pod = spec if each["kind"] == "Pod" else spec.get("template", {}).get("spec")
+        for container in pod["containers"] if pod else ():
+            if not container["image"].startswith("vgpu-sample-client"):
+                container |= {"image": "vgpu-sample-client:0.1", "imagePullPolicy": "Never",
+                              "command": ["python3", "/app/client.py"]}  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize(
+    ("file", "resource", "state"),
+    [
+        ("inference/deployment.yaml", "deployment/inference", {"availableReplicas": 2}),
+        ("notebook/notebook.yaml", "statefulset/notebook", {"availableReplicas": 1}),
+        ("batch/job.yaml", "job/batch", {"succeeded": 4}),
+        ("time-slicing/pod.yaml", "pod/time-sliced", {"phase": "Succeeded"}),
+    ],
+    ids=["inference", "notebook", "batch", "time-slicing"],
+)
+def test_workloads_of_every_kind_run(
+    cluster: RealCluster, file: str, resource: str, state: dict[str, Any]
+) -> None:
+    objects = workload(file)
+    cluster.apply(*objects)
+
+    def is_so() -> bool:
+        status = cluster.get(resource)["status"]
+        return all(status.get(key) == value for key, value in state.items())
+
+    try:
+        wait_until(is_so, f"{resource} is {state}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{cluster.kubectl('describe', 'pods')[-4000:]}") from None
+    print(cluster.log(resource))
+    for each in objects:
+        cluster.kubectl("delete", each["kind"].lower(), each["metadata"]["name"])
 
 
 @pytest.mark.parametrize(
