@@ -3,11 +3,13 @@
 What helm installs offers simulated GPUs, the extender is asked by the real scheduler, and pods run
 with their slices whatever is changed, restarted, upgraded and taken away around them.
 
-In the long form only, as root. One cluster serves all tests, in the order in which they stand.
+In the long form only, as root. One cluster serves all tests, in the order in which they stand. With
+VGPU_OLDER (`make e2e`) all of it once more on a Kubernetes three minors older.
 """
 
 import base64
 import json
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -20,15 +22,15 @@ from libvgpu.sim import Machine
 from support import control_plane, node_parts
 from support.install import CHART
 from support.node_slices import GIB, OUT_OF_MEMORY, asked
-from support.real_cluster import RealCluster, running_cluster
+from support.real_cluster import RealCluster, newest, older, running_cluster
 from support.real_node import EXAMPLES, MARKS, example
 from support.waiting import wait_until
 
 GPUS = ("a100-80g",) * 5
 NAMESPACE, RELEASE = "vgpu-system", "vgpu"
+WORKLOADS = EXAMPLES / "workloads"
 #: Those that run all the time. The config below shares GPU 0 through MPS, 1 to 3 in time, and the
 #: last one in replicas.
-WORKLOADS = EXAMPLES / "workloads"
 PODS = ("vgpu-30", "vgpu-70", "mps-half")
 EXTENDER_ADDRESS = "10.96.0.44"  # as in deploy/examples/scheduler
 #: How far a share of 3 s may be off on a machine that does other things; benchmarks measure it.
@@ -56,13 +58,19 @@ def config(*rules: dict[str, Any]) -> dict[str, Any]:
     return found | {"limits": list(rules)}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
+def versions() -> list[str]:
+    """Which versions of Kubernetes are asked for: the older one takes long to build."""
+    return ["newest", "older"] if os.environ.get("VGPU_OLDER") else ["newest"]
+
+
+@pytest.fixture(scope="module", params=versions())
+def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     """A cluster on which the chart is installed, whose scheduler asks the extender."""
     why_not = node_parts.missing() or control_plane.missing()
     if why_not:
         pytest.skip(why_not)
-    with running_cluster(control_plane.build(), node_parts.build(), GPUS) as cluster:
+    kubernetes = {"newest": newest, "older": older}[request.param]()
+    with running_cluster(kubernetes, GPUS) as cluster:
         values = cluster.base / "values.yaml"
         values.write_text(yaml.safe_dump({
             "config": yaml.safe_dump(config()),

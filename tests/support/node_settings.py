@@ -1,7 +1,7 @@
 """The settings of a node's kubelet and of its network."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,17 @@ _KUBELET = {
 }
 
 
-def write(base: Path, more: Mapping[str, Any] | None = None) -> None:
+def write(base: Path, more: Mapping[str, Any] | None = None, lacks: Collection[str] = ()) -> None:
     """Writes ``cni`` with the network of pods, ``kubelet.yaml`` and ``manifests`` into ``base``.
 
     Args:
         more: settings of the kubelet.
+        lacks: names of those that it does not know.
     """
     (base / "cni").mkdir()
     (base / "cni/pods.conflist").write_text(json.dumps(_NETWORK))
     (base / "manifests").mkdir()
-    kubelet = _KUBELET | {
+    kubelet = {name: value for name, value in _KUBELET.items() if name not in lacks} | {
         "staticPodPath": str(base / "manifests"),
         "volumePluginDir": str(base / "volume-plugins"),
         **(more or {}),

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ import yaml
 
 from libvgpu.sim import PROFILES, Machine
 
-from . import node_image, node_settings, stand_in_agents, surroundings
+from . import (
+    control_plane,
+    node_image,
+    node_parts,
+    node_settings,
+    stand_in_agents,
+    surroundings,
+)
 from .install import helm_program
 from .node_containerd import Containerd, DebiansContainerd
 from .node_host import NodeHost
@@ -41,6 +49,43 @@ _USERS = {
 _READY_S = 90.0
 
 
+@dataclass(frozen=True)
+class Kubernetes:
+    """All of one version.
+
+    Attributes:
+        programs: the directory of the control plane's.
+        kubelet: the program.
+        lacks: settings of `node_settings` that its kubelet does not know.
+    """
+
+    version: str
+    programs: Path
+    kubelet: Path
+    lacks: tuple[str, ...] = ()
+
+
+def newest() -> Kubernetes:
+    """Returns the version that all other tests have.
+
+    Raises:
+        AssertionError: it does not build, with what the compiler says.
+    """
+    kubelet = node_parts.build() / "kubelet"
+    return Kubernetes(control_plane.KUBERNETES, control_plane.build(), kubelet)
+
+
+def older() -> Kubernetes:
+    """Returns one three minors older.
+
+    Raises:
+        AssertionError: it does not build, with what the compiler says.
+    """
+    programs = control_plane.build_older()
+    lacks = ("featureGates", "crashLoopBackOff")  # of 1.32
+    return Kubernetes(control_plane.OLDER_KUBERNETES, programs, programs / "kubelet", lacks)
+
+
 class RealCluster(NodeHost):
     """A running cluster; `running_cluster` makes one.
 
@@ -50,22 +95,22 @@ class RealCluster(NodeHost):
     """
 
     def __init__(
-        self, base: Path, plane: Path, parts: Path, gpus: Sequence[str], containerd: Containerd
+        self, base: Path, kubernetes: Kubernetes, gpus: Sequence[str], containerd: Containerd
     ) -> None:
         """Makes the node; `start` starts what runs on it.
 
         Args:
             base: an empty directory with a short name.
-            plane: where `control_plane.build` put Kubernetes.
-            parts: where `node_parts.build` put the kubelet.
             gpus: profiles of the simulated machine.
         """
         self.machine = Machine.create([PROFILES[gpu] for gpu in gpus], base / "machine")
         # Nobody answers there; without an address every pod would get a warning.
-        node_settings.write(base, {"clusterDNS": [DNS], "clusterDomain": "cluster.local"})
+        dns = {"clusterDNS": [DNS], "clusterDomain": "cluster.local"}
+        node_settings.write(base, dns, kubernetes.lacks)
         super().__init__(base)
         containerd.write(self.inside("/etc"), base, self.machine.directory)
-        self._containerd, self._plane, self._parts = containerd.programs, plane, parts
+        self._containerd, self._kubernetes = containerd.programs, kubernetes
+        self._plane = kubernetes.programs
         self._helm = helm_program()
         self.admin = base / "admin.kubeconfig"
 
@@ -78,7 +123,7 @@ class RealCluster(NodeHost):
             [f"{self._containerd}/containerd"],
             self.env | {"PATH": f"{self._containerd}:{self.env['PATH']}"},  # has its shim
         )
-        node_image.write_pause(self.base / "pause.tar", self._parts / "pause")
+        node_image.write_pause(self.base / "pause.tar", node_parts.build() / "pause")
         node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
         wait_until(lambda: self.ctr("version")["status"] == 0, "containerd")
         node_image.write_agent(self.base / "agent.tar")
@@ -91,7 +136,7 @@ class RealCluster(NodeHost):
         """Starts the kubelet."""
         self.start_process(
             "kubelet",
-            [str(self._parts / "kubelet"), f"--config={self.base / 'kubelet.yaml'}",
+            [str(self._kubernetes.kubelet), f"--config={self.base / 'kubelet.yaml'}",
              f"--kubeconfig={self._kubeconfig('kubelet')}", f"--hostname-override={HOST_NAME}",
              f"--node-ip={ADDRESS}", "--node-labels=nvidia.com/gpu.present=true", "--v=2"],
         )  # fmt: skip
@@ -288,7 +333,7 @@ class RealCluster(NodeHost):
 
 @contextmanager
 def running_cluster(
-    plane: Path, parts: Path, gpus: Sequence[str], containerd: Containerd | None = None
+    kubernetes: Kubernetes, gpus: Sequence[str], containerd: Containerd | None = None
 ) -> Iterator[RealCluster]:
     """A cluster that ends with the block and leaves nothing behind.
 
@@ -301,7 +346,7 @@ def running_cluster(
     base.chmod(0o755)
     cluster = None
     try:
-        cluster = RealCluster(base, plane, parts, gpus, containerd or DebiansContainerd())
+        cluster = RealCluster(base, kubernetes, gpus, containerd or DebiansContainerd())
         try:
             cluster.start()
         except AssertionError as error:

@@ -147,7 +147,11 @@ type book struct {
 func newBook(offered devicemanager.ResourceDeviceInstances) *book {
 	b := &book{pods: map[int]*podRun{}, gpus: map[string]*GPU{}}
 	for resource, instances := range offered {
-		family := strings.TrimPrefix(resource[:strings.LastIndex(resource, "-")], "nvidia.com/")
+		dash := strings.LastIndex(resource, "-")
+		if dash < 0 {
+			continue // of whole GPUs, which nobody here asks for; it may be offered later than this
+		}
+		family := strings.TrimPrefix(resource[:dash], "nvidia.com/")
 		for unit, device := range instances {
 			b.units = append(b.units, unit)
 			gpu := b.gpus[gpuOf(unit)]
