@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deviceplugin.scheduler.follow import SETTLES_S
 from libvgpu.errors import VgpuError
 
 from .extender_nodes import DEFAULT, EXTENDER, GPUS, NAMESPACE, one
@@ -266,6 +267,7 @@ def _scheduling(
         running_extender(cluster.server, base, NAMESPACE) as extender,
         running(SimulatedScheduler(store, allocatable, extender.client())) as scheduler,
     ):
+        time.sleep(SETTLES_S)  # arrivals meet one that has long been running
         yield scheduler
 
 

@@ -11,7 +11,8 @@ UID and only where it is bound to no node. What a call that failed has done:
 * The pod is bound already (409): where to is read; to the same node is as well as done.
 
 A program that has just begun does not know what pods had that ended a moment before, and a binding
-of the program before it may still be under way. So its first binds wait until that is known.
+of the program before it may still be under way. So its first binds promise at once, wait until that
+is known, and plan again where there is no room any more.
 """
 
 import threading
@@ -33,7 +34,7 @@ from deviceplugin.model.pod_requests import PodRequest
 from libvgpu.errors import VgpuError
 
 from .cluster import Cluster
-from .node_view import NodeView
+from .node_view import NodeView, has_room
 from .plans import Plan, Planner
 
 RefusalOf = Callable[[PodRequest, NodeView, Plan], str | None]
@@ -121,6 +122,9 @@ class Binder:
         try:
             request = self._request(namespace, name, uid)
             chosen = self._promised(request, node) if request is not None else None
+            if request is not None and chosen is not None and (wait_s := self._settles_in_s()) > 0:
+                time.sleep(wait_s)
+                chosen = self._promised_again(request, node)
             if request is None or chosen is not None:
                 self._tell(namespace, name, uid, node, chosen)
         finally:
@@ -130,11 +134,8 @@ class Binder:
     def _promised(self, request: PodRequest, node: str) -> ChosenGpus | None:
         """Returns the GPUs that a pod is promised from now on; None where it is bound already."""
         uid = request.uid
-        time.sleep(self._settles_in_s())
         with self._cluster.exclusively():
-            obstacle = self._obstacle()
-            if obstacle:
-                raise BindFailed(BindOutcome.NOT_NOW, f"no pod is bound now: {obstacle}")
+            self._look_for_obstacle()
             known = self._cluster.pod(uid)
             if known is not None and known[1] != node:
                 raise BindFailed(
@@ -146,23 +147,49 @@ class Binder:
             if known is not None:
                 return known[0].chosen if self._cluster.is_assumed(uid) else None
             found = self._cluster.view(node)
-            if found is None:
-                raise BindFailed(BindOutcome.NO_ROOM, f"{node} has no inventory of GPUs")
-            try:
-                plan = self._planner(found[1], request)
-            except VgpuError as error:
-                raise BindFailed(BindOutcome.REFUSED, error.message) from None
-            if not isinstance(plan, Plan):
-                raise BindFailed(
-                    BindOutcome.NO_ROOM, f"{node} has no room for {request} any more: {plan.reason}"
-                )
-            refusal = self._refusal(request, found[1], plan)
-            if refusal:
-                raise BindFailed(BindOutcome.NO_ROOM, refusal)
-            chosen = ChosenGpus(node, dict(plan.chosen))
-            bound = replace(request, node=node, chosen=chosen)
-            self._cluster.assume(bound, node, plan, self._clock())
-            return chosen
+            return self._promise(request, node, found[1] if found is not None else None)
+
+    def _promised_again(self, request: PodRequest, node: str) -> ChosenGpus | None:
+        """Returns the GPUs that a pod is promised by what is known now: those of before where they
+        have room, so that pods stay as close as they were put. None where it is bound already.
+        """
+        uid = request.uid
+        with self._cluster.exclusively():
+            promise = self._cluster.promised(uid)
+            if promise is None:  # the watch told of it meanwhile
+                return self._promised(request, node)
+            view = self._cluster.view_without(node, [uid])
+            obstacle = self._obstacle()
+            if view is not None and not obstacle and has_room(view, promise[1]):
+                return promise[0].chosen
+            self._cluster.forget(uid)
+            self._look_for_obstacle()
+            return self._promise(request, node, view)
+
+    def _look_for_obstacle(self) -> None:
+        obstacle = self._obstacle()
+        if obstacle:
+            raise BindFailed(BindOutcome.NOT_NOW, f"no pod is bound now: {obstacle}")
+
+    def _promise(self, request: PodRequest, node: str, view: NodeView | None) -> ChosenGpus:
+        """Promises a pod a place in what is free of a node; called with the lock held."""
+        if view is None:
+            raise BindFailed(BindOutcome.NO_ROOM, f"{node} has no inventory of GPUs")
+        try:
+            plan = self._planner(view, request)
+        except VgpuError as error:
+            raise BindFailed(BindOutcome.REFUSED, error.message) from None
+        if not isinstance(plan, Plan):
+            raise BindFailed(
+                BindOutcome.NO_ROOM, f"{node} has no room for {request} any more: {plan.reason}"
+            )
+        refusal = self._refusal(request, view, plan)
+        if refusal:
+            raise BindFailed(BindOutcome.NO_ROOM, refusal)
+        chosen = ChosenGpus(node, dict(plan.chosen))
+        bound = replace(request, node=node, chosen=chosen)
+        self._cluster.assume(bound, node, plan, self._clock())
+        return chosen
 
     def _tell(
         self, namespace: str, name: str, uid: str, node: str, chosen: ChosenGpus | None

@@ -16,7 +16,7 @@ from deviceplugin.model.published import PublishedNode
 
 from .namespace_usage import NamespaceUsage
 from .node_book import BookedPod, NodeBook
-from .node_view import NodeView
+from .node_view import NodeView, Reservation
 from .plans import Plan, Planner
 from .preemption import Holder
 from .quotas import Usage
@@ -176,6 +176,14 @@ class Cluster:
         with self._lock:
             book = self._node_of.get(uid)
             return (book.pods[uid].request, book.name) if book is not None else None
+
+    def promised(self, uid: str) -> tuple[PodRequest, Reservation] | None:
+        """Returns a pod that is promised something and not yet told as bound, and what that is."""
+        with self._lock:
+            if uid not in self._assumed:
+                return None
+            pod = self._node_of[uid].pods[uid]
+            return pod.request, pod.reservation or Reservation()
 
     def is_assumed(self, uid: str) -> bool:
         """Returns whether a pod is promised something and not yet told as bound."""

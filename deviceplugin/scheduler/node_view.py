@@ -138,6 +138,21 @@ def view_of(
     )
 
 
+def has_room(view: NodeView, reservation: Reservation) -> bool:
+    """Returns whether a node has free what a reservation takes."""
+    rooms = {gpu.uuid: gpu for gpu in view.gpus if not gpu.problem}
+    return all(
+        (room := rooms.get(uuid)) is not None
+        and room.core >= taken.core
+        and room.memory >= taken.memory
+        and (room.containers_left is None or room.containers_left >= taken.containers)
+        for uuid, taken in reservation.gpus.items()
+    ) and all(
+        (device := view.devices.get(name)) is not None and device.free >= count
+        for name, count in reservation.devices.items()
+    )
+
+
 _NOTHING = Taken(0, 0, 0)
 _FAMILIES = {family.name.lower(): family for family in Family}
 

@@ -12,6 +12,7 @@ import pytest
 
 from deviceplugin.kube import raw_calls
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.model.published import PublishedSlice
 from deviceplugin.scheduler.binding import Binder, BindFailed, BindOutcome
 from deviceplugin.scheduler.cluster import Cluster
 from deviceplugin.scheduler.follow import ClusterFollower
@@ -349,3 +350,50 @@ def test_a_hundred_binds_at_once_promise_nothing_twice(server: SchedulerServer) 
         taken.setdefault(choice["containers"]["main"][0], []).append(key)
     assert len(taken) == 12
     assert all(len(each) == 3 for each in taken.values())
+
+
+@pytest.fixture
+def settling(world: World) -> World:
+    """One whose program has just begun."""
+    world.binder = Binder(
+        world.server.api(), world.cluster, first_fit, DOMAIN, lambda: world.obstacle,
+        settles_in_s=lambda: 0.4,
+    )  # fmt: skip
+    return world
+
+
+def test_a_first_promise_is_made_at_once_and_again_by_what_is_known_later(settling: World) -> None:
+    """The agent writes meanwhile that somebody has the GPU which was free."""
+    with ThreadPoolExecutor(1) as pool:
+        bound = pool.submit(settling.bind, "p")
+        wait_until(lambda: settling.free() == [40, 100], "it is promised before anything is sent")
+        assert settling.server.bindings == 0
+        held = PublishedSlice("s", {"GPU-n1-0": (100, 1)}, ("team", "ended"), "main")
+        settling.cluster.set_node("n1", published(held, node="n1"))
+        bound.result()
+
+    chosen = json.loads(settling.server.bound["team/p"][1][KEY])
+    assert chosen["containers"] == {"main": ["GPU-n1-1"]}
+    assert settling.free() == [0, 40]
+
+
+def test_a_first_promise_that_cannot_be_kept_is_taken_back(settling: World) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bound = pool.submit(settling.fails, "p")
+        wait_until(lambda: settling.free() == [40, 100], "it is promised")
+        settling.cluster.set_pod(pod_of("other", 200, node="n1"))
+        assert bound.result().outcome is BindOutcome.NO_ROOM
+
+    assert settling.server.bindings == 0
+    assert settling.cluster.assumed_count == 0
+
+
+def test_what_the_program_before_had_bound_is_not_bound_again(settling: World) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bound = pool.submit(settling.bind, "p")
+        wait_until(lambda: settling.free() == [40, 100], "it is promised")
+        settling.cluster.set_pod(pod_of("p", 60, 10, node="n1"))
+        bound.result()
+
+    assert settling.server.bindings == 0
+    assert settling.free() == [40, 100]
