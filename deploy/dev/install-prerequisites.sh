@@ -31,6 +31,7 @@ if [ "${1-}" = node ]; then
     command -v ip >/dev/null 2>&1 || optional="$optional iproute2"
     command -v etcd >/dev/null 2>&1 || optional="$optional etcd-server"
     [ -e /usr/lib/cni/bridge ] || optional="$optional containernetworking-plugins"
+    command -v promtool >/dev/null 2>&1 || optional="$optional prometheus"
 fi
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
@@ -38,7 +39,8 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "installing:$missing $optional"
         apt-get update -qq
         # shellcheck disable=SC2086
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing $optional >/dev/null
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            $missing $optional >/dev/null
     fi
 elif [ -n "$missing" ]; then
     echo "missing:$missing; install them first, for example: sudo apt-get install$missing" >&2

@@ -142,6 +142,14 @@ def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
     assert {"features", "cdi"}.isdisjoint(v["name"] for v in pod(without, "vgpu-agent")["volumes"])
 
 
+def test_rules_are_made_as_they_stand_where_asked_for() -> None:
+    found = objects("--set", "prometheusRule.enabled=true,prometheusRule.labels.release=x")
+    rule = found["PrometheusRule", "vgpu"]
+    assert rule["metadata"]["labels"]["release"] == "x"
+    assert rule["spec"] == yaml.safe_load((install.CHART / "files/rules.yaml").read_text())
+    assert not any(kind == "PrometheusRule" for kind, _ in objects())
+
+
 def test_the_monitor_scrapes_the_agents_port_and_keeps_our_labels() -> None:
     settings = "podMonitor.enabled=true,podMonitor.interval=30s,podMonitor.labels.release=x"
     found = objects("--set", settings)

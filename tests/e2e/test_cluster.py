@@ -380,3 +380,15 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
         assert total_inside(cluster, name) == asked(example(name))[1]
     assert containers(cluster)["vgpu-30"] == before["vgpu-30"]
     cluster.kubectl("delete", "pod", *PODS)
+    clean(cluster)
+    assert not any(cluster.inside(each).exists() for each in ("/run/vgpu", "/var/lib/vgpu"))
+    assert not cluster.get("leases", f"--namespace={NAMESPACE}")["items"]
+
+
+def clean(cluster: RealCluster) -> None:
+    """Does what docs/operations.md says for after the last container."""
+    cluster.kubectl("delete", "lease", f"--namespace={NAMESPACE}",
+                    "--selector=app.kubernetes.io/component=vgpu-inventory")  # fmt: skip
+    for command in ("umount /run/vgpu", "rm -rf /run/vgpu /var/lib/vgpu"):
+        done = cluster.run(*command.split())
+        assert done["status"] == 0, done
