@@ -109,6 +109,7 @@ fmt: $(READY)  ## format the Python and the C code
 	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/python -m libvgpu.hook_table --write
 	$(BIN)/vgpuctl config schema > deploy/config.schema.json
+	$(BIN)/python deploy/grafana/generate.py deploy/chart/files/dashboards
 	$(BIN)/python -m vgpuctl.output docs/schemas
 	$(BIN)/python -m vgpuctl.manual docs/man
 

@@ -1,5 +1,6 @@
 """Parts of the chart that are chosen: named configs, a ConfigMap of one's own, rights, metrics."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,17 @@ def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
     for name in ("features", "cdi"):
         assert volumes[name]["hostPath"]["type"] == "DirectoryOrCreate"
     assert {"features", "cdi"}.isdisjoint(v["name"] for v in pod(without, "vgpu-agent")["volumes"])
+
+
+def test_dashboards_are_made_as_they_stand_where_asked_for() -> None:
+    found = objects("--set", "grafanaDashboards.enabled=true")
+    files = sorted((install.CHART / "files/dashboards").glob("*.json"))
+    assert files
+    for file in files:
+        made = found["ConfigMap", f"vgpu-dashboard-{file.stem}"]
+        assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(made["data"][f"vgpu-{file.name}"]) == json.loads(file.read_text())
+    assert not any("dashboard" in name for _, name in objects())
 
 
 def test_rules_are_made_as_they_stand_where_asked_for() -> None:

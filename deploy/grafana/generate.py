@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Writes the Grafana dashboards: ``generate.py DIRECTORY`` (`make fmt` does, into the chart).
+
+Each is a list of panels below; what all have in common is added here. Queries are of the metrics in
+docs/metrics-and-events.md and of the shares that the chart's rules record. With honorLabels, as the
+chart's PodMonitor has it, `namespace` and `pod` are those of the container that has a slice.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WIDTH, HEIGHT = 12, 8
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+SLICE = 'namespace=~"$namespace",pod=~"$pod"'
+P99 = "histogram_quantile(0.99, sum by ({}) (rate({}[5m])))"
+BY_NAMESPACE = 'sum by (namespace) ({}({}{{namespace=~"$namespace"}}[{}]))'
+BY_SLICE = "{{namespace}}/{{pod}} {{container}}"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One graph, or a number where it is `is_stat`.
+
+    Attributes:
+        queries: each with its legend.
+        unit: of Grafana's.
+    """
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    is_stat: bool = False
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """One dashboard.
+
+    Attributes:
+        variables: what is chosen on top, by the query of its values.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+NODES = ("node", "label_values(vgpu_gpu_memory_total_bytes, node)")
+GPUS = ("gpu", 'label_values(vgpu_gpu_memory_total_bytes{node=~"$node"}, gpu)')
+NAMESPACES = ("namespace", "label_values(vgpu_container_memory_limit_bytes, namespace)")
+PODS = ("pod", 'label_values(vgpu_container_memory_limit_bytes{namespace=~"$namespace"}, pod)')
+
+DASHBOARDS = (
+    Dashboard("cluster", "vgpu: cluster", (
+        Panel("GPUs shared", (("count(vgpu_gpu_memory_total_bytes)", ""),), is_stat=True),
+        Panel("Containers with slices", (("count(vgpu_container_memory_limit_bytes)", ""),),
+              is_stat=True),
+        Panel("Memory given away", (("vgpu:node_memory_allocated:ratio", "{{node}}"),),
+              "percentunit"),
+        Panel("Compute given away", (("vgpu:node_core_allocated:ratio", "{{node}}"),),
+              "percentunit"),
+        Panel("Free compute that lies in pieces", (
+            ("vgpu:core_fragmentation:ratio", "{{family}}"),), "percentunit"),
+        Panel("Largest container that would still fit", (
+            ("max by (family) (vgpu_scheduler_largest_free_memory_bytes)", "{{family}}"),),
+            "bytes"),
+        Panel("Pods bound, by outcome", (
+            ("sum by (outcome) (rate(vgpu_scheduler_binds_total[5m]))", "{{outcome}}"),), "ops"),
+        Panel("Time of a scheduler's call, p99", (
+            (P99.format("le, call", "vgpu_scheduler_call_duration_seconds_bucket"), "{{call}}"),),
+            "s"),
+        Panel("GPUs that are unhealthy", (("count(vgpu_gpu_healthy == 0) or vector(0)", ""),),
+              is_stat=True),
+        Panel("Alerts", (('sum by (alertname) (ALERTS{alertname=~"Vgpu.*",alertstate="firing"})',
+                          "{{alertname}}"),)),
+    )),
+    Dashboard("node", "vgpu: node", (
+        Panel("Memory of each GPU that is given away", (
+            ('vgpu_gpu_memory_allocated_bytes{node=~"$node"}', "GPU {{index}}"),), "bytes"),
+        Panel("Compute of each GPU that is given away", (
+            ('vgpu_gpu_core_allocated_ratio{node=~"$node"}', "GPU {{index}}"),), "percentunit"),
+        Panel("Memory in use by containers", (
+            ('sum by (gpu) (vgpu_container_memory_used_bytes{node=~"$node"})', "{{gpu}}"),),
+            "bytes"),
+        Panel("Compute in use by containers", (
+            ('sum by (gpu) (vgpu_container_core_used_ratio{node=~"$node"})', "{{gpu}}"),),
+            "percentunit"),
+        Panel("Memory that belongs to no slice", (
+            ('vgpu_gpu_memory_unaccounted_bytes{node=~"$node"}', "GPU {{index}}"),), "bytes"),
+        Panel("Answers to Allocate, p99", (
+            (P99.format("le", 'vgpu_allocate_duration_seconds_bucket{node=~"$node"}'),
+             "Allocate"),), "s"),
+        Panel("In order: config, podresources, Lease, driver", (
+            ('vgpu_config_reload_success{node=~"$node"}', "config"),
+            ('vgpu_podresources_up{node=~"$node"}', "podresources"),
+            ('vgpu_inventory_published{node=~"$node"}', "Lease"),
+            ('vgpu_driver_up{node=~"$node"}', "driver"))),
+        Panel("Whole devices and replicas held", (
+            ('vgpu_resource_devices_held{node=~"$node"}', "{{resource}}"),)),
+    ), (NODES,)),
+    Dashboard("gpu", "vgpu: GPU", (
+        Panel("Memory: used, given, in all", (
+            ('sum(vgpu_container_memory_used_bytes{gpu=~"$gpu"})', "used"),
+            ('sum(vgpu_gpu_memory_allocated_bytes{gpu=~"$gpu"})', "given"),
+            ('sum(vgpu_gpu_memory_total_bytes{gpu=~"$gpu"})', "in all")), "bytes"),
+        Panel("Share of time by container", (
+            ('vgpu_container_core_used_ratio{gpu=~"$gpu"}', BY_SLICE),), "percentunit"),
+        Panel("Mode: free, windows, MPS", (
+            ('sum by (mode) (rate(vgpu_gpu_mode_seconds_total{gpu=~"$gpu"}[5m]))', "{{mode}}"),),
+            "percentunit"),
+        Panel("Health", (('vgpu_gpu_healthy{gpu=~"$gpu"}', "healthy"),
+                         ('vgpu_gpu_draining{gpu=~"$gpu"}', "draining"))),
+        Panel("Memory that belongs to no slice", (
+            ('vgpu_gpu_memory_unaccounted_bytes{gpu=~"$gpu"}', ""),), "bytes"),
+        Panel("Processes that belong to no slice", (
+            ('vgpu_gpu_foreign_processes{gpu=~"$gpu"}', ""),)),
+    ), (NODES, GPUS)),
+    Dashboard("namespace", "vgpu: namespace", (
+        Panel("Memory: used and limit", (
+            ('sum by (namespace) (vgpu_container_memory_used_bytes{namespace=~"$namespace"})',
+             "{{namespace}} used"),
+            ('sum by (namespace) (vgpu_container_memory_limit_bytes{namespace=~"$namespace"})',
+             "{{namespace}} limit")), "bytes"),
+        Panel("GPUs' worth of compute: used and limit", (
+            ('sum by (namespace) (vgpu_container_core_used_ratio{namespace=~"$namespace"})',
+             "{{namespace}} used"),
+            ('sum by (namespace) (vgpu_container_core_limit_ratio{namespace=~"$namespace"})',
+             "{{namespace}} limit"))),
+        Panel("GPU time in an hour", (
+            (BY_NAMESPACE.format("increase", "vgpu_container_gpu_seconds_total", "1h"),
+             "{{namespace}}"),), "s"),
+        Panel("Allocations refused", (
+            (BY_NAMESPACE.format("rate", "vgpu_container_memory_refused_total", "5m"),
+             "{{namespace}}"),), "ops"),
+    ), (NAMESPACES,)),
+    Dashboard("slice", "vgpu: slice", (
+        Panel("Memory: used, most ever, limit", (
+            (f"vgpu_container_memory_used_bytes{{{SLICE}}}", f"{BY_SLICE} used"),
+            (f"vgpu_container_memory_peak_bytes{{{SLICE}}}", f"{BY_SLICE} most ever"),
+            (f"vgpu_container_memory_limit_bytes{{{SLICE}}}", f"{BY_SLICE} limit")), "bytes"),
+        Panel("Share of time: used, wanted, limit", (
+            (f"vgpu_container_core_used_ratio{{{SLICE}}}", f"{BY_SLICE} used"),
+            (f"vgpu_container_core_wanted_ratio{{{SLICE}}}", f"{BY_SLICE} wanted"),
+            (f"vgpu_container_core_limit_ratio{{{SLICE}}}", f"{BY_SLICE} limit")), "percentunit"),
+        Panel("Part of the time that its launches waited", (
+            (f"vgpu:container_throttled:ratio5m{{{SLICE}}}", BY_SLICE),), "percentunit"),
+        Panel("Wait of delayed launches, p99", (
+            (f"vgpu_container_launch_delay_p99_seconds{{{SLICE}}}", BY_SLICE),), "s"),
+        Panel("Launches", (
+            (f"rate(vgpu_container_launches_total{{{SLICE}}}[5m])", BY_SLICE),), "ops"),
+        Panel("Allocations refused", (
+            (f"rate(vgpu_container_memory_refused_total{{{SLICE}}}[5m])", BY_SLICE),), "ops"),
+        Panel("Memory that its books do not know", (
+            (f"vgpu_container_memory_unaccounted_bytes{{{SLICE}}}", BY_SLICE),), "bytes"),
+        Panel("Windows of a contended GPU", (
+            (f"rate(vgpu_container_windows_total{{{SLICE}}}[5m])", BY_SLICE),), "ops"),
+    ), (NAMESPACES, PODS)),
+)  # fmt: skip
+
+
+def panel_object(panel: Panel, number: int) -> dict[str, Any]:
+    """Returns a panel as Grafana reads it; two stand side by side."""
+    return {
+        "id": number + 1,
+        "title": panel.title,
+        "type": "stat" if panel.is_stat else "timeseries",
+        "datasource": SOURCE,
+        "gridPos": {
+            "h": HEIGHT, "w": WIDTH, "x": WIDTH * (number % 2), "y": HEIGHT * (number // 2),
+        },
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": SOURCE,
+                "expr": query,
+                "legendFormat": legend or "__auto",
+            }
+            for place, (query, legend) in enumerate(panel.queries)
+        ],
+    }  # fmt: skip
+
+
+def variable_object(name: str, query: str) -> dict[str, Any]:
+    """Returns a variable as Grafana reads it."""
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": SOURCE,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "multi": True,
+        "includeAll": True,
+        "current": {"text": "All", "value": "$__all"},
+        "refresh": 2,
+        "sort": 1,
+    }
+
+
+def dashboard_object(dashboard: Dashboard) -> dict[str, Any]:
+    """Returns a dashboard as Grafana imports it."""
+    source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+    return {
+        "uid": f"vgpu-{dashboard.name}",
+        "title": dashboard.title,
+        "tags": ["vgpu"],
+        "schemaVersion": 39,
+        "editable": True,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "30s",
+        "links": [{"type": "dashboards", "title": "vgpu", "tags": ["vgpu"], "asDropdown": True}],
+        "templating": {"list": [source, *(variable_object(*each) for each in dashboard.variables)]},
+        "panels": [panel_object(each, n) for n, each in enumerate(dashboard.panels)],
+    }
+
+
+def main() -> None:
+    """Writes all of them."""
+    directory = Path(sys.argv[1])
+    for each in DASHBOARDS:
+        text = json.dumps(dashboard_object(each), indent=2) + "\n"
+        (directory / f"{each.name}.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
