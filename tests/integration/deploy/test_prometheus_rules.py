@@ -52,10 +52,15 @@ class Case:
 
 NODE = {"node": "n1"}
 CASES = {
+    "VgpuNoAgents": Case("vgpu_driver_up", NODE, "_x20", "1x20", 11,
+                         "no node agent is scraped", ()),
     "VgpuAgentDown": Case("up", {"job": "vgpu-system/vgpu-agent", **NODE}, "0x20", "1x20", 6,
                           "vgpu-system/vgpu-agent on n1 does not answer"),
     "VgpuConfigRejected": Case("vgpu_config_reload_success", NODE, "0x20", "1x20", 3,
                                "a config is not in force on n1"),
+    "VgpuConfigRejected of the extender": Case(
+        "vgpu_scheduler_config_reload_success", {"instance": "s"}, "0x20", "1x20", 3,
+        "a config is not in force on s"),
     "VgpuPodresourcesDown": Case("vgpu_podresources_up", NODE, "0x20", "1x20", 6,
                                  "the kubelet on n1 does not say whose devices are"),
     "VgpuResourceNotRegistered": Case(
@@ -78,6 +83,9 @@ CASES = {
                         "MPS does not serve GPU GPU-1"),
     "VgpuMpsFaults": Case("vgpu_mps_restarts_total", {"gpu": "GPU-1"}, "0+1x70", "0x30 1x40", 65,
                           "MPS of GPU GPU-1 has ended again and again"),
+    "VgpuMpsFaults of clients": Case(
+        "vgpu_mps_client_faults_total", {"gpu": "GPU-1"}, "0+1x70", "0x30 2x40", 65,
+        "MPS of GPU GPU-1 has ended again and again"),
     "VgpuMemoryRefused": Case("vgpu_container_memory_refused_total", POD, "0+3x40", "0x5 9x40", 25,
                               "team/train is refused memory again and again"),
     "VgpuCapBinds": Case("vgpu_container_throttled_seconds_total", POD, "0+36x90", "0+24x90", 70,
@@ -110,6 +118,11 @@ def series(metric: str, labels: dict[str, str]) -> str:
     )
 
 
+def minutes_of(text: str) -> int:
+    """Returns a time as the rules have it, in minutes."""
+    return int(text[:-1]) * {"m": 1, "h": 60}[text[-1]]
+
+
 def run_tool(tmp_path: Path, tests: list[dict[str, Any]]) -> "subprocess.CompletedProcess[str]":
     """Has the tool run tests of the rules."""
     file = tmp_path / "tests.yaml"
@@ -136,12 +149,13 @@ def test_the_tool_accepts_the_rules() -> None:
 
 
 def test_every_alert_has_a_case() -> None:
-    assert CASES.keys() == ALERTS.keys()
+    assert {name.partition(" ")[0] for name in CASES} == ALERTS.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_alert_fires_when_it_should_and_not_else(tmp_path: Path, name: str) -> None:
-    case, rule = CASES[name], ALERTS[name]
+    case, name = CASES[name], name.partition(" ")[0]
+    rule = ALERTS[name]
     labels = {k: v for k, v in case.labels.items() if case.kept is None or k in case.kept}
     alert = {
         "exp_labels": labels | rule["labels"],
@@ -152,16 +166,26 @@ def test_an_alert_fires_when_it_should_and_not_else(tmp_path: Path, name: str) -
         },
     }
 
-    def test(values: str, expected: list[dict[str, Any]]) -> dict[str, Any]:
+    def test(values: str, *expected: tuple[int, list[dict[str, Any]]]) -> dict[str, Any]:
         names = (series(case.metric, case.labels), *case.more)
-        when = {"eval_time": f"{case.minutes}m", "alertname": name, "exp_alerts": expected}
         return {
             "interval": "1m",
             "input_series": [{"series": each, "values": values} for each in names],
-            "alert_rule_test": [when],
+            "alert_rule_test": [
+                {"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": alerts}
+                for minutes, alerts in expected
+            ],
         }
 
-    done = run_tool(tmp_path, [test(case.fires, [alert]), test(case.quiet, [])])
+    patience = minutes_of(rule.get("for", "0m"))
+    early: list[tuple[int, list[dict[str, Any]]]] = [(patience - 1, [])] if patience else []
+    done = run_tool(
+        tmp_path,
+        [
+            test(case.fires, *early, (case.minutes, [alert])),
+            test(case.quiet, (case.minutes, [])),
+        ],
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

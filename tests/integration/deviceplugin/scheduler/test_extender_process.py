@@ -242,7 +242,7 @@ def test_a_scheduler_without_a_certificate_is_refused_where_one_is_asked_for(
         first.shows = tls
         assert first.filter(pod, ["n2"])["NodeNames"] == ["n2"]
         first.shows = other
-        with pytest.raises(OSError, match=r"(?i)unknown ca|reset|closed"):
+        with pytest.raises(OSError, match=r"(?i)unknown ca|reset|closed|EOF"):
             first.ask("POST", "/filter", body)
         with extender(server, tmp_path, options, tls=tls, name="second") as second:
             second.shows = tls
