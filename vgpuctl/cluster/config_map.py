@@ -33,7 +33,7 @@ class ConfigText:
         key: its name there.
         is_one_of_several: nodes have it that chose it by its name.
         version: of the ConfigMap.
-        is_helms: an upgrade by Helm writes it anew.
+        is_helms: an upgrade by Helm writes it again.
     """
 
     key: str

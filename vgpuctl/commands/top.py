@@ -20,10 +20,10 @@ from libvgpu.slices import read_slices
 from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..options import chosen_run_dir, node_dirs_options
-from ..top.frame import SortKey, TopGpu, Wanted
+from ..top.frame import TopGpu, Wanted
+from ..top.options import SORTS, screen_options
 from ..top.rates import Rates, TopRow
 
-SORTS = {key.name.lower(): key for key in SortKey}
 #: A pipe has no width.
 _PIPE_WIDTH = 200
 
@@ -44,23 +44,7 @@ def _gpus() -> dict[str, TopGpu]:
 
 @click.command(epilog=examples("vgpuctl top --sort memory --filter team-a", "vgpuctl top --once"))
 @node_dirs_options
-@click.option("--once", is_flag=True, help="Print one frame and end.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1, 60),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Between two looks.",
-)
-@click.option(
-    "--sort",
-    type=click.Choice(list(SORTS)),
-    default=SortKey.SHARE.name.lower(),
-    show_default=True,
-    help="What the rows are ordered by; keys change it.",
-)
-@click.option("--filter", "text", default="", help="Only rows with this text; / changes it.")
+@screen_options(0.1, 1.0)
 def top(
     run_dir: Path | None,
     state_dir: Path,

@@ -16,9 +16,10 @@ import click
 from deviceplugin.http.node_slices import NodeSlices
 from libvgpu.errors import UsageError
 
-from ...commands.top import SORTS, frame_width
+from ...commands.top import frame_width
 from ...examples import examples
-from ...top.frame import SortKey, TopGpu, Wanted
+from ...top.frame import TopGpu, Wanted
+from ...top.options import SORTS, screen_options
 from ...top.rates import Rates, TopRow
 from ..listing import say_problems, seen
 from ..nodes import NodeAnswer, Nodes, Place, nodes_at
@@ -69,23 +70,7 @@ class _Looks:
 
 @click.command(epilog=examples("kubectl vgpu top --node gpu-1"))
 @place_options
-@click.option("--once", is_flag=True, help="Print one frame and end.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.6, 60),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Between two looks.",
-)
-@click.option(
-    "--sort",
-    type=click.Choice(list(SORTS)),
-    default=SortKey.SHARE.name.lower(),
-    show_default=True,
-    help="What the rows are ordered by; keys change it.",
-)
-@click.option("--filter", "text", default="", help="Only rows with this text; / changes it.")
+@screen_options(0.6, 2.0)
 def top(place: Place, once: bool, interval: float, sort: str, text: str) -> int:
     """Watch every slice of the nodes on a live screen.
 
