@@ -48,6 +48,11 @@ class Faults:
         with self._lock:
             self._planted.append(Planted(status, re.compile(what), count, is_done))
 
+    def left(self, what: str) -> int:
+        """Returns how many calls are still to fail that were planted with a pattern."""
+        with self._lock:
+            return sum(each.left for each in self._planted if each.what.pattern == what)
+
     def clear(self) -> None:
         """Lets nothing fail any more."""
         with self._lock:

@@ -77,7 +77,9 @@ class ExtenderHere:
             "bind": endpoints.bind,
         }
         follower.start()
-        assert follower.wait_synced(PATIENCE_S), "the extender does not list nodes and pods"
+        assert follower.wait_synced(PATIENCE_S), (
+            f"the extender does not list nodes and pods: {follower.problem}"
+        )
 
     def send(self, verb: str, body: bytes) -> bytes:
         """Makes a call; one that cannot be answered is an OSError, as a status would be."""

@@ -32,6 +32,9 @@ CHOSEN = f"{DOMAIN}/{CHOSEN_GPUS_KEY}"
 EXTENDERS_CALLS = ("binding", "status.phase", "GET .*leases", "PATCH .*leases")
 #: So many pods without a node at most, or the life waits for some to end.
 MOST_PENDING = 25
+#: So many calls of one kind in a row at most. An extender that begins waits twice as long after
+#: each refused list: after eight of them it would not begin within a test's patience.
+MOST_REFUSED = 4
 #: How often each step is taken, of all.
 STEPS: Mapping[str, int] = {
     "create": 600, "end": 260, "delete": 40, "delete pending": 8, "never": 6, "spoof": 20,
@@ -148,7 +151,10 @@ class ClusterLife:
     def _refuse(self) -> None:
         status = self._chance.choice((409, 410, 429, 500, 503))
         what = self._chance.choice(EXTENDERS_CALLS)
-        self.cluster.server.faults.plant(status, what, self._chance.randint(1, 4))
+        faults = self.cluster.server.faults
+        count = min(self._chance.randint(1, 4), MOST_REFUSED - faults.left(what))
+        if count > 0:
+            faults.plant(status, what, count)
 
     def _lose_answer(self) -> None:
         self.cluster.server.faults.plant(CUT, "binding", 1, self._chance.random() < 0.5)

@@ -48,10 +48,12 @@ class WantedSharing:
     def offered(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for family in self.families:
-            if family:
-                core, memory = (f"nvidia.com/{family}-{half}" for half in ("core", "memory"))
-                found[core] = found.get(core, 0) + 100
-                found[memory] = found.get(memory, 0) + 16 // self.units[family]
+            if not family:  # what no entry takes is given whole
+                found["nvidia.com/gpu"] = found.get("nvidia.com/gpu", 0) + 1
+                continue
+            core, memory = (f"nvidia.com/{family}-{half}" for half in ("core", "memory"))
+            found[core] = found.get(core, 0) + 100
+            found[memory] = found.get(memory, 0) + 16 // self.units[family]
         return found
 
 

@@ -66,6 +66,7 @@ def test_it_is_said_after_failure_and_signal_and_leaves_the_status(
     process = start(environment)
     if end is not None:
         process.send_signal(end)
+        process.wait(PATIENCE_S)  # what ends its stdin as well would let it end by itself
     _, said = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == (3 if end is None else 128 + end)

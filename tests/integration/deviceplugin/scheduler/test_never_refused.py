@@ -30,7 +30,7 @@ from support.extender_over_http import ExtenderOverHttp
 from support.waiting import wait_until
 
 IS_LONG = bool(os.environ.get("VGPU_LONG"))
-#: Of each life a seed that is another each time is printed; VGPU_SEED repeats one.
+#: Each life has its own seed, the same each time; VGPU_SEED is another one, or ``random``.
 LIVES = 2 if IS_LONG else 1
 PODS = 2000 if IS_LONG else 300
 OFTEN_KILLED = {**CALM_STEPS, "begin again": 20}
@@ -42,6 +42,14 @@ def folder() -> Iterator[Path]:
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir=base) as name:
         yield Path(name)
+
+
+def chosen_seed(usual: int) -> int:
+    """Returns the seed of a life and prints it."""
+    wanted = os.environ.get("VGPU_SEED") or str(usual)
+    seed = random.SystemRandom().randrange(1 << 32) if wanted == "random" else int(wanted)
+    print(f"seed {seed}")
+    return seed
 
 
 class WallClock:
@@ -64,8 +72,7 @@ class WallClock:
 def test_no_pod_that_was_bound_is_refused(
     folder: Path, steps: Mapping[str, int], life: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seed = int(os.environ.get("VGPU_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = chosen_seed(life)
     clock = WallClock()
     monkeypatch.setattr(time, "time", clock)
     # All nodes, their kubelets and the API server share one interpreter here.
@@ -118,8 +125,7 @@ def test_nor_is_one_that_a_process_bound_which_is_killed_now_and_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same over HTTP; the process has its own clock, and as much patience as in a cluster."""
-    seed = int(os.environ.get("VGPU_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = chosen_seed(0)
     monkeypatch.setattr(pod_knowledge, "PATIENCE_S", 1.0)
     with AgentCluster(folder, MIXED, seed) as cluster:
         wait_published(cluster)
