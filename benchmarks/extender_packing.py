@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.scheduler.follow import SETTLES_S
+from deviceplugin.scheduler.cluster.follow import SETTLES_S
 from libvgpu.errors import VgpuError
 
 from .extender_nodes import DEFAULT, EXTENDER, GPUS, NAMESPACE, one

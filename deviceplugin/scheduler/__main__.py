@@ -15,13 +15,13 @@ from deviceplugin.http.calls import Limits
 from deviceplugin.http.certificate import Certificate
 from deviceplugin.http.listeners import split_address, tcp_listener
 from deviceplugin.kube.api_client import SERVICE_ACCOUNT, ApiServer
+from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S
+from deviceplugin.scheduler.cluster.quota_file import QuotaFile
+from deviceplugin.scheduler.wire.volcano import DEFAULT_WEIGHT
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.errors import UsageError, VgpuError
 
-from .freshness import DEFAULT_LIMIT_S
 from .program import Settings, run
-from .quota_file import QuotaFile
-from .volcano import DEFAULT_WEIGHT
 
 _POLICIES = click.Choice([each.value for each in Placement])
 _DOMAIN = "nvidia.com"

@@ -13,13 +13,13 @@ from prometheus_client.exposition import choose_encoder
 from deviceplugin.http.calls import Answer, Call
 from deviceplugin.http.metric_names import Family as MetricFamily
 from deviceplugin.http.metric_names import MetricName
+from deviceplugin.scheduler.answers.judging import Finding
+from deviceplugin.scheduler.binding.binder import BindOutcome
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.cluster.fragmentation import Fragmentation, Free
 from libvgpu.limits import WHOLE_CORE_PERCENT
 
 from . import metric_names as names
-from .binding import BindOutcome
-from .cluster import Cluster
-from .fragmentation import Fragmentation, Free
-from .judging import Finding
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 BOUND = "bound"

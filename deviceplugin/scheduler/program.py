@@ -15,22 +15,22 @@ from deviceplugin.http.calls import Limits
 from deviceplugin.http.certificate import Certificate
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.log import event
+from deviceplugin.scheduler.answers.extender import Extender
+from deviceplugin.scheduler.binding.binder import Binder
+from deviceplugin.scheduler.binding.leader import Election, Identity
+from deviceplugin.scheduler.binding.waking import Waker, wake_up
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.cluster.follow import ClusterFollower
+from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S, Freshness
+from deviceplugin.scheduler.cluster.quota_file import QuotaFile
+from deviceplugin.scheduler.search.fractions import laid_out
+from deviceplugin.scheduler.search.policies import Policies
+from deviceplugin.scheduler.wire.bind_call import BindCall
+from deviceplugin.scheduler.wire.forwarding import Forwarder
+from deviceplugin.scheduler.wire.server import CALLS, Endpoints, extender_server
+from deviceplugin.scheduler.wire.volcano import DEFAULT_WEIGHT, VolcanoExtender
 
-from .bind_call import BindCall
-from .binding import Binder
-from .cluster import Cluster
-from .extender import Extender
-from .follow import ClusterFollower
-from .forwarding import Forwarder
-from .fractions import laid_out
-from .freshness import DEFAULT_LIMIT_S, Freshness
-from .leader import Election, Identity
 from .metrics import ClusterCollector, Counts, MetricsPage
-from .policies import Policies
-from .quota_file import QuotaFile
-from .server import CALLS, Endpoints, extender_server
-from .volcano import DEFAULT_WEIGHT, VolcanoExtender
-from .waking import Waker, wake_up
 
 #: A call that waits for Python's lock gets it after this, though a list of pods is being decoded.
 SWITCH_INTERVAL_S = 0.0005

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deviceplugin.scheduler import waking
 from deviceplugin.scheduler.__main__ import main as command
+from deviceplugin.scheduler.binding import waking
 from support import IS_LONG, ROOT, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 

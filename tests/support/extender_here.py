@@ -11,16 +11,16 @@ from benchmarks.simulated_cluster.machines import DOMAIN
 from deviceplugin.config.quotas import Quota
 from deviceplugin.http.calls import Call
 from deviceplugin.kube.api_client import ApiServer
-from deviceplugin.scheduler.bind_call import BindCall
-from deviceplugin.scheduler.binding import Binder
-from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.extender import Extender
-from deviceplugin.scheduler.follow import ClusterFollower
-from deviceplugin.scheduler.freshness import Freshness
+from deviceplugin.scheduler.answers.extender import Extender
+from deviceplugin.scheduler.binding.binder import Binder
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.cluster.follow import ClusterFollower
+from deviceplugin.scheduler.cluster.freshness import Freshness
 from deviceplugin.scheduler.metrics import Counts
-from deviceplugin.scheduler.policies import Policies
-from deviceplugin.scheduler.server import CALLS, Endpoints
-from deviceplugin.scheduler.volcano import VolcanoExtender
+from deviceplugin.scheduler.search.policies import Policies
+from deviceplugin.scheduler.wire.bind_call import BindCall
+from deviceplugin.scheduler.wire.server import CALLS, Endpoints
+from deviceplugin.scheduler.wire.volcano import VolcanoExtender
 
 from .waiting import PATIENCE_S
 

@@ -23,7 +23,7 @@ from deviceplugin.policy.lone_halves import check_not_lone
 from deviceplugin.policy.offer import unit_names
 from deviceplugin.policy.published_inventory import NodeMoment, published_node
 from deviceplugin.policy.published_slices import Holdings
-from deviceplugin.scheduler.node_view import NodeView, view_of
+from deviceplugin.scheduler.search.node_view import NodeView, view_of
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 

@@ -12,8 +12,8 @@ from deviceplugin.model.published import (
     PublishedSharing,
     PublishedSlice,
 )
-from deviceplugin.scheduler.node_view import NodeView, Reservation, Taken
-from deviceplugin.scheduler.plans import Plan, Refusal
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation, Taken
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 
 DOMAIN = "nvidia.com"
 CORE, MEMORY = f"{DOMAIN}/vgpu-core", f"{DOMAIN}/vgpu-memory"

@@ -18,7 +18,7 @@ from deviceplugin.model.pod_requests import ContainerKind, PodRequest
 from deviceplugin.policy.bound_pods import BoundPods
 from deviceplugin.policy.published_inventory import NodeMoment, published_node
 from deviceplugin.policy.published_slices import Holdings
-from deviceplugin.scheduler.node_view import NodeView, view_of
+from deviceplugin.scheduler.search.node_view import NodeView, view_of
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
 from support.in_process_node import InProcessNode, running_node

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deviceplugin.model.units import fraction_resources
-from deviceplugin.scheduler import server
+from deviceplugin.scheduler.wire import server
 from support import ROOT
 
 EXAMPLES = ROOT / "deploy/examples/scheduler"

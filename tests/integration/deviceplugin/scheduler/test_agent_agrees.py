@@ -8,8 +8,8 @@ import pytest
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import gpu_of
-from deviceplugin.scheduler.fit import Plan, Refusal, plan
-from deviceplugin.scheduler.wishes import NO_WISHES
+from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
+from deviceplugin.scheduler.search.wishes import NO_WISHES
 from deviceplugin.testing import AdmittedPod
 from libvgpu.errors import AllocationRefused
 from support.in_process_node import GIB

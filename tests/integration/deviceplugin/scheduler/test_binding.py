@@ -13,11 +13,11 @@ import pytest
 from deviceplugin.kube import raw_calls
 from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.model.published import PublishedSlice
-from deviceplugin.scheduler.binding import Binder, BindFailed, BindOutcome
-from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.follow import ClusterFollower
-from deviceplugin.scheduler.node_view import NodeView
-from deviceplugin.scheduler.plans import Plan, Refusal
+from deviceplugin.scheduler.binding.binder import Binder, BindFailed, BindOutcome
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.cluster.follow import ClusterFollower
+from deviceplugin.scheduler.search.node_view import NodeView
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 from support.scheduler_server import NAMESPACE, SchedulerServer, make_scheduler_server
 from support.scheduler_values import DOMAIN, first_fit, pod_of, published
 from support.waiting import wait_until

@@ -8,10 +8,10 @@ import pytest
 
 from deviceplugin.kube import list_watch
 from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL, INVENTORY_KEY
-from deviceplugin.scheduler import follow
-from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.follow import ClusterFollower
-from deviceplugin.scheduler.plans import Plan
+from deviceplugin.scheduler.cluster import follow
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.cluster.follow import ClusterFollower
+from deviceplugin.scheduler.search.plans import Plan
 from support.scheduler_server import LEASES, NAMESPACE, PODS, SchedulerServer, make_scheduler_server
 from support.scheduler_values import DOMAIN, first_fit, held_slice, pod_of, published
 from support.waiting import wait_until

@@ -23,7 +23,7 @@ from benchmarks.simulated_cluster.pod_shapes import Shape
 from benchmarks.simulated_cluster.scheduler import SimulatedScheduler
 from deviceplugin.core import pod_knowledge
 from deviceplugin.kube import inventory_lease
-from deviceplugin.scheduler.node_view import NodeView
+from deviceplugin.scheduler.search.node_view import NodeView
 from support.extender_here import ExtenderHere
 from support.extender_lives import CALM_STEPS, STEPS, ClusterLife
 from support.extender_over_http import ExtenderOverHttp

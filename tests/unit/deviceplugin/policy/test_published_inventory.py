@@ -23,7 +23,7 @@ from deviceplugin.policy.mps_replicas import replica_allocation
 from deviceplugin.policy.published_inventory import NodeMoment, published_node
 from deviceplugin.policy.published_size import fitted_value
 from deviceplugin.policy.published_slices import Holdings
-from deviceplugin.scheduler.node_view import view_of
+from deviceplugin.scheduler.search.node_view import view_of
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30

@@ -8,11 +8,11 @@ import pytest
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
 from deviceplugin.model.published import PublishedResource
-from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.node_book import LINGERS_S, WRITTEN_AFTER_S
-from deviceplugin.scheduler.node_view import NodeView, Reservation, Taken
-from deviceplugin.scheduler.plans import Plan, Refusal
-from deviceplugin.scheduler.quotas import Held
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.cluster.node_book import LINGERS_S, WRITTEN_AFTER_S
+from deviceplugin.scheduler.cluster.quotas import Held
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation, Taken
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from support.scheduler_values import asking, first_fit, gpu, held_slice, pod_of, published

@@ -9,13 +9,13 @@ import pytest
 from deviceplugin.config.fractional import Placement
 from deviceplugin.config.quotas import Quota
 from deviceplugin.model.published import PublishedNode, PublishedResource
-from deviceplugin.scheduler import wire
-from deviceplugin.scheduler.calls import Judgement, NodesAsked, PreemptionAsked, Victims
-from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.extender import Extender, NotAnswered
-from deviceplugin.scheduler.judging import Finding
-from deviceplugin.scheduler.plans import Plan
-from deviceplugin.scheduler.policies import Policies
+from deviceplugin.scheduler.answers.calls import Judgement, NodesAsked, PreemptionAsked, Victims
+from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
+from deviceplugin.scheduler.answers.judging import Finding
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.search.plans import Plan
+from deviceplugin.scheduler.search.policies import Policies
+from deviceplugin.scheduler.wire import kube_scheduler
 from libvgpu.limits import Family
 from support.scheduler_values import DOMAIN, gpu, held_slice, pod_of, published
 
@@ -77,7 +77,7 @@ def asked(
         "spec": {"priority": 5, "containers": [{"name": "m", "resources": {"limits": limits}}]},
     }
     more = {"Nodes": {"items": nodes}} if nodes is not None else {"NodeNames": names}
-    return wire.nodes_asked(json.dumps({"Pod": pod, **more}).encode())
+    return kube_scheduler.nodes_asked(json.dumps({"Pod": pod, **more}).encode())
 
 
 TWO = {

@@ -6,9 +6,9 @@ import pytest
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
-from deviceplugin.scheduler import search
-from deviceplugin.scheduler.fit import Plan, Refusal, plan
-from deviceplugin.scheduler.node_view import (
+from deviceplugin.scheduler.search import node_search
+from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
+from deviceplugin.scheduler.search.node_view import (
     DRAINS,
     DeviceRoom,
     GpuRoom,
@@ -16,7 +16,7 @@ from deviceplugin.scheduler.node_view import (
     Reservation,
     Taken,
 )
-from deviceplugin.scheduler.wishes import NO_WISHES, Wishes
+from deviceplugin.scheduler.search.wishes import NO_WISHES, Wishes
 from libvgpu.limits import Family
 
 GIB = 1 << 30
@@ -296,10 +296,10 @@ def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before all was tried; nobody knows then whether an end of others would help."""
     view = node(*(gpu(n, 50 + n, 80 - n) for n in range(6)))
     asks = [pair(40 + n % 3, 2 + n, f"c{n}") for n in range(7)]
-    monkeypatch.setattr(search, "MOST_STEPS", 8)
+    monkeypatch.setattr(node_search, "MOST_STEPS", 8)
     found = refused(view, *asks)
     assert found.reason.startswith("no place found in time: container 7 of 7: GPU")
-    monkeypatch.setattr(search, "MOST_STEPS", 5)
+    monkeypatch.setattr(node_search, "MOST_STEPS", 5)
     asks[0] = pair(39, 2, "c0")
     assert refused(view, *asks) == Refusal(
         "no place found in time: too many ways to put the containers"

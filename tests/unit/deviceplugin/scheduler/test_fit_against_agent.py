@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import Half, resource_name
-from deviceplugin.scheduler.demand import demand_of
-from deviceplugin.scheduler.fit import Plan, Refusal, plan
-from deviceplugin.scheduler.wishes import NO_WISHES
+from deviceplugin.scheduler.search.demand import demand_of
+from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
+from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 from support.policy_node import DOMAIN, PolicyNode, shared

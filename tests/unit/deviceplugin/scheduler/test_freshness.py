@@ -1,6 +1,6 @@
 """Until when an old state is still answered from."""
 
-from deviceplugin.scheduler.freshness import Freshness
+from deviceplugin.scheduler.cluster.freshness import Freshness
 
 
 class World:

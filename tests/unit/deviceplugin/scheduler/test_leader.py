@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
-from deviceplugin.scheduler import leader
-from deviceplugin.scheduler.leader import LEASE_S, RENEW_S, SETTLE_S, Election, Identity
+from deviceplugin.scheduler.binding import leader
+from deviceplugin.scheduler.binding.leader import LEASE_S, RENEW_S, SETTLE_S, Election, Identity
 
 FOLDER = "/apis/coordination.k8s.io/v1/namespaces/vgpu/leases"
 

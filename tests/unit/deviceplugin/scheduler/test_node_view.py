@@ -8,7 +8,7 @@ from deviceplugin.model.published import (
     PublishedSharing,
     PublishedSlice,
 )
-from deviceplugin.scheduler.node_view import DeviceRoom, Reservation, Taken, view_of
+from deviceplugin.scheduler.search.node_view import DeviceRoom, Reservation, Taken, view_of
 
 SHARING = PublishedSharing("mps", 1 << 30, 80, most_containers=2)
 

@@ -7,11 +7,11 @@ import pytest
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerRequest, PodRequest
-from deviceplugin.scheduler.fit import Plan, plan
-from deviceplugin.scheduler.node_view import DeviceRoom, GpuRoom, NodeView
-from deviceplugin.scheduler.score import binpack_score, score
-from deviceplugin.scheduler.verdicts import Verdicts
-from deviceplugin.scheduler.wishes import NO_WISHES
+from deviceplugin.scheduler.answers.verdicts import Verdicts
+from deviceplugin.scheduler.search.fit import Plan, plan
+from deviceplugin.scheduler.search.node_view import DeviceRoom, GpuRoom, NodeView
+from deviceplugin.scheduler.search.score import binpack_score, score
+from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.limits import Family
 
 NODES, GPUS, UNITS = 100, 8, 80

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.model.pod_requests import ContainerRequest, PodRequest
-from deviceplugin.scheduler.fit import Plan, plan
-from deviceplugin.scheduler.node_view import DeviceRoom, GpuRoom, NodeView, Reservation, Taken
-from deviceplugin.scheduler.preemption import Holder, freed, victims
-from deviceplugin.scheduler.wishes import NO_WISHES
+from deviceplugin.scheduler.search.fit import Plan, plan
+from deviceplugin.scheduler.search.node_view import (
+    DeviceRoom,
+    GpuRoom,
+    NodeView,
+    Reservation,
+    Taken,
+)
+from deviceplugin.scheduler.search.preemption import Holder, freed, victims
+from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.limits import Family
 
 GIB = 1 << 30

@@ -7,13 +7,13 @@ import pytest
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.published import PublishedResource
-from deviceplugin.scheduler.node_view import Reservation, Taken, view_of
-from deviceplugin.scheduler.reserving import (
+from deviceplugin.scheduler.cluster.reserving import (
     chosen_reservation,
     everywhere,
     has_room,
     is_possible,
 )
+from deviceplugin.scheduler.search.node_view import Reservation, Taken, view_of
 from support.scheduler_values import asking, gpu, held_slice, pod_of, published
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"

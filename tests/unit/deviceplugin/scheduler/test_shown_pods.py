@@ -4,8 +4,7 @@ import pytest
 
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.published import PublishedNode, PublishedResource, PublishedSlice
-from deviceplugin.scheduler.node_view import Reservation, Taken
-from deviceplugin.scheduler.shown_pods import (
+from deviceplugin.scheduler.cluster.shown_pods import (
     NOTHING_LEFT,
     LeftOver,
     held_by,
@@ -14,6 +13,7 @@ from deviceplugin.scheduler.shown_pods import (
     shown_pods,
     still_left,
 )
+from deviceplugin.scheduler.search.node_view import Reservation, Taken
 from support.scheduler_values import DOMAIN, asking, held_slice, pod_of, published
 
 PAIR = {"vgpu-core": 30, "vgpu-memory": 10}

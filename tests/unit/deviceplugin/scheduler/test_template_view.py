@@ -1,6 +1,6 @@
 """A node that an autoscaler could add, judged by what it would have."""
 
-from deviceplugin.scheduler.template_view import template_view
+from deviceplugin.scheduler.answers.template_view import template_view
 from libvgpu.limits import Family
 
 DOMAIN = "nvidia.com"

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
-from deviceplugin.scheduler.demand import Demand, demand_of
-from deviceplugin.scheduler.fit import Plan, Refusal, plan, plan_of
-from deviceplugin.scheduler.node_view import DRAINS, GpuRoom, NodeView
-from deviceplugin.scheduler.score import score
-from deviceplugin.scheduler.verdicts import Verdict, Verdicts, verdicts
-from deviceplugin.scheduler.whole_gpus import whole_gpus_verdict
-from deviceplugin.scheduler.wishes import NO_WISHES, Wishes
+from deviceplugin.scheduler.answers.verdicts import Verdict, Verdicts, verdicts
+from deviceplugin.scheduler.search.demand import Demand, demand_of
+from deviceplugin.scheduler.search.fit import Plan, Refusal, plan, plan_of
+from deviceplugin.scheduler.search.node_view import DRAINS, GpuRoom, NodeView
+from deviceplugin.scheduler.search.score import score
+from deviceplugin.scheduler.search.whole_gpus import whole_gpus_verdict
+from deviceplugin.scheduler.search.wishes import NO_WISHES, Wishes
 from libvgpu.limits import Family
 
 DOMAIN = "nvidia.com"

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from deviceplugin.config.quotas import Quota
 from deviceplugin.model.published import PublishedNode
-from deviceplugin.scheduler import volcano_wire
-from deviceplugin.scheduler.cluster import Cluster
-from deviceplugin.scheduler.extender import Extender, NotAnswered
-from deviceplugin.scheduler.go_json import CallMalformed
-from deviceplugin.scheduler.plans import Plan
-from deviceplugin.scheduler.policies import Policies
-from deviceplugin.scheduler.volcano import VolcanoExtender
-from deviceplugin.scheduler.volcano_wire import Code, Vote
+from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.search.plans import Plan
+from deviceplugin.scheduler.search.policies import Policies
+from deviceplugin.scheduler.wire import volcano_calls
+from deviceplugin.scheduler.wire.go_json import CallMalformed
+from deviceplugin.scheduler.wire.volcano import VolcanoExtender
+from deviceplugin.scheduler.wire.volcano_calls import Code, Vote
 from libvgpu.limits import Family
 from support.extender_process import pod_json
 from support.scheduler_values import DOMAIN, gpu, held_slice, pod_of, published
@@ -55,11 +55,11 @@ class Session:
 
     def ask(self, pod: dict[str, Any], node: str) -> tuple[Code, str]:
         info = node_info(node, self.tasks.get(node, ()))
-        return self.volcano.predicate(volcano_wire.task_on_node(predicate(task(pod), info)))
+        return self.volcano.predicate(volcano_calls.task_on_node(predicate(task(pod), info)))
 
     def scores(self, pod: dict[str, Any]) -> dict[str, float]:
         nodes = [node_info(name, tasks) for name, tasks in self.tasks.items()]
-        return self.volcano.prioritize(volcano_wire.task_on_nodes(prioritize(task(pod), nodes)))
+        return self.volcano.prioritize(volcano_calls.task_on_nodes(prioritize(task(pod), nodes)))
 
     def allocate(self, pod: dict[str, Any]) -> str:
         """Puts a pod on the best node as Volcano does; empty where none will do."""
@@ -208,25 +208,25 @@ def test_evicted_is_only_whose_gpu_then_fits_the_task() -> None:
     evictor = task(pod_json("new", 80, 8, priority=9))
 
     vote, raw = session.volcano.evictable(
-        volcano_wire.eviction_asked(preemptable(evictor, evictees))
+        volcano_calls.eviction_asked(preemptable(evictor, evictees))
     )
-    answer = json.loads(volcano_wire.eviction_result(vote, raw))
+    answer = json.loads(volcano_calls.eviction_result(vote, raw))
 
     assert answer["status"] == Vote.PERMIT
     assert len(answer["victims"]) == 1 and answer["victims"][0] in evictees
     too_large = task(pod_json("new", 80, 81, priority=9))
-    none = volcano_wire.eviction_asked(preemptable(too_large, evictees))
+    none = volcano_calls.eviction_asked(preemptable(too_large, evictees))
     assert session.volcano.evictable(none) == (Vote.PERMIT, [])
-    other = volcano_wire.eviction_asked(preemptable(task(pod_json("cpu")), evictees))
+    other = volcano_calls.eviction_asked(preemptable(task(pod_json("cpu")), evictees))
     assert session.volcano.evictable(other) == (Vote.ABSTAIN, [])
 
 
 def test_answers_are_as_volcano_reads_them() -> None:
-    assert json.loads(volcano_wire.predicate_result(Code.UNSCHEDULABLE, "full")) == {
+    assert json.loads(volcano_calls.predicate_result(Code.UNSCHEDULABLE, "full")) == {
         "status": "full",
         "code": 2,
     }
-    assert json.loads(volcano_wire.prioritize_result({"n1": 3.0})) == {
+    assert json.loads(volcano_calls.prioritize_result({"n1": 3.0})) == {
         "nodeScore": {"n1": 3.0},
         "errorMessage": "",
     }
@@ -238,7 +238,7 @@ def test_answers_are_as_volcano_reads_them() -> None:
 )  # fmt: skip
 def test_what_is_no_call_is_refused_with_a_sentence(sent: bytes) -> None:
     with pytest.raises(CallMalformed):
-        volcano_wire.task_on_node(sent)
+        volcano_calls.task_on_node(sent)
 
 
 AMOUNTS = st.tuples(st.sampled_from([10, 20, 25, 40, 50, 60, 100]), st.integers(1, 40))

@@ -4,9 +4,9 @@ import pytest
 
 from deviceplugin.kube.api_client import ApiUnreachable
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.scheduler.node_view import NodeView, Reservation
-from deviceplugin.scheduler.plans import Plan, Refusal
-from deviceplugin.scheduler.waking import KEPT_S, MOST_REFUSED, Waker
+from deviceplugin.scheduler.binding.waking import KEPT_S, MOST_REFUSED, Waker
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 from libvgpu.errors import UsageError
 
 

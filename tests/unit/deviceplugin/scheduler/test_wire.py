@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.scheduler import wire
-from deviceplugin.scheduler.calls import BindingAsked, Judgement, Victims
-from deviceplugin.scheduler.go_json import CallMalformed
+from deviceplugin.scheduler.answers.calls import BindingAsked, Judgement, Victims
+from deviceplugin.scheduler.wire import kube_scheduler
+from deviceplugin.scheduler.wire.go_json import CallMalformed
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -31,11 +31,11 @@ def body(**values: Any) -> bytes:
 
 
 def test_names_come_and_go_back_as_names() -> None:
-    asked = wire.nodes_asked(body(Pod=POD, Nodes=None, NodeNames=["n1", "n2"]))
+    asked = kube_scheduler.nodes_asked(body(Pod=POD, Nodes=None, NodeNames=["n1", "n2"]))
 
     assert asked.pod.metadata.uid == "u"
     assert (list(asked.names), asked.nodes) == (["n1", "n2"], None)
-    answer = json.loads(wire.filter_result(Judgement(["n2"], {"n1": "full"}), asked))
+    answer = json.loads(kube_scheduler.filter_result(Judgement(["n2"], {"n1": "full"}), asked))
     assert answer == {
         "Nodes": None,
         "NodeNames": ["n2"],
@@ -47,24 +47,24 @@ def test_names_come_and_go_back_as_names() -> None:
 
 def test_whole_nodes_go_back_as_they_came() -> None:
     other = {"metadata": {"name": "n2"}}
-    asked = wire.nodes_asked(
+    asked = kube_scheduler.nodes_asked(
         body(Pod=POD, Nodes={"metadata": {}, "items": [NODE, other]}, NodeNames=None)
     )
 
     assert list(asked.names) == ["n1", "n2"]
     assert asked.nodes is not None
     assert asked.nodes["n1"].status.allocatable == NODE["status"]["allocatable"]
-    answer = json.loads(wire.filter_result(Judgement(["n1"], {}, {"n2": "none"}), asked))
+    answer = json.loads(kube_scheduler.filter_result(Judgement(["n1"], {}, {"n2": "none"}), asked))
     assert answer["Nodes"]["items"] == [NODE]
     assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (None, {"n2": "none"})
 
 
 def test_keys_may_be_in_any_case() -> None:
-    asked = wire.nodes_asked(body(pod=POD, nodenames=["n1"]))
-    preempted = wire.preemption_asked(
+    asked = kube_scheduler.nodes_asked(body(pod=POD, nodenames=["n1"]))
+    preempted = kube_scheduler.preemption_asked(
         body(pod=POD, nodeNameToMetaVictims={"n1": {"pods": [{"uid": "v"}], "numPDBViolations": 2}})
     )
-    bound = wire.binding_asked(body(podname="a", podNAMESPACE="t", podUid="u", node="n1"))
+    bound = kube_scheduler.binding_asked(body(podname="a", podNAMESPACE="t", podUid="u", node="n1"))
 
     assert list(asked.names) == ["n1"]
     assert preempted.victims == {"n1": Victims(("v",), 2)}
@@ -72,43 +72,43 @@ def test_keys_may_be_in_any_case() -> None:
 
 
 def test_an_error_goes_back_alone() -> None:
-    asked = wire.nodes_asked(body(Pod=POD, NodeNames=["n1"]))
+    asked = kube_scheduler.nodes_asked(body(Pod=POD, NodeNames=["n1"]))
 
-    answer = json.loads(wire.filter_result(Judgement(error="not yet"), asked))
+    answer = json.loads(kube_scheduler.filter_result(Judgement(error="not yet"), asked))
 
     assert (answer["Error"], answer["NodeNames"], answer["Nodes"]) == ("not yet", None, None)
 
 
 def test_no_nodes_are_none_in_the_form_that_was_asked() -> None:
-    by_name = wire.nodes_asked(body(Pod=POD, NodeNames=[]))
-    whole = wire.nodes_asked(body(Pod=POD, Nodes={"metadata": {}, "items": None}))
+    by_name = kube_scheduler.nodes_asked(body(Pod=POD, NodeNames=[]))
+    whole = kube_scheduler.nodes_asked(body(Pod=POD, Nodes={"metadata": {}, "items": None}))
 
-    assert json.loads(wire.filter_result(Judgement(), by_name))["NodeNames"] == []
-    assert json.loads(wire.filter_result(Judgement(), whole))["Nodes"]["items"] == []
+    assert json.loads(kube_scheduler.filter_result(Judgement(), by_name))["NodeNames"] == []
+    assert json.loads(kube_scheduler.filter_result(Judgement(), whole))["Nodes"]["items"] == []
 
 
 def test_victims_come_as_pods_or_by_uid_and_go_back_by_uid() -> None:
     pods = [{"metadata": {"uid": "v", "name": "x"}, "spec": {}}]
-    whole = wire.preemption_asked(
+    whole = kube_scheduler.preemption_asked(
         body(Pod=POD, NodeNameToVictims={"n1": {"Pods": pods, "NumPDBViolations": 1}})
     )
-    meta = wire.preemption_asked(
+    meta = kube_scheduler.preemption_asked(
         body(Pod=POD, NodeNameToMetaVictims={"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}})
     )
 
     assert whole.victims == meta.victims == {"n1": Victims(("v",), 1)}
-    assert json.loads(wire.preemption_result(meta.victims)) == {
+    assert json.loads(kube_scheduler.preemption_result(meta.victims)) == {
         "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
     }
 
 
 def test_scores_are_a_list_of_hosts() -> None:
-    assert json.loads(wire.priorities([("n1", 7)])) == [{"Host": "n1", "Score": 7}]
+    assert json.loads(kube_scheduler.priorities([("n1", 7)])) == [{"Host": "n1", "Score": 7}]
 
 
 def test_the_answer_to_a_bind_is_read_back() -> None:
-    assert wire.error_of(wire.error_result("")) == ""
-    assert wire.error_of(wire.error_result("no room")) == "no room"
+    assert kube_scheduler.error_of(kube_scheduler.error_result("")) == ""
+    assert kube_scheduler.error_of(kube_scheduler.error_result("no room")) == "no room"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_the_answer_to_a_bind_is_read_back() -> None:
 )
 def test_what_is_no_call_is_refused_with_a_sentence(sent: bytes, says: str) -> None:
     with pytest.raises(CallMalformed, match=says):
-        wire.nodes_asked(sent)
+        kube_scheduler.nodes_asked(sent)
 
 
 def test_a_bind_needs_all_its_fields() -> None:
     with pytest.raises(CallMalformed, match="lacks one of PodNamespace, PodName, PodUID and Node"):
-        wire.binding_asked(body(PodName="a", PodNamespace="t", PodUID="", Node="n"))
+        kube_scheduler.binding_asked(body(PodName="a", PodNamespace="t", PodUID="", Node="n"))
 
 
 _JSON = st.recursive(
@@ -154,7 +154,12 @@ _JSON = st.recursive(
     ),
     max_leaves=20,
 )  # fmt: skip
-READERS = (wire.nodes_asked, wire.preemption_asked, wire.binding_asked, wire.error_of)
+READERS = (
+    kube_scheduler.nodes_asked,
+    kube_scheduler.preemption_asked,
+    kube_scheduler.binding_asked,
+    kube_scheduler.error_of,
+)
 
 
 @given(st.binary(max_size=60) | _JSON.map(lambda value: json.dumps(value).encode()))

@@ -5,9 +5,9 @@ import pytest
 from deviceplugin.config.fractional import Placement
 from deviceplugin.config.quotas import Quota
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.scheduler.node_view import GpuRoom, Reservation, Taken
-from deviceplugin.scheduler.quotas import Held, added, has_quota, refusal, usage_of
-from deviceplugin.scheduler.wishes import NO_WISHES, Wishes, wishes_of
+from deviceplugin.scheduler.cluster.quotas import Held, added, has_quota, refusal, usage_of
+from deviceplugin.scheduler.search.node_view import GpuRoom, Reservation, Taken
+from deviceplugin.scheduler.search.wishes import NO_WISHES, Wishes, wishes_of
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 

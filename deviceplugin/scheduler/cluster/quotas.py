@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from deviceplugin.config.quotas import Quota, quota_of
+from deviceplugin.scheduler.search.node_view import GpuRoom, Reservation
 from libvgpu.limits import Family
 from libvgpu.sizes import format_size
-
-from .node_view import GpuRoom, Reservation
 
 
 @dataclass(frozen=True, slots=True)

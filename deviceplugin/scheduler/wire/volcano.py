@@ -12,16 +12,16 @@ import msgspec
 
 from deviceplugin.kube.pod_wire import pod_request
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
+from deviceplugin.scheduler.answers.judging import no_inventory
+from deviceplugin.scheduler.answers.session_room import room_beside
+from deviceplugin.scheduler.search.node_view import NodeView
+from deviceplugin.scheduler.search.plans import Refusal
+from deviceplugin.scheduler.search.preemption import victims
+from deviceplugin.scheduler.search.score import score
 from libvgpu.errors import VgpuError
 
-from .extender import Extender, NotAnswered
-from .judging import no_inventory
-from .node_view import NodeView
-from .plans import Refusal
-from .preemption import victims
-from .score import score
-from .session_room import room_beside
-from .volcano_wire import (
+from .volcano_calls import (
     Code,
     EvictionAsked,
     SessionNode,

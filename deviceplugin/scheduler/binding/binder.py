@@ -31,11 +31,10 @@ from deviceplugin.kube.pod_wire import Pod, pod_request
 from deviceplugin.kube.raw_calls import ApiNotReached, call
 from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, ChosenGpus
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.search.node_view import NodeView, has_room
+from deviceplugin.scheduler.search.plans import Plan, Planner
 from libvgpu.errors import VgpuError
-
-from .cluster import Cluster
-from .node_view import NodeView, has_room
-from .plans import Plan, Planner
 
 RefusalOf = Callable[[PodRequest, NodeView, Plan], str | None]
 #: Pods that were asked about and may be bound soon.

@@ -4,10 +4,10 @@ A node whose pods or inventory changed is counted again when somebody asks next.
 `cluster` is.
 """
 
+from deviceplugin.scheduler.search.plans import Planner
 from libvgpu.limits import Family
 
 from .node_book import NodeBook
-from .plans import Planner
 from .quotas import Held, Usage
 
 _Sums = dict[Family, Held]

@@ -13,12 +13,12 @@ from itertools import count
 
 from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.model.published import PublishedNode
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation
+from deviceplugin.scheduler.search.plans import Plan, Planner
+from deviceplugin.scheduler.search.preemption import Holder
 
 from .namespace_usage import NamespaceUsage
 from .node_book import BookedPod, NodeBook
-from .node_view import NodeView, Reservation
-from .plans import Plan, Planner
-from .preemption import Holder
 from .quotas import Usage
 from .shown_pods import PodName
 

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
-
-from .demand import Demand, demand_of
-from .fit import plan_of
-from .fractions import FractionQuestion
-from .node_view import NodeView
-from .plans import Refusal
-from .score import score
-from .whole_gpus import whole_gpus_verdict
-from .wishes import Wishes
+from deviceplugin.scheduler.search.demand import Demand, demand_of
+from deviceplugin.scheduler.search.fit import plan_of
+from deviceplugin.scheduler.search.fractions import FractionQuestion
+from deviceplugin.scheduler.search.node_view import NodeView
+from deviceplugin.scheduler.search.plans import Refusal
+from deviceplugin.scheduler.search.score import score
+from deviceplugin.scheduler.search.whole_gpus import whole_gpus_verdict
+from deviceplugin.scheduler.search.wishes import Wishes
 
 #: A score of 0 to 10, or why the pod cannot go to the node.
 Verdict = int | Refusal

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 
 from deviceplugin.kube.quantity import whole_amount
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, fraction_resources, resource_name
+from deviceplugin.scheduler.search.node_view import DeviceRoom, GpuRoom, NodeView
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
-
-from .node_view import DeviceRoom, GpuRoom, NodeView
 
 PRODUCT_LABEL, MEMORY_LABEL = "gpu.product", "gpu.memory"
 _UNIT_BYTES = 1 << 30

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
 from deviceplugin.model.published import PublishedNode, PublishedSlice
 from deviceplugin.model.units import Half
-
-from .node_view import Reservation, Taken
+from deviceplugin.scheduler.search.node_view import Reservation, Taken
 
 PodName = tuple[str, str]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx2
 
 from deviceplugin.http.certificate import CERTIFICATE, KEY
+from deviceplugin.scheduler.binding.binder import BindFailed, BindOutcome
 
-from .binding import BindFailed, BindOutcome
 from .go_json import CallMalformed
-from .wire import error_of
+from .kube_scheduler import error_of
 
 #: Of a call that was passed on; whoever gets it passes it on no further.
 FORWARDED = "x-vgpu-forwarded"

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deviceplugin.model.pod_requests import PodRequest
-
-from .node_view import NodeView, Reservation
-from .plans import Plan, Refusal, short
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation
+from deviceplugin.scheduler.search.plans import Plan, Refusal, short
 
 Planner = Callable[[NodeView, PodRequest], Plan | Refusal]
 

@@ -25,9 +25,9 @@ import msgspec
 
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
 from deviceplugin.model.published import PublishedNode
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation, view_of
+from deviceplugin.scheduler.search.plans import Planner
 
-from .node_view import NodeView, Reservation, view_of
-from .plans import Planner
 from .reserving import is_possible, reservation_of
 from .shown_pods import (
     NOTHING_LEFT,

@@ -11,8 +11,15 @@ from typing import Any
 import msgspec
 
 from deviceplugin.kube.pod_wire import Pod
+from deviceplugin.scheduler.answers.calls import (
+    BindingAsked,
+    Judgement,
+    Node,
+    NodesAsked,
+    PreemptionAsked,
+    Victims,
+)
 
-from .calls import BindingAsked, Judgement, Node, NodesAsked, PreemptionAsked, Victims
 from .go_json import CallMalformed, Fields, decoded, field, fields
 
 _POD = msgspec.json.Decoder(Pod)

@@ -2,9 +2,9 @@
 
 Most pods are such ones, and a look at 5 000 nodes is made of little else, so it is made in C
 (`libvgpu/placement/fractions.c`), one call for all nodes: it lets go of Python's lock once and not
-for each. It searches as `search` does, step by step. What a node has is laid out for it once and
-kept with the node's view; reasons are made here, of what was found. What it has no answer to, such
-as several whole GPUs or units of init containers, is left to `fit` and `score`.
+for each. It searches as `node_search` does, step by step. What a node has is laid out for it once
+and kept with the node's view; reasons are made here, of what was found. What it has no answer to,
+such as several whole GPUs or units of init containers, is left to `fit` and `score`.
 
 Pure but for what is kept with a view, which is the same whoever makes it.
 """

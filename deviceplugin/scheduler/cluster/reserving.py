@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.published import PublishedGpu, PublishedNode
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
+from deviceplugin.scheduler.search.node_view import NodeView, Reservation, Taken
+from deviceplugin.scheduler.search.plans import Plan, Planner
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
-
-from .node_view import NodeView, Reservation, Taken
-from .plans import Plan, Planner
 
 _Key = tuple[str, Half]
 

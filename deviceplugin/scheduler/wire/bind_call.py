@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from deviceplugin.http.calls import Call
 from deviceplugin.log import event
+from deviceplugin.scheduler.answers.calls import BindingAsked
+from deviceplugin.scheduler.binding.binder import Binder, BindFailed, BindOutcome
 
-from .binding import Binder, BindFailed, BindOutcome
-from .calls import BindingAsked
 from .forwarding import FORWARDED, Forwarder
-from .wire import binding_asked
+from .kube_scheduler import binding_asked
 
 
 class BindCall:

@@ -1,4 +1,4 @@
-"""Whether all containers of a pod fit a node together, and where (`search`): pure."""
+"""Whether all containers of a pod fit a node together, and where (`node_search`): pure."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -8,10 +8,10 @@ from deviceplugin.model.units import CORE_UNITS_PER_GPU
 from libvgpu.limits import Family
 
 from .demand import Demand, demand_of
+from .node_search import Search
 from .node_view import DRAINS, DeviceRoom, GpuRoom, NodeView, Reservation, Taken
 from .placing import Rooms
 from .plans import Plan, Refusal, added, share_left
-from .search import Search
 from .wishes import Wishes
 
 __all__ = ["Plan", "Refusal", "Shape", "fits_emptied", "plan", "plan_of", "shape_of"]

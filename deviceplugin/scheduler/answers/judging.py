@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
+from deviceplugin.scheduler.search.plans import Refusal
+
 from .calls import Judgement
-from .plans import Refusal
 from .verdicts import Verdict
 
 

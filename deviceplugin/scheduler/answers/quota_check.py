@@ -8,10 +8,9 @@ alike.
 from collections.abc import Callable, Iterable, Sequence
 
 from deviceplugin.config.quotas import Quota
-
-from .node_view import NodeView
-from .plans import Plan, Refusal
-from .quotas import Usage, has_quota, refusal, usage_of
+from deviceplugin.scheduler.cluster.quotas import Usage, has_quota, refusal, usage_of
+from deviceplugin.scheduler.search.node_view import NodeView
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 
 _Shape = frozenset[tuple[object, int, int]]
 

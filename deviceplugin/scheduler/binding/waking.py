@@ -22,10 +22,9 @@ from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
 from deviceplugin.kube.raw_calls import call
 from deviceplugin.log import event
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.scheduler.search.node_view import NodeView
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 from libvgpu.errors import VgpuError
-
-from .node_view import NodeView
-from .plans import Plan, Refusal
 
 NAME = "vgpu-wake-up"
 MOST_REFUSED = 256

@@ -1,8 +1,7 @@
 """What schedulers ask, answered from memory: which nodes a pod fits, how well, and who must go.
 
 Nothing here waits or changes anything, but for `bind` (see `binding`). Values in, values out; HTTP
-is in `server`, the wires are `wire` and `volcano_wire`. Safe to use from several threads, as is all
-that it is made of.
+is in `wire`. Safe to use from several threads, as is all that it is made of.
 """
 
 import time
@@ -13,16 +12,16 @@ from functools import partial
 from deviceplugin.config.quotas import Quota
 from deviceplugin.kube.pod_wire import Pod, pod_request
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.scheduler.cluster.cluster import Cluster
+from deviceplugin.scheduler.search.demand import demand_of
+from deviceplugin.scheduler.search.node_view import NodeView
+from deviceplugin.scheduler.search.plans import Plan, Refusal
+from deviceplugin.scheduler.search.policies import Policies
+from deviceplugin.scheduler.search.preemption import victims
 from libvgpu.errors import VgpuError
 
 from .calls import Judgement, Node, NodesAsked, PreemptionAsked, Victims
-from .cluster import Cluster
-from .demand import demand_of
 from .judging import Finding, judged
-from .node_view import NodeView
-from .plans import Plan, Refusal
-from .policies import Policies
-from .preemption import victims
 from .quota_check import QuotaCheck
 from .template_view import template_view
 from .verdicts import Verdict, Verdicts, verdicts

@@ -11,15 +11,15 @@ from http import HTTPStatus
 from deviceplugin.http.call_server import CallServer
 from deviceplugin.http.calls import TEXT, Answer, Call, CallRefused, Limits
 from deviceplugin.http.certificate import Certificate
+from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
+from deviceplugin.scheduler.metrics import Counts, MetricsPage
 from libvgpu.errors import VgpuError
 
-from . import volcano_wire, wire
+from . import kube_scheduler, volcano_calls
 from .bind_call import BindCall
-from .extender import Extender, NotAnswered
 from .go_json import CallMalformed
-from .metrics import Counts, MetricsPage
 from .volcano import VolcanoExtender
-from .volcano_wire import Vote
+from .volcano_calls import Vote
 
 VOLCANO = "/volcano"
 _NOTHING = Answer(b"{}")
@@ -45,44 +45,48 @@ class Endpoints:
 
     def filter(self, call: Call) -> Answer:
         """Answers kube-scheduler's ``filter``."""
-        asked = wire.nodes_asked(call.body)
-        return Answer(wire.filter_result(self._extender.filter(asked, call.deadline_s), asked))
+        asked = kube_scheduler.nodes_asked(call.body)
+        return Answer(
+            kube_scheduler.filter_result(self._extender.filter(asked, call.deadline_s), asked)
+        )
 
     def prioritize(self, call: Call) -> Answer:
         """Answers kube-scheduler's ``prioritize``."""
-        asked = wire.nodes_asked(call.body)
-        return Answer(wire.priorities(self._extender.prioritize(asked, call.deadline_s)))
+        asked = kube_scheduler.nodes_asked(call.body)
+        return Answer(kube_scheduler.priorities(self._extender.prioritize(asked, call.deadline_s)))
 
     def preempt(self, call: Call) -> Answer:
         """Answers kube-scheduler's ``preempt``."""
-        asked = wire.preemption_asked(call.body)
-        return Answer(wire.preemption_result(self._extender.preempt(asked, call.deadline_s)))
+        asked = kube_scheduler.preemption_asked(call.body)
+        return Answer(
+            kube_scheduler.preemption_result(self._extender.preempt(asked, call.deadline_s))
+        )
 
     def bind(self, call: Call) -> Answer:
         """Answers kube-scheduler's ``bind``, and another replica's."""
-        return Answer(wire.error_result(self._bind.bind(call)))
+        return Answer(kube_scheduler.error_result(self._bind.bind(call)))
 
     def predicate(self, call: Call) -> Answer:
         """Answers Volcano's ``predicate``."""
-        asked = volcano_wire.task_on_node(call.body)
-        return Answer(volcano_wire.predicate_result(*self._volcano.predicate(asked)))
+        asked = volcano_calls.task_on_node(call.body)
+        return Answer(volcano_calls.predicate_result(*self._volcano.predicate(asked)))
 
     def scores(self, call: Call) -> Answer:
         """Answers Volcano's ``prioritize``."""
-        asked = volcano_wire.task_on_nodes(call.body)
+        asked = volcano_calls.task_on_nodes(call.body)
         try:
-            return Answer(volcano_wire.prioritize_result(self._volcano.prioritize(asked)))
+            return Answer(volcano_calls.prioritize_result(self._volcano.prioritize(asked)))
         except NotAnswered as error:
-            return Answer(volcano_wire.prioritize_result({}, error.message))
+            return Answer(volcano_calls.prioritize_result({}, error.message))
 
     def evictable(self, call: Call) -> Answer:
         """Answers Volcano's ``preemptable`` and ``reclaimable``."""
-        asked = volcano_wire.eviction_asked(call.body)
+        asked = volcano_calls.eviction_asked(call.body)
         try:
             vote, victims = self._volcano.evictable(asked)
         except VgpuError:
             vote, victims = Vote.REJECT, []
-        return Answer(volcano_wire.eviction_result(vote, victims))
+        return Answer(volcano_calls.eviction_result(vote, victims))
 
 
 def extender_server(

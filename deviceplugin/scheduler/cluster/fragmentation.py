@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
+from deviceplugin.scheduler.search.node_view import NodeView
 from libvgpu.limits import Family
 
 from .cluster import Cluster
-from .node_view import NodeView
 
 
 @dataclass(frozen=True, slots=True)

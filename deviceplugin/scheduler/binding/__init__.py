@@ -1,0 +1,1 @@
+"""Binds pods on the replica that leads, and has those that were refused tried again."""

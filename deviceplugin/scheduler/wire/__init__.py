@@ -1,0 +1,1 @@
+"""The calls of kube-scheduler and Volcano as they come over HTTP, and which replica takes them."""
