@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from libvgpu.sim import DeviceBooks, Machine
 
@@ -23,13 +23,20 @@ def say(**values): print(json.dumps(values), flush=True)
 
 
 def start(
-    machine: Machine, code: str, env: Mapping[str, str] | None = None
+    machine: Machine,
+    code: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
-    """Starts a Python program with the names of `PRELUDE`; it talks through pipes."""
+    """Starts a Python program with the names of `PRELUDE`; it talks through pipes.
+
+    Args:
+        prefix: the command that runs it, such as ``unshare``.
+    """
     base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
     base["PYTHONPATH"] = CLIENT_PATH
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code],
+        [*prefix, sys.executable, "-c", PRELUDE + code],
         env={**machine.environment(base), **(env or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

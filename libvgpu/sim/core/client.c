@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "machine.h"
@@ -33,9 +34,16 @@ static int admit(const struct sim_state *state, const struct sim_client_options 
     return 0;
 }
 
+static uint64_t own_pid_namespace(void)
+{
+    struct stat status;
+    return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
 struct attachment {
     const struct sim_client_options *options;
     struct sim_client client; /* as it began */
+    uint64_t pid_namespace;
 };
 
 static int attach_client(struct sim_device *device, struct sim_state *state, void *argument)
@@ -56,6 +64,7 @@ static int attach_client(struct sim_device *device, struct sim_state *state, voi
     struct sim_client client = {
         .flags = SIM_CLIENT_ATTACHED | SIM_CLIENT_USED | (options->percentage ? SIM_CLIENT_MPS : 0),
         .pid = (uint32_t)getpid(),
+        .pid_namespace = attachment->pid_namespace,
         .uid = (uint32_t)getuid(),
         .percentage = options->percentage,
         .lanes_open = state->clients[slot].lanes_open | 1u,
@@ -77,7 +86,7 @@ static int allocate_lane(struct sim_device *device, uint32_t lane)
 
 static int attach_locked(struct sim_device *device, const struct sim_client_options *options)
 {
-    struct attachment attachment = {.options = options};
+    struct attachment attachment = {.options = options, .pid_namespace = own_pid_namespace()};
     int error = allocate_lane(device, 0);
     if (error)
         return error;

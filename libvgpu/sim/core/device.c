@@ -271,6 +271,7 @@ static int copy_books(struct sim_device *device, struct sim_state *state, void *
             .launches = client->launches,
             .uid = client->uid,
             .failed = (client->flags & SIM_CLIENT_FAILED) != 0,
+            .pid_namespace = client->pid_namespace,
         };
     }
     return 0;

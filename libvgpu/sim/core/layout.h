@@ -95,9 +95,10 @@ struct sim_client {
     uint32_t pid;
     uint32_t percentage;
     uint32_t uid;
-    uint32_t started;    /* a bit a lane: remaining_ns is that of the operation at `head` */
-    uint32_t lanes_open; /* a bit a lane: its queue was ever used in this slot */
-    uint64_t reserved[7];
+    uint32_t started;       /* a bit a lane: remaining_ns is that of the operation at `head` */
+    uint32_t lanes_open;    /* a bit a lane: its queue was ever used in this slot */
+    uint64_t pid_namespace; /* that `pid` is of: the inode of its ns/pid, 0 where nobody knows */
+    uint64_t reserved[6];
     struct sim_lane lanes[SIM_LANES];
 };
 

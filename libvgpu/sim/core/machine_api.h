@@ -127,7 +127,8 @@ struct sim_client_books {
     uint64_t window_busy_ns; /* of it, in the last whole utilisation window */
     uint64_t launches;       /* kernels completed */
     uint32_t uid;
-    uint32_t failed; /* 1: its MPS server ended under it */
+    uint32_t failed;        /* 1: its MPS server ended under it */
+    uint64_t pid_namespace; /* in which it sees itself so: an inode, 0 where nobody knows */
 };
 
 struct sim_device_books {

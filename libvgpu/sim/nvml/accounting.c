@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "nvml.h"
+#include "visible_pid.h"
 
 #define NS_PER_MS 1000000u
 #define WHOLE_PERCENT 100
@@ -34,7 +35,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
         return NVML_ERROR_MEMORY;
     unsigned int room = pids ? *count : 0;
     for (uint32_t i = 0; i < books->client_count && i < room; i++)
-        pids[i] = books->clients[i].pid;
+        pids[i] = nvml_visible_pid(&books->clients[i]);
     *count = books->client_count;
     free(books);
     return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -51,10 +52,10 @@ nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccounting
     result = NVML_ERROR_NOT_FOUND;
     for (uint32_t i = 0; i < books->client_count && result != NVML_SUCCESS; i++) {
         const struct sim_client_books *client = &books->clients[i];
-        if (client->pid != stats->pid)
+        if (nvml_visible_pid(client) != stats->pid)
             continue;
         *stats = (nvmlAccountingStats_v2_t){
-            .pid = client->pid,
+            .pid = stats->pid,
             .isRunning = client->alive,
             .gpuUtilization =
                 (unsigned int)(client->window_busy_ns * WHOLE_PERCENT / books->window_ns),

@@ -10,6 +10,7 @@
  *   mig.c     MIG mode and devices         mig_profile.c    what GPUs can be cut into
  *   mig_instance.c, mig_compute.c          what they are cut into, and changing it
  *   board.c   modes and constants          absent.c         what is only there
+ *   visible_pid.c                          pids of processes in other PID namespaces
  *   event.c   event sets                   entries.def      all functions, done or not
  */
 #ifndef VGPU_SIM_NVML_H

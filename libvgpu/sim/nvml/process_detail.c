@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "nvml.h"
+#include "visible_pid.h"
 
 #define NO_INSTANCE 0xffffffffu
 
@@ -27,7 +28,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
         if (!is_listed(client, list->mode))
             continue;
         if (found < room)
-            list->procArray[found] = (nvmlProcessDetail_v1_t){.pid = client->pid,
+            list->procArray[found] = (nvmlProcessDetail_v1_t){.pid = nvml_visible_pid(client),
                                                               .usedGpuMemory = client->memory_bytes,
                                                               .gpuInstanceId = NO_INSTANCE,
                                                               .computeInstanceId = NO_INSTANCE};

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "nvml.h"
+#include "visible_pid.h"
 
 #define BAR1_BYTES (256ull << 20)
 
@@ -79,11 +80,11 @@ static void put_process(struct process_list *list, const struct sim_client_books
                         const struct sim_device_identity *device)
 {
     if (list->version == 1)
-        ((nvmlProcessInfo_v1_t *)list->infos)[list->found] =
-            (nvmlProcessInfo_v1_t){.pid = client->pid, .usedGpuMemory = client->memory_bytes};
+        ((nvmlProcessInfo_v1_t *)list->infos)[list->found] = (nvmlProcessInfo_v1_t){
+            .pid = nvml_visible_pid(client), .usedGpuMemory = client->memory_bytes};
     else
         ((nvmlProcessInfo_v2_t *)list->infos)[list->found] =
-            (nvmlProcessInfo_v2_t){.pid = client->pid,
+            (nvmlProcessInfo_v2_t){.pid = nvml_visible_pid(client),
                                    .usedGpuMemory = client->memory_bytes,
                                    .gpuInstanceId = device->gpu ? device->instance : NO_INSTANCE,
                                    .computeInstanceId = device->gpu ? 0 : NO_INSTANCE};

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "nvml.h"
+#include "visible_pid.h"
 
 #define NS_PER_US 1000u
 #define NS_PER_S 1000000000
@@ -75,7 +76,7 @@ static unsigned int process_samples(nvmlDevice_t device, const struct sim_device
             continue;
         if (found < room)
             samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = client->pid,
+                .pid = nvml_visible_pid(client),
                 .timeStamp = at_us,
                 .smUtil = (unsigned int)(client->window_busy_ns * 100 / books->window_ns)};
         found++;
