@@ -23,8 +23,9 @@ from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import UsageError, VgpuError
 
 from . import log
-from .agent import AgentSettings, run
+from .agent import run
 from .heap import return_freed_memory
+from .settings import AgentSettings
 from .stopping import stop_on_signals
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)

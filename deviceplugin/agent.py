@@ -7,28 +7,20 @@ probes and `vgpuctl` in those of `http.server`; they meet the loop in `NodeState
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO
+from dataclasses import dataclass
 
 from deviceplugin.cdi.injection import NodeInjection
-from deviceplugin.config.chosen import Selection
-from deviceplugin.config.loading import AgentConfig
-from deviceplugin.config.mps_root import check_mps_root
-from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
 from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
 from deviceplugin.core.node_injection import node_injection
-from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
@@ -53,17 +45,16 @@ from deviceplugin.kube.node_objects import NodeObjects
 from deviceplugin.kube.notices import tapped
 from deviceplugin.kube.pod_labels import PodLabels
 from deviceplugin.kubelet.answer_codec import mounts_of
-from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.labels.outputs import output_of
 from deviceplugin.labels.publisher import LabelPublisher
 from deviceplugin.labels.source import what_is_offered
-from deviceplugin.model.units import Half
 from deviceplugin.mps.keeper import MpsKeeper
 from deviceplugin.policy.known_gpus import devices
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.placement import Closest
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.store.agent_lock import only_agent
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
@@ -71,13 +62,14 @@ from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.watch.pid_visibility import sees_node_pids
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
-from libvgpu.errors import VgpuError
 
 from .kubelet.followed_pods import FollowedPods
+from .kubelet.plugins import Plugins
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
 from .log import event
 from .loop import run_duties
+from .settings import AgentSettings
 
 # Multiples of one period, so that an idle agent wakes three times a second and no more.
 _CONFIG_EVERY_S = 0.35
@@ -93,46 +85,6 @@ _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
 _INJECTION_EVERY_S = 4.9
 _INVENTORY_EVERY_S = 0.35
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """What the agent is started with.
-
-    Attributes:
-        config: a config file, or a directory of named ones.
-        metrics_address: HOST:PORT.
-        node_name: of the Node, for its label, Events and log lines.
-        spawn_mps: whether to start the MPS daemons where nobody runs them.
-        watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
-            what runs on them.
-        host_root: where the agent sees the node's root; empty: where that is known to be.
-        said: flags of command line and environment, which count more than the config file's.
-        selection: which config of a directory is used.
-        publish: whether schedulers are told what the node has, by a Lease.
-    """
-
-    config: Path
-    kubelet_dir: Path
-    state_dir: Path
-    run_dir: Path
-    metrics_address: str
-    node_name: str
-    spawn_mps: bool = True
-    watch_health: bool = False
-    host_root: str = ""
-    said: tuple[SaidFlag, ...] = ()
-    selection: Selection = field(default_factory=Selection)
-    publish: bool = True
-
-    def check_node(self, config: AgentConfig) -> None:
-        """Holds a config against the directories of this node.
-
-        Raises:
-            ConfigError: it has MPS daemons keep their files where others keep theirs.
-        """
-        managed = (self.run_dir, self.state_dir, self.kubelet_dir)
-        check_mps_root(config.mps_root, config.places, managed)
 
 
 def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
@@ -160,7 +112,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
     injection = node_injection(config.forms, settings.host_root, settings.node_name, api, gpus)
     store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
     store.prepare()
-    with _only_agent(settings.state_dir):
+    with only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
             _run(settings, api, life, node, store, injection, ends, stop)
         event(logging.INFO, "agent stopped")
@@ -317,33 +269,7 @@ def _run(
         publish_problem=publish_problem,
         sees_node_pids=sees_node_pids(os.environ),
     )
-    slices = SlicesPage(settings.node_name, settings.run_dir, state)
-    http = HttpServer()
-    ends.callback(http.stop)
-    listener = tcp_listener(settings.metrics_address)
-    http.listen(
-        listener,
-        pages(
-            {
-                "/metrics": metrics.page,
-                "/healthz": said.healthz,
-                "/readyz": said.readyz,
-                "/v1/slices": RememberedPage(slices.content).page,
-                "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
-                "/v1/state": RememberedPage(lambda: json.dumps(said.state()).encode()).page,
-            }
-        ),
-        urgent=("/healthz", "/readyz"),
-    )
-    control = settings.run_dir / AGENT_SOCKET
-    ends.callback(control.unlink, missing_ok=True)
-    http.listen(
-        unix_listener(control),
-        ControlApi(
-            service.set_override, service.clear_override, said.state, said.config, metrics.page
-        ),
-    )
-    http.start()
+    address = _serve_pages(settings, service, metrics, said, ends)
     ends.callback(registrar.stop)
     ends.callback(node.watch.stop)
     node.watch.start()
@@ -361,7 +287,7 @@ def _run(
         node=settings.node_name,
         gpus=len(node.wanted.gpus),
         resources=",".join(p.resource for p in plugins.wanted()) or "none",
-        metrics="{}:{}".format(*listener.getsockname()[:2]),
+        metrics=address,
     )
     run_duties(
         [
@@ -389,47 +315,43 @@ def _run(
         raise gpus.failure
 
 
-class Plugins:
-    """The plugin servers of all resources; those that have no device now are not wanted."""
+def _serve_pages(
+    settings: AgentSettings,
+    service: SliceService,
+    metrics: Metrics,
+    said: AgentState,
+    ends: contextlib.ExitStack,
+) -> str:
+    """Answers scrapers, probes and `vgpuctl` from now on; returns where, as HOST:PORT.
 
-    def __init__(
-        self, service: SliceService, directory: Path, durations: AllocateDurations
-    ) -> None:
-        """Serves nothing yet.
-
-        Args:
-            directory: the kubelet's device-plugins directory.
-        """
-        self.directory = directory
-        self._service, self._durations = service, durations
-        self._servers: dict[str, PluginServer] = {}
-
-    def wanted(self) -> list[PluginServer]:
-        """Returns the servers of the resources that have a device now."""
-        layout = self._service.layout
-        offers: list[ResourceOffer] = [
-            FractionOffer(self._service, family, half)
-            for family in layout.families()
-            for half in Half
-        ]
-        offers += (DeviceOffer(self._service, each.name) for each in layout.resources)
-        return [self._server(offer) for offer in offers]
-
-    def _server(self, offer: ResourceOffer) -> PluginServer:
-        server = self._servers.get(offer.name)
-        if server is None:
-            server = PluginServer(offer, self.directory, self._durations.observe)
-            self._servers[offer.name] = server
-            self._durations.prepare(server.resource)
-        return server
-
-
-def _only_agent(state_dir: Path) -> IO[bytes]:
-    path = state_dir / "agent.lock"
-    file = open(path, "ab")  # noqa: SIM115 — the caller's `with` closes it
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise VgpuError(f"another agent is running with the state directory {state_dir}") from None
-    return file
+    Raises:
+        VgpuError: the address is taken or cannot be had.
+    """
+    slices = SlicesPage(settings.node_name, settings.run_dir, service.state)
+    http = HttpServer()
+    ends.callback(http.stop)
+    listener = tcp_listener(settings.metrics_address)
+    http.listen(
+        listener,
+        pages(
+            {
+                "/metrics": metrics.page,
+                "/healthz": said.healthz,
+                "/readyz": said.readyz,
+                "/v1/slices": RememberedPage(slices.content).page,
+                "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
+                "/v1/state": RememberedPage(lambda: json.dumps(said.state()).encode()).page,
+            }
+        ),
+        urgent=("/healthz", "/readyz"),
+    )
+    control = settings.run_dir / AGENT_SOCKET
+    ends.callback(control.unlink, missing_ok=True)
+    http.listen(
+        unix_listener(control),
+        ControlApi(
+            service.set_override, service.clear_override, said.state, said.config, metrics.page
+        ),
+    )
+    http.start()
+    return "{}:{}".format(*listener.getsockname()[:2])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deviceplugin import agent, log
 from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.settings import AgentSettings
 from libvgpu import artifacts
 from support import ROOT
 from support.in_process_node import GivenGpus, InProcessNode, hurry, wait_until_lost
@@ -65,7 +66,7 @@ def main() -> None:
         ApiServer.from_environment = lambda environ: api  # type: ignore[method-assign, assignment, misc]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    settings = agent.AgentSettings(
+    settings = AgentSettings(
         config, kubelet_dir, state_dir, run_dir, "127.0.0.1:0", "test-node", spawn_mps=False
     )
     agent.run(settings, GivenGpus(), stop)

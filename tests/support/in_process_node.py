@@ -15,6 +15,7 @@ from deviceplugin.inventory import gpu_watch
 from deviceplugin.inventory.gpu_watch import Listed
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.policy import podresources_listing
+from deviceplugin.settings import AgentSettings
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError
@@ -82,7 +83,7 @@ class InProcessNode:
 
     def start_agent(self) -> None:
         self._stop = threading.Event()
-        settings = agent.AgentSettings(
+        settings = AgentSettings(
             self.configs or self.config,
             self.kubelet_dir,
             self.state_dir,
@@ -96,7 +97,7 @@ class InProcessNode:
         self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
         self._thread.start()
 
-    def _run(self, settings: agent.AgentSettings) -> None:
+    def _run(self, settings: AgentSettings) -> None:
         try:
             agent.run(settings, self.inventory, self._stop)
         except BaseException as error:

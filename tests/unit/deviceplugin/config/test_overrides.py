@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from deviceplugin import __main__ as command_line
-from deviceplugin.agent import AgentSettings
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, SaidFlag, put_over, said_flags
 from deviceplugin.config.schema import allowed_keys
+from deviceplugin.settings import AgentSettings
 from libvgpu.errors import ConfigError, UsageError
 from libvgpu.yamltext import Places
 

@@ -1,0 +1,23 @@
+"""One agent for each state directory: two would give the same units away."""
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+from libvgpu.errors import VgpuError
+
+
+def only_agent(state_dir: Path) -> IO[bytes]:
+    """Returns the lock of a state directory; the kernel lets go of it when the agent ends.
+
+    Raises:
+        VgpuError: another agent has it.
+    """
+    path = state_dir / "agent.lock"
+    file = open(path, "ab")  # noqa: SIM115 — the caller's `with` closes it
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise VgpuError(f"another agent is running with the state directory {state_dir}") from None
+    return file
