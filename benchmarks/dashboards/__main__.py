@@ -14,8 +14,6 @@ from .prometheus import Prometheus
 from .queries import dashboards, legend, targets
 from .scene import running_scene
 
-#: Before the pictures begin: rates over five minutes have something to go by then.
-_WARM_UP_S = 150.0
 _POINTS = 240
 #: What is chosen on top, where all would be too much for one picture.
 _CHOSEN = {"slice": {"pod": "notebook|serve|sweep"}}
@@ -52,13 +50,17 @@ def panels_of(
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--minutes", default=6.0, help="how long the pictures are.", show_default=True)
-def main(directory: Path, minutes: float) -> None:
+@click.option("--minutes", default=5.0, help="how long the pictures are.", show_default=True)
+@click.option(
+    "--warm-up", "warm_up_s", default=150.0, show_default=True,
+    help="seconds before that, so that rates over five minutes have something to go by.",
+)  # fmt: skip
+def main(directory: Path, minutes: float, warm_up_s: float) -> None:
     """Draws what Prometheus answers to the dashboards' queries, a PNG file for each."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with running_scene() as scene:
-            scene.watch(_WARM_UP_S)
+            scene.watch(warm_up_s)
             begin_s = time.time()
             scene.watch(60 * minutes)
             end_s = time.time()

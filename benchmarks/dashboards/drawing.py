@@ -17,7 +17,7 @@ _SCALES = {
     "short": (1000.0, 0, ("", "k", "M", "G")),
     "ops": (1000.0, 0, ("/s", "k/s", "M/s")),
     "s": (1000.0, -2, ("µs", "ms", "s")),
-    "percentunit": (100.0, -1, (" %",)),
+    "percentunit": (100.0, -1, ("%",)),
 }
 
 
@@ -84,7 +84,7 @@ def _panel(axes: Any, panel: Drawn, tickers: Any) -> None:
     if panel.is_number:
         axes.set_xticks([])
         axes.set_yticks([])
-        text = "  ".join(f"{line.values[-1] / size:.4g}{name}" for line in panel.lines)
+        text = "  ".join(f"{line.values[-1] / size:.4g} {name}".strip() for line in panel.lines)
         axes.text(0.5, 0.5, text, fontsize=26, ha="center", va="center", transform=axes.transAxes)
         return
     for number, line in enumerate(panel.lines):
@@ -101,6 +101,7 @@ def _panel(axes: Any, panel: Drawn, tickers: Any) -> None:
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.3)
     axes.yaxis.set_major_formatter(tickers.FuncFormatter(lambda v, _: f"{v:g} {name}".strip()))
+    axes.xaxis.set_major_locator(tickers.MultipleLocator(60))
     axes.xaxis.set_major_formatter(
         tickers.FuncFormatter(lambda v, _: f"{int(v) // 60}:{int(v) % 60:02}")
     )

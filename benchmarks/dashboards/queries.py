@@ -35,7 +35,7 @@ def choose(query: str, dashboard: Mapping[str, Any], chosen: Mapping[str, str] =
     """
     for variable in dashboard["templating"]["list"]:
         name = variable["name"]
-        query = query.replace(f'"${name}"', f'"{chosen.get(name, ".*")}"')
+        query = query.replace(f'"${name}"', f'"{chosen.get(name, ".+")}"')
     return query
 
 

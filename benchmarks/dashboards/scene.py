@@ -50,22 +50,22 @@ class Tenant:
 
 
 TENANTS = (
-    # Two of these want more than their GPU together: turns.
     Tenant("gpu-1", "research", "train", 60, 40, Behaviour(memory_mib=30 * GIB)),
-    Tenant("gpu-1", "web", "serve", 30, 20, Behaviour(12 * GIB, busy_s=6, rest_s=4)),
+    # These three share a GPU, and together want more than it has, some of the time.
+    Tenant("gpu-1", "web", "serve", 30, 20, Behaviour(12 * GIB, busy_s=45, rest_s=25)),
     Tenant("gpu-1", "research", "notebook", 10, 10,
-           Behaviour(2 * GIB, busy_s=3, rest_s=20, grows_every_s=30)),
-    Tenant("gpu-1", "batch", "sweep", 40, 30, Behaviour(24 * GIB, busy_s=12, rest_s=12)),
+           Behaviour(2 * GIB, busy_s=15, rest_s=40, grows_every_s=45)),
+    Tenant("gpu-1", "batch", "sweep", 40, 30, Behaviour(24 * GIB, busy_s=60, rest_s=50)),
     Tenant("gpu-2", "batch", "render", 25, 16, Behaviour(10 * GIB, starts_s=30)),
-    Tenant("gpu-2", "web", "rank", 50, 32, Behaviour(20 * GIB, busy_s=2, rest_s=2)),
+    Tenant("gpu-2", "web", "rank", 50, 32, Behaviour(20 * GIB, busy_s=35, rest_s=35)),
 )  # fmt: skip
-_NODES_OF_EXTENDER, _OCCUPIED, _SEED = 12, 0.5, 7
+_NODES_OF_EXTENDER, _OCCUPIED, _SEED = 6, 0.95, 7
 _SHAPES = tuple(
     Shape([{CORE: core, MEMORY: memory}])
     for core, memory in ((10, 8), (25, 20), (50, 40), (70, 8), (100, 80))
 )
 _SHORT, _SHORT_POD_EVERY_S = {CORE: 5, MEMORY: 1}, 2.0
-_POD_EVERY_S, _PODS_AT_ONCE = 0.7, 40
+_POD_EVERY_S, _PODS_AT_ONCE = 0.7, 30
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ MAY_BE_EMPTY = (
     "vgpu_scheduler_binds_total", "vgpu_gpu_mode_seconds_total", "ALERTS",
     "vgpu_container_core_wanted_ratio",
 )  # fmt: skip
+MOST_PICTURE_BYTES = 150_000
 VARIABLE = re.compile(r"\$(\w+)")
 
 
@@ -153,6 +154,20 @@ def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
     )
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in FILES.glob("dashboards/*.json")}
+
+
+@pytest.mark.parametrize("name", sorted(DASHBOARDS))
+def test_the_page_has_a_picture_and_says_what_each_panel_means(name: str) -> None:
+    text = (ROOT / "docs/dashboards.md").read_text()
+    picture = ROOT / f"docs/dashboards/{name}.png"
+
+    assert f"](dashboards/{name}.png)" in text
+    assert picture.stat().st_size < MOST_PICTURE_BYTES
+    _, _, section = text.partition(f"](dashboards/{name}.png)")
+    section = section.partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    cells = ", ".join(cell.strip() for cell in rows[1:])
+    assert cells == ", ".join(panel["title"] for panel in DASHBOARDS[name]["panels"])
 
 
 def test_panels_are_of_known_units_and_have_titles() -> None:
