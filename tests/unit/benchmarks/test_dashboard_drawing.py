@@ -25,7 +25,8 @@ def test_values_are_shown_in_a_size_that_fits(
 ) -> None:
     size, name = scale(unit, most)
 
-    assert (size, name) == (pytest.approx(shown[0]), shown[1])
+    assert size == pytest.approx(shown[0])
+    assert name == shown[1]
 
 
 def test_a_legend_is_made_of_labels() -> None:
