@@ -17,7 +17,24 @@ SOURCE = {"type": "prometheus", "uid": "${source}"}
 SLICE = 'namespace=~"$namespace",pod=~"$pod"'
 P99 = "histogram_quantile(0.99, sum by ({}) (rate({}[5m])))"
 BY_NAMESPACE = 'sum by (namespace) ({}({}{{namespace=~"$namespace"}}[{}]))'
-BY_SLICE = "{{namespace}}/{{pod}} {{container}}"
+#: A container may have several GPUs, and nodes have GPUs of the same index.
+BY_SLICE = "{{namespace}}/{{pod}} {{container}} {{gpu}}"
+BY_GPU = "{{node}} GPU {{index}}"
+#: Gives sums by node and GPU the GPU's index.
+INDEX = "* on (node, gpu) group_left (index) (vgpu_gpu_memory_total_bytes > bool 0)"
+
+
+def short(query: str) -> str:
+    """Returns a query whose GPUs have the first part of their UUIDs as names."""
+    return f'label_replace({query}, "gpu", "$1", "gpu", "([A-Z]+-[^-]+)-.*")'
+
+
+def of_slices(query: str, what: str = "") -> tuple[str, str]:
+    """Returns a query of containers, and its legend.
+
+    One container has one allocation at a time, and another one after a restart of its pod.
+    """
+    return short(f"max without (allocation) ({query})"), f"{BY_SLICE} {what}".strip()
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,8 @@ PODS = ("pod", 'label_values(vgpu_container_memory_limit_bytes{namespace=~"$name
 
 DASHBOARDS = (
     Dashboard("cluster", "vgpu: cluster", (
-        Panel("GPUs shared", (("count(vgpu_gpu_memory_total_bytes)", ""),), is_stat=True),
+        Panel("GPUs shared", (('count(vgpu_gpu_memory_total_bytes{family!="whole"})', ""),),
+              is_stat=True),
         Panel("Containers with slices", (("count(vgpu_container_memory_limit_bytes)", ""),),
               is_stat=True),
         Panel("Memory given away", (("vgpu:node_memory_allocated:ratio", "{{node}}"),),
@@ -80,44 +98,44 @@ DASHBOARDS = (
     )),
     Dashboard("node", "vgpu: node", (
         Panel("Memory of each GPU that is given away", (
-            ('vgpu_gpu_memory_allocated_bytes{node=~"$node"}', "GPU {{index}}"),), "bytes"),
+            ('vgpu_gpu_memory_allocated_bytes{node=~"$node"}', BY_GPU),), "bytes"),
         Panel("Compute of each GPU that is given away", (
-            ('vgpu_gpu_core_allocated_ratio{node=~"$node"}', "GPU {{index}}"),), "percentunit"),
+            ('vgpu_gpu_core_allocated_ratio{node=~"$node"}', BY_GPU),), "percentunit"),
         Panel("Memory in use by containers", (
-            ('sum by (gpu) (vgpu_container_memory_used_bytes{node=~"$node"})', "{{gpu}}"),),
-            "bytes"),
+            ('sum by (node, gpu) (vgpu_container_memory_used_bytes{node=~"$node"})' + INDEX,
+             BY_GPU),), "bytes"),
         Panel("Compute in use by containers", (
-            ('sum by (gpu) (vgpu_container_core_used_ratio{node=~"$node"})', "{{gpu}}"),),
-            "percentunit"),
+            ('sum by (node, gpu) (vgpu_container_core_used_ratio{node=~"$node"})' + INDEX,
+             BY_GPU),), "percentunit"),
         Panel("Memory that belongs to no slice", (
-            ('vgpu_gpu_memory_unaccounted_bytes{node=~"$node"}', "GPU {{index}}"),), "bytes"),
+            ('vgpu_gpu_memory_unaccounted_bytes{node=~"$node"}', BY_GPU),), "bytes"),
         Panel("Answers to Allocate, p99", (
-            (P99.format("le", 'vgpu_allocate_duration_seconds_bucket{node=~"$node"}'),
-             "Allocate"),), "s"),
-        Panel("In order: config, podresources, Lease, driver", (
-            ('vgpu_config_reload_success{node=~"$node"}', "config"),
-            ('vgpu_podresources_up{node=~"$node"}', "podresources"),
-            ('vgpu_inventory_published{node=~"$node"}', "Lease"),
-            ('vgpu_driver_up{node=~"$node"}', "driver"))),
+            (P99.format("le, node", 'vgpu_allocate_duration_seconds_bucket{node=~"$node"}'),
+             "{{node}}"),), "s"),
+        Panel("In order (1) or not: config, podresources, Lease, driver", (
+            ('vgpu_config_reload_success{node=~"$node"}', "{{node}} config"),
+            ('vgpu_podresources_up{node=~"$node"}', "{{node}} podresources"),
+            ('vgpu_inventory_published{node=~"$node"}', "{{node}} Lease"),
+            ('vgpu_driver_up{node=~"$node"}', "{{node}} driver"))),
         Panel("Whole devices and replicas held", (
-            ('vgpu_resource_devices_held{node=~"$node"}', "{{resource}}"),)),
+            ('vgpu_resource_devices_held{node=~"$node"}', "{{node}} {{resource}}"),)),
     ), (NODES,)),
     Dashboard("gpu", "vgpu: GPU", (
         Panel("Memory: used, given, in all", (
             ('sum(vgpu_container_memory_used_bytes{gpu=~"$gpu"})', "used"),
             ('sum(vgpu_gpu_memory_allocated_bytes{gpu=~"$gpu"})', "given"),
-            ('sum(vgpu_gpu_memory_total_bytes{gpu=~"$gpu"})', "in all")), "bytes"),
+            ('sum(vgpu_gpu_memory_total_bytes{gpu=~"$gpu",family!="whole"})', "in all")), "bytes"),
         Panel("Share of time by container", (
-            ('vgpu_container_core_used_ratio{gpu=~"$gpu"}', BY_SLICE),), "percentunit"),
-        Panel("Mode: free, windows, MPS", (
-            ('sum by (mode) (rate(vgpu_gpu_mode_seconds_total{gpu=~"$gpu"}[5m]))', "{{mode}}"),),
+            of_slices('vgpu_container_core_used_ratio{gpu=~"$gpu"}'),), "percentunit"),
+        Panel("Part of the time: free, shared, in windows", (
+            ('avg by (mode) (rate(vgpu_gpu_mode_seconds_total{gpu=~"$gpu"}[5m]))', "{{mode}}"),),
             "percentunit"),
-        Panel("Health", (('vgpu_gpu_healthy{gpu=~"$gpu"}', "healthy"),
-                         ('vgpu_gpu_draining{gpu=~"$gpu"}', "draining"))),
+        Panel("Health", (('vgpu_gpu_healthy{gpu=~"$gpu"}', f"{BY_GPU} healthy"),
+                         ('vgpu_gpu_draining{gpu=~"$gpu"}', f"{BY_GPU} draining"))),
         Panel("Memory that belongs to no slice", (
-            ('vgpu_gpu_memory_unaccounted_bytes{gpu=~"$gpu"}', ""),), "bytes"),
+            ('vgpu_gpu_memory_unaccounted_bytes{gpu=~"$gpu"}', BY_GPU),), "bytes"),
         Panel("Processes that belong to no slice", (
-            ('vgpu_gpu_foreign_processes{gpu=~"$gpu"}', ""),)),
+            ('vgpu_gpu_foreign_processes{gpu=~"$gpu"}', BY_GPU),)),
     ), (NODES, GPUS)),
     Dashboard("namespace", "vgpu: namespace", (
         Panel("Memory: used and limit", (
@@ -139,25 +157,25 @@ DASHBOARDS = (
     ), (NAMESPACES,)),
     Dashboard("slice", "vgpu: slice", (
         Panel("Memory: used, most ever, limit", (
-            (f"vgpu_container_memory_used_bytes{{{SLICE}}}", f"{BY_SLICE} used"),
-            (f"vgpu_container_memory_peak_bytes{{{SLICE}}}", f"{BY_SLICE} most ever"),
-            (f"vgpu_container_memory_limit_bytes{{{SLICE}}}", f"{BY_SLICE} limit")), "bytes"),
+            of_slices(f"vgpu_container_memory_used_bytes{{{SLICE}}}", "used"),
+            of_slices(f"vgpu_container_memory_peak_bytes{{{SLICE}}}", "most ever"),
+            of_slices(f"vgpu_container_memory_limit_bytes{{{SLICE}}}", "limit")), "bytes"),
         Panel("Share of time: used, wanted, limit", (
-            (f"vgpu_container_core_used_ratio{{{SLICE}}}", f"{BY_SLICE} used"),
-            (f"vgpu_container_core_wanted_ratio{{{SLICE}}}", f"{BY_SLICE} wanted"),
-            (f"vgpu_container_core_limit_ratio{{{SLICE}}}", f"{BY_SLICE} limit")), "percentunit"),
+            of_slices(f"vgpu_container_core_used_ratio{{{SLICE}}}", "used"),
+            of_slices(f"vgpu_container_core_wanted_ratio{{{SLICE}}}", "wanted"),
+            of_slices(f"vgpu_container_core_limit_ratio{{{SLICE}}}", "limit")), "percentunit"),
         Panel("Part of the time that its launches waited", (
-            (f"vgpu:container_throttled:ratio5m{{{SLICE}}}", BY_SLICE),), "percentunit"),
+            of_slices(f"vgpu:container_throttled:ratio5m{{{SLICE}}}"),), "percentunit"),
         Panel("Wait of delayed launches, p99", (
-            (f"vgpu_container_launch_delay_p99_seconds{{{SLICE}}}", BY_SLICE),), "s"),
+            of_slices(f"vgpu_container_launch_delay_p99_seconds{{{SLICE}}}"),), "s"),
         Panel("Launches", (
-            (f"rate(vgpu_container_launches_total{{{SLICE}}}[5m])", BY_SLICE),), "ops"),
+            of_slices(f"rate(vgpu_container_launches_total{{{SLICE}}}[5m])"),), "ops"),
         Panel("Allocations refused", (
-            (f"rate(vgpu_container_memory_refused_total{{{SLICE}}}[5m])", BY_SLICE),), "ops"),
+            of_slices(f"rate(vgpu_container_memory_refused_total{{{SLICE}}}[5m])"),), "ops"),
         Panel("Memory that its books do not know", (
-            (f"vgpu_container_memory_unaccounted_bytes{{{SLICE}}}", BY_SLICE),), "bytes"),
+            of_slices(f"vgpu_container_memory_unaccounted_bytes{{{SLICE}}}"),), "bytes"),
         Panel("Windows of a contended GPU", (
-            (f"rate(vgpu_container_windows_total{{{SLICE}}}[5m])", BY_SLICE),), "ops"),
+            of_slices(f"rate(vgpu_container_windows_total{{{SLICE}}}[5m])"),), "ops"),
     ), (NAMESPACES, PODS)),
 )  # fmt: skip
 

@@ -15,13 +15,17 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, go_programs, install, kube_schemas
+from support import IS_LONG, ROOT, go_modules, go_programs, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 EXAMPLES = ROOT / "deploy/examples/scheduler"
 SOURCE = ROOT / "tests/e2e/scheduling"
-KUEUE = "sigs.k8s.io/kueue@v0.17.0"
-SCHEDULERS = ("kubescheduler.config.k8s.io/v1", "batch.volcano.sh/v1alpha1")
+KUEUE = "sigs.k8s.io/kueue"
+REQUIRED = ROOT / "tests/e2e/crds"
+SCHEDULERS = (
+    "kubescheduler.config.k8s.io/v1", "batch.volcano.sh/v1alpha1",
+    "scheduling.volcano.sh/v1beta1",
+)  # fmt: skip
 
 pytestmark = [
     pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
@@ -70,6 +74,7 @@ def test_schedulers_read_their_files() -> None:
         "KubeSchedulerConfiguration",
         "KubeSchedulerConfiguration",
         "Job",
+        "Queue",
     ]
 
 
@@ -100,6 +105,14 @@ def test_a_wrong_key_of_a_gang_job_is_found() -> None:
     assert "minMember" in found
 
 
+def test_a_wrong_key_of_a_queue_is_found() -> None:
+    text = (EXAMPLES / "volcano/queue.yaml").read_text()
+
+    (found,) = read([text.replace("capability:", "capacity:")])
+
+    assert "capacity" in found
+
+
 @pytest.mark.parametrize("version", install.KUBERNETES)
 def test_every_object_has_the_form_that_its_api_asks_for(version: str, tmp_path: Path) -> None:
     named = {name: yaml.safe_load(text) for name, text in documents().items()}
@@ -108,7 +121,7 @@ def test_every_object_has_the_form_that_its_api_asks_for(version: str, tmp_path:
     custom = {kind for kind in kinds if "kueue" in kind[0]}
     kube_schemas.write(install.swagger(version), tmp_path, kinds - custom)
     for part in ("resourceflavors", "clusterqueues", "localqueues"):
-        definitions = install.module(KUEUE) / "config/components/crd/bases"
+        definitions = go_modules.folder_of(REQUIRED, KUEUE) / "config/components/crd/bases"
         kube_schemas.write_custom(definitions / f"kueue.x-k8s.io_{part}.yaml", tmp_path)
     text = yaml.safe_dump_all(objects)
     (tmp_path / "all.yaml").write_text(text)

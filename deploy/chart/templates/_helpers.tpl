@@ -32,6 +32,18 @@
 {{- if or (hasPrefix (printf "%s/" $dirs.run) $dirs.state) (hasPrefix (printf "%s/" $dirs.state) $dirs.run) (eq $dirs.run $dirs.state) }}
 {{- fail (printf "dirs.run (%s) and dirs.state (%s) must not lie in each other: one is emptied at a reboot, the other survives it" $dirs.run $dirs.state) }}
 {{- end }}
+{{- with $dirs.driver }}
+{{- $driver := regexReplaceAll "^/var/run/" (printf "%s/" .) "/run/" }}
+{{- range $name := list "run" "state" "kubelet" }}
+{{- $other := regexReplaceAll "^/var/run/" (printf "%s/" (get $dirs $name)) "/run/" }}
+{{- if or (hasPrefix $driver $other) (hasPrefix $other $driver) }}
+{{- fail (printf "dirs.driver (%s) and dirs.%s (%s) must not lie in each other: the first belongs to whatever installs the driver, the other to this chart or the kubelet" $dirs.driver $name (get $dirs $name)) }}
+{{- end }}
+{{- end }}
+{{- if $.Values.runtimeClassName }}
+{{- fail (printf "dirs.driver is %s and runtimeClassName is %s: either NVIDIA's runtime brings the driver or this directory is mounted, so leave one of them empty" $dirs.driver $.Values.runtimeClassName) }}
+{{- end }}
+{{- end }}
 {{- with $dirs.mpsRoot }}
 {{- $root := regexReplaceAll "^/var/run/" (printf "%s/" .) "/run/" }}
 {{- range $name := list "run" "state" "kubelet" }}
@@ -90,6 +102,22 @@ app.kubernetes.io/component: {{ .part }}
 
 {{- define "vgpu.image" -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end }}
+
+{{/* Where our containers see dirs.driver; the driver's own place in containers without a package of it. */}}
+{{- define "vgpu.driver-path" -}}
+/usr/local/nvidia
+{{- end }}
+
+{{/* Variables by which our programs find a driver that no runtime has brought. */}}
+{{- define "vgpu.driver-env" -}}
+- name: LD_LIBRARY_PATH
+  value: {{ include "vgpu.driver-path" . }}/lib64
+- name: PATH
+  value: /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{{ include "vgpu.driver-path" . }}/bin
+# CDI specs name the files by where they are on the node.
+- name: NVIDIA_DRIVER_ROOT
+  value: {{ .Values.dirs.driver }}
 {{- end }}
 
 {{/* What both DaemonSets ask of the node they run on. */}}

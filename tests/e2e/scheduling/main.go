@@ -1,6 +1,6 @@
 // Reads the configuration of schedulers as they themselves do: the program holds no logic of its own
-// but calls kube-scheduler's strict decoder, defaults and validation, and decodes Volcano's jobs into
-// Volcano's types.
+// but calls kube-scheduler's strict decoder, defaults and validation, and decodes Volcano's jobs and
+// queues into Volcano's types.
 //
 // Input is a JSON list of documents on stdin, each a text of YAML; output a list of what is wrong with
 // each, empty where nothing is.
@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/validation"
 	"sigs.k8s.io/yaml"
 	batch "volcano.sh/apis/pkg/apis/batch/v1alpha1"
+	queues "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 )
 
 func main() {
@@ -63,6 +64,8 @@ func check(document []byte) error {
 		return nil
 	case batch.SchemeGroupVersion.String() + " Job":
 		return yaml.UnmarshalStrict(document, &batch.Job{})
+	case queues.SchemeGroupVersion.String() + " Queue":
+		return yaml.UnmarshalStrict(document, &queues.Queue{})
 	}
 	return fmt.Errorf("nobody here reads %s %s", head.APIVersion, head.Kind)
 }

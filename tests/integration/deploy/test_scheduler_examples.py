@@ -118,6 +118,11 @@ def test_what_the_readmes_expect_is_what_the_examples_ask() -> None:
 
     assert gang["spec"]["minAvailable"] == task["replicas"] == 4
     assert core(task["template"]["spec"]) == 50  # two on each of two GPUs
+    (queue,) = documents(EXAMPLES / "volcano/queue.yaml")
+    assert gang["spec"]["queue"] == queue["metadata"]["name"]
+    most = queue["spec"]["capability"]["nvidia.com/vgpu-core"]
+    gangs = most / (task["replicas"] * core(task["template"]["spec"]))
+    assert gangs == 2  # so the readme's third one waits
     used = job["spec"]["parallelism"] * core(job["spec"]["template"]["spec"])
     assert f"{used} of the 400" in (EXAMPLES / "kueue/README.md").read_text()
     both = f"({core(training['spec'])} + {core(service['spec'])})"

@@ -200,6 +200,24 @@ def on_node(root: Path, forms: DeviceForms | None = None, **more: object) -> Nod
     return NodeDriver(forms or DeviceForms(), NodeRoot(Tree(str(root))), {}, **more)  # type: ignore[arg-type]
 
 
+def test_a_driver_in_a_directory_of_its_own_is_found(tmp_path: Path) -> None:
+    """As Google's installer leaves it, with ``lib64`` and ``bin`` right below."""
+    root = "/home/kubernetes/bin/nvidia"
+    install(tmp_path, "580.65.06", f"{root[1:]}/lib64")
+    put(tmp_path, f"{root[1:]}/bin/nvidia-smi")
+    (tmp_path / "dev").mkdir()
+    put(tmp_path, "dev/nvidiactl")
+    driver = on_node(tmp_path, DeviceForms(driver_root=root, dev_root=root))
+
+    found = driver.files()
+
+    assert found is not None
+    assert found.version == "580.65.06"
+    assert f"{root}/lib64/libcuda.so.580.65.06" in {each.host_path for each in found.libraries}
+    assert found.binaries == (("nvidia-smi", f"{root}/bin/nvidia-smi"),)
+    assert driver.devices().root == "/"  # its device nodes are the node's all the same
+
+
 def test_the_root_that_the_agent_sees_comes_first(tmp_path: Path) -> None:
     install(tmp_path / "host", "1.1", OWN_LIB)
     install(tmp_path / "seen", "2.2", OWN_LIB)

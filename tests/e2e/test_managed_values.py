@@ -1,0 +1,97 @@
+"""The values for managed clusters as helm renders them, in the form that each API asks for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support import IS_LONG, ROOT, install, kube_schemas
+from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+
+EXAMPLES = ROOT / "deploy/examples/managed"
+FILES = sorted(EXAMPLES.glob("*-values.yaml"))
+PARTS = ("vgpu-agent", "vgpu-mps")
+
+pytestmark = [
+    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs() -> None:
+    why_not = install.missing()
+    if why_not:
+        pytest.skip(why_not)
+
+
+def pods(text: str) -> dict[str, dict[str, Any]]:
+    """Returns the pods of the DaemonSets."""
+    return {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in yaml.safe_load_all(text)
+        if each and each["kind"] == "DaemonSet"
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_object_has_the_form_that_its_api_asks_for(file: Path, tmp_path: Path) -> None:
+    text = install.render("-f", str(file))
+    objects = [each for each in yaml.safe_load_all(text) if each]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    kinds = {(each["apiVersion"], each["kind"]) for each in objects}
+    kube_schemas.write(install.swagger(install.KUBERNETES[-1]), tmp_path, kinds)
+
+    result = install.kubeconform(tmp_path, tmp_path / "all.yaml")
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert ("apps/v1", "DaemonSet") in kinds
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_daemonsets_come_where_the_values_say(file: Path) -> None:
+    values = yaml.safe_load(file.read_text())
+    found = pods(install.render("-f", str(file)))
+
+    assert set(found) == set(PARTS)
+    for pod in found.values():
+        wanted = {key: value for key, value in values["nodeSelector"].items() if value}
+        assert pod["nodeSelector"] == {"kubernetes.io/arch": "amd64", **wanted}
+        assert "runtimeClassName" not in pod
+
+
+def test_on_gke_the_driver_is_mounted() -> None:
+    for name, pod in pods(install.render("-f", str(EXAMPLES / "gke-values.yaml"))).items():
+        (container,) = pod["containers"]
+        variables = {each["name"]: each.get("value") for each in container["env"]}
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == "driver")
+        (volume,) = (v for v in pod["volumes"] if v["name"] == "driver")
+
+        assert volume["hostPath"] == {"path": "/home/kubernetes/bin/nvidia", "type": "Directory"}
+        assert mount == {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True}
+        assert variables["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64", name
+        assert variables["NVIDIA_DRIVER_ROOT"] == "/home/kubernetes/bin/nvidia"
+        assert variables["PATH"].endswith(":/usr/local/nvidia/bin")
+
+
+def test_without_a_directory_of_the_driver_nothing_of_it_is_there() -> None:
+    text = install.render()
+
+    assert "NVIDIA_DRIVER_ROOT" not in text
+    assert "name: driver" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("dirs.driver=/var/lib/vgpu/driver", "must not lie in each other"),
+        ("dirs.driver=/home/kubernetes/bin/nvidia,runtimeClassName=nvidia", "leave one of them"),
+        ("dirs.driver=nvidia", "dirs/driver"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(values: str, says: str) -> None:
+    result = install.helm("template", install.RELEASE, str(install.CHART), "--set", values)
+
+    assert result.returncode != 0
+    assert says in result.stderr
