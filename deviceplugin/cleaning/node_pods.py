@@ -1,0 +1,277 @@
+"""What the cleaning asks of the API server: which nodes and pods there are, and a pod on each node.
+
+Errors are those of `kube.api_client`. What is not there any more is no error.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from lightkube.models.core_v1 import EventSource, ObjectReference
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Event
+
+from deviceplugin.kube.api_client import ApiRefused, ApiServer
+from deviceplugin.kube.object_pages import ObjectList
+from deviceplugin.kube.raw_calls import call
+from deviceplugin.model.notices import EventReason
+from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL
+
+HOST_PART = "clean-host"
+AGENT_PARTS = ("agent", "mps")
+_INSTANCE_LABEL = "app.kubernetes.io/instance"
+#: Of resources of our domain, what the agent gives.
+_OURS = ("gpu", "mig-", "mps-", "vgpu-")
+_COMPONENT = "vgpu-clean-hosts"
+_MOST_TEXT = 1000
+
+_T = TypeVar("_T")
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """An object; keys that are not named are passed over."""
+
+
+class Metadata(_Part):
+    """What every object has."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+
+
+class _Resources(_Part):
+    limits: dict[str, str | int] = {}
+
+
+class _Container(_Part):
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
+class _Spec(_Part):
+    node_name: str = ""
+    containers: list[_Container] = []
+    init_containers: list[_Container] = []
+
+
+class _Terminated(_Part):
+    exit_code: int = 0
+    message: str = ""
+
+
+class _State(_Part):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(_Part):
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _Status(_Part):
+    phase: str = ""
+    container_statuses: list[_ContainerStatus] = []
+
+
+class Named(_Part):
+    """A Node or a Lease."""
+
+    metadata: Metadata
+
+
+class Pod(_Part):
+    """A pod, as far as it matters here."""
+
+    metadata: Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its containers never run again."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def last_words(self) -> str:
+        """What its container said when it ended."""
+        ended = [each.state.terminated for each in self.status.container_statuses]
+        return " ".join(each.message.strip() for each in ended if each is not None)
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether it is an agent or an MPS runner of some release of the chart."""
+        labels = self.metadata.labels
+        is_ours = labels.get("app.kubernetes.io/name") == "vgpu"
+        return is_ours and labels.get(COMPONENT_LABEL) in AGENT_PARTS
+
+    def asks(self, domain: str) -> bool:
+        """Returns whether a container asks for a slice or a device of ours."""
+        return any(
+            name.startswith(tuple(f"{domain}/{ours}" for ours in _OURS)) and str(amount) != "0"
+            for container in (*self.spec.containers, *self.spec.init_containers)
+            for name, amount in container.resources.limits.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The pods of the cluster that matter, by node.
+
+    Attributes:
+        agents: pods of agent and MPS runner.
+        needing: pods that need what would be removed: with a slice that they have or will have,
+            and agents of other releases.
+        cleaning: what cleans the node.
+    """
+
+    agents: Mapping[str, Pod]
+    needing: Mapping[str, Pod]
+    cleaning: Mapping[str, Pod]
+
+
+class NodePods:
+    """Asks and changes the cluster for one release."""
+
+    def __init__(
+        self, api: ApiServer, release: str, domain: str, template: Mapping[str, Any], owner: str
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            template: of the pod that cleans a node.
+            owner: JSON of an ownerReference, with which the pods go; empty for none.
+        """
+        self._api, self._release, self._domain = api, release, domain
+        self._template, self._owner = template, owner
+
+    def nodes(self, selector: str) -> set[str]:
+        """Returns the nodes that may have files of ours: now selected, with an agent, or with what
+        an agent published."""
+        found = self._nodes(selector) | {each.metadata.name for each in self._leases()}
+        return (found | set(self.look().agents)) & self._nodes("")
+
+    def look(self) -> Seen:
+        """Returns the pods that matter now."""
+        seen = Seen({}, {}, {})
+        for pod in self._list("/api/v1/pods", Pod, "", self._matters):
+            part = self._part(pod)
+            table = seen.agents if part in AGENT_PARTS else seen.needing
+            table = seen.cleaning if part == HOST_PART else table
+            assert isinstance(table, dict)
+            kept = table.get(pod.spec.node_name)
+            # Of pods that keep a node as it is, one that does not end is told rather.
+            if kept is None or kept.metadata.deletion_timestamp:
+                table[pod.spec.node_name] = pod
+        return seen
+
+    def end_agents(self) -> None:
+        """Removes the DaemonSets, whose pods end then."""
+        for part in AGENT_PARTS:
+            path = f"/apis/apps/v1/namespaces/{self._api.namespace}/daemonsets"
+            self._delete(f"{path}/{self._release}-{part}")
+
+    def start(self, node: str) -> None:
+        """Makes the pod that cleans a node; one that is there stays."""
+        pod = json.loads(json.dumps(self._template))
+        pod["metadata"]["name"] = self._pod_name(node)
+        if self._owner:
+            pod["metadata"]["ownerReferences"] = [json.loads(self._owner)]
+        pod["spec"]["nodeName"] = node  # no scheduler: also where the node is cordoned
+        path = f"/api/v1/namespaces/{self._api.namespace}/pods"
+        try:
+            call(self._api, "POST", path, pod)
+        except ApiRefused as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+
+    def end(self, node: str) -> None:
+        """Removes the pod that cleans a node."""
+        path = f"/api/v1/namespaces/{self._api.namespace}/pods"
+        self._delete(f"{path}/{self._pod_name(node)}")
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """Removes what the agents of nodes published."""
+        there = {each.metadata.name for each in self._leases()}
+        for node in there.intersection(nodes):
+            self._delete(f"{self._leases_path()}/{node}")
+
+    def tell(self, node: str, text: str) -> None:
+        """Makes an Event of a node that was left alone."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        self._api.create_event(
+            Event(
+                metadata=ObjectMeta(name=f"{node}.{uuid.uuid4().hex[:16]}", namespace="default"),
+                involvedObject=ObjectReference(apiVersion="v1", kind="Node", name=node, uid=node),
+                reason=EventReason.HOST_NOT_CLEANED.value,
+                message=text[:_MOST_TEXT],
+                type="Warning",
+                source=EventSource(component=_COMPONENT),
+                reportingComponent=_COMPONENT,
+                reportingInstance=_COMPONENT,
+                firstTimestamp=now,
+                lastTimestamp=now,
+                count=1,
+            )
+        )
+
+    def _nodes(self, selector: str) -> set[str]:
+        return {each.metadata.name for each in self._list("/api/v1/nodes", Named, selector)}
+
+    def _matters(self, pod: Pod) -> Pod | None:
+        if not pod.spec.node_name:
+            return None
+        if self._part(pod):
+            return pod
+        needs = pod.is_agent or pod.asks(self._domain)
+        return pod if needs and not pod.has_ended else None
+
+    def _part(self, pod: Pod) -> str:
+        """Returns which part of our release a pod is, empty for others'."""
+        labels = pod.metadata.labels
+        ours = pod.metadata.namespace == self._api.namespace
+        if not ours or labels.get(_INSTANCE_LABEL) != self._release:
+            return ""
+        part = labels.get(COMPONENT_LABEL, "")
+        return part if part in (*AGENT_PARTS, HOST_PART) else ""
+
+    def _pod_name(self, node: str) -> str:
+        return f"{self._release}-{HOST_PART}-{hashlib.sha256(node.encode()).hexdigest()[:10]}"
+
+    def _leases_path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._api.namespace}/leases"
+
+    def _leases(self) -> list[Named]:
+        return self._list(self._leases_path(), Named, f"{COMPONENT_LABEL}={COMPONENT}")
+
+    def _list(
+        self,
+        path: str,
+        kind: type[_T],
+        selector: str,
+        trim: Callable[[_T], _T | None] | None = None,
+    ) -> list[_T]:
+        params = {"labelSelector": selector} if selector else {}
+        return ObjectList(self._api, path, params, kind, trim, _malformed).read()[0]
+
+    def _delete(self, path: str) -> None:
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        try:
+            call(self._api, "DELETE", path, options)
+        except ApiRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+
+def _malformed(content: bytes) -> None:
+    """Refuses to go on: what is not understood might be a pod with a slice.
+
+    Raises:
+        ApiRefused: always.
+    """
+    raise ApiRefused(HTTPStatus.OK, f"an object of an unknown form: {content[:200]!r}")
