@@ -2,9 +2,9 @@
 
 A node is waited for until its agent and its MPS runner have ended: they would make again what is
 removed, and have it mounted. Then it is left alone if a pod there asks for a slice, running or
-about to start again: the kubelet would find its files gone; or if another release has an agent there. The last word has the node itself
-(`host`), which looks at what is mounted. Pods that are being deleted are waited for, up to the
-deadline.
+about to start again: the kubelet would find its files gone. So it is if another release has an
+agent there. The last word has the node itself (`host`), which looks at what is mounted. Pods that
+are being deleted are waited for, up to the deadline.
 """
 
 import logging

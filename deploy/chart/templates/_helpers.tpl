@@ -6,6 +6,26 @@
 {{- end }}
 {{- end }}
 
+{{/* A mapping of a config by the names that lead to it, as JSON; empty where there is none. Takes config and path. */}}
+{{- define "vgpu.config-part" -}}
+{{- $at := .config }}
+{{- range .path }}
+{{- $at = kindIs "map" $at | ternary $at dict }}
+{{- $at = get $at . }}
+{{- end }}
+{{- kindIs "map" $at | ternary $at dict | toJson }}
+{{- end }}
+
+{{/* The entries of sharing.fractional of a config, as a JSON list. */}}
+{{- define "vgpu.config-entries" -}}
+{{- $found := list }}
+{{- $entries := get (fromJson (include "vgpu.config-part" (dict "config" . "path" (list "sharing")))) "fractional" }}
+{{- range kindIs "slice" $entries | ternary $entries list }}
+{{- if kindIs "map" . }}{{ $found = append $found . }}{{ end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
 {{- define "vgpu.labels" -}}
 app.kubernetes.io/name: vgpu
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -119,7 +119,7 @@ and family.
 {{- else }}
 {{- $found := list }}
 {{- range $text := fromJson (include "vgpu.configs" .root) }}
-{{- range get (get (fromYaml $text) "sharing" | default dict) "fractional" | default list }}
+{{- range fromJsonArray (include "vgpu.config-entries" (fromYaml $text)) }}
 {{- if eq (toString .family) $.family }}
 {{- $found = append $found (.loneHalves | default "allow" | toString) }}
 {{- end }}

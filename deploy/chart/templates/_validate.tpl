@@ -28,26 +28,31 @@ What only a look at the cluster tells is not refused but told in NOTES.txt (`vgp
 {{/* Takes root, where (how messages call the config) and config. */}}
 {{- define "vgpu.validate.one-config" -}}
 {{- $where := .where }}{{ $values := .root.Values }}{{ $labels := $values.labels }}
-{{- $flags := get .config "flags" | default dict }}
-{{- $plugin := get $flags "plugin" | default dict }}
-{{- $sharing := get .config "sharing" | default dict }}
-{{- $domain := get .config "resourceDomain" | default $values.resourceDomain }}
+{{- range $name := list "flags" "labels" "sharing" }}
+{{- $part := get $.config $name }}
+{{- if not (or (kindIs "map" $part) (empty $part)) }}
+{{ $name }} in {{ $where }} is {{ toJson $part | trunc 40 }}, where a mapping belongs: write its keys below it; `vgpuctl config validate FILE` checks all of a config
+{{- end }}
+{{- end }}
+{{- $flags := include "vgpu.config-part" (dict "config" .config "path" (list "flags")) | fromJson }}
+{{- $plugin := include "vgpu.config-part" (dict "config" .config "path" (list "flags" "plugin")) | fromJson }}
+{{- $domain := get .config "resourceDomain" | default $values.resourceDomain | toString }}
 {{- if ne $domain $values.resourceDomain }}
 resourceDomain is {{ $values.resourceDomain }}, but {{ $domain }} in {{ $where }}: the policy needs it too, so set it in the values
 {{- end }}
-{{- $root := get $flags "mpsRoot" | default "" }}
+{{- $root := get $flags "mpsRoot" | default "" | toString }}
 {{- if and $root (ne (trimSuffix "/" $root) $values.dirs.mpsRoot) }}
 flags.mpsRoot is {{ $root }} in {{ $where }}, but dirs.mpsRoot is {{ quote $values.dirs.mpsRoot }}: the pods must mount it, so set it in dirs.mpsRoot and leave it out of the config
 {{- end }}
 {{- $families := list }}
-{{- range get $sharing "fractional" | default list }}
+{{- range fromJsonArray (include "vgpu.config-entries" .config) }}
 {{- $families = append $families (toString .family) }}
 {{- end }}
-{{- $mps := get (get $sharing "mps" | default dict) "resources" }}
+{{- $mps := get (include "vgpu.config-part" (dict "config" .config "path" (list "sharing" "mps")) | fromJson) "resources" }}
 {{- if and (not $values.mps.enabled) (or (has "mps" $families) $mps) }}
-mps.enabled is false, but {{ $where }} shares GPUs through MPS: nobody would start its daemons and every such container would wait, so set mps.enabled to true or take {{ $mps | ternary "sharing.mps" "family mps" }} out of the config
+mps.enabled is false, but {{ $where }} shares GPUs through MPS: nobody would start its daemons and every such container would wait, so set mps.enabled to true or take {{ empty $mps | ternary "family mps" "sharing.mps" }} out of the config
 {{- end }}
-{{- $target := get (get .config "labels" | default dict) "writeTo" | default "auto" }}
+{{- $target := get (include "vgpu.config-part" (dict "config" .config "path" (list "labels")) | fromJson) "writeTo" | default "auto" | toString }}
 {{- if and (or (get $flags "useNodeFeatureAPI") (eq $target "node-feature")) (not $labels.nodeFeatureApi) }}
 {{ $where }} has labels written by NodeFeature objects, but labels.nodeFeatureApi is false: the agent would have no right to, so set labels.nodeFeatureApi to true
 {{- end }}
@@ -57,16 +62,16 @@ labels.writeTo is node in {{ $where }}, but labels.patchNode is false: the agent
 {{- if and (eq $target "file") (not $labels.featuresDir) }}
 labels.writeTo is file in {{ $where }}, but labels.featuresDir is empty: no file would leave the agent's container, so set labels.featuresDir
 {{- end }}
-{{- with get (get $flags "gfd" | default dict) "outputFile" }}
+{{- with get (include "vgpu.config-part" (dict "config" .config "path" (list "flags" "gfd")) | fromJson) "outputFile" }}
 {{- if and (ne (dir .) $labels.featuresDir) (or (eq $target "file") (and (eq $target "auto") (not (get $flags "useNodeFeatureAPI")))) }}
 flags.gfd.outputFile is {{ . }} in {{ $where }}, but labels.featuresDir is {{ quote $labels.featuresDir }}: the file would stay in the agent's container, so set labels.featuresDir to {{ dir . }}
 {{- end }}
 {{- end }}
-{{- $directory := get $plugin "cdiSpecDir" }}
+{{- $directory := get $plugin "cdiSpecDir" | default "" | toString }}
 {{- if and $directory (ne (include "vgpu.validate.path" (trimSuffix "/" $directory)) (include "vgpu.validate.path" $values.cdi.directory)) }}
 flags.plugin.cdiSpecDir is {{ $directory }} in {{ $where }}, but cdi.directory is {{ quote $values.cdi.directory }}: the specs would stay in the agent's container, so set cdi.directory to {{ trimSuffix "/" $directory }}
 {{- end }}
-{{- range $strategy := kindIs "slice" $plugin.deviceListStrategy | ternary $plugin.deviceListStrategy (list $plugin.deviceListStrategy) }}
+{{- range $strategy := kindIs "slice" (get $plugin "deviceListStrategy") | ternary (get $plugin "deviceListStrategy") (list (get $plugin "deviceListStrategy")) }}
 {{- if and (hasPrefix "cdi-" (toString $strategy)) (not $values.cdi.directory) }}
 deviceListStrategy is {{ $strategy }} in {{ $where }}, but cdi.directory is empty: the agent could write no spec for the runtime, so set cdi.directory, usually to /var/run/cdi
 {{- end }}
