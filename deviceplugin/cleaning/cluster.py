@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from deviceplugin.kube.api_client import ApiUnreachable
 from deviceplugin.log import event
+from libvgpu.errors import VgpuError
 
 from .node_pods import NodePods, Pod, Seen
 
@@ -64,7 +65,14 @@ class Cleaning:
         Raises:
             ApiRefused: it may not.
             ApiUnreachable: the API server does not answer from the beginning.
+            VgpuError: nothing is being uninstalled.
         """
+        others = self._pods.others()
+        if others:
+            raise VgpuError(
+                f"the DaemonSet {others} is not one that Helm made, so this is no `helm uninstall` "
+                "and nothing is removed; leave cleanHosts out of what `helm template` prints"
+            )
         until_s = self._clock() + self._deadline_s
         nodes = self._pods.nodes(selector)
         self._waiting = dict.fromkeys(nodes, "the API server did not answer")

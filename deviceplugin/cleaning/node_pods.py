@@ -44,6 +44,7 @@ class Metadata(_Part):
     name: str
     namespace: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     deletion_timestamp: str | None = None
 
 
@@ -80,7 +81,7 @@ class _Status(_Part):
 
 
 class Named(_Part):
-    """A Node or a Lease."""
+    """A Node, a Lease or a DaemonSet."""
 
     metadata: Metadata
 
@@ -170,11 +171,27 @@ class NodePods:
                 table[pod.spec.node_name] = pod
         return seen
 
+    def others(self) -> str:
+        """Returns the DaemonSet that Helm has not made for the release, empty where there is none.
+
+        Who applies what `helm template` prints starts a hook of an uninstall without wanting one.
+        """
+        for part in AGENT_PARTS:
+            try:
+                found = call(self._api, "GET", self._daemon_set(part))
+            except ApiRefused as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+                continue
+            metadata = msgspec.json.decode(found, type=Named).metadata
+            if metadata.annotations.get("meta.helm.sh/release-name") != self._release:
+                return metadata.name
+        return ""
+
     def end_agents(self) -> None:
         """Removes the DaemonSets, whose pods end then."""
         for part in AGENT_PARTS:
-            path = f"/apis/apps/v1/namespaces/{self._api.namespace}/daemonsets"
-            self._delete(f"{path}/{self._release}-{part}")
+            self._delete(self._daemon_set(part))
 
     def start(self, node: str) -> None:
         """Makes the pod that cleans a node; one that is there stays."""
@@ -242,6 +259,10 @@ class NodePods:
 
     def _pod_name(self, node: str) -> str:
         return f"{self._release}-{HOST_PART}-{hashlib.sha256(node.encode()).hexdigest()[:10]}"
+
+    def _daemon_set(self, part: str) -> str:
+        namespace = self._api.namespace
+        return f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{self._release}-{part}"
 
     def _leases_path(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._api.namespace}/leases"

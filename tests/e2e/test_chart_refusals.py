@@ -1,6 +1,7 @@
 """Values that each are possible and cannot be together: the chart refuses them, with what to set.
 
-`values.schema.json` cannot say them; `templates/_validate.tpl` does. Every sentence of it has a row.
+`values.schema.json` cannot say them; `templates/_validate.tpl` does, and every sentence of it has a
+row here.
 """
 
 import re
@@ -83,7 +84,7 @@ REFUSED = {
         "leave tlsSecret empty or set certManager to false",
     f"{SCHEDULER},agent.publish=false": "set agent.publish to true as well",
     f"{SCHEDULER},scheduler.config=a": "there is one config without a name",
-    f"{SCHEDULER},{TWO},scheduler.config=c": "scheduler.config is c, which is none of configs: a, b",
+    f"{SCHEDULER},{TWO},scheduler.config=c": "config is c, which is none of configs: a, b",
     f"{SCHEDULER},{TWO}": "set scheduler.config to the name of the one whose quotas hold",
     f"{SCHEDULER},scheduler.extraArgs={{--address=:1}}": "leave it out and set scheduler.port",
     f"{SCHEDULER},scheduler.extraArgs={{--plain-http}}": "the chart go by: leave it out\n",

@@ -19,6 +19,7 @@ from deviceplugin.cleaning import __main__ as program
 from deviceplugin.cleaning.cluster import LOOK_EVERY_S, Cleaning, Outcome
 from deviceplugin.cleaning.node_pods import HOST_PART, NodePods
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
+from libvgpu.errors import VgpuError
 
 SYSTEM, RELEASE, DOMAIN = "vgpu-system", "vgpu", "nvidia.com"
 SELECTOR = "nvidia.com/gpu.present=true"
@@ -54,9 +55,9 @@ class World:
         self.made: list[dict[str, Any]] = []
         self.then: Callable[[], None] = lambda: None
         for part in ("agent", "mps"):
-            self.store.create(
-                DAEMON_SET, {"metadata": {"name": f"{RELEASE}-{part}", "namespace": SYSTEM}}
-            )
+            notes = {"meta.helm.sh/release-name": RELEASE}  # as Helm has them
+            metadata = {"name": f"{RELEASE}-{part}", "namespace": SYSTEM, "annotations": notes}
+            self.store.create(DAEMON_SET, {"metadata": metadata})
 
     def node(
         self, name: str, selected: bool = True, agent: bool = True, lease: bool = True
@@ -201,6 +202,20 @@ def test_a_pod_that_has_ended_and_one_that_asks_for_nothing_keep_no_node(
     assert world.clean().cleaned == ["a"]
 
 
+def test_it_asks_for_what_the_chart_gives_it_rights_to(world: World) -> None:
+    """Which these are, tests/e2e/test_chart_guards.py has."""
+    world.node("a")
+    world.node("b")
+    world.pod("train", "b", vgpu_core="30")
+    world.clean()
+
+    assert set(world.server.counted) == {
+        "GET nodes", "GET pods", "GET leases", "POST events", "GET daemonsets",
+        "DELETE daemonsets", "POST pods",
+        "DELETE pods", "DELETE leases",
+    }  # fmt: skip
+
+
 def test_a_pod_that_is_being_deleted_is_waited_for(world: World) -> None:
     world.node("a")
     world.pod("train", "a", vgpu_core="30")
@@ -298,6 +313,27 @@ def test_a_node_where_another_release_has_an_agent_is_left_alone(world: World) -
 
     assert outcome.left == {"a": "the pod other/new-agent-x is another release's"}
     assert world.made == []
+
+
+def test_what_helm_did_not_install_is_left(world: World) -> None:
+    """Who applies what `helm template` prints would start the hook with the agents."""
+    world.node("a")
+    world.store.change(
+        DAEMON_SET, SYSTEM, "vgpu-agent", lambda each: each["metadata"].pop("annotations")
+    )
+
+    with pytest.raises(VgpuError, match="vgpu-agent is not one that Helm made"):
+        world.clean()
+    assert len(world.names(DAEMON_SET, SYSTEM)) == 2
+    assert world.made == []
+
+
+def test_a_second_try_goes_on_where_the_first_has_ended_the_agents(world: World) -> None:
+    world.node("a", agent=False)
+    for name in world.names(DAEMON_SET, SYSTEM):
+        world.store.delete(DAEMON_SET, SYSTEM, name)
+
+    assert world.clean().cleaned == ["a"]
 
 
 def test_an_object_that_cannot_be_understood_stops_it(world: World) -> None:
