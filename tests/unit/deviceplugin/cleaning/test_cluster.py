@@ -53,7 +53,7 @@ class World:
         self.on_node: dict[str, tuple[str, str] | None] = {}
         self.stuck: set[str] = set()
         self.made: list[dict[str, Any]] = []
-        self.then: Callable[[], None] = lambda: None
+        self.then: Callable[[], object] = lambda: None
         for part in ("agent", "mps"):
             notes = {"meta.helm.sh/release-name": RELEASE}  # as Helm has them
             metadata = {"name": f"{RELEASE}-{part}", "namespace": SYSTEM, "annotations": notes}
@@ -355,7 +355,7 @@ def test_the_program_needs_a_service_account_and_a_pod() -> None:
 
 def test_the_program_says_why_it_may_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     api = world.server.api()
-    monkeypatch.setattr(program.ApiServer, "from_environment", lambda environ: api)
+    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     world.server.token = "another"
 
     told = CliRunner().invoke(program.main, ["cluster", "--release=x", "--node-pod={}"])
