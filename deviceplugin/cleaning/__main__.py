@@ -15,8 +15,8 @@ from deviceplugin.log import event
 from libvgpu.errors import VgpuError
 
 from .cluster import Cleaning
+from .cluster_calls import ClusterCalls
 from .host import HostDirectories, clean, enter_node
-from .node_pods import NodePods
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -47,7 +47,7 @@ def cluster(
         raise click.UsageError(f"--node-pod is no JSON: {error}") from error
     name, uid = os.environ.get("POD_NAME", ""), os.environ.get("POD_UID", "")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
-    pods = NodePods(
+    pods = ClusterCalls(
         api, release, resource_domain, template, json.dumps(owner) if name and uid else ""
     )
     try:

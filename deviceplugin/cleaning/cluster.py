@@ -16,7 +16,7 @@ from deviceplugin.kube.api_client import ApiUnreachable
 from deviceplugin.log import event
 from libvgpu.errors import VgpuError
 
-from .node_pods import NodePods, Pod, Seen
+from .cluster_calls import ClusterCalls, SeenPod, SeenPods
 
 LOOK_EVERY_S = 1.0
 HINT = "when no pod needs them, remove them by hand: docs/operations.md, Uninstall"
@@ -39,7 +39,7 @@ class Cleaning:
 
     def __init__(
         self,
-        pods: NodePods,
+        pods: ClusterCalls,
         deadline_s: float,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
@@ -91,7 +91,7 @@ class Cleaning:
         self._end()
         return self._outcome
 
-    def _look(self, seen: Seen) -> None:
+    def _look(self, seen: SeenPods) -> None:
         for node in sorted(self._waiting):
             agent, needing = seen.agents.get(node), seen.needing.get(node)
             pod = seen.cleaning.get(node)
@@ -115,7 +115,7 @@ class Cleaning:
             if node not in self._outcome.left and node not in self._outcome.cleaned
         }
 
-    def _follow(self, node: str, pod: Pod) -> None:
+    def _follow(self, node: str, pod: SeenPod) -> None:
         self._started.add(node)
         self._waiting[node] = f"the pod that cleans the node is {pod.status.phase or 'Pending'}"
         if pod.status.phase == "Succeeded":

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from libvgpu.allocation_dirs import list_allocations
 from libvgpu.errors import VgpuError
 
-from .mounts import Mount, holders, place_of, read_mounts
+from .mounts import MountedPart, holders, place_of, read_mounts
 
 #: What the init container of the chart mounts the run directory's tmpfs as.
 OUR_SOURCE = "vgpu"
@@ -105,7 +105,7 @@ def clean(
     return removed
 
 
-def _check_unused(directories: HostDirectories, proc: Path, mounts: list[Mount]) -> None:
+def _check_unused(directories: HostDirectories, proc: Path, mounts: list[MountedPart]) -> None:
     """Looks who needs the directories.
 
     Raises:

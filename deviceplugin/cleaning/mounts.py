@@ -14,7 +14,7 @@ from libvgpu.errors import VgpuError
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountedPart:
     """One line of a table of mounts.
 
     Attributes:
@@ -32,14 +32,14 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DirectoryPlace:
     """Where a directory is, whatever is mounted how."""
 
     device: str
     root: PurePosixPath
 
 
-def read_mounts(process: Path) -> list[Mount]:
+def read_mounts(process: Path) -> list[MountedPart]:
     """Returns the mounts that a process sees, in the order in which they were made.
 
     Args:
@@ -53,18 +53,18 @@ def read_mounts(process: Path) -> list[Mount]:
         fields, _, kind = line.partition(" - ")
         _, _, device, root, point, *_ = fields.split(" ")
         name, source, *_ = kind.split(" ")
-        found.append(Mount(device, PurePosixPath(root), PurePosixPath(point), name, source))
+        found.append(MountedPart(device, PurePosixPath(root), PurePosixPath(point), name, source))
     return found
 
 
-def place_of(directory: Path, mounts: Iterable[Mount]) -> Place:
+def place_of(directory: Path, mounts: Iterable[MountedPart]) -> DirectoryPlace:
     """Returns where a directory is, of which ``mounts`` are those of the node.
 
     Raises:
         VgpuError: nothing is mounted above it.
     """
     path = PurePosixPath(directory)
-    above: Mount | None = None
+    above: MountedPart | None = None
     for mount in mounts:  # of two at one point the later one is seen
         if path.is_relative_to(mount.point) and (
             above is None or mount.point.is_relative_to(above.point)
@@ -72,10 +72,10 @@ def place_of(directory: Path, mounts: Iterable[Mount]) -> Place:
             above = mount
     if above is None:
         raise VgpuError(f"the node has nothing mounted at or above {directory}")
-    return Place(above.device, above.root / path.relative_to(above.point))
+    return DirectoryPlace(above.device, above.root / path.relative_to(above.point))
 
 
-def holders(proc: Path, places: Iterable[Place]) -> Iterator[tuple[int, PurePosixPath]]:
+def holders(proc: Path, places: Iterable[DirectoryPlace]) -> Iterator[tuple[int, PurePosixPath]]:
     """Yields processes that have a part of one of the places mounted, and what of it.
 
     Of processes that have the same mounts one is named; the node's own are not looked at.

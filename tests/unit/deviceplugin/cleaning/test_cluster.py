@@ -17,7 +17,7 @@ from benchmarks.simulated_cluster.api_server import SimulatedApiServer
 from benchmarks.simulated_cluster.kinds import DAEMON_SET, EVENT, LEASE, NODE, POD
 from deviceplugin.cleaning import __main__ as program
 from deviceplugin.cleaning.cluster import LOOK_EVERY_S, Cleaning, Outcome
-from deviceplugin.cleaning.node_pods import HOST_PART, NodePods
+from deviceplugin.cleaning.cluster_calls import HOST_PART, ClusterCalls
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from libvgpu.errors import VgpuError
 
@@ -127,7 +127,7 @@ class World:
         return str((pod["metadata"].get("labels") or {}).get("app.kubernetes.io/component", ""))
 
     def clean(self, api: ApiServer | None = None) -> Outcome:
-        pods = NodePods(api or self.server.api(), RELEASE, DOMAIN, TEMPLATE, json.dumps(OWNER))
+        pods = ClusterCalls(api or self.server.api(), RELEASE, DOMAIN, TEMPLATE, json.dumps(OWNER))
         return Cleaning(pods, DEADLINE_S, lambda: self.now_s, self.wait).run(SELECTOR)
 
     def told(self) -> dict[str, str]:
@@ -285,7 +285,7 @@ def test_the_pod_runs_on_its_node_and_goes_with_the_job(world: World) -> None:
 
 def test_a_second_try_of_the_job_goes_on_with_the_pods_of_the_first(world: World) -> None:
     world.node("a", agent=False)
-    pods = NodePods(world.server.api(), RELEASE, DOMAIN, TEMPLATE, "")
+    pods = ClusterCalls(world.server.api(), RELEASE, DOMAIN, TEMPLATE, "")
     pods.start("a")
     pods.start("a")
     assert len([n for n in world.names(POD, SYSTEM) if HOST_PART in n]) == 1

@@ -86,7 +86,7 @@ class Named(_Part):
     metadata: Metadata
 
 
-class Pod(_Part):
+class SeenPod(_Part):
     """A pod, as far as it matters here."""
 
     metadata: Metadata
@@ -121,7 +121,7 @@ class Pod(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenPods:
     """The pods of the cluster that matter, by node.
 
     Attributes:
@@ -131,12 +131,12 @@ class Seen:
         cleaning: what cleans the node.
     """
 
-    agents: Mapping[str, Pod]
-    needing: Mapping[str, Pod]
-    cleaning: Mapping[str, Pod]
+    agents: Mapping[str, SeenPod]
+    needing: Mapping[str, SeenPod]
+    cleaning: Mapping[str, SeenPod]
 
 
-class NodePods:
+class ClusterCalls:
     """Asks and changes the cluster for one release."""
 
     def __init__(
@@ -157,10 +157,10 @@ class NodePods:
         found = self._nodes(selector) | {each.metadata.name for each in self._leases()}
         return (found | set(self.look().agents)) & self._nodes("")
 
-    def look(self) -> Seen:
+    def look(self) -> SeenPods:
         """Returns the pods that matter now."""
-        seen = Seen({}, {}, {})
-        for pod in self._list("/api/v1/pods", Pod, "", self._matters):
+        seen = SeenPods({}, {}, {})
+        for pod in self._list("/api/v1/pods", SeenPod, "", self._matters):
             part = self._part(pod)
             table = seen.agents if part in AGENT_PARTS else seen.needing
             table = seen.cleaning if part == HOST_PART else table
@@ -240,7 +240,7 @@ class NodePods:
     def _nodes(self, selector: str) -> set[str]:
         return {each.metadata.name for each in self._list("/api/v1/nodes", Named, selector)}
 
-    def _matters(self, pod: Pod) -> Pod | None:
+    def _matters(self, pod: SeenPod) -> SeenPod | None:
         if not pod.spec.node_name:
             return None
         if self._part(pod):
@@ -248,7 +248,7 @@ class NodePods:
         needs = pod.is_agent or pod.asks(self._domain)
         return pod if needs and not pod.has_ended else None
 
-    def _part(self, pod: Pod) -> str:
+    def _part(self, pod: SeenPod) -> str:
         """Returns which part of our release a pod is, empty for others'."""
         labels = pod.metadata.labels
         ours = pod.metadata.namespace == self._api.namespace
