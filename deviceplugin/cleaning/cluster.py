@@ -16,7 +16,8 @@ from deviceplugin.kube.api_client import ApiUnreachable
 from deviceplugin.log import event
 from libvgpu.errors import VgpuError
 
-from .cluster_calls import ClusterCalls, SeenPod, SeenPods
+from .cluster_calls import ClusterCalls
+from .seen_pods import SeenPod, SeenPods
 
 LOOK_EVERY_S = 1.0
 HINT = "when no pod needs them, remove them by hand: docs/operations.md, Uninstall"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deviceplugin.cleaning import __main__ as cleaning
-from deviceplugin.cleaning.cluster_calls import HOST_PART
+from deviceplugin.cleaning.seen_pods import HOST_PART
 from support import IS_LONG, install
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 

@@ -17,7 +17,8 @@ from benchmarks.simulated_cluster.api_server import SimulatedApiServer
 from benchmarks.simulated_cluster.kinds import DAEMON_SET, EVENT, LEASE, NODE, POD
 from deviceplugin.cleaning import __main__ as program
 from deviceplugin.cleaning.cluster import LOOK_EVERY_S, Cleaning, Outcome
-from deviceplugin.cleaning.cluster_calls import HOST_PART, ClusterCalls
+from deviceplugin.cleaning.cluster_calls import ClusterCalls
+from deviceplugin.cleaning.seen_pods import HOST_PART
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from libvgpu.errors import VgpuError
 
