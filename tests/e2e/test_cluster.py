@@ -389,7 +389,6 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
 
 
 def test_uninstall_removes_what_is_on_a_node_where_no_pod_has_a_slice(cluster: RealCluster) -> None:
-    wait_until(lambda: NAMESPACE not in names(cluster, "namespaces"), "the namespace has gone")
     cluster.helm("install", RELEASE, str(CHART), f"--values={cluster.base / 'values.yaml'}",
                  "--set=cleanHosts.enabled=true")  # fmt: skip
     wait_until(lambda: all_are_ready(cluster), "the chart's pods are ready again")
@@ -403,7 +402,6 @@ def test_uninstall_removes_what_is_on_a_node_where_no_pod_has_a_slice(cluster: R
     cluster.helm("uninstall", RELEASE)
     assert_nothing_is_left(cluster)
     assert len(cluster.events("HostNotCleaned")) == 1  # the one of before
-    wait_until(lambda: NAMESPACE not in names(cluster, "namespaces"), "the namespace has gone")
     rights = names(cluster, "clusterroles") + names(cluster, "clusterrolebindings")
     assert not [name for name in rights if name.startswith(f"{RELEASE}-")]
 
@@ -414,7 +412,7 @@ def names(cluster: RealCluster, kind: str) -> list[str]:
 
 def assert_nothing_is_left(cluster: RealCluster) -> None:
     assert not any(cluster.inside(each).exists() for each in ("/run/vgpu", "/var/lib/vgpu"))
-    assert not cluster.get("leases", f"--namespace={NAMESPACE}")["items"]
+    wait_until(lambda: NAMESPACE not in names(cluster, "namespaces"), "the namespace has gone")
 
 
 def clean(cluster: RealCluster) -> None:
