@@ -43,4 +43,5 @@ POD = Kind(
 NODE = Kind("Node", "nodes", namespaced=False)
 EVENT = Kind("Event", "events")
 LEASE = Kind("Lease", "leases", "coordination.k8s.io", needs_version=True)
-KINDS = (POD, NODE, EVENT, LEASE)
+DAEMON_SET = Kind("DaemonSet", "daemonsets", "apps")
+KINDS = (POD, NODE, EVENT, LEASE, DAEMON_SET)

@@ -44,6 +44,7 @@ class EventReason(Enum):
     FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin", True
     FOREIGN_GPU_PROCESS = "ForeignGpuProcess", True
     PROCESS_WATCH_UNAVAILABLE = "ProcessWatchUnavailable", True
+    HOST_NOT_CLEANED = "HostNotCleaned", True
 
     is_warning: bool
 

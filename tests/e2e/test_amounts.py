@@ -98,7 +98,7 @@ NO = ", loneHalves: forbid}"
         ({"configs.a": config(VGPU + NO), "configs.b": config(MPS + "}")}, {"vgpu"}),
         ({"configs.a": config(VGPU + NO, VGPU + NO), "configs.b": config(VGPU + NO)}, {"vgpu"}),
         ({"config": config(VGPU + NO), "policy.loneHalves.vgpu": "allow"}, set()),
-        ({"config": config(VGPU + NO), "existingConfigMap": "mine"}, set()),
+        ({"existingConfigMap": "mine"}, set()),
         ({"config": "version: v1\nsharing:\n"}, set()),
     ],
 )

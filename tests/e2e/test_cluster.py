@@ -373,16 +373,46 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
     cluster: RealCluster,
 ) -> None:
     before = containers(cluster)
+    cluster.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values",
+                 "--set=cleanHosts.enabled=true")  # fmt: skip
     cluster.helm("uninstall", RELEASE)
     wait_until(lambda: not cluster.get("pods", f"--namespace={NAMESPACE}")["items"], "no pod left")
     wait_until(lambda: not any(allocatable(cluster).values()), "nothing is offered any more")
     for name in ("vgpu-30", "vgpu-70"):
         assert total_inside(cluster, name) == asked(example(name))[1]
     assert containers(cluster)["vgpu-30"] == before["vgpu-30"]
+    (told,) = cluster.events("HostNotCleaned")
+    assert any(f"the pod default/{name} has a slice there" in told for name in PODS)
     cluster.kubectl("delete", "pod", *PODS)
     clean(cluster)
+    assert_nothing_is_left(cluster)
+
+
+def test_uninstall_removes_what_is_on_a_node_where_no_pod_has_a_slice(cluster: RealCluster) -> None:
+    cluster.helm("install", RELEASE, str(CHART), f"--values={cluster.base / 'values.yaml'}",
+                 "--set=cleanHosts.enabled=true")  # fmt: skip
+    wait_until(lambda: all_are_ready(cluster), "the chart's pods are ready again")
+    wait_until(lambda: allocatable(cluster).get("nvidia.com/vgpu-core"), "it offers its GPUs again")
+    brief = shape("brief", 10, 4)
+    brief["spec"]["nodeName"] = "node"  # the extender has another certificate now
+    cluster.apply(brief)
+    wait_until(partial(runs, cluster, "brief"), "a pod has a slice")
+    # Marked for its end, it is waited for.
+    cluster.kubectl("delete", "pod", "brief", "--wait=false")
+    cluster.helm("uninstall", RELEASE)
+    assert_nothing_is_left(cluster)
+    assert len(cluster.events("HostNotCleaned")) == 1  # the one of before
+    rights = names(cluster, "clusterroles") + names(cluster, "clusterrolebindings")
+    assert not [name for name in rights if name.startswith(f"{RELEASE}-")]
+
+
+def names(cluster: RealCluster, kind: str) -> list[str]:
+    return [each["metadata"]["name"] for each in cluster.get(kind)["items"]]
+
+
+def assert_nothing_is_left(cluster: RealCluster) -> None:
     assert not any(cluster.inside(each).exists() for each in ("/run/vgpu", "/var/lib/vgpu"))
-    assert not cluster.get("leases", f"--namespace={NAMESPACE}")["items"]
+    wait_until(lambda: NAMESPACE not in names(cluster, "namespaces"), "the namespace has gone")
 
 
 def clean(cluster: RealCluster) -> None:

@@ -49,7 +49,7 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
         "image": {"repository": "example.com/x", "tag": "9", "pullSecrets": [{"name": "key"}]},
         "namespace": {"name": "gpus", "create": False},
         "resourceDomain": "example.com",
-        "config": "version: v1\nsharing: {fractional: [{family: mps}]}\n",
+        "config": "version: v1\nsharing: {fractional: [{family: vgpu}]}\n",
         "dirs": {"kubelet": "/data/kubelet", "state": "/data/state", "run": "/var/run/slices"},
         "runDirSize": "1Gi",
         "runtimeClassName": "nvidia",
@@ -89,7 +89,7 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
     assert config == {
         "version": "v1",
         "resourceDomain": "example.com",
-        "sharing": {"fractional": [{"family": "mps"}]},
+        "sharing": {"fractional": [{"family": "vgpu"}]},
     }
     # The policy speaks of the same names and directories, without the link in the path.
     theirs = policy_pods.of_names(["example.com/mps-core"])[0]

@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
+PEM = "-----BEGIN CERTIFICATE-----"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +42,7 @@ def objects(text: str) -> dict[str, dict[str, Any]]:
         (mutation_pods.BETA, set()),
         ((*mutation_pods.ON, *mutation_pods.BETA), {"MutatingAdmissionPolicy"}),
         (
-            (*mutation_pods.ON, "--set", "mutation.mode=policy,mutation.apiVersion=v1"),
+            (*mutation_pods.ON, "--set", "mutation.mode=policy,mutation.apiVersion=v1beta1"),
             {"MutatingAdmissionPolicy"},
         ),
         (mutation_pods.ON, {"MutatingWebhookConfiguration"}),
@@ -133,7 +134,7 @@ def test_a_certificate_may_come_from_elsewhere() -> None:
         install.render(
             *mutation_pods.ON,
             "--set",
-            "mutation.webhook.tlsSecret=mine,mutation.webhook.caBundle=PEM",
+            f"mutation.webhook.tlsSecret=mine,mutation.webhook.caBundle={PEM}",
         )
     )
 
@@ -146,7 +147,8 @@ def test_a_certificate_may_come_from_elsewhere() -> None:
     assert (
         annotations["cert-manager.io/inject-ca-from"] == f"vgpu-system/{issued['metadata']['name']}"
     )
-    assert own["MutatingWebhookConfiguration"]["webhooks"][0]["clientConfig"]["caBundle"] == "UEVN"
+    (hook,) = own["MutatingWebhookConfiguration"]["webhooks"]
+    assert base64.b64decode(hook["clientConfig"]["caBundle"]).decode() == PEM
     volumes = own["Deployment"]["spec"]["template"]["spec"]["volumes"]
     assert {"name": "tls", "secret": {"secretName": "mine"}} in volumes
 

@@ -199,7 +199,7 @@ def test_values_change_what_they_say() -> None:
         (("scheduler.nodePolicy=spread,scheduler.gpuPolicy=spread",),
          {"node_policy": "spread", "gpu_policy": "spread"}),
         (("scheduler.podSelector=a!=b",), {"pod_selector": "a!=b"}),
-        (("scheduler.extraArgs={--body-limit=64,--no-leader-elect}",),
+        (("scheduler.extraArgs={--body-limit=64,--no-leader-elect},scheduler.replicas=1",),
          {"body_limit": 64, "leader_elect": False}),
         (("namespace.name=gpus",), {"namespace": "gpus"}),
     ],

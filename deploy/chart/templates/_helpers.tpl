@@ -1,58 +1,29 @@
-{{/* Values that do not go together are refused here, with a message. */}}
-{{- define "vgpu.check" -}}
-{{- range $name, $text := .Values.configs | default (dict "" .Values.config) }}
-{{- $where := empty $name | ternary "config" (printf "configs.%s" $name) }}
-{{- $domain := get (fromYaml $text) "resourceDomain" | default $.Values.resourceDomain }}
-{{- if ne $domain $.Values.resourceDomain }}
-{{- fail (printf "resourceDomain is %s, but %s in %s: the policy needs it too, so set it in the values" $.Values.resourceDomain $domain $where) }}
-{{- end }}
-{{- $root := get (get (fromYaml $text) "flags" | default dict) "mpsRoot" | default "" }}
-{{- if and $root (ne (trimSuffix "/" $root) $.Values.dirs.mpsRoot) }}
-{{- fail (printf "flags.mpsRoot is %s in %s, but dirs.mpsRoot is %q: the pods must mount it, so set it in dirs.mpsRoot and leave it out of the config" $root $where $.Values.dirs.mpsRoot) }}
-{{- end }}
-{{- with get (fromYaml $text) "Error" }}
-{{- fail (printf "%s is not YAML: %s" $where .) }}
+{{/* The configs that the values have, as JSON: text by key of the ConfigMap; none where it is not ours. */}}
+{{- define "vgpu.configs" -}}
+{{- if .Values.existingConfigMap }}{}
+{{- else }}
+{{- .Values.configs | default (dict "config.yaml" (.Values.config | default (.Files.Get "files/config.yaml"))) | toJson }}
 {{- end }}
 {{- end }}
-{{- if and .Values.configs .Values.existingConfigMap }}
-{{- fail "configs and existingConfigMap exclude each other: put the configs into your ConfigMap and set configSelection.enabled" }}
+
+{{/* A mapping of a config by the names that lead to it, as JSON; empty where there is none. Takes config and path. */}}
+{{- define "vgpu.config-part" -}}
+{{- $at := .config }}
+{{- range .path }}
+{{- $at = kindIs "map" $at | ternary $at dict }}
+{{- $at = get $at . }}
 {{- end }}
-{{- if and .Values.configSelection.enabled (not .Values.configs) (not .Values.existingConfigMap) }}
-{{- fail "configSelection is enabled, but there are no configs to select from: set configs or existingConfigMap" }}
+{{- kindIs "map" $at | ternary $at dict | toJson }}
 {{- end }}
-{{- if and .Values.scheduler.enabled (not (dig "publish" true .Values.agent)) }}
-{{- fail "scheduler.enabled needs what the nodes publish: set agent.publish to true as well" }}
+
+{{/* The entries of sharing.fractional of a config, as a JSON list. */}}
+{{- define "vgpu.config-entries" -}}
+{{- $found := list }}
+{{- $entries := get (fromJson (include "vgpu.config-part" (dict "config" . "path" (list "sharing")))) "fractional" }}
+{{- range kindIs "slice" $entries | ternary $entries list }}
+{{- if kindIs "map" . }}{{ $found = append $found . }}{{ end }}
 {{- end }}
-{{- with .Values.configSelection.default }}
-{{- if and $.Values.configs (not (hasKey $.Values.configs .)) }}
-{{- fail (printf "configSelection.default is %s, which is none of configs: %s" . (keys $.Values.configs | sortAlpha | join ", ")) }}
-{{- end }}
-{{- end }}
-{{- $dirs := .Values.dirs }}
-{{- if or (hasPrefix (printf "%s/" $dirs.run) $dirs.state) (hasPrefix (printf "%s/" $dirs.state) $dirs.run) (eq $dirs.run $dirs.state) }}
-{{- fail (printf "dirs.run (%s) and dirs.state (%s) must not lie in each other: one is emptied at a reboot, the other survives it" $dirs.run $dirs.state) }}
-{{- end }}
-{{- with $dirs.driver }}
-{{- $driver := regexReplaceAll "^/var/run/" (printf "%s/" .) "/run/" }}
-{{- range $name := list "run" "state" "kubelet" }}
-{{- $other := regexReplaceAll "^/var/run/" (printf "%s/" (get $dirs $name)) "/run/" }}
-{{- if or (hasPrefix $driver $other) (hasPrefix $other $driver) }}
-{{- fail (printf "dirs.driver (%s) and dirs.%s (%s) must not lie in each other: the first belongs to whatever installs the driver, the other to this chart or the kubelet" $dirs.driver $name (get $dirs $name)) }}
-{{- end }}
-{{- end }}
-{{- if $.Values.runtimeClassName }}
-{{- fail (printf "dirs.driver is %s and runtimeClassName is %s: either NVIDIA's runtime brings the driver or this directory is mounted, so leave one of them empty" $dirs.driver $.Values.runtimeClassName) }}
-{{- end }}
-{{- end }}
-{{- with $dirs.mpsRoot }}
-{{- $root := regexReplaceAll "^/var/run/" (printf "%s/" .) "/run/" }}
-{{- range $name := list "run" "state" "kubelet" }}
-{{- $other := regexReplaceAll "^/var/run/" (printf "%s/" (get $dirs $name)) "/run/" }}
-{{- if or (hasPrefix $root $other) (hasPrefix $other $root) }}
-{{- fail (printf "dirs.mpsRoot (%s) and dirs.%s (%s) must not lie in each other, since what is in the latter is made and removed by others; leave dirs.mpsRoot empty or give a path elsewhere" $dirs.mpsRoot $name (get $dirs $name)) }}
-{{- end }}
-{{- end }}
-{{- end }}
+{{- toJson $found }}
 {{- end }}
 
 {{- define "vgpu.labels" -}}
@@ -120,9 +91,22 @@ app.kubernetes.io/component: {{ .part }}
   value: {{ .Values.dirs.driver }}
 {{- end }}
 
+{{- define "vgpu.own-priority-class" -}}
+{{ .Values.priorityClass.name | default (printf "%s-critical" .Release.Name) }}
+{{- end }}
+
+{{/* The priority class of pods: one of Kubernetes' own gives way to the chart's. Takes root and wanted. */}}
+{{- define "vgpu.priority-class" -}}
+{{- if and .root.Values.priorityClass.create (hasPrefix "system-" .wanted) -}}
+{{ include "vgpu.own-priority-class" .root }}
+{{- else -}}
+{{ .wanted }}
+{{- end }}
+{{- end }}
+
 {{/* What both DaemonSets ask of the node they run on. */}}
 {{- define "vgpu.placing" -}}
-priorityClassName: {{ .Values.priorityClassName }}
+priorityClassName: {{ include "vgpu.priority-class" (dict "root" . "wanted" .Values.priorityClassName) }}
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}

@@ -1,4 +1,7 @@
-{{/* How pods are changed: "webhook", or the version of a MutatingAdmissionPolicy; nothing where they are not. */}}
+{{/*
+How pods are changed: "webhook", or the version of a MutatingAdmissionPolicy; nothing where they are not,
+and where they cannot.
+*/}}
 {{- define "vgpu.mutation.how" -}}
 {{- if .Values.mutation.enabled }}
 {{- $version := .Values.mutation.apiVersion }}
@@ -10,8 +13,6 @@
 {{- if eq .Values.mutation.mode "webhook" }}webhook
 {{- else if $version }}{{ $version }}
 {{- else if eq .Values.mutation.mode "auto" }}webhook
-{{- else }}
-{{- fail "mutation.mode is policy, but this cluster serves no MutatingAdmissionPolicy: set mutation.mode to webhook or auto, or mutation.apiVersion where Helm cannot ask the cluster" }}
 {{- end }}
 {{- end }}
 {{- end }}

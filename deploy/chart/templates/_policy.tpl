@@ -118,12 +118,10 @@ and family.
 {{- if $said }}{{ $said }}
 {{- else }}
 {{- $found := list }}
-{{- if not .root.Values.existingConfigMap }}
-{{- range $text := .root.Values.configs | default (dict "" .root.Values.config) }}
-{{- range get (get (fromYaml $text) "sharing" | default dict) "fractional" | default list }}
+{{- range $text := fromJson (include "vgpu.configs" .root) }}
+{{- range fromJsonArray (include "vgpu.config-entries" (fromYaml $text)) }}
 {{- if eq (toString .family) $.family }}
 {{- $found = append $found (.loneHalves | default "allow" | toString) }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

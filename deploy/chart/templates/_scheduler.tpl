@@ -13,22 +13,18 @@
 
 {{/*
 The key of the ConfigMap that the extender reads. It has no node whose label could select one, so of
-several it is the one that the values name, the default of the nodes, or the only one.
+several it is the one that the values name, the default of the nodes, or the only one; nothing where
+none of these is.
 */}}
 {{- define "vgpu.scheduler.config-key" -}}
 {{- $names := keys .Values.configs | sortAlpha }}
 {{- if not (include "vgpu.selects-config" .) }}config.yaml
 {{- else if .Values.scheduler.config }}
-{{- if and $names (not (has .Values.scheduler.config $names)) }}
-{{- fail (printf "scheduler.config is %s, which is none of configs: %s" .Values.scheduler.config (join ", " $names)) }}
-{{- end }}
 {{- .Values.scheduler.config }}
 {{- else if .Values.configSelection.default }}
 {{- .Values.configSelection.default }}
 {{- else if eq (len $names) 1 }}
 {{- first $names }}
 {{- else if has "default" $names }}default
-{{- else }}
-{{- fail "scheduler.enabled with several configs and no default among them: set scheduler.config to the name of the one whose quotas hold" }}
 {{- end }}
 {{- end }}
