@@ -1,4 +1,4 @@
-"""``python -m deploy.image``: ``build`` an image, or renew the ``lock`` files that it is made of."""
+"""``python -m deploy.image``: ``build`` an image, or renew the ``lock`` files of its packages."""
 
 import sys
 import time

@@ -2,10 +2,7 @@
 
 import fcntl
 import os
-import subprocess
-import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +12,9 @@ from typing import Final
 from urllib.parse import quote
 
 from libvgpu._sources import MACHINE
-from libvgpu.errors import UsageError, VgpuError
+from libvgpu.errors import UsageError
 
-from . import debian, downloads, locks, sbom
+from . import debian, downloads, locks, project, sbom
 from .linking import check_libraries
 from .oci import Settings, Written, write_archive
 from .tree import File, Tree
@@ -33,7 +30,6 @@ ENV: Final = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-_BUILD_S = 900
 
 
 @dataclass(frozen=True)
@@ -75,12 +71,6 @@ def full_name(name: str, version: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:{version}"
 
 
-def project() -> dict[str, str]:
-    """Returns name, version, description and license of pyproject.toml."""
-    table = tomllib.loads((locks.ROOT / "pyproject.toml").read_text())["project"]
-    return {key: str(table[key]) for key in ("name", "version", "description", "license")}
-
-
 def build(order: Order) -> Built:
     """Builds an image.
 
@@ -103,7 +93,7 @@ def _build(order: Order, machine: str) -> Built:
     lock, contents = locks.read_debian_lock(), locks.read_contents()
     epoch_s = int(os.environ.get("SOURCE_DATE_EPOCH") or lock.epoch_s)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_s))
-    own = project()
+    own = project.facts()
     pinned = locks.python_lock(order.architecture)
     python = locks.read_python_lock(pinned)
     debs = downloads.bring_debian(lock, order.architecture, order.cache / "debian", order.mirror)
@@ -119,7 +109,9 @@ def _build(order: Order, machine: str) -> Built:
     layers = [(f"Debian {lock.suite}", system), ("packages of Python", packages)]
     if order.with_project:
         with TemporaryDirectory(prefix="vgpu-wheel-") as directory:
-            install_wheel(vgpu, portable_wheel(Path(directory), epoch_s), contents.leave_out)
+            source = order.output / "source"
+            wheel = project.portable_wheel(source, Path(directory), epoch_s)
+            install_wheel(vgpu, wheel, contents.leave_out)
         components.append(sbom.Component(
             own["name"], own["version"], f"pkg:pypi/{own['name']}@{own['version']}",
             own["license"], purpose="APPLICATION",
@@ -152,32 +144,6 @@ def _build(order: Order, machine: str) -> Built:
     listed = order.output / f"{stem}.spdx.json"
     listed.write_bytes(listing)
     return Built(archive, listed, written)
-
-
-def portable_wheel(directory: Path, epoch_s: int) -> Path:
-    """Builds the project's wheel for every glibc from 2.17 on, as `make wheel` does.
-
-    Raises:
-        VgpuError: it does not build, with what was said.
-    """
-    for stale in (locks.ROOT / "build/portable").glob("lib*/**/*"):
-        # What was renamed or removed since would still be in the wheel; compiled files are looked
-        # after by the build itself.
-        if stale.is_file() and ".so" not in stale.name:
-            stale.unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-input", "--no-index", "--no-deps",
-         "--disable-pip-version-check", "--no-build-isolation", f"--wheel-dir={directory}", "."],
-        cwd=locks.ROOT, capture_output=True, text=True, check=False, timeout=_BUILD_S,
-        env=os.environ | {"VGPU_PORTABLE": "1", "SOURCE_DATE_EPOCH": str(epoch_s)},
-    )  # fmt: skip
-    if done.returncode:
-        raise VgpuError(
-            f"the project's wheel does not build: {done.stderr.strip()}",
-            hint="make image installs the compiler that it needs",
-        )
-    (wheel,) = directory.glob("*.whl")
-    return wheel
 
 
 def _debian_components(

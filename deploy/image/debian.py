@@ -12,13 +12,13 @@ from typing import Final
 from libvgpu.errors import VgpuError
 
 from .locks import Contents
-from .tree import Directory, File, Link, Tree, merged
+from .tree import Directory, Entry, File, Link, Tree, merged
 
 #: Where scanners of images without dpkg look for what is installed.
 STATUS_DIRECTORY: Final = "var/lib/dpkg/status.d"
-#: What maintainer scripts of packages that are not here would have made, and accounts by name: root,
-#: and the one that the chart's pods without rights run as.
-_OWN: Final = {
+#: What maintainer scripts would have made, and accounts by name: root, and the one that the chart's
+#: pods without rights run as.
+_OWN: Final[dict[str, Entry]] = {
     "etc/passwd": File(
         b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n"
     ),

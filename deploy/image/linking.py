@@ -55,17 +55,17 @@ def _needed(elf: ELFFile) -> Iterator[str]:
     for segment in elf.iter_segments():
         if isinstance(segment, InterpSegment):
             yield segment.get_interp_name()
-    for section in elf.iter_sections():
-        if isinstance(section, DynamicSection):
-            yield from (tag.needed for tag in section.iter_tags("DT_NEEDED"))
+    yield from _tags(elf, "DT_NEEDED", "needed")
 
 
 def _own_places(elf: ELFFile, path: str) -> Iterator[str]:
     """Yields the directories that a file itself names."""
+    for named in (*_tags(elf, "DT_RPATH", "rpath"), *_tags(elf, "DT_RUNPATH", "runpath")):
+        for each in named.split(":"):
+            yield each.replace("$ORIGIN", posixpath.dirname("/" + path))
+
+
+def _tags(elf: ELFFile, name: str, attribute: str) -> Iterator[str]:
     for section in elf.iter_sections():
         if isinstance(section, DynamicSection):
-            for tag in section.iter_tags():
-                if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
-                    named = tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath
-                    for each in named.split(":"):
-                        yield each.replace("$ORIGIN", posixpath.dirname("/" + path))
+            yield from (getattr(tag, attribute) for tag in section.iter_tags(name))

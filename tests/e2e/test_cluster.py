@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from libvgpu.sim import Machine
-from support import control_plane, node_parts
+from support import agent_image, control_plane, node_parts
 from support.install import CHART
 from support.node_slices import GIB, OUT_OF_MEMORY, asked
 from support.real_cluster import RealCluster, newest, older, running_cluster
@@ -66,7 +66,7 @@ def versions() -> list[str]:
 @pytest.fixture(scope="module", params=versions())
 def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     """A cluster on which the chart is installed, whose scheduler asks the extender."""
-    why_not = node_parts.missing() or control_plane.missing()
+    why_not = node_parts.missing() or control_plane.missing() or agent_image.missing()
     if why_not:
         pytest.skip(why_not)
     kubernetes = {"newest": newest, "older": older}[request.param]()
