@@ -52,16 +52,16 @@ def bring_debian(
     cache.mkdir(parents=True, exist_ok=True)
     packages = lock.packages[architecture]
     roots = [mirror.rstrip("/")] if mirror else [*_apt_roots(), MIRROR, SNAPSHOT]
-    said = ""
+    said = list[str]()
     for root in dict.fromkeys(roots):
         missing = [each for each in packages if not _cached(cache, each).exists()]
         if missing:
-            said = _bring_from(root, lock.stamp, missing, cache)
+            said += _bring_from(root, lock.stamp, missing, cache)
     missing = [each for each in packages if not _cached(cache, each).exists()]
     if missing:
         raise Unreachable(
             f"{len(missing)} packages of Debian are not to be had, {missing[0].path} among them: "
-            f"{said or 'no answer'}",
+            f"{'; '.join(said)}",
             hint="name a mirror with --mirror, or find newer ones: python -m deploy.image lock",
         )
     return {each.name: _cached(cache, each) for each in packages}
@@ -106,8 +106,8 @@ def target_options(architecture: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _bring_from(root: str, stamp: str, packages: Iterable[DebianPackage], cache: Path) -> str:
-    """Brings what one place has; returns the last of what apt complained of."""
+def _bring_from(root: str, stamp: str, packages: Iterable[DebianPackage], cache: Path) -> list[str]:
+    """Brings what one place has; returns the first of apt's complaints, if there are any."""
     if not APT_HELPER.exists():
         raise VgpuError(f"{APT_HELPER} is missing: the image is built on Debian or Ubuntu")
     with tempfile.TemporaryDirectory(prefix=".part-", dir=cache) as part:
@@ -132,8 +132,8 @@ def _bring_from(root: str, stamp: str, packages: Iterable[DebianPackage], cache:
                     f"{found}, not {package.sha256}"
                 )
             draft.rename(_cached(cache, package))
-    errors = [line for line in done.stderr.splitlines() if line.startswith("E:")]
-    return errors[-1] if errors else ""
+    errors = (line for line in done.stderr.splitlines() if line.startswith("E: "))
+    return [line.removeprefix("E: ") for line in errors][:1]
 
 
 def _cached(cache: Path, package: DebianPackage) -> Path:

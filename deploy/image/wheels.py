@@ -66,14 +66,19 @@ class _TreeDestination(WheelDestination):
             else posixpath.relpath("/" + directory, "/" + SITE) + "/"
             for other, directory in _SCHEMES.items()
         }
-        ordered = sorted(records, key=lambda each: (each[0], each[1].path))
+        there = (each for each in records if self._is_wanted(each[0], each[1].path))
+        ordered = sorted(there, key=lambda each: (each[0], each[1].path))
         with construct_record_file(ordered, prefixes.get) as stream:
             self._add(scheme, record_file_path, stream.read(), False)
 
     def _add(self, scheme: str, path: str, content: bytes, is_executable: bool) -> None:
-        where = posixpath.join(_SCHEMES[scheme], path)
-        if not any(fnmatchcase(where, each) for each in self._leave_out):
+        if self._is_wanted(scheme, path):
+            where = posixpath.join(_SCHEMES[scheme], path)
             self._tree.add(where, File(content, is_executable))
+
+    def _is_wanted(self, scheme: str, path: str) -> bool:
+        where = posixpath.join(_SCHEMES[scheme], path)
+        return not any(fnmatchcase(where, each) for each in self._leave_out)
 
 
 def install_wheel(tree: Tree, wheel: Path, leave_out: Iterable[str]) -> None:

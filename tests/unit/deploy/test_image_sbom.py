@@ -1,11 +1,11 @@
-"""The list of contents: SPDX 2.3 as the reference library reads it, and what it says of licences."""
+"""The list of contents is SPDX 2.3 to the reference library; what it says of licences."""
 
 import json
 from email.message import Message
 from pathlib import Path
 
 import pytest
-from spdx_tools.spdx.model import Document
+from spdx_tools.spdx.model.document import Document
 from spdx_tools.spdx.parser.parse_anything import parse_file
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
@@ -51,7 +51,8 @@ def test_it_depends_on_what_is_in_it_alone() -> None:
 
     assert document(IMAGE, [CLICK, DASH], CREATED) == content
     one, other = (
-        json.loads(document(IMAGE, each, CREATED))["documentNamespace"] for each in ([DASH], [CLICK])
+        json.loads(document(IMAGE, each, CREATED))["documentNamespace"]
+        for each in ([DASH], [CLICK])
     )
     assert one != other
 
