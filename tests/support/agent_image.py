@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.image.building import Order, build
+from deploy.image.building import OUTPUT, Order, build
 from deploy.image.downloads import Unreachable
 
 
@@ -28,3 +28,12 @@ def built() -> Path:
         return build(Order()).archive
     except Unreachable as error:
         pytest.skip(error.message)
+
+
+def simulated_driver() -> Path:
+    """Returns the directory of the simulated driver's libraries that `built` has compiled.
+
+    Unlike those of this machine's compiler they load in the image, whose glibc may be an older one.
+    """
+    # One for each Python that built here; they are of the same sources.
+    return max((OUTPUT / "source/build/portable").glob("lib*/libvgpu/sim/lib"))

@@ -356,7 +356,8 @@ def running_cluster(
     base.chmod(0o755)
     cluster = None
     try:
-        cluster = RealCluster(base, kubernetes, gpus, containerd or DebiansContainerd(), image)
+        containerd = containerd or DebiansContainerd(driver=agent_image.simulated_driver())
+        cluster = RealCluster(base, kubernetes, gpus, containerd, image)
         try:
             cluster.start()
         except AssertionError as error:

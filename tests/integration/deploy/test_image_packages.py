@@ -16,7 +16,13 @@ import pytest
 from deploy.image import downloads
 from deploy.image.debian import licences_of, system_tree
 from deploy.image.linking import check_libraries
-from deploy.image.locks import Contents, DebianLock, DebianPackage
+from deploy.image.locks import (
+    Contents,
+    DebianLock,
+    DebianPackage,
+    PythonPackage,
+    read_python_lock,
+)
 from deploy.image.tree import Directory, File, Link, Tree
 from deploy.image.wheels import PYTHON, SITE, install_wheel, metadata_of
 from libvgpu.errors import VgpuError
@@ -187,8 +193,11 @@ def test_a_pattern_that_no_file_matches_is_refused(deb: Path) -> None:
         system_tree({"one": deb}, Contents({"one": ["usr/bin/gone"]}, []))
 
 
-def test_a_wheel_is_installed_for_the_images_python(tmp_path: Path) -> None:
-    wheel = tmp_path / "one-1-py3-none-any.whl"
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """One with a script, an entry point, data and tests."""
+    wheel = tmp_path / "wheels/one-1-py3-none-any.whl"
+    wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in {
             "one/__init__.py": "pass\n",
@@ -207,6 +216,10 @@ def test_a_wheel_is_installed_for_the_images_python(tmp_path: Path) -> None:
             ),
         }.items():  # fmt: skip
             archive.writestr(name, text)
+    return wheel
+
+
+def test_a_wheel_is_installed_for_the_images_python(wheel: Path) -> None:
     tree = Tree()
 
     install_wheel(tree, wheel, [f"{SITE}/*/tests/*"])
@@ -223,6 +236,45 @@ def test_a_wheel_is_installed_for_the_images_python(tmp_path: Path) -> None:
     assert {"../../../bin/one", "../../../share/man/man1/one.1", "one/__init__.py"} <= listed
     assert "one/tests/test_it.py" not in listed
     assert metadata_of(wheel)["Version"] == "1"
+
+
+def locked_wheel(directory: Path, digest: str) -> tuple[Path, list[PythonPackage]]:
+    """Returns a lock of one package of Python with a hash, and what it has."""
+    lock = directory / "python.lock"
+    lock.write_text(f"one==1 --hash=sha256:{digest}\n")
+    return lock, read_python_lock(lock)
+
+
+def test_a_wheel_is_brought_once(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    content = wheel.read_bytes()
+    lock, packages = locked_wheel(tmp_path, hashlib.sha256(content).hexdigest())
+
+    (first,) = downloads.bring_python(packages, lock, "arm64", tmp_path / "cache")
+    wheel.unlink()
+    (second,) = downloads.bring_python(packages, lock, "arm64", tmp_path / "cache")
+
+    assert first == second
+    assert first.read_bytes() == content
+    with pytest.raises(downloads.Unreachable, match="packages of Python are not to be had"):
+        downloads.bring_python(packages, lock, "arm64", tmp_path / "another cache")
+
+
+def test_a_wheel_with_another_hash_is_refused(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    lock, packages = locked_wheel(tmp_path, "0" * 64)
+
+    with pytest.raises(VgpuError, match=r"not the one that .*python\.lock names") as refused:
+        downloads.bring_python(packages, lock, "amd64", tmp_path / "cache")
+
+    assert not isinstance(refused.value, downloads.Unreachable)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.fixture
