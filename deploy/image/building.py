@@ -90,45 +90,22 @@ def build(order: Order) -> Built:
 
 
 def _build(order: Order, machine: str) -> Built:
-    lock, contents = locks.read_debian_lock(), locks.read_contents()
-    epoch_s = int(os.environ.get("SOURCE_DATE_EPOCH") or lock.epoch_s)
+    lock, own = locks.read_debian_lock(), project.facts()
+    epoch_s = _epoch_s(lock)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_s))
-    own = project.facts()
-    pinned = locks.python_lock(order.architecture)
-    python = locks.read_python_lock(pinned)
-    debs = downloads.bring_debian(lock, order.architecture, order.cache / "debian", order.mirror)
-    wheels = downloads.bring_python(python, pinned, order.architecture, order.cache / "python")
-
-    system, packages, vgpu = debian.system_tree(debs, contents), Tree(), Tree()
-    for wheel in wheels:
-        install_wheel(packages, wheel, contents.leave_out)
-    components = [
-        *_debian_components(lock, order.architecture, system),
-        *(_wheel_component(wheel) for wheel in wheels),
-    ]
-    layers = [(f"Debian {lock.suite}", system), ("packages of Python", packages)]
-    if order.with_project:
-        with TemporaryDirectory(prefix="vgpu-wheel-") as directory:
-            source = order.output / "source"
-            wheel = project.portable_wheel(source, Path(directory), epoch_s)
-            install_wheel(vgpu, wheel, contents.leave_out)
-        components.append(sbom.Component(
-            own["name"], own["version"], f"pkg:pypi/{own['name']}@{own['version']}",
-            own["license"], purpose="APPLICATION",
-        ))  # fmt: skip
-        layers.append((f"vgpu {own['version']}", vgpu))
+    layers, components = _contents(order, lock, epoch_s)
     check_libraries(Tree({p: e for _, tree in layers for p, e in tree.entries.items()}), machine)
 
     title = own["name"] if order.with_project else f"{own['name']}-base"
-    name = full_name(order.name, own["version"])
     image = sbom.Component(
         f"{title}-image", own["version"],
-        f"pkg:oci/{title}@{own['version']}?arch={order.architecture}", purpose="CONTAINER",
+        f"pkg:generic/{title}-image@{own['version']}?arch={order.architecture}",
+        purpose="CONTAINER",
     )  # fmt: skip
     listing = sbom.document(image, components, created)
     layers[-1][1].add(SBOM_PATH, File(listing))
     stem = f"{title}-{own['version']}-{order.architecture}"
-    archive = order.output / f"{stem}.oci.tar"
+    archive, listed = order.output / f"{stem}.oci.tar", order.output / f"{stem}.spdx.json"
     labels = {
         "title": title, "description": own["description"], "version": own["version"],
         "licenses": own["license"], "created": created,
@@ -139,11 +116,51 @@ def _build(order: Order, machine: str) -> Built:
         "Labels": {f"org.opencontainers.image.{key}": value for key, value in labels.items()},
         "WorkingDir": "/",
     }
+    name = full_name(order.name, own["version"])
     settings = Settings(name, order.architecture, config, epoch_s, created)
     written = write_archive(archive, layers, settings)
-    listed = order.output / f"{stem}.spdx.json"
     listed.write_bytes(listing)
     return Built(archive, listed, written)
+
+
+def _epoch_s(lock: locks.DebianLock) -> int:
+    """Returns the time that everything in the image gets."""
+    given = os.environ.get("SOURCE_DATE_EPOCH") or str(lock.epoch_s)
+    if not given.isdecimal():
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is {given!r}, which is no number of seconds since 1970"
+        )
+    return int(given)
+
+
+def _contents(
+    order: Order, lock: locks.DebianLock, epoch_s: int
+) -> tuple[list[tuple[str, Tree]], list[sbom.Component]]:
+    """Returns the layers from below, each with what it is, and what they are made of."""
+    contents = locks.read_contents()
+    pinned = locks.python_lock(order.architecture)
+    python = locks.read_python_lock(pinned)
+    debs = downloads.bring_debian(lock, order.architecture, order.cache / "debian", order.mirror)
+    wheels = downloads.bring_python(python, pinned, order.architecture, order.cache / "python")
+    system, packages, vgpu = debian.system_tree(debs, contents), Tree(), Tree()
+    for wheel in wheels:
+        install_wheel(packages, wheel, contents.leave_out)
+    layers = [(f"Debian {lock.suite}", system), ("packages of Python", packages)]
+    components = [
+        *_debian_components(lock, order.architecture, system),
+        *(_wheel_component(wheel) for wheel in wheels),
+    ]
+    if order.with_project:
+        own = project.facts()
+        with TemporaryDirectory(prefix="vgpu-wheel-") as directory:
+            wheel = project.portable_wheel(order.output / "source", Path(directory), epoch_s)
+            install_wheel(vgpu, wheel, contents.leave_out)
+        layers.append((f"{own['name']} {own['version']}", vgpu))
+        components.append(sbom.Component(
+            own["name"], own["version"], f"pkg:pypi/{own['name']}@{own['version']}",
+            own["license"], purpose="APPLICATION",
+        ))  # fmt: skip
+    return layers, components
 
 
 def _debian_components(

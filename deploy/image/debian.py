@@ -81,11 +81,6 @@ def copyright_path(tree: Tree, package: str) -> str:
     return tree.resolve(f"{directory}/copyright")
 
 
-def version_of(deb: Path) -> str:
-    """Returns a package's version."""
-    return _run("--field", deb, "Version").decode().strip()
-
-
 def _package_tree(name: str, deb: Path, contents: Contents) -> Tree:
     patterns = contents.packages[name]
     unused = set(patterns)

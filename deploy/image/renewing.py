@@ -68,8 +68,10 @@ def _resolve_debian(mirror: str) -> dict[str, list[dict[str, Any]]]:
         found = {
             architecture: [
                 _locked(stanza) for stanza in _stanzas(_apt(
-                    ["apt-cache", "show", "--no-all-versions",
-                     *(f"{name}:{architecture}" for name in names)], env))
+                    # Only for the architecture that it takes for its own does apt find packages
+                    # that are for all of them.
+                    ["apt-cache", f"--option=APT::Architecture={architecture}", "show",
+                     "--no-all-versions", *names], env))
             ]
             for architecture in locks.ARCHITECTURES
         }  # fmt: skip
