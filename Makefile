@@ -17,10 +17,10 @@ C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-gpu e2e e2e-node node-parts model lint fmt check bench bench-gpu wheel protos manifests clean
+.PHONY: help setup build demo test test-gpu e2e e2e-node node-parts model lint fmt check bench bench-gpu wheel image image-lock protos manifests clean
 
 help:  ## show the commands
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 # An editable install of mode "compat" is a line of a .pth: the default's finder takes half of what a
 # Python takes to start, and tests start thousands.
@@ -82,7 +82,7 @@ node-parts: $(READY)
 # A step of its own, since these tests compare the whole machine before and after: nothing of ours may
 # run next to them.
 e2e-node: export VGPU_LONG = 1
-e2e-node: build node-parts  ## run the example pods on a real kubelet, containerd and runc (root, Go)
+e2e-node: build node-parts $(ZIG)  ## run the example pods on a real kubelet, containerd and runc (root, Go)
 	@$(BIN)/python -m pytest -m node
 
 e2e: export VGPU_LONG = 1
@@ -136,6 +136,14 @@ $(ZIG): pyproject.toml | $(READY)
 wheel: $(ZIG)  ## build the wheel into dist/, for every glibc from 2.17 on
 	VGPU_PORTABLE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	    --no-build-isolation --no-deps -w dist .
+
+# IMAGE_OPTIONS are those of `python -m deploy.image build`: --name, --mirror, …
+IMAGE_OPTIONS ?=
+image: $(ZIG)  ## build the container image into build/image, without a container engine
+	@$(BIN)/python -m deploy.image build $(IMAGE_OPTIONS)
+
+image-lock: $(READY)  ## find the newest packages for the image and lock them (needs Python 3.11)
+	$(BIN)/python -m deploy.image lock
 
 protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
 	sh deviceplugin/kubelet/protos/generate.sh python3.11

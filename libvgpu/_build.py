@@ -177,7 +177,10 @@ def ffi_builder() -> FFI:
         ],
         include_dirs=INCLUDES,
         depends=headers(),
-        extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-strict-aliasing"],
+        extra_compile_args=[
+            *("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-strict-aliasing"),
+            f"-ffile-prefix-map={ROOT}=.",  # as for the others: the same bytes in every folder
+        ],
         libraries=[*LIBRARIES, "m"],
         py_limited_api=True,
     )
@@ -252,7 +255,9 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
             # Nothing of Python's own flags comes along: they hold paths of this machine.
             self.compiler.set_executables(
                 compiler_so=[*PORTABLE_COMPILER, "-fPIC"],
-                linker_so=[*PORTABLE_COMPILER, "-shared"],
+                # Without the debugger's data, in which zig names its own folder and its cache: a
+                # library and its build id shall be the same from every machine.
+                linker_so=[*PORTABLE_COMPILER, "-shared", "-Wl,--strip-debug"],
             )
             self.compiler.set_library_dirs([])
             for extension in self.extensions:

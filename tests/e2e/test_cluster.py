@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from libvgpu.sim import Machine
-from support import control_plane, node_parts
+from support import agent_image, control_plane, node_parts
 from support.install import CHART
 from support.node_slices import GIB, OUT_OF_MEMORY, asked
 from support.real_cluster import RealCluster, newest, older, running_cluster
@@ -32,6 +32,8 @@ WORKLOADS = EXAMPLES / "workloads"
 #: Those that run all the time. The config below shares GPU 0 through MPS, 1 to 3 in time, and the
 #: last one in replicas.
 PODS = ("vgpu-30", "vgpu-70", "mps-half")
+#: What the chart runs, in the image of `make image`.
+PARTS = {"agent", "mps", "scheduler", "webhook"}
 EXTENDER_ADDRESS = "10.96.0.44"  # as in deploy/examples/scheduler
 #: How far a share of 3 s may be off on a machine that does other things; benchmarks measure it.
 SHARE_POINTS = 5
@@ -66,7 +68,7 @@ def versions() -> list[str]:
 @pytest.fixture(scope="module", params=versions())
 def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     """A cluster on which the chart is installed, whose scheduler asks the extender."""
-    why_not = node_parts.missing() or control_plane.missing()
+    why_not = node_parts.missing() or control_plane.missing() or agent_image.missing()
     if why_not:
         pytest.skip(why_not)
     kubernetes = {"newest": newest, "older": older}[request.param]()
@@ -75,6 +77,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
         values.write_text(yaml.safe_dump({
             "config": yaml.safe_dump(config()),
             "scheduler": {"enabled": True, "replicas": 1, "clusterIP": EXTENDER_ADDRESS},
+            "mutation": {"enabled": True, "mode": "webhook", "webhook": {"replicas": 1}},
         }))  # fmt: skip
         cluster.helm("install", RELEASE, str(CHART), f"--values={values}")
         wait_until(lambda: all_are_ready(cluster), "the chart's pods are ready")
@@ -85,7 +88,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
 def all_are_ready(cluster: RealCluster) -> bool:
     """Returns whether all pods of the chart are there and ready."""
     pods = cluster.get("pods", f"--namespace={NAMESPACE}")["items"]
-    return len(pods) >= 3 and all(
+    parts = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
+    return parts == PARTS and all(
         any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
         and not pod["metadata"].get("deletionTimestamp")
         for pod in pods
@@ -271,6 +275,17 @@ def test_policies_refuse_what_cannot_or_must_not_be(
     file = cluster.base / "refused.yaml"
     file.write_text(yaml.safe_dump(pod))
     assert why in cluster.kubectl("apply", "-f", str(file), status=1)
+
+
+def test_the_webhook_adds_what_a_pod_lacks(cluster: RealCluster) -> None:
+    file = cluster.base / "completed.yaml"
+    file.write_text(yaml.safe_dump(shape("completed", 10, 4)))
+
+    def tolerated() -> set[str]:
+        told = cluster.kubectl("create", "--dry-run=server", "-f", str(file), "-o", "json")
+        return {str(each.get("key")) for each in json.loads(told)["spec"]["tolerations"]}
+
+    wait_until(lambda: "nvidia.com/gpu" in tolerated(), "the webhook's toleration")
 
 
 def test_a_quota_counts_the_resources(cluster: RealCluster) -> None:

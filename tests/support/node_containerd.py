@@ -92,9 +92,11 @@ class DebiansContainerd:
 
     Attributes:
         devices_by: how its containers name their GPUs: ``envvar`` or ``volume-mounts``.
+        driver: the simulated driver's libraries, which they get.
     """
 
     devices_by: str = "envvar"
+    driver: Path = SIM_LIBRARY_DIR
 
     @property
     def programs(self) -> Path:
@@ -102,7 +104,7 @@ class DebiansContainerd:
 
     def write(self, etc: Path, base: Path, machine: Path) -> None:
         argv = [sys.executable, "-I", "-S", str(ROOT / "tests/support/node_runc.py"),
-                _runc(), self.devices_by, str(SIM_LIBRARY_DIR), str(machine)]  # fmt: skip
+                _runc(), self.devices_by, str(self.driver), str(machine)]  # fmt: skip
         runtime = base / "nvidia-container-runtime"
         runtime.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
         runtime.chmod(0o755)

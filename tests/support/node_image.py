@@ -1,9 +1,9 @@
-"""The images of a node's containers, as archives that ``ctr images import`` takes.
+"""Images of a node's containers, as archives that ``ctr images import`` takes.
 
 The sample client's image is what deploy/examples/client/Dockerfile describes, made from this very
 machine: its Python without packages, the libraries of both, and the two packages that the client
 imports. So it fits the simulated driver and the shim that were built here, and needs no registry.
-Every file is root's and readable for everyone.
+Every file is root's and readable for everyone. The agent's own image is that of `agent_image`.
 """
 
 import hashlib
@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -20,19 +19,12 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
 from libvgpu.artifacts import SHIM_PATH, SIM_LIBRARY_DIR
 
-from . import ROOT
-
 CLIENT = "docker.io/library/vgpu-sample-client:0.1"
-AGENT = "docker.io/library/vgpu:0.1.0"
 PAUSE = "docker.io/library/pause:test"
 _DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder", "nvidia-ml-py")
 _PACKAGES = "/opt/packages"
-_OWN = ("deviceplugin", "libvgpu", "vgpuctl")
-_PROGRAMS = ("sh", "awk", "env", "flock", "mount")
 _NOT_NEEDED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "ensurepip",
                "turtledemo", "tkinter", "pydoc_data"}  # fmt: skip
 #: What programs load by name, so that nobody lists it.
@@ -64,53 +56,6 @@ def write_client(archive: Path, client: Path) -> None:
         "LANG": "C.UTF-8",
     }
     _write(archive, CLIENT, files, links, env, ["python3", "/app/client.py"])
-
-
-def write_agent(archive: Path) -> None:
-    """Writes the agent's image, of this checkout and the packages that it is tested with.
-
-    What the chart runs in it is there: Python as ``python``, and a shell's few programs.
-    """
-    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    programs = [str(shutil.which(name)) for name in _PROGRAMS]
-    files = {os.path.realpath(program): Path(os.path.realpath(program)) for program in programs}
-    files |= {python: Path(python), **_standard_library(), **_packages(_needed("vgpu", ["agent"]))}
-    for package in _OWN:
-        for source in (ROOT / package).rglob("*"):
-            if source.is_file() and "__pycache__" not in source.parts:
-                files[f"{_PACKAGES}/{source.relative_to(ROOT)}"] = source
-    native = [file for file in files.values() if ".so" in file.name]
-    native += [Path(os.path.realpath(each)) for each in (*programs, python)]
-    files |= _libraries(native)
-    links = {"/usr/bin/python": python, "/usr/bin/python3": python}
-    links |= {each: os.path.realpath(each) for each in programs if each not in files}
-    env = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": _PACKAGES,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LANG": "C.UTF-8",
-    }
-    _write(archive, AGENT, files, links, env, ["python", "-m", "deviceplugin"])
-
-
-def _needed(distribution: str, extras: Sequence[str]) -> set[str]:
-    """Returns the distributions that one needs with some of its extras, and what those need."""
-    found: set[str] = set()
-    waiting = [(distribution, tuple(extras))]
-    while waiting:
-        name, extras = waiting.pop()
-        for text in importlib.metadata.requires(name) or ():
-            requirement = Requirement(text)
-            marker = requirement.marker
-            if marker is not None and not any(
-                marker.evaluate({"extra": each}) for each in (*extras, "")
-            ):
-                continue
-            if requirement.name not in found:
-                found.add(requirement.name)
-                waiting.append((requirement.name, tuple(requirement.extras)))
-    return found
 
 
 def _packages(distributions: Iterable[str]) -> dict[str, Path]:

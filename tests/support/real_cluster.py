@@ -21,6 +21,7 @@ import yaml
 from libvgpu.sim import PROFILES, Machine
 
 from . import (
+    agent_image,
     control_plane,
     node_image,
     node_parts,
@@ -95,13 +96,19 @@ class RealCluster(NodeHost):
     """
 
     def __init__(
-        self, base: Path, kubernetes: Kubernetes, gpus: Sequence[str], containerd: Containerd
+        self,
+        base: Path,
+        kubernetes: Kubernetes,
+        gpus: Sequence[str],
+        containerd: Containerd,
+        image: Path,
     ) -> None:
         """Makes the node; `start` starts what runs on it.
 
         Args:
             base: an empty directory with a short name.
             gpus: profiles of the simulated machine.
+            image: the archive of the agent's.
         """
         self.machine = Machine.create([PROFILES[gpu] for gpu in gpus], base / "machine")
         # Nobody answers there; without an address every pod would get a warning.
@@ -110,6 +117,7 @@ class RealCluster(NodeHost):
         super().__init__(base)
         containerd.write(self.inside("/etc"), base, self.machine.directory)
         self._containerd, self._kubernetes = containerd.programs, kubernetes
+        self._agent_image = image
         self._plane = kubernetes.programs
         self._helm = helm_program()
         self.admin = base / "admin.kubeconfig"
@@ -126,9 +134,8 @@ class RealCluster(NodeHost):
         node_image.write_pause(self.base / "pause.tar", node_parts.build() / "pause")
         node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
         wait_until(lambda: self.ctr("version")["status"] == 0, "containerd")
-        node_image.write_agent(self.base / "agent.tar")
-        for name in ("pause", "client", "agent"):
-            self.import_image(self.base / f"{name}.tar")
+        for archive in (self.base / "pause.tar", self.base / "client.tar", self._agent_image):
+            self.import_image(archive)
         self.start_kubelet()
         wait_until(self._is_node_ready, "the node is ready", _READY_S)
 
@@ -337,16 +344,20 @@ def running_cluster(
 ) -> Iterator[RealCluster]:
     """A cluster that ends with the block and leaves nothing behind.
 
+    The test is skipped where the image's packages are not to be had.
+
     Raises:
         AssertionError: it does not start, or the machine is not as it was before.
     """
+    image = agent_image.built()
     before = surroundings.look()
     # Sockets lie below it, so its name must be short.
     base = Path(tempfile.mkdtemp(prefix="vgpu-cluster-", dir="/tmp"))
     base.chmod(0o755)
     cluster = None
     try:
-        cluster = RealCluster(base, kubernetes, gpus, containerd or DebiansContainerd())
+        containerd = containerd or DebiansContainerd(driver=agent_image.simulated_driver())
+        cluster = RealCluster(base, kubernetes, gpus, containerd, image)
         try:
             cluster.start()
         except AssertionError as error:

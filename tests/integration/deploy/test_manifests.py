@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -283,50 +282,3 @@ def test_the_examples_ask_for_resources_of_the_install() -> None:
 
     assert names
     assert {n for n in names if n.startswith("nvidia.com/")} <= known
-
-
-def test_the_image_is_made_of_what_there_is() -> None:
-    lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    makefile = (ROOT / "Makefile").read_text()
-    ignore = (ROOT / "deploy/Dockerfile.dockerignore").read_text().splitlines()
-    copied = [
-        word
-        for line in lines
-        if line.startswith("COPY ") and "--from" not in line
-        for word in line.split()[1:-1]
-    ]
-
-    assert [path for path in copied if not (ROOT / path).exists()] == []
-    assert [path for path in copied if f"!{path}" not in ignore] == []
-    packages = {
-        name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]
-    }
-    assert packages <= set(copied)
-    assert {project["project"]["readme"], *project["project"]["license-files"]} <= set(copied)
-    (tools,) = (line for line in lines if "ziglang" in line)
-    extras = project["project"]["optional-dependencies"]
-    wanted = [*project["build-system"]["requires"], *extras["portable"]]
-    assert re.findall(r'"([^"]+)"', tools) == wanted
-    (build,) = (line for line in lines if "pip wheel" in line)
-    for part in ("VGPU_PORTABLE=1", "--no-build-isolation", "--no-deps"):
-        assert part in build
-        assert part in makefile
-    assert any("[agent]" in line for line in lines)
-    assert "agent" in extras
-    assert lines[-1] == 'ENTRYPOINT ["python", "-m", "deviceplugin"]'
-    programs = next(line for line in lines if "command -v" in line)
-    script = pod_of("-agent")["initContainers"][0]["command"]
-    assert all(re.search(rf"\b{tool}\b", " ".join(script)) for tool in ("awk", "flock", "mount"))
-    assert "awk flock mount" in programs
-    python = next(line for line in lines if line.startswith("FROM") and " AS " not in line)
-    minor = re.search(r"python:3\.(\d+)-", python)
-    assert minor and int(minor[1]) >= int(project["project"]["requires-python"].split(".")[1])
-
-
-def test_the_charts_version_is_the_projects() -> None:
-    chart = yaml.safe_load((install.CHART / "Chart.yaml").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-    assert chart["appVersion"] == project["version"] == chart["version"]
-    assert container_of("-agent")["image"].endswith(f":{project['version']}")

@@ -109,7 +109,10 @@ def test_its_tag_says_which_systems_it_is_for(wheel: zipfile.ZipFile) -> None:
 
 @portable
 def test_its_libraries_name_no_folder_of_the_build_machine(unpacked: Path) -> None:
+    folders = (str(ROOT), sys.prefix, sys.base_prefix + "/", os.path.expanduser("~/."))
     for library in unpacked.rglob("*.so*"):
+        content = library.read_bytes()
+        assert [each for each in folders if each.encode() in content] == [], library.name
         dynamic = subprocess.run(
             ["readelf", "-d", str(library)], capture_output=True, text=True, check=True
         ).stdout
