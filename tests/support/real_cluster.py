@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,9 @@ import yaml
 
 from libvgpu.sim import PROFILES, Machine
 
-from . import (
-    control_plane,
-    node_image,
-    node_parts,
-    node_settings,
-    stand_in_agents,
-    surroundings,
-)
+from . import node_image, node_parts, node_settings, stand_in_agents, surroundings
 from .install import helm_program
+from .kubernetes_versions import Kubernetes
 from .node_containerd import Containerd, DebiansContainerd
 from .node_host import NodeHost
 from .node_init import ADDRESS, HOST_NAME
@@ -47,43 +40,6 @@ _USERS = {
     "kubelet": (f"system:node:{HOST_NAME}", "system:nodes"),
 }
 _READY_S = 90.0
-
-
-@dataclass(frozen=True)
-class Kubernetes:
-    """All of one version.
-
-    Attributes:
-        programs: the directory of the control plane's.
-        kubelet: the program.
-        lacks: settings of `node_settings` that its kubelet does not know.
-    """
-
-    version: str
-    programs: Path
-    kubelet: Path
-    lacks: tuple[str, ...] = ()
-
-
-def newest() -> Kubernetes:
-    """Returns the version that all other tests have.
-
-    Raises:
-        AssertionError: it does not build, with what the compiler says.
-    """
-    kubelet = node_parts.build() / "kubelet"
-    return Kubernetes(control_plane.KUBERNETES, control_plane.build(), kubelet)
-
-
-def older() -> Kubernetes:
-    """Returns one three minors older.
-
-    Raises:
-        AssertionError: it does not build, with what the compiler says.
-    """
-    programs = control_plane.build_older()
-    lacks = ("featureGates", "crashLoopBackOff")  # of 1.32
-    return Kubernetes(control_plane.OLDER_KUBERNETES, programs, programs / "kubelet", lacks)
 
 
 class RealCluster(NodeHost):
