@@ -1,5 +1,6 @@
 """Pods of tests on a cluster: making them, and whether they have what they asked for."""
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from .chart_on_cluster import PODS
@@ -76,3 +77,48 @@ def assert_they_run_on(cluster: RealCluster, before: dict[str, str]) -> None:
     assert containers(cluster) == before
     for name in PODS:
         assert total_inside(cluster, name) == asked(example(name))[1]
+
+
+def deployment(name: str, replicas: int, core: int, memory: int) -> dict[str, Any]:
+    """Returns a Deployment of pods of that `shape`, whose label ``app`` is its name."""
+    spec = shape(name, core, memory)["spec"]
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def pods_of(cluster: RealCluster, name: str) -> list[dict[str, Any]]:
+    """Returns the pods of a `deployment`, those that failed among them."""
+    return list(cluster.get("pods", f"--selector=app={name}")["items"])
+
+
+def running_of(cluster: RealCluster, name: str, before: Collection[str] = frozenset()) -> list[str]:
+    """Returns the names of the pods of a `deployment` that are ready.
+
+    Args:
+        before: containers that count no longer, whatever the API server still says of them.
+    """
+    return [
+        pod["metadata"]["name"]
+        for pod in pods_of(cluster, name)
+        if not pod["metadata"].get("deletionTimestamp")
+        and all(each["ready"] for each in _statuses(pod) or [{"ready": False}])
+        and not container_ids([pod]) & set(before)
+    ]
+
+
+def container_ids(pods: Iterable[dict[str, Any]]) -> set[str]:
+    """Returns the containers of pods, which another start changes."""
+    return {each.get("containerID", "") for pod in pods for each in _statuses(pod)} - {""}
+
+
+def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return pod["status"].get("containerStatuses") or []

@@ -1,12 +1,12 @@
 """The cluster that all files of this folder share, and their order."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support import control_plane, kubernetes_versions, node_parts
+from support import cluster_logs, control_plane, kubernetes_versions, node_parts
 from support.chart_on_cluster import GPUS, PODS, install
 from support.cluster_pods import runs
 from support.real_cluster import RealCluster, running_cluster
@@ -36,9 +36,20 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     if why_not:
         pytest.skip(why_not)
     with running_cluster(kubernetes_versions.build(request.param), GPUS) as cluster:
-        install(cluster)
-        for name in PODS:
-            cluster.apply(example(name))
-        for name in PODS:
-            wait_until(partial(runs, cluster, name), f"{name} runs")
+        with cluster_logs.kept_on_failure(cluster, "install"):
+            install(cluster)
+            for name in PODS:
+                cluster.apply(example(name))
+            for name in PODS:
+                wait_until(partial(runs, cluster, name), f"{name} runs")
         yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Keeps what all parts said where a test fails."""
+    cluster = pyfuncitem.funcargs.get("cluster")
+    if not isinstance(cluster, RealCluster):
+        return (yield)
+    with cluster_logs.kept_on_failure(cluster, pyfuncitem.name):
+        return (yield)
