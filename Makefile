@@ -86,7 +86,7 @@ e2e-node: build node-parts $(ZIG)  ## run the example pods on a real kubelet, co
 	@$(BIN)/python -m pytest -m node
 
 e2e: export VGPU_LONG = 1
-e2e: export VGPU_OLDER = 1
+e2e: export VGPU_KUBERNETES = all
 e2e: build e2e-node  ## run the end-to-end tests in their long form
 	@$(BIN)/python -m pytest -m "not node and not gpu" tests/e2e
 

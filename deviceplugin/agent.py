@@ -165,7 +165,9 @@ def _run(
     pods = FollowedPods(api, settings.kubelet_dir, settings.node_name, config.resource_domain)
     ends.callback(pods.stop)
     pods.start()
-    sources = Sources(resources.list, record.read, labels.of, pods=pods.source)
+    sources = Sources(
+        resources.list, record.read, labels.of, pods=pods.source, node=settings.node_name
+    )
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)

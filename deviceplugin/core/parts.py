@@ -32,6 +32,7 @@ class Sources:
             neither joins strangers nor splits a pair.
         wall_clock: seconds since the epoch, for what is kept and shown.
         pods: tells what the pods of this node ask for.
+        node: its name, empty where it is not known.
     """
 
     list_podresources: Lister
@@ -40,6 +41,7 @@ class Sources:
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
     pods: PodsOfNode = field(default_factory=NoPods)
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,7 @@ class PodResourcesSync:
             self._store.running,
             offered,
             kubelet_record.recorder(self._sources.read_checkpoint, self._state.book),
+            self._sources.node,
         )
         self._enter(found)
 

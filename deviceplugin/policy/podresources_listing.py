@@ -20,6 +20,9 @@ from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 ENDED_AFTER_S = 3.0
 #: The same for one that was never listed: its pod may just be being admitted.
 NEVER_SEEN_AFTER_S = 10.0
+#: The same for one that the kubelet's checkpoint names, although pods of the API server are listed:
+#: a kubelet that starts takes in its pods one after the other, and admits each of them between.
+RECORDED_AFTER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ def examine(
     running: Callable[[str], bool],
     offered: frozenset[str] = frozenset(),
     recorded: Callable[[Allocation], bool] = lambda allocation: False,
+    node: str = "",
 ) -> ListingFindings:
     """Compares a listing with the book.
 
@@ -72,6 +76,7 @@ def examine(
         running: whether an allocation has live processes.
         offered: units that the kubelet offers right now, so believes free.
         recorded: whether the kubelet's checkpoint names an allocation whose pod is still there.
+        node: its name, with which the names of static pods end; empty where it is not known.
     """
     containers = list(listing)
     by_unit: dict[str, int] = {}
@@ -79,6 +84,7 @@ def examine(
         by_unit.update(dict.fromkeys(container.units, number))
         by_unit.update(dict.fromkeys((each for _, each in container.devices), number))
     pods = {(c.owner.namespace, c.owner.pod) for c in containers}
+    knows_pods = any(_is_of_api(pod, node) for _, pod in pods)
     changed, identified = [], []
     missing: set[str] = set()
     ended: dict[str, Allocation] = {}
@@ -98,9 +104,16 @@ def examine(
             continue
         whose = allocation.owner and (allocation.owner.namespace, allocation.owner.pod)
         if whose not in pods and offered.isdisjoint(given) and recorded(allocation):
-            if allocation.missing_since:  # looked at before its pod had a directory
-                changed.append(replace(allocation, missing_since=0.0))
-            continue
+            known = allocation.owner
+            may_be_over = knows_pods and known is not None and _is_of_api(known.pod, node)
+            if not may_be_over or running(allocation.allocation_id):
+                if allocation.missing_since:  # looked at before its pod had a directory
+                    changed.append(replace(allocation, missing_since=0.0))
+                continue
+            if now_s - (allocation.missing_since or now_s) < RECORDED_AFTER_S:
+                if not allocation.missing_since:
+                    changed.append(replace(allocation, missing_since=now_s))
+                continue
         missing.add(allocation.allocation_id)
         since = allocation.missing_since or now_s
         lives_on = book.has_passed_on(allocation, ended)
@@ -114,6 +127,11 @@ def examine(
         elif not allocation.missing_since:
             changed.append(replace(allocation, missing_since=now_s))
     return ListingFindings(tuple(changed), tuple(ended.values()), tuple(identified))
+
+
+def _is_of_api(pod: str, node: str) -> bool:
+    """Returns whether a pod is one of the API server's; a static one the kubelet has of itself."""
+    return bool(node) and not pod.endswith(f"-{node}")
 
 
 def _has_ended(

@@ -24,12 +24,9 @@ from . import ROOT, go_programs
 from .leftovers import MARK
 from .waiting import wait_until
 
-SOURCE = ROOT / "tests/e2e/cluster"
-OLDER_SOURCE = ROOT / "tests/e2e/older"
+SOURCE = ROOT / "tests/e2e/kubernetes/1.34"
 #: The version that its go.mod names.
 KUBERNETES = "v1.34.4"
-#: That of the older one: three minors before.
-OLDER_KUBERNETES = "v1.31.4"
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
 #: That are built together, of one version.
 PROGRAMS = (
@@ -63,19 +60,6 @@ def build() -> Path:
     flags = go_programs.kubernetes_version(KUBERNETES)
     return go_programs.build_together(
         SOURCE, "cluster", {f"k8s.io/kubernetes/cmd/{name}": flags for name in PROGRAMS}
-    )
-
-
-def build_older() -> Path:
-    """Returns a directory with the programs of `PROGRAMS` and ``kubelet``, of an older minor.
-
-    Raises:
-        AssertionError: they do not build, with what the compiler says.
-    """
-    flags = go_programs.kubernetes_version(OLDER_KUBERNETES)
-    names = (*PROGRAMS, "kubelet")
-    return go_programs.build_together(
-        OLDER_SOURCE, "older", {f"k8s.io/kubernetes/cmd/{name}": flags for name in names}
     )
 
 

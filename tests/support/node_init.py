@@ -11,6 +11,7 @@ It reads one JSON object a line and answers with one:
     {"do": "status", "name"}                          -> {"status"}: null while it runs
     {"do": "signal", "pid", "number"}                 -> {}
     {"do": "get", "url"}                              -> {"status", "body"}; status 0: no answer
+    {"do": "reboot", "keep": names}                   -> {}; see `support.node_reboot`
 
 Files whose change the kernel would take for the whole machine are covered by plain copies: a
 kubelet insists on setting them.
@@ -29,6 +30,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from support import node_reboot
+from support.node_cgroups import LEAF, UNIFIED
 from vgpuctl.demo import syscalls
 
 ADDRESS = "10.213.0.1"
@@ -36,8 +39,11 @@ HOST_NAME = "node"
 _GET_S = 10.0
 _MS_SHARED = 0x100000
 _REAP_EVERY_S = 0.2
-#: What a kubelet sets for its machine as it starts.
+#: By which a kubelet knows that its machine was started again.
+BOOT_ID = "kernel/random/boot_id"
+#: And what it sets for its machine as it starts.
 _SYSCTLS = (
+    BOOT_ID,
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",
@@ -52,22 +58,14 @@ def lay_out(base: Path, hierarchies: list[str]) -> None:
 
     Args:
         base: takes /var/lib, /var/log, what differs in /etc, and the copies of kernel settings.
-        hierarchies: those of cgroups, as /proc/self/cgroup names them.
+        hierarchies: those of cgroups, as `node_cgroups` names them.
     """
     syscalls.mount("", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
     socket.sethostname(HOST_NAME)
     syscalls.unmount("/sys")
     syscalls.mount("sysfs", "/sys", "sysfs")
-    syscalls.mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, "mode=755")
-    for names in hierarchies:
-        target = Path("/sys/fs/cgroup") / names.removeprefix("name=")
-        target.mkdir()
-        options = f"none,{names}" if names.startswith("name=") else names
-        syscalls.mount("cgroup", str(target), "cgroup", 0, options)
-    for directory in ("/run", "/dev/shm"):
-        syscalls.mount("tmpfs", directory, "tmpfs", 0, "mode=755")
-    os.chmod("/dev/shm", 0o1777)
-    os.mkdir("/run/lock")
+    _mount_cgroups(Path("/sys/fs/cgroup"), hierarchies)
+    node_reboot.mount_volatile()
     for directory in ("lib", "log"):
         (base / directory).mkdir()
         syscalls.bind(str(base / directory), f"/var/{directory}")
@@ -91,6 +89,23 @@ def lay_out(base: Path, hierarchies: list[str]) -> None:
         "ip route add default dev eth0",
     ):
         subprocess.run(command.split(), check=True, stdout=sys.stderr)
+
+
+def _mount_cgroups(target: Path, hierarchies: list[str]) -> None:
+    """Mounts the hierarchies of version 1, or the one of version 2, in which this process makes
+    room: its cgroup is the root of all that a kubelet makes, so no process may be in it.
+    """
+    if UNIFIED in hierarchies:
+        syscalls.mount("cgroup2", str(target), "cgroup2")
+        (target / LEAF).mkdir()
+        (target / LEAF / "cgroup.procs").write_text("0")
+        return
+    syscalls.mount("tmpfs", str(target), "tmpfs", 0, "mode=755")
+    for names in hierarchies:
+        own = target / names.removeprefix("name=")
+        own.mkdir()
+        options = f"none,{names}" if names.startswith("name=") else names
+        syscalls.mount("cgroup", str(own), "cgroup", 0, options)
 
 
 class Init:
@@ -165,6 +180,10 @@ class Init:
             return {"status": error.code, "body": error.read().decode()}
         except OSError as error:
             return {"status": 0, "body": str(error)}
+
+    def do_reboot(self, keep: list[str]) -> dict[str, Any]:
+        node_reboot.turn_off([p for p, name in self._names.items() if name in keep], self.reap)
+        return {}
 
 
 def main() -> None:

@@ -17,33 +17,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.node_cgroups import LEAF, UNIFIED, Hierarchy, hierarchies
+
 _REMOVAL_S = 20.0
+_ENTRY_S = 10.0
 _UNSHARE = ("unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup",
             "--fork", "--kill-child", "--mount-proc")  # fmt: skip
 
 
-def hierarchies() -> dict[str, tuple[Path, Path]]:
-    """Returns where each cgroup hierarchy of version 1 is mounted, and our own cgroup in it."""
-    mounted: dict[frozenset[str], Path] = {}
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, target, kind, controllers, *_ = line.split()
-        if kind == "cgroup":
-            mounted[frozenset(controllers.split(","))] = Path(target)
-    found = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        for options, mount_point in mounted.items():
-            if names and frozenset(names.split(",")) <= options:
-                found[names] = (mount_point, mount_point / path.lstrip("/"))
-    return found
-
-
-def _make(own: Path, name: str) -> Path:
-    made = own / name
+def _make(parent: Path, name: str, is_unified: bool) -> Path:
+    made = parent / name
     made.mkdir()
-    for file in ("cpuset.cpus", "cpuset.mems"):  # empty at first, and then nothing may enter
-        if (own / file).exists():
-            (made / file).write_text((own / file).read_text())
+    for file in ("cpuset.cpus", "cpuset.mems"):  # empty at first: in version 1 nothing may enter
+        if not is_unified and (parent / file).exists():
+            (made / file).write_text((parent / file).read_text())
     return made
 
 
@@ -67,6 +54,18 @@ def remove(cgroup: Path) -> None:
             time.sleep(0.05)
 
 
+def _leave(made: Path, hierarchy: Hierarchy, pid: int) -> None:
+    """Takes this process and that of ``pid`` out of a cgroup, once the node's first has left it.
+
+    In version 2 a cgroup with processes gives no controllers to those in it.
+    """
+    deadline = time.monotonic() + _ENTRY_S
+    while not (made / LEAF).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for each in (0, pid):
+        (hierarchy.own / "cgroup.procs").write_text(str(each))
+
+
 def main() -> None:
     """Runs the node until its first process ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -75,15 +74,16 @@ def main() -> None:
     found = hierarchies()
     made = []
     try:
-        for _, own in found.values():
-            made.append(_make(own, name))
+        for names, hierarchy in found.items():
+            made.append(_make(hierarchy.parent, name, names == UNIFIED))
             (made[-1] / "cgroup.procs").write_text("0")
-        status = subprocess.run(
-            [*_UNSHARE, sys.executable, "-m", "support.node_init", *found], check=False
-        ).returncode
+        process = subprocess.Popen([*_UNSHARE, sys.executable, "-m", "support.node_init", *found])
+        if UNIFIED in found:
+            _leave(made[list(found).index(UNIFIED)], found[UNIFIED], process.pid)
+        status = process.wait()
     finally:
-        for _, own in found.values():
-            (own / "cgroup.procs").write_text("0")
+        for hierarchy in found.values():
+            (hierarchy.own / "cgroup.procs").write_text("0")
         for cgroup in made:
             remove(cgroup)
         if os.getppid() != parent:

@@ -8,8 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import ROOT, go_programs
-from .node_keeper import hierarchies
+from . import ROOT, go_programs, node_cgroups
 
 SOURCE = ROOT / "tests/e2e/node"
 #: A module of its own, since the two want other versions of what both are made of.
@@ -23,7 +22,6 @@ _CONTAINERD = "github.com/containerd/containerd/v2"
 _OF_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 _PROGRAMS = (*_OF_CONTAINERD, "runc", "iptables", "ip", "unshare")
 _PLUGINS = ("bridge", "host-local", "portmap", "loopback")
-_CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "pids"}
 
 
 def missing() -> str:
@@ -34,9 +32,8 @@ def missing() -> str:
     lacking += [str(CNI_DIRECTORY / n) for n in _PLUGINS if not (CNI_DIRECTORY / n).exists()]
     if lacking:
         return f"{', '.join(lacking)} not there; as root: sh {PACKAGES}"
-    lacking = sorted(_CONTROLLERS - {c for names in hierarchies() for c in names.split(",")})
-    if lacking:
-        return f"no cgroup v1 hierarchy of {', '.join(lacking)}: the test's node knows no other"
+    if why_not := node_cgroups.lacking(node_cgroups.hierarchies()):
+        return why_not
     tried = subprocess.run(
         ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--fork",
          "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire"],

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from .node_keeper import hierarchies
+from .node_cgroups import hierarchies, left_by_nodes
 
 #: Where kubelets, container runtimes and network plugins put files.
 _DIRECTORIES = ("/", "/dev", "/etc", "/etc/cni", "/etc/cni/net.d", "/etc/kubernetes",
@@ -23,8 +23,7 @@ _SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/p
 def look() -> set[str]:
     """Returns what there is, each as text."""
     found = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines()}
-    for _, own in hierarchies().values():
-        found |= {f"cgroup {parent}" for parent, _, _ in os.walk(own)}
+    found |= {f"cgroup {path}" for path in left_by_nodes(hierarchies())}
     found |= {f"interface {name}" for name in os.listdir("/sys/class/net")}
     found |= {f"packet filter {rule}" for rule in _filters()}
     found |= {f"setting {name} = {_read(Path('/proc/sys', name))}" for name in _SYSCTLS}

@@ -8,6 +8,7 @@ from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.policy.podresources_listing import (
     ENDED_AFTER_S,
     NEVER_SEEN_AFTER_S,
+    RECORDED_AFTER_S,
     Listed,
     ListingFindings,
     conflict,
@@ -109,6 +110,43 @@ def test_a_kubelet_that_knows_no_pod_yet_ends_none_that_it_has_on_record() -> No
     assert not ended()
     assert ended(offered=UNITS) == (known,), "it has ended, and the record is an old one"
     assert ended(Listed(OWNER, frozenset())) == (known,), "the kubelet knows the pod, without it"
+
+
+@pytest.mark.parametrize(
+    ("listed", "owner", "is_freed"),
+    [
+        ("agent-x7k2p", OWNER, True),
+        ("etcd-node", OWNER, False),
+        ("agent-x7k2p", replace(OWNER, pod="static-node"), False),
+        ("agent-x7k2p", None, False),
+    ],
+    ids=["pods are known", "static ones alone are", "of a static pod", "of an init container"],
+)
+def test_a_pod_that_failed_ends_although_the_kubelet_has_it_on_record(
+    listed: str, owner: Owner | None, is_freed: bool
+) -> None:
+    """After a reboot the kubelet fails its pods, and writes its record when it next gives units."""
+    other = Listed(Owner("system", listed, "main"), frozenset())
+
+    def look_at(allocation: Allocation, now_s: float, running: bool = False) -> ListingFindings:
+        return examine(
+            AllocationBook.of([allocation]),
+            [other],
+            now_s,
+            lambda _: running,
+            recorded=lambda _: True,
+            node="node",
+        )
+
+    first = look_at(replace(HELD, owner=owner), NOW)
+    assert not first.ended
+    if not is_freed:
+        assert not first.changed
+        return
+    (missing,) = first.changed
+    assert not look_at(missing, NOW + RECORDED_AFTER_S - 0.1).ended
+    assert look_at(missing, NOW + RECORDED_AFTER_S).ended == (missing,)
+    assert not look_at(missing, NOW + RECORDED_AFTER_S, running=True).ended
 
 
 def test_a_pod_under_admission_is_waited_for() -> None:

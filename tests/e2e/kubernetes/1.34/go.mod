@@ -1,5 +1,5 @@
-// The control plane that tests/e2e/test_scheduler.py and test_cluster.py run. Of the same version as
-// tests/e2e/devicemanager and tests/e2e/node, so that all share Go's build cache.
+// The control plane of most tests, and of those in tests/e2e/cluster where no other version is named. Of
+// the same version as tests/e2e/devicemanager and tests/e2e/node, so that all share Go's build cache.
 module cluster
 
 go 1.24.0

@@ -1,5 +1,5 @@
-// An older minor of all that a node and its control plane are made of: the chart must work there, too.
-module older
+// The oldest minor on which the chart is tried: all that a node and its control plane are made of.
+module oldest
 
 go 1.24.0
 
