@@ -21,6 +21,7 @@ pytest_plugins = [
     "support.built",
     "support.leftovers",
     "support.own_folder",
+    "support.own_log",
     "support.quiet",
     "support.talker",
     "support.watchdog",

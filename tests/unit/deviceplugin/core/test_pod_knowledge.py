@@ -250,7 +250,6 @@ def test_a_choice_that_cannot_be_had_is_told_and_passed_over(
     node.bind("spoofed", (10, 8), gpus={"c0": gpus})
 
     with caplog.at_level(logging.INFO, logger=LOGGER.name):
-        LOGGER.propagate = True
         assert node.admit("spoofed", 10, 8) == "GPU-0"
 
     told = [r for r in caplog.records if "that was chosen for a pod cannot be had" in r.message]
