@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -43,6 +44,9 @@ def pytest_configure() -> None:
     calibrated ones ask for them (support/measured.py).
     """
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # A run in the background of a shell ignores this one, and so would all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault(CALIBRATION, "ideal")
 
 

@@ -31,6 +31,7 @@ if [ "${1-}" = node ]; then
     command -v ip >/dev/null 2>&1 || optional="$optional iproute2"
     command -v etcd >/dev/null 2>&1 || optional="$optional etcd-server"
     [ -e /usr/lib/cni/bridge ] || optional="$optional containernetworking-plugins"
+    command -v skopeo >/dev/null 2>&1 || optional="$optional skopeo"
     command -v promtool >/dev/null 2>&1 || optional="$optional prometheus"
 fi
 

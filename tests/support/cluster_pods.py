@@ -72,6 +72,11 @@ def containers(cluster: RealCluster) -> dict[str, str]:
     }
 
 
+def containers_of(cluster: RealCluster, name: str) -> set[str]:
+    """Returns the containers of a pod, which another start would change."""
+    return container_ids([cluster.get("pod", name)])
+
+
 def assert_they_run_on(cluster: RealCluster, before: dict[str, str]) -> None:
     """The examples' containers are those of before, and still have their slices."""
     assert containers(cluster) == before

@@ -36,15 +36,16 @@ class RealCluster(ClusterParts):
         kubernetes: Kubernetes,
         gpus: Sequence[str],
         containerd: Containerd,
-        image: Path,
+        images: Sequence[Path] = (),
     ) -> None:
         """Makes the node; `start` starts what runs on it.
 
         Args:
-            image: the archive of the agent's.
+            images: archives of those that the node has, besides what the kubelet and the examples
+                need.
         """
         super().__init__(base, kubernetes, gpus, containerd)
-        self._agent_image = image
+        self._images = images
 
     def start(self) -> None:
         """Starts all parts, and waits until the node is ready."""
@@ -53,7 +54,7 @@ class RealCluster(ClusterParts):
         self.start_containerd()
         node_image.write_pause(self.base / "pause.tar", node_parts.build() / "pause")
         node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
-        for archive in (self.base / "pause.tar", self.base / "client.tar", self._agent_image):
+        for archive in (self.base / "pause.tar", self.base / "client.tar", *self._images):
             self.import_image(archive)
         self.start_kubelet()
         wait_until(self._is_node_ready, "the node is ready", READY_S)
@@ -160,11 +161,17 @@ class RealCluster(ClusterParts):
 
 @contextmanager
 def running_cluster(
-    kubernetes: Kubernetes, gpus: Sequence[str], containerd: Containerd | None = None
+    kubernetes: Kubernetes,
+    gpus: Sequence[str],
+    containerd: Containerd | None = None,
+    has_agent_image: bool = True,
 ) -> Iterator[RealCluster]:
     """A cluster that ends with the block and leaves nothing behind but logs of failures.
 
     The test is skipped where the image's packages are not to be had.
+
+    Args:
+        has_agent_image: whether the node has the agent's image from the beginning.
 
     Raises:
         AssertionError: it does not start, or the machine is not as it was before.
@@ -177,7 +184,8 @@ def running_cluster(
     cluster = None
     try:
         containerd = containerd or DebiansContainerd(driver=agent_image.simulated_driver())
-        cluster = RealCluster(base, kubernetes, gpus, containerd, image)
+        images = (image,) if has_agent_image else ()
+        cluster = RealCluster(base, kubernetes, gpus, containerd, images)
         with cluster_logs.kept_on_failure(cluster, "start"):
             cluster.start()
         yield cluster

@@ -1,6 +1,6 @@
 """The cluster that all files of this folder share, and their order."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -43,13 +43,3 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
             for name in PODS:
                 wait_until(partial(runs, cluster, name), f"{name} runs")
         yield cluster
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Keeps what all parts said where a test fails."""
-    cluster = pyfuncitem.funcargs.get("cluster")
-    if not isinstance(cluster, RealCluster):
-        return (yield)
-    with cluster_logs.kept_on_failure(cluster, pyfuncitem.name):
-        return (yield)
