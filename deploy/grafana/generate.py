@@ -17,6 +17,8 @@ SOURCE = {"type": "prometheus", "uid": "${source}"}
 SLICE = 'namespace=~"$namespace",pod=~"$pod"'
 P99 = "histogram_quantile(0.99, sum by ({}) (rate({}[5m])))"
 BY_NAMESPACE = 'sum by (namespace) ({}({}{{namespace=~"$namespace"}}[{}]))'
+#: What a container uses and wants is of a moment: a program that waits for its turns wants all or none.
+LATELY = "avg_over_time({}[1m])"
 #: A container may have several GPUs, and nodes have GPUs of the same index.
 BY_SLICE = "{{namespace}}/{{pod}} {{container}} {{gpu}}"
 BY_GPU = "{{node}} GPU {{index}}"
@@ -126,7 +128,8 @@ DASHBOARDS = (
             ('sum(vgpu_gpu_memory_allocated_bytes{gpu=~"$gpu"})', "given"),
             ('sum(vgpu_gpu_memory_total_bytes{gpu=~"$gpu",family!="whole"})', "in all")), "bytes"),
         Panel("Share of time by container", (
-            of_slices('vgpu_container_core_used_ratio{gpu=~"$gpu"}'),), "percentunit"),
+            of_slices(LATELY.format('vgpu_container_core_used_ratio{gpu=~"$gpu"}')),),
+            "percentunit"),
         Panel("Part of the time: free, shared, in windows", (
             ('avg by (mode) (rate(vgpu_gpu_mode_seconds_total{gpu=~"$gpu"}[5m]))', "{{mode}}"),),
             "percentunit"),
@@ -161,8 +164,8 @@ DASHBOARDS = (
             of_slices(f"vgpu_container_memory_peak_bytes{{{SLICE}}}", "most ever"),
             of_slices(f"vgpu_container_memory_limit_bytes{{{SLICE}}}", "limit")), "bytes"),
         Panel("Share of time: used, wanted, limit", (
-            of_slices(f"vgpu_container_core_used_ratio{{{SLICE}}}", "used"),
-            of_slices(f"vgpu_container_core_wanted_ratio{{{SLICE}}}", "wanted"),
+            of_slices(LATELY.format(f"vgpu_container_core_used_ratio{{{SLICE}}}"), "used"),
+            of_slices(LATELY.format(f"vgpu_container_core_wanted_ratio{{{SLICE}}}"), "wanted"),
             of_slices(f"vgpu_container_core_limit_ratio{{{SLICE}}}", "limit")), "percentunit"),
         Panel("Part of the time that its launches waited", (
             of_slices(f"vgpu:container_throttled:ratio5m{{{SLICE}}}"),), "percentunit"),
