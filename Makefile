@@ -98,7 +98,7 @@ model: $(READY)  ## search every state of the ledger's model (some minutes, 2 Gi
 lint: build  ## check style, types and layering; C warnings are errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	@$(BIN)/clang-format --dry-run --Werror $(C_FILES)  # their names would fill a screen
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python -m libvgpu._build --werror

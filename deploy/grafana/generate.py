@@ -17,7 +17,7 @@ SOURCE = {"type": "prometheus", "uid": "${source}"}
 SLICE = 'namespace=~"$namespace",pod=~"$pod"'
 P99 = "histogram_quantile(0.99, sum by ({}) (rate({}[5m])))"
 BY_NAMESPACE = 'sum by (namespace) ({}({}{{namespace=~"$namespace"}}[{}]))'
-#: What a container uses and wants is of a moment: a program that waits for its turns wants all or none.
+#: What a container uses and wants is of a moment: who waits for its turns wants all or none.
 LATELY = "avg_over_time({}[1m])"
 #: A container may have several GPUs, and nodes have GPUs of the same index.
 BY_SLICE = "{{namespace}}/{{pod}} {{container}} {{gpu}}"

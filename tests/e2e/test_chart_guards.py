@@ -22,6 +22,8 @@ ALL = (
     "networkPolicy.enabled=true,scheduler.enabled=true,mutation.enabled=true,"
     "cleanHosts.enabled=true"
 )
+DEPLOYMENTS = "scheduler.enabled=true,mutation.enabled=true,mutation.mode=webhook"
+REPLICAS = {"scheduler": "scheduler.replicas", "webhook": "mutation.webhook.replicas"}
 HOOK = "vgpu-clean-hosts"
 #: How long helm waits for a hook where nobody says otherwise.
 HELM_S = 300
@@ -119,24 +121,43 @@ def test_replicas_of_the_extender_reach_each_other_whoever_may_ask_it() -> None:
     ("values", "classes", "made"),
     [
         ("", {"agent": "system-node-critical", "mps": "system-node-critical",
-              "scheduler": "system-cluster-critical"}, None),
-        ("priorityClassName=high", {"agent": "high", "mps": "high",
-                                    "scheduler": "system-cluster-critical"}, None),
-        ("priorityClass.create=true", dict.fromkeys(("agent", "mps", "scheduler"),
-                                                    "vgpu-critical"), "vgpu-critical"),
-        ("priorityClass.create=true,priorityClass.name=own,scheduler.priorityClassName=high",
-         {"agent": "own", "mps": "own", "scheduler": "high"}, "own"),
+              "scheduler": "system-cluster-critical", "webhook": "system-cluster-critical"}, None),
+        ("priorityClassName=high",
+         {"agent": "high", "mps": "high", "scheduler": "system-cluster-critical",
+          "webhook": "system-cluster-critical"}, None),
+        ("priorityClass.create=true",
+         dict.fromkeys(("agent", "mps", "scheduler", "webhook"), "vgpu-critical"),
+         "vgpu-critical"),
+        (("priorityClass.create=true,priorityClass.name=own,scheduler.priorityClassName=high,"
+          "mutation.webhook.priorityClassName=middle"),
+         {"agent": "own", "mps": "own", "scheduler": "high", "webhook": "middle"}, "own"),
     ],
 )  # fmt: skip
 def test_pods_have_the_priority_that_values_say(
     values: str, classes: dict[str, str], made: str | None
 ) -> None:
-    found = objects(",".join(filter(None, ("scheduler.enabled=true", values))))
+    found = objects(",".join(filter(None, (DEPLOYMENTS, values))))
 
     assert {
         part: template["spec"]["priorityClassName"] for part, template in pods(found).items()
     } == classes
     assert [name for kind, name in found if kind == "PriorityClass"] == ([made] if made else [])
+
+
+@pytest.mark.parametrize("part", ["scheduler", "webhook"])
+def test_not_all_replicas_go_at_once(part: str) -> None:
+    found = objects(DEPLOYMENTS)
+    name = f"vgpu-{part}"
+    spec = found["PodDisruptionBudget", name]["spec"]
+    template = found["Deployment", name]["spec"]["template"]
+
+    assert spec["maxUnavailable"] == 1
+    assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (apart,) = template["spec"]["affinity"]["podAntiAffinity"].values()
+    assert apart[0]["podAffinityTerm"] == {
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": spec["selector"]}  # fmt: skip
+    single = objects(f"{DEPLOYMENTS},{REPLICAS[part]}=1")
+    assert ("PodDisruptionBudget", name) not in single
 
 
 # ---- the hook that cleans ------------------------------------------------------------------------

@@ -161,6 +161,7 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
     "mutation.markerResource=x.org/own": (RULES, RULES_JSON, '"markerResource": "x.org/own"'),
     "mutation.webhook.replicas=3": (WEBHOOK, "spec.replicas", 3),
     "mutation.webhook.port=9443": (WEBHOOK, f"{POD}.containers.0.ports.0.containerPort", 9443),
+    "mutation.webhook.priorityClassName=high": (WEBHOOK, f"{POD}.priorityClassName", "high"),
     "mutation.webhook.resources.limits.memory=1Gi": (WEBHOOK, MEMORY, "1Gi"),
     "mutation.webhook.tlsSecret=own,mutation.webhook.caBundle=-----BEGIN CERTIFICATE-----":
         (WEBHOOK, TLS, "own"),

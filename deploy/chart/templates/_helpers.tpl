@@ -104,6 +104,39 @@ app.kubernetes.io/component: {{ .part }}
 {{- end }}
 {{- end }}
 
+{{/* Puts the pods of a Deployment on several nodes where there are several. Takes root and part. */}}
+{{- define "vgpu.apart" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "vgpu.selector" . | nindent 14 }}
+{{- end }}
+
+{{/* Lets drains end the pods of a Deployment one at a time; nothing where there is one. Takes root, part, name and
+replicas. */}}
+{{- define "vgpu.one-at-a-time" }}
+{{- if gt (int .replicas) 1 }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Values.namespace.name }}
+  labels:
+    {{- include "vgpu.labels" .root | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "vgpu.selector" (dict "root" .root "part" .part) | nindent 6 }}
+---
+{{- end }}
+{{- end }}
+
 {{/* What both DaemonSets ask of the node they run on. */}}
 {{- define "vgpu.placing" -}}
 priorityClassName: {{ include "vgpu.priority-class" (dict "root" . "wanted" .Values.priorityClassName) }}

@@ -43,6 +43,8 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
     cluster: RealCluster,
 ) -> None:
     before = containers(cluster)
+    # After all that was done here: no process of a slice was ever taken for a stranger's.
+    assert not cluster.events("ForeignGpuProcess")
     cluster.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values",
                  "--set=cleanHosts.enabled=true")  # fmt: skip
     cluster.helm("uninstall", RELEASE)
