@@ -87,6 +87,7 @@ e2e-node: build node-parts $(ZIG)  ## run the example pods on a real kubelet, co
 
 e2e: export VGPU_LONG = 1
 e2e: export VGPU_KUBERNETES = all
+e2e: export VGPU_E2E = 1
 e2e: build e2e-node  ## run the end-to-end tests in their long form
 	@$(BIN)/python -m pytest -m "not node and not gpu" tests/e2e
 

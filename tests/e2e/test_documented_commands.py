@@ -119,6 +119,24 @@ def wait_gone(cluster: RealCluster) -> None:
     wait_until(gone, "the end of the namespace and of all that was offered")
 
 
+def test_from_a_file_on_the_node_and_cleaned_by_helm(
+    cluster: RealCluster, administrator: Administrator
+) -> None:
+    # Before any is pulled: a newer kubelet then wants this image from a registry by any name.
+    archive = "vgpu-0.1.0-amd64.oci.tar"
+    (administrator.checkout / archive).symlink_to(ROOT / "build/image" / archive)
+    (load,) = commands(IMAGE, "## Give it to the nodes", "ctr ")
+    administrator.type(load)
+    administrator.type_text("helm install vgpu deploy/chart --set-file config=config.yaml")
+    wait_ready(cluster, AGENT, MPS)
+
+    clean = commands(OPERATIONS, "### What `helm uninstall` can remove from nodes")
+    *_, told = map(administrator.type, clean)
+    assert not told  # an Event would say why the node was left as it is
+    wait_gone(cluster)
+    assert not is_left(cluster)
+
+
 def test_the_readme_installs_it(cluster: RealCluster, administrator: Administrator) -> None:
     printed = [administrator.type(each) for each in commands(README, IN_README)]
 
@@ -286,24 +304,6 @@ def test_without_helm(cluster: RealCluster, administrator: Administrator) -> Non
 
     administrator.type_text("kubectl delete -f deploy/manifests/vgpu.yaml")
     wait_gone(cluster)
-
-
-def test_from_a_file_on_the_node_and_cleaned_by_helm(
-    cluster: RealCluster, administrator: Administrator
-) -> None:
-    # Without a registry: the defaults of the chart.
-    archive = "vgpu-0.1.0-amd64.oci.tar"
-    (administrator.checkout / archive).symlink_to(ROOT / "build/image" / archive)
-    (load,) = commands(IMAGE, "## Give it to the nodes", "ctr ")
-    administrator.type(load)
-    administrator.type_text("helm install vgpu deploy/chart --set-file config=config.yaml")
-    wait_ready(cluster, AGENT, MPS)
-
-    clean = commands(OPERATIONS, "### What `helm uninstall` can remove from nodes")
-    *_, told = map(administrator.type, clean)
-    assert not told  # an Event would say why the node was left as it is
-    wait_gone(cluster)
-    assert not is_left(cluster)
 
 
 def test_every_command_of_these_sections_was_typed(administrator: Administrator) -> None:

@@ -54,14 +54,18 @@ def runs(cluster: RealCluster, name: str) -> bool:
     return phase(cluster, name) == "Running"
 
 
-def total_inside(cluster: RealCluster, name: str) -> int:
+def total_inside(cluster: RealCluster, name: str, namespace: str = "default") -> int:
     """Returns the memory in bytes that NVML shows in a pod."""
-    return int(cluster.kubectl("exec", name, "--", "python3", "-c", TOTAL_INSIDE))
+    return int(_inside(cluster, name, namespace, TOTAL_INSIDE))
 
 
-def uuid_inside(cluster: RealCluster, name: str) -> str:
+def uuid_inside(cluster: RealCluster, name: str, namespace: str = "default") -> str:
     """Returns the GPU that NVML shows in a pod."""
-    return cluster.kubectl("exec", name, "--", "python3", "-c", UUID_INSIDE).strip()
+    return _inside(cluster, name, namespace, UUID_INSIDE).strip()
+
+
+def _inside(cluster: RealCluster, name: str, namespace: str, program: str) -> str:
+    return cluster.kubectl("exec", f"--namespace={namespace}", name, "--", "python3", "-c", program)
 
 
 def containers(cluster: RealCluster) -> dict[str, str]:

@@ -71,8 +71,20 @@ def _packages(distributions: Iterable[str]) -> dict[str, Path]:
 
 
 def write_pause(archive: Path, pause: Path) -> None:
-    """Writes the image of what holds a pod's namespaces: one program that needs no library."""
-    _write(archive, PAUSE, {"/pause": pause}, {}, {}, ["/pause"])
+    """Writes the image of what holds a pod's namespaces."""
+    write_program(archive, PAUSE, "/pause", pause)
+
+
+def write_program(archive: Path, name: str, path: str, program: Path, user: str = "") -> None:
+    """Writes an image of one program that needs no library.
+
+    Args:
+        archive: the file to be written.
+        name: of the image.
+        path: of the program in it.
+        user: as whom it runs, ``UID:GID``; root without it.
+    """
+    _write(archive, name, {path: program}, {}, {}, [path], user)
 
 
 def _standard_library() -> dict[str, Path]:
@@ -138,6 +150,7 @@ def _write(
     links: Mapping[str, str],
     env: Mapping[str, str],
     entry_point: Sequence[str],
+    user: str = "",
 ) -> None:
     layer = archive.with_suffix(".layer")
     digest = _layer(layer, files, links)
@@ -148,6 +161,7 @@ def _write(
             "config": {
                 "Env": [f"{key}={value}" for key, value in env.items()],
                 "Entrypoint": list(entry_point),
+                "User": user,
             },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
