@@ -134,6 +134,7 @@ class ClusterParts(NodeHost):
             [str(self.kubernetes.kubelet), f"--config={self.base / 'kubelet.yaml'}",
              f"--kubeconfig={self._kubeconfig('kubelet')}", f"--hostname-override={HOST_NAME}",
              f"--node-ip={ADDRESS}", "--node-labels=nvidia.com/gpu.present=true", "--v=2"],
+            again=True,
         )  # fmt: skip
 
     def ctr(self, *arguments: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class NodeHost:
         env: of the node's own programs; nothing of the test run's environment is in it.
         first_pid: of `node_init`, as this process counts.
         ended: whether `end` was called.
+        running: names of its processes.
     """
 
     def __init__(self, base: Path) -> None:
@@ -38,7 +39,7 @@ class NodeHost:
         self.base = base
         self.env = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8"}
         self.ended = False
-        self._pids: dict[str, int] = {}
+        self.running: set[str] = set()
         with open(base / "node.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", "support.node_keeper", base.name],
@@ -53,21 +54,33 @@ class NodeHost:
         self.first_pid = psutil.Process(self._keeper.pid).children(recursive=True)[-1].pid
 
     def start_process(
-        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        again: bool = False,
     ) -> None:
-        """Starts a process of the node; what it says goes to ``NAME.log``."""
+        """Starts a process of the node; what it says goes to ``NAME.log``.
+
+        Args:
+            again: start it again where it ends by itself.
+        """
         log = str(self.base / f"{name}.log")
-        order = {"argv": list(argv), "env": dict(env or self.env), "log": log}
-        self._pids[name] = self.order("start", name=name, **order)["pid"]
+        order = {"argv": list(argv), "env": dict(env or self.env), "log": log, "again": again}
+        self.order("start", name=name, **order)
+        self.running.add(name)
 
     def kill(self, name: str) -> None:
         """Ends a process of the node with SIGKILL and waits for its end."""
-        self.order("signal", pid=self._pids.pop(name), number=signal.SIGKILL)
-        wait_until(lambda: self.order("status", name=name)["status"] is not None, f"end of {name}")
+        self._end_process(name, signal.SIGKILL)
 
     def stop(self, name: str) -> None:
         """Tells a process of the node to end and waits for it."""
-        self.order("signal", pid=self._pids.pop(name), number=signal.SIGTERM)
+        self._end_process(name, signal.SIGTERM)
+
+    def _end_process(self, name: str, number: int) -> None:
+        self.running.remove(name)
+        self.order("end", name=name, number=number)
         wait_until(lambda: self.order("status", name=name)["status"] is not None, f"end of {name}")
 
     def end(self, kill: bool = False) -> int:

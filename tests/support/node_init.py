@@ -6,12 +6,16 @@ stdin ends.
 
 It reads one JSON object a line and answers with one:
 
-    {"do": "start", "name", "argv", "env", "log"}     -> {"pid"}: of the node's PID namespace
+    {"do": "start", "name", "argv", "env", "log", "again"} -> {}
     {"do": "run", "argv", "env", "timeout"}           -> {"status", "out", "err"}
     {"do": "status", "name"}                          -> {"status"}: null while it runs
-    {"do": "signal", "pid", "number"}                 -> {}
+    {"do": "end", "name", "number"}                   -> {}: a signal to what was started
+    {"do": "signal", "pid", "number"}                 -> {}: of the node's PID namespace
     {"do": "get", "url"}                              -> {"status", "body"}; status 0: no answer
     {"do": "reboot", "keep": names}                   -> {}; see `support.node_reboot`
+
+What is started with ``again`` is started again when it ends by itself, a few times, as systemd does
+with a kubelet: one of 1.34 may crash as it starts ("concurrent map iteration and map write").
 
 Files whose change the kernel would take for the whole machine are covered by plain copies: a
 kubelet insists on setting them.
@@ -39,6 +43,7 @@ HOST_NAME = "node"
 _GET_S = 10.0
 _MS_SHARED = 0x100000
 _REAP_EVERY_S = 0.2
+_MOST_STARTS = 4
 #: By which a kubelet knows that its machine was started again.
 BOOT_ID = "kernel/random/boot_id"
 #: And what it sets for its machine as it starts.
@@ -115,6 +120,7 @@ class Init:
         self._names: dict[int, str] = {}
         self._statuses: dict[str, int | None] = {}
         self._started: list[subprocess.Popen[bytes]] = []
+        self._again: dict[str, tuple[int, dict[str, Any]]] = {}  # starts so far, and how
 
     def reap(self) -> None:
         """Takes notice of what has ended, orphans among it."""
@@ -126,14 +132,30 @@ class Init:
             if not pid:
                 return
             if pid in self._names:
-                self._statuses[self._names.pop(pid)] = os.waitstatus_to_exitcode(status)
+                name = self._names.pop(pid)
+                self._statuses[name] = os.waitstatus_to_exitcode(status)
+                self._start_again(name)
+
+    def _start_again(self, name: str) -> None:
+        starts, how = self._again.get(name, (_MOST_STARTS, {}))
+        if starts < _MOST_STARTS:
+            self._start(name, **how)
+            self._again[name] = starts + 1, how
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """Does what it is told and returns what became of it."""
         do: Callable[..., dict[str, Any]] = getattr(self, f"do_{order.pop('do')}")
         return do(**order)
 
-    def do_start(self, name: str, argv: list[str], env: dict[str, str], log: str) -> dict[str, Any]:
+    def do_start(
+        self, name: str, argv: list[str], env: dict[str, str], log: str, again: bool
+    ) -> dict[str, Any]:
+        self._start(name, argv, env, log)
+        if again:
+            self._again[name] = 1, {"argv": argv, "env": env, "log": log}
+        return {}
+
+    def _start(self, name: str, argv: list[str], env: dict[str, str], log: str) -> None:
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 argv,
@@ -146,7 +168,6 @@ class Init:
         self._started.append(process)  # kept, so that nobody but `reap` waits for it
         self._names[process.pid] = name
         self._statuses[name] = None
-        return {"pid": process.pid}
 
     def do_run(self, argv: list[str], env: dict[str, str], timeout: float) -> dict[str, Any]:
         try:
@@ -167,6 +188,14 @@ class Init:
         self.reap()
         return {"status": self._statuses[name]}
 
+    def do_end(self, name: str, number: int) -> dict[str, Any]:
+        self.reap()
+        self._again.pop(name, None)
+        for pid in [pid for pid, each in self._names.items() if each == name]:
+            os.kill(pid, number)
+        self.reap()
+        return {}
+
     def do_signal(self, pid: int, number: int) -> dict[str, Any]:
         os.kill(pid, number)
         self.reap()
@@ -182,6 +211,7 @@ class Init:
             return {"status": 0, "body": str(error)}
 
     def do_reboot(self, keep: list[str]) -> dict[str, Any]:
+        self._again = {name: each for name, each in self._again.items() if name in keep}
         node_reboot.turn_off([p for p, name in self._names.items() if name in keep], self.reap)
         return {}
 

@@ -66,8 +66,7 @@ class RealCluster(ClusterParts):
         cgroups, packet filters and /run; what was on disk is.
         """
         self.order("reboot", keep=list(CONTROL_PLANE))
-        for name in OF_NODE:
-            del self._pids[name]
+        self.running -= set(OF_NODE)
         (self.base / "sysctl" / BOOT_ID.replace("/", ".")).write_text(f"{uuid.uuid4()}\n")
         self.start_containerd()
         self.start_proxy()

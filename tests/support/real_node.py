@@ -92,14 +92,14 @@ class RealNode(NodeWithPods):
         argv = [sys.executable, "-m", "deviceplugin", "--config", str(self.config),
                 "--node-name", HOST_NAME, "--no-spawn-mps"]  # fmt: skip
         self.start_process("agent", argv, self._host_env)
-        if "kubelet" in self._pids:
+        if "kubelet" in self.running:
             self.wait_ready()
 
     def start_kubelet(self) -> None:
         """Starts the kubelet and waits until it has every resource of the agent."""
         argv = [str(self._parts / "kubelet"), "--config", str(self.base / "kubelet.yaml"),
                 "--hostname-override", HOST_NAME, "--node-ip", ADDRESS, "--v=2"]  # fmt: skip
-        self.start_process("kubelet", argv)
+        self.start_process("kubelet", argv, again=True)
         self.wait_ready()
 
     def wait_ready(self) -> None:
