@@ -1,7 +1,6 @@
 """A bad config file is no time bomb: an agent that restarts next to it serves the kept one."""
 
 import logging
-import signal
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from deviceplugin.model.notices import EventReason
 from deviceplugin.store.kept_config import FILE
 from libvgpu.errors import ConfigError
 from support.agent_process import ProcessNode
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
+from support.in_process_node import CONFIG, GIB, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor import agent_checks
@@ -160,7 +159,8 @@ def test_an_agent_killed_at_any_time_keeps_a_config_that_was_accepted(
         for number in range(3):
             node.config.write_text(RULE.replace("3Gi", f"{number + 4}Gi"))
             time.sleep(0.25 * number)
-            node._end(signal.SIGKILL)
+            node.kill_agent()
+            wait_until_lost(node.kubelet)  # else it calls the one that has ended
             node.config.write_text("version: v2\n")
             node.start_agent()
             node.wait_registered()
