@@ -158,8 +158,8 @@ def test_the_image_is_the_one_that_was_built(administrator: Administrator) -> No
 def test_crane_pushes_the_same_image(administrator: Administrator) -> None:
     (inspect,) = commands(IMAGE, "## The same image again", "skopeo inspect")
     before = administrator.type(inspect)
-    administrator.type_text(f"crane delete {REGISTRY}/vgpu:0.1.0")
     for push in commands(IMAGE, "## Give it to the nodes", "crane push", "skopeo copy"):
+        administrator.type_text(f"crane delete {REGISTRY}/vgpu:0.1.0")  # what is seen is this one's
         administrator.type(push)
         assert administrator.type(inspect) == before
 
