@@ -9,17 +9,22 @@ import json
 import os
 import shutil
 import sys
-import unicodedata
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
+
+from libvgpu.sizes import format_size
+
+from .fitting import GAP, fitting, shortened, width
 
 Row = Mapping[str, object]
 
 #: The key ``version`` of each object in JSON. `vgpuctl.output` says what it promises.
 OUTPUT_VERSION = 1
 
-_BETWEEN = "  "
+#: Of a UUID: "GPU-" and the first group, enough to tell the GPUs of a node apart.
+SHORT_UUID = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +35,28 @@ class Column:
         title: its heading.
         cell: makes the text of one cell from a row.
         right: whether to align it right, as numbers are.
+        rank: 0 is always shown; of the others a terminal that is too narrow for all keeps those of
+            the lowest ranks (`fitting`).
+        narrow: makes the text of a cell where the table would else be wider than the terminal.
+        is_name: whether its text may be shortened there. One column of a table may be.
     """
 
     title: str
     cell: Callable[[Row], str]
     right: bool = False
+    rank: int = 0
+    narrow: Callable[[Row], str] | None = None
+    is_name: bool = False
+
+
+def size_column(title: str, key: str, rank: int = 0) -> Column:
+    """Returns a column of bytes; what is not known is ``-``."""
+
+    def cell(row: Row) -> str:
+        value = row[key]
+        return format_size(value) if isinstance(value, int) else "-"
+
+    return Column(title, cell, True, rank)
 
 
 def printable(text: str) -> str:
@@ -72,20 +94,45 @@ def print_listing(
     # A pipe has no width: what a script greps for is neither cut nor broken.
     if not file.isatty():
         print("\n".join(lines), file=file)
-    elif max(map(width, lines)) <= shutil.get_terminal_size().columns:
-        print("\n".join([_bold(lines[0]), *lines[1:]]), file=file)
-    else:
-        _print_broken(titles, cells, is_right, file)
+        return
+    most = shutil.get_terminal_size().columns
+    if max(map(width, lines)) > most:
+        fitted = _fitted_lines(rows, columns, most)
+        if fitted is None:
+            _print_broken(titles, cells, is_right, file)
+            return
+        lines = fitted
+    print("\n".join([_bold(lines[0]), *lines[1:]]), file=file)
 
 
-def width(text: str) -> int:
-    """Returns how many columns of a terminal a printable text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
-        for c in text
-    )
+def _fitted_lines(rows: Sequence[Row], columns: Sequence[Column], most: int) -> list[str] | None:
+    """Returns the table with what a terminal of so many columns has room for.
+
+    None where that would leave nothing: of a terminal that is narrower than what is always shown,
+    and of a table whose columns all are.
+    """
+    if not any(column.rank for column in columns):
+        return None
+    cells = [[printable((column.narrow or column.cell)(row)) for column in columns] for row in rows]
+    table = [[column.title for column in columns], *cells]
+    name = next((n for n, column in enumerate(columns) if column.is_name), None)
+    widths = [max(map(width, column)) for column in zip(*table, strict=True)]
+    found = fitting(widths, [column.rank for column in columns], name, most)
+    if found is None:
+        return None
+    shown, name_width = found
+    fitted = [
+        [shortened(row[n], name_width) if n == name else row[n] for n in shown] for row in table
+    ]
+    return plain_lines(fitted, [columns[n].right for n in shown])
+
+
+def say(sentence: str) -> None:
+    """Prints a sentence about a listing on stderr; a terminal gets lines that end with a word."""
+    if sys.stderr.isatty():
+        most = shutil.get_terminal_size().columns
+        sentence = textwrap.fill(sentence, most, break_long_words=False, break_on_hyphens=False)
+    print(sentence, file=sys.stderr)
 
 
 def plain_lines(table: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
@@ -97,7 +144,7 @@ def plain_lines(table: Sequence[Sequence[str]], is_right: Sequence[bool]) -> lis
         for cell, most, right in zip(row, widths, is_right, strict=True):
             space = " " * (most - width(cell))
             padded.append(space + cell if right else cell + space)
-        lines.append(_BETWEEN.join(padded).rstrip())
+        lines.append(GAP.join(padded).rstrip())
     return lines
 
 

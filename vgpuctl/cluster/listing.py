@@ -3,16 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from deviceplugin.http.node_slices import NodeGpu
 
 from ..observe import SeenGpu
-from ..render import Column, Row
+from ..render import Column, Row, say
 from ..requests import GpuCandidate
 from .nodes import PROGRAM, NodeAnswer
 
-NODE_COLUMN = Column("NODE", lambda row: str(row["node"]))
+
+def _host(row: Row) -> str:
+    """Returns a node's name without its domain, which nodes of a cluster share."""
+    node = str(row["node"])
+    return node if node.replace(".", "").isdecimal() else node.partition(".")[0]
+
+
+NODE_COLUMN = Column("NODE", lambda row: str(row["node"]), narrow=_host)
 
 
 def of_node(node: str, rows: Sequence[Row]) -> list[Row]:
@@ -43,5 +48,5 @@ def say_problems(answers: Sequence[NodeAnswer[Any]]) -> int:
     """Says on stderr which nodes did not answer, and why; returns the exit status."""
     silent = [answer for answer in answers if answer.problem]
     for answer in silent:
-        click.echo(f"{PROGRAM}: node {answer.node}: {answer.problem}", err=True)
+        say(f"{PROGRAM}: node {answer.node}: {answer.problem}")
     return int(bool(silent))

@@ -34,11 +34,11 @@ from libvgpu.sizes import format_size
 from libvgpu.slices import read_slices
 
 from ..examples import examples
+from ..fitting import BEFORE_NAMES, shortened
 from ..observe import process_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import Column, Row, format_seconds, print_listing
+from ..render import SHORT_UUID, Column, Row, format_seconds, print_listing, say, size_column
 
-_SHORT_UUID = 12  # "GPU-" and the first group: enough to tell the GPUs of a node apart
 _COMMAND_WIDTH = 40
 
 
@@ -49,8 +49,7 @@ def _who(row: Row) -> str:
         return str(row["name"])
     command = row["command"]
     assert isinstance(command, list)
-    text = " ".join(" ".join(command).split()) or "-"
-    return text if len(text) <= _COMMAND_WIDTH else text[: _COMMAND_WIDTH - 1] + "…"
+    return shortened(" ".join(" ".join(command).split()) or "-", _COMMAND_WIDTH)
 
 
 def _pending(row: Row, name: str) -> str:
@@ -71,8 +70,10 @@ def _memory(row: Row) -> str:
     return f"{shown} / {format_size(limit)}{_pending(row, 'memory')}"
 
 
-def _text(key: str) -> Column:
-    return Column(key.upper(), lambda row: "-" if row[key] in (None, "") else str(row[key]))
+def _text(key: str, rank: int = 0) -> Column:
+    return Column(
+        key.upper(), lambda row: "-" if row[key] in (None, "") else str(row[key]), rank=rank
+    )
 
 
 def _flagged(row: Row, shown: str) -> str:
@@ -100,23 +101,19 @@ def _mode(row: Row) -> str:
     return "-" if not mode else f"{mode}, mps" if row["concurrency"] == "mps" else str(mode)
 
 
-def _duration(title: str, key: str) -> Column:
+def _duration(title: str, key: str, rank: int) -> Column:
     return Column(
-        title, lambda row: "-" if row[key] is None else format_seconds(row[key]), right=True
+        title, lambda row: "-" if row[key] is None else format_seconds(row[key]), True, rank
     )
+
+
+def _count(title: str, key: str, rank: int) -> Column:
+    return Column(title, lambda row: "-" if row[key] is None else str(row[key]), True, rank)
 
 
 def _pid(row: Row) -> str:
     """Memory that several processes hold is a row of its own, marked by its maker's."""
     return f"{row['pid'] or '-'}{' (shared)' if row['shared_memory'] else ''}"
-
-
-def _size(title: str, key: str) -> Column:
-    def cell(row: Row) -> str:
-        value = row[key]
-        return format_size(value) if isinstance(value, int) else "-"
-
-    return Column(title, cell, right=True)
 
 
 def _since(row: Row) -> str:
@@ -125,37 +122,33 @@ def _since(row: Row) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
+#: The ranks say what a narrow terminal shows: which slice, what it has, how it is.
 COLUMNS = (
     _text("allocation"),
-    Column("POD OR COMMAND", _who),
-    _text("family"),
-    Column("GPU", lambda row: str(row["gpu_uuid"] or "-")[:_SHORT_UUID]),
-    Column("PID", _pid, right=True),
-    Column("MEMORY", _memory, right=True),
-    Column("CORE", _core, right=True),
-    Column("NOW", _share, right=True),
-    Column("MODE", _mode),
-    Column("GPU TIME", _gpu_time, right=True),
-    _duration("HELD", "held_seconds"),
-    _duration("P99 DELAY", "delay_p99_seconds"),
-    Column("LAUNCHES", _launches, right=True),
-    Column(
-        "WINDOWS", lambda row: "-" if row["windows"] is None else str(row["windows"]), right=True
-    ),
-    Column(
-        "REFUSED",
-        lambda row: "-" if row["refused_count"] is None else str(row["refused_count"]),
-        right=True,
-    ),
-    _text("state"),
+    Column("POD OR COMMAND", _who, is_name=True),
+    _text("family", 7),
+    Column("GPU", lambda row: str(row["gpu_uuid"] or "-")[:SHORT_UUID], rank=5),
+    Column("PID", _pid, True, 6),
+    Column("MEMORY", _memory, True, BEFORE_NAMES),
+    Column("CORE", _core, True, BEFORE_NAMES),
+    Column("NOW", _share, True, 4),
+    Column("MODE", _mode, rank=9),
+    Column("GPU TIME", _gpu_time, True, 10),
+    _duration("HELD", "held_seconds", 8),
+    _duration("P99 DELAY", "delay_p99_seconds", 11),
+    Column("LAUNCHES", _launches, True, 12),
+    _count("WINDOWS", "windows", 13),
+    _count("REFUSED", "refused_count", 3),
+    _text("state", 2),
 )
+#: They are asked for, so a narrow terminal leaves out others first.
 WIDE = (
-    Column("GPU UUID", lambda row: str(row["gpu_uuid"] or "-")),
-    _size("PEAK", "memory_peak_bytes"),
-    _size("UNACCOUNTED", "memory_unaccounted_bytes"),
-    _text("compute"),
-    Column("COMMAND", lambda row: str(row["process"] or "-")),
-    Column("SINCE", _since),
+    Column("GPU UUID", lambda row: str(row["gpu_uuid"] or "-"), rank=5),
+    size_column("PEAK", "memory_peak_bytes", 3),
+    size_column("UNACCOUNTED", "memory_unaccounted_bytes", 3),
+    _text("compute", 4),
+    Column("COMMAND", lambda row: str(row["process"] or "-"), rank=4),
+    Column("SINCE", _since, rank=5),
 )
 
 
@@ -217,4 +210,4 @@ def ps(
     print_listing(rows, (*COLUMNS, *WIDE) if wide else COLUMNS, output, empty)
     if output == "table":
         for problem in {str(row["problem"]) for row in rows if row["problem"]}:
-            click.echo(f"vgpuctl: damaged: {problem}", err=True)
+            say(f"vgpuctl: damaged: {problem}")

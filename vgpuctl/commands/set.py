@@ -24,12 +24,12 @@ from libvgpu.sizes import format_size, parse_size
 from libvgpu.slices import readable_allocations
 
 from ..examples import examples
+from ..fitting import BEFORE_NAMES
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import OUTPUT_VERSION, Column, Row, print_listing
+from ..render import OUTPUT_VERSION, SHORT_UUID, Column, Row, print_listing
 from ..requests import parse_core
 from ..targets import find_allocation
 
-_SHORT_UUID = 12
 _VALUES = (("memory", "memory_bytes"), ("core", "core_percent"), ("compute", "compute"))
 
 
@@ -51,12 +51,12 @@ def _when(row: Row) -> str:
 
 COLUMNS = (
     Column("ALLOCATION", lambda row: str(row["allocation"])),
-    Column("OWNER", lambda row: str(row["owner"] or "-")),
-    Column("GPU", lambda row: str(row["gpu_uuid"])[:_SHORT_UUID]),
+    Column("OWNER", lambda row: str(row["owner"] or "-"), is_name=True),
+    Column("GPU", lambda row: str(row["gpu_uuid"])[:SHORT_UUID], rank=2),
     Column("VALUE", lambda row: str(row["value"]).partition("_")[0]),
     Column("OLD", lambda row: _shown(row, "old"), right=True),
     Column("NEW", lambda row: _shown(row, "new"), right=True),
-    Column("HOLDS", _when),
+    Column("HOLDS", _when, rank=BEFORE_NAMES),
 )
 
 

@@ -133,7 +133,7 @@ def _sum(row: Row, key: str) -> int:
 _COLUMNS = (
     Column("SIMULATED MACHINE", lambda row: f"@{row['name']}" if row["name"] else "(unnamed)"),
     Column("GPUS", _profiles),
-    Column("CUDA", lambda row: str(row["cuda_version"])),
+    Column("CUDA", lambda row: str(row["cuda_version"]), rank=3),
     Column(
         "MEMORY",
         lambda row: (
@@ -141,10 +141,11 @@ _COLUMNS = (
             f"{format_size(_sum(row, 'memory_total_bytes'))}"
         ),
         right=True,
+        rank=1,
     ),
-    Column("PROCESSES", lambda row: str(_sum(row, "clients")), right=True),
-    Column("INJECTED", lambda row: injected_words(row) or "-"),
-    Column("DIRECTORY", lambda row: str(row["directory"])),
+    Column("PROCESSES", lambda row: str(_sum(row, "clients")), right=True, rank=1),
+    Column("INJECTED", lambda row: injected_words(row) or "-", rank=2),
+    Column("DIRECTORY", lambda row: str(row["directory"]), rank=4),
 )
 
 

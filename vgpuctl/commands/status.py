@@ -36,7 +36,7 @@ from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
-from ..render import Column, Row, print_listing
+from ..render import SHORT_UUID, Column, Row, print_listing, say, size_column
 
 
 def _report(run_dir: Path) -> AgentReport | None:
@@ -47,9 +47,8 @@ def _report(run_dir: Path) -> AgentReport | None:
         return None
 
 
-def _size(row: Row, key: str) -> str:
-    value = row[key]
-    return format_size(value) if isinstance(value, int) else "-"
+def _uuid(row: Row) -> str:
+    return str(row["uuid"])
 
 
 def _family(row: Row) -> str:
@@ -75,20 +74,21 @@ def _modes(row: Row) -> str:
     return "+".join(modes) or "-"
 
 
+#: The ranks say what a narrow terminal shows: which GPU, how it is, what of it is given away.
 COLUMNS = (
-    Column("GPU", lambda row: _name(row), right=True),
-    Column("UUID", lambda row: str(row["uuid"])),
-    Column("PRODUCT", lambda row: str(row["product"]) or "-"),
-    Column("SOURCE", lambda row: str(row["source"])),
-    Column("HEALTH", _health),
-    Column("FAMILY", _family),
-    Column("ALLOCATED", lambda row: _size(row, "memory_allocated_bytes"), right=True),
-    Column("USED", lambda row: _size(row, "memory_used_bytes"), right=True),
-    Column("UNACCOUNTED", lambda row: _size(row, "memory_unaccounted_bytes"), right=True),
-    Column("MEMORY", lambda row: _size(row, "memory_total_bytes"), right=True),
-    Column("CORE", lambda row: f"{row['core_allocated_percent']}%", right=True),
-    Column("MODE", _modes),
-    Column("CONTAINERS", lambda row: str(row["containers"]), right=True),
+    Column("GPU", _name, right=True),
+    Column("UUID", _uuid, rank=3, narrow=lambda row: _uuid(row)[:SHORT_UUID]),
+    Column("PRODUCT", lambda row: str(row["product"]) or "-", rank=4),
+    Column("SOURCE", lambda row: str(row["source"]), rank=8),
+    Column("HEALTH", _health, rank=1),
+    Column("FAMILY", _family, rank=1),
+    size_column("ALLOCATED", "memory_allocated_bytes", 1),
+    size_column("USED", "memory_used_bytes", 2),
+    size_column("UNACCOUNTED", "memory_unaccounted_bytes", 7),
+    size_column("MEMORY", "memory_total_bytes", 1),
+    Column("CORE", lambda row: f"{row['core_allocated_percent']}%", True, 1),
+    Column("MODE", _modes, rank=6),
+    Column("CONTAINERS", lambda row: str(row["containers"]), True, 5),
 )
 
 
@@ -102,7 +102,8 @@ def fragmentation(rows: Sequence[Row]) -> list[str]:
         memory = [_number(row, "memory_free_bytes") for row in mine]
         said.append(
             f"{family}: free are {sum(core)} core and {format_size(sum(memory))} on {len(mine)} "
-            f"GPUs, at most {max(core)} core and {format_size(max(memory))} on one"
+            f"GPU{'s' * (len(mine) != 1)}, at most {max(core)} core and "
+            f"{format_size(max(memory))} on one"
         )
     return said
 
@@ -128,7 +129,7 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
     """Show every GPU and how much of it is given away."""
     seen, problem = seen_gpus()
     if problem:
-        click.echo(f"vgpuctl: {problem}", err=True)
+        say(f"vgpuctl: {problem}")
     chosen = chosen_run_dir(run_dir)
     report = _report(chosen)
     draining = None if report is None else report.draining_gpus
@@ -143,6 +144,6 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
     print_listing(rows, COLUMNS, output, "no GPUs and no slices")
     if output == "table":
         for sentence in fragmentation(rows):
-            click.echo(f"vgpuctl: {sentence}", err=True)
+            say(f"vgpuctl: {sentence}")
     if report is not None and report.config.shown:
-        click.echo(f"vgpuctl: {report.config.shown}", err=True)
+        say(f"vgpuctl: {report.config.shown}")

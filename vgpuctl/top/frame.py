@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from libvgpu.sizes import format_size
 
+from ..render import SHORT_UUID
 from .rates import KEPT, TopRow
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -17,7 +18,6 @@ _LEAST_NAME, _MOST_NAME = 12, 60
 _MOST_NODE = 24
 #: From which part of a limit on a value stands out.
 _HIGH = 0.9
-_SHORT_UUID = 12
 
 
 class Look(StrEnum):
@@ -120,7 +120,7 @@ def _share(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:
 
 def _gpu(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:
     known = gpus.get(row.gpu_uuid)
-    return Span(known.name if known else row.gpu_uuid[:_SHORT_UUID] or "-")
+    return Span(known.name if known else row.gpu_uuid[:SHORT_UUID] or "-")
 
 
 def _held(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:
@@ -181,7 +181,7 @@ def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
     node_width = max((len(gpu.node) for gpu in gpus.values()), default=0)
     for uuid in uuids:
         mine = [row for row in rows if row.gpu_uuid == uuid]
-        gpu = gpus.get(uuid, TopGpu(uuid[:_SHORT_UUID], "", 0))
+        gpu = gpus.get(uuid, TopGpu(uuid[:SHORT_UUID], "", 0))
         used = sum(row.memory_used_bytes for row in mine)
         given = sum(row.memory_limit_bytes for row in mine)
         core = sum(row.core_percent for row in mine)
@@ -195,7 +195,7 @@ def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
             Span(f" {gpu.product:<24.24}", Look.FAINT),
             Span(f" memory {format_size(used)} used, {format_size(given)} given of {total}"),
             Span(f"  core {core}% given, {share:.0f}% used {busy}"),
-            Span(f"  {len(mine)} slices, {'+'.join(modes)}"),
+            Span(f"  {len(mine)} slice{'s' * (len(mine) != 1)}, {'+'.join(modes)}"),
         ])  # fmt: skip
     return lines
 

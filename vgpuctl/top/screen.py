@@ -175,7 +175,7 @@ class TopScreen:
         return [*lines[: height - 1], faint(self._foot())]
 
     def _said(self, rows: Sequence[TopRow]) -> str:
-        said = f"  {len(rows)} slices"
+        said = f"  {len(rows)} slice{'s' * (len(rows) != 1)}"
         if self.wanted.text:
             said += f" of {len(self._rows)} with {self.wanted.text!r}"
         return said + "  held, space goes on" * self._is_held

@@ -60,7 +60,7 @@ def test_it_draws_sorts_filters_and_quits(terminal: Terminal) -> None:
     terminal.type("/serve")
     terminal.wait("filter: serve", "team/serve/main", without="team/train/main")
     terminal.type("\r")
-    terminal.wait("1 slices of 3 with 'serve'")
+    terminal.wait("1 slice of 3 with 'serve'")
     terminal.type("\x1b")
     terminal.wait("team/train/main", "q quit")
     terminal.type("q")

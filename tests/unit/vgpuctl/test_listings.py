@@ -1,6 +1,9 @@
 """What `ps` and `status` show besides, and which rows."""
 
+import io
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,15 @@ import pytest
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sim import PROFILES, Machine
+from libvgpu.slices import read_slices
 from vgpuctl.__main__ import main
+from vgpuctl.cluster.listing import NODE_COLUMN, of_node
+from vgpuctl.commands import ps, status
 from vgpuctl.commands.status import fragmentation
+from vgpuctl.fitting import width
+from vgpuctl.node_gpus import seen_gpus
+from vgpuctl.observe import gpu_rows, process_rows
+from vgpuctl.render import print_listing
 
 GIB = 1 << 30
 Shown = pytest.CaptureFixture[str]
@@ -88,6 +98,67 @@ def test_ps_shows_more_columns_where_they_are_wanted(
     assert "UNACCOUNTED" not in capsys.readouterr().out
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "verb", ["ps", "ps -w", "status", "kubectl vgpu ps", "kubectl vgpu status"]
+)
+def test_a_listing_fits_every_terminal(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """No line is longer than the terminal, no row takes two, and no heading and no id is cut."""
+    slices = read_slices(run_dir)
+    listed, columns = process_rows(slices), (*ps.COLUMNS, *(ps.WIDE if verb == "ps -w" else ()))
+    first, second = (dict(row) for row in listed[:2])
+    first |= {"pod": "inference-server-7d9f8b6c5-x2x4k", "memory_used_bytes": 3 * GIB + 12345678}
+    first |= {"pending": ["memory"], "refused_count": 12, "share_percent": 29.9}
+    second |= {
+        "pod": None,
+        "command": ["python", "-m", "torch.distributed.run"],
+        "shared_memory": 1,
+    }
+    listed = [first, second, *listed[2:]]
+    if "status" in verb:
+        gpus = gpu_rows(seen_gpus()[0], slices)
+        listed, columns = [{**row, "health": "", "drains": ""} for row in gpus], status.COLUMNS
+    if "kubectl" in verb:
+        listed = of_node("ip-10-0-12-34.eu-central-1.compute.internal", listed)
+        columns = (NODE_COLUMN, *columns)
+    titles, shown_at = [column.title for column in columns], {}
+    for most in range(60, 321):
+        monkeypatch.setenv("COLUMNS", str(most))
+        out = Terminal()
+        print_listing(listed, columns, "table", "", out)
+        heading, *lines = out.getvalue().splitlines()
+        heading = re.sub(r"\x1b\[\d*m", "", heading)
+        assert max(map(width, [heading, *lines])) <= most
+        assert len(lines) == len(listed)
+        shown_at[most] = re.split(r"  +", heading.strip())
+        assert [title for title in titles if title in shown_at[most]] == shown_at[most]
+        for line, row in zip(lines, listed, strict=True):
+            assert str(row.get("allocation", "")) in line
+    assert shown_at[320] == titles
+    must = {"GPU", "ALLOCATED", "CORE"} if "status" in verb else {"ALLOCATION", "POD OR COMMAND"}
+    assert must <= set(shown_at[60])
+    assert "kubectl" in verb or {"MEMORY", "CORE"} <= set(shown_at[60])
+
+
+def test_sentences_below_a_listing_end_their_lines_with_a_word(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert main(["status", "--run-dir", str(run_dir)]) == 0
+    assert isinstance(sys.stderr, Terminal)
+    assert sys.stderr.getvalue().endswith(
+        "vgpuctl: vgpu: free are 90 core and 18\n"
+        "GiB on 2 GPUs, at most 50 core and 11\nGiB on one\n"
+    )
+
+
 def test_status_tells_what_is_free_and_unaccounted(run_dir: Path, capsys: Shown) -> None:
     first, second = rows(capsys, "status", "--run-dir", str(run_dir))
     assert (first["core_free_percent"], second["core_free_percent"]) == (40, 50)
@@ -110,6 +181,6 @@ def test_families_are_not_mixed_up() -> None:
 
     assert fragmentation([row("vgpu", 10, 1), row("mps", 70, 9), row("vgpu", 5, 3)]) == [
         "vgpu: free are 15 core and 4 GiB on 2 GPUs, at most 10 core and 3 GiB on one",
-        "mps: free are 70 core and 9 GiB on 1 GPUs, at most 70 core and 9 GiB on one",
+        "mps: free are 70 core and 9 GiB on 1 GPU, at most 70 core and 9 GiB on one",
     ]
     assert fragmentation([row("", 100, 80)]) == []

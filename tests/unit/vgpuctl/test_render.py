@@ -9,7 +9,8 @@ import tempfile
 import pytest
 
 from support import ROOT
-from vgpuctl.render import Column, format_seconds, print_listing, printable, width
+from vgpuctl.fitting import BEFORE_NAMES, shortened, width
+from vgpuctl.render import Column, format_seconds, print_listing, printable
 
 ROWS: list[dict[str, object]] = [
     {"name": "one", "bytes": 1},
@@ -117,6 +118,58 @@ def test_a_table_that_does_not_fit_is_broken_and_loses_nothing(
     lines = shown(monkeypatch, columns, NO_COLOR="1")
     assert all(width(line) <= columns for line in lines)
     assert "".join(lines).count("a") == 30
+
+
+def test_a_narrow_terminal_loses_columns_by_rank_and_shortens_the_name_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def column(title: str, text: str, rank: int, is_name: bool = False) -> Column:
+        return Column(title, lambda row: text, rank=rank, is_name=is_name)
+
+    columns = (
+        column("ID", "0123456789ab", 0),
+        column("NAME", "a-namespace/a-pod/main", 0, is_name=True),
+        column("LEAST", "1", 3),
+        column("USED", "31.98 GiB / 32 GiB", BEFORE_NAMES),
+        column("STATE", "running", 2),
+    )
+    monkeypatch.setenv("NO_COLOR", "1")
+    seen = {}
+    for most in (72, 71, 64, 59, 48, 47):
+        monkeypatch.setenv("COLUMNS", str(most))
+        out = Terminal()
+        print_listing([{}], columns, "table", "", out)
+        assert max(map(width, out.getvalue().splitlines())) <= most
+        seen[most] = out.getvalue().splitlines()[1].split()
+    name, used = "a-namespace/a-pod/main", ["31.98", "GiB", "/", "32", "GiB"]
+    assert seen == {
+        72: ["0123456789ab", name, "1", *used, "running"],
+        71: ["0123456789ab", name, *used, "running"],
+        64: ["0123456789ab", name, "1", *used],
+        59: ["0123456789ab", name, *used],
+        48: ["0123456789ab", "…/a-pod/main", *used],
+        47: ["0123456789ab", name, "running"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "short"),
+    [
+        ("team/pod/main", 13, "team/pod/main"),
+        ("team/pod/main", 12, "…/pod/main"),
+        ("team/pod/main", 9, "…/main"),
+        ("team/pod/main", 5, "…main"),
+        ("team/pod/main", 4, "…ain"),
+        ("python train.py --all", 16, "python train.py…"),
+        ("python train.py --all", 15, "python…"),
+        ("python train.py", 4, "pyt…"),
+        ("team/大大/main", 12, "…/大大/main"),
+        ("team/大大/main", 10, "…/main"),
+    ],
+)
+def test_names_are_shortened_by_whole_words(text: str, most: int, short: str) -> None:
+    assert shortened(text, most) == short
+    assert width(short) <= most
 
 
 def test_nothing_is_imported_that_a_table_in_a_pipe_does_not_need() -> None:

@@ -12,7 +12,7 @@ from ...commands.status import COLUMNS, fragmentation
 from ...examples import examples
 from ...observe import gpu_rows
 from ...options import output_option
-from ...render import Row, print_listing
+from ...render import Row, print_listing, say
 from ..listing import NODE_COLUMN, of_node, say_problems, seen
 from ..nodes import Place, nodes_at
 from ..options import place_options
@@ -45,5 +45,5 @@ def status(place: Place, output: str) -> int:
     print_listing(rows, (NODE_COLUMN, *COLUMNS), output, "no GPUs and no slices")
     if output == "table":
         for sentence in fragmentation(rows):
-            click.echo(f"kubectl vgpu: {sentence}", err=True)
+            say(f"kubectl vgpu: {sentence}")
     return say_problems(answers)
