@@ -33,7 +33,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "status": (*_VGPUCTL, "status"),
     "describe of a pod": (*_VGPUCTL, "describe", "default/pod-0"),
 }
-#: Narrower than a row of `ps`, whose cells are broken over lines then.
+#: Too narrow for all columns of `ps`.
 _NARROW = 120
 _ON_NARROW = f"ps on a terminal of {_NARROW} columns"
 _JUDGED = {"ps", "ps -o json", _ON_NARROW}
@@ -73,7 +73,7 @@ def _answers(node: AgentNode, case: str, slices: int, rounds: int) -> list[Measu
             status, shown, took_s = _answer(name, environment)
             if status != 0:
                 raise VgpuError(f"{name} ended with status {status}: {shown}")
-            if name in _JUDGED and (count := _shown(name, shown)) < slices:
+            if name in _JUDGED and (count := shown.count("pod-")) < slices:
                 raise VgpuError(f"{name} shows {count} of {slices} slices")
             if number > 0:
                 samples.append(took_s * 1e3)
@@ -84,11 +84,6 @@ def _answers(node: AgentNode, case: str, slices: int, rounds: int) -> list[Measu
         )
         for name, samples in taken.items()
     ]
-
-
-def _shown(name: str, text: str) -> int:
-    """Returns how many slices an answer shows, at most where their names are broken over lines."""
-    return len(text.splitlines()) - 1 if name == _ON_NARROW else text.count("pod-")
 
 
 def _answer(name: str, environment: Mapping[str, str]) -> tuple[int, str, float]:
