@@ -16,10 +16,8 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
 {
     if (pool_end(pool, bytes, result == CUDA_SUCCESS ? address : NULL))
         return result;
-    if (result == CUDA_SUCCESS)
-        give_back(*address, stream);
-    pool_refresh(pool);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    give_back(*address, stream);
+    return pool_refuse(pool, bytes);
 }
 
 /* `same` is what a stream of 0 stands for in this form of the call. */
