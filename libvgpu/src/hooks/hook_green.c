@@ -72,8 +72,7 @@ VGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descr
     CUresult result = primary_retain(&primary, device);
     if (result == CUDA_SUCCESS) {
         result = create(green, description, device, flags);
-        real.cuDevicePrimaryCtxRelease_v2(device); /* a green context has retained it by now */
-        primary_settle(device);
+        primary_give_back(device); /* a green context has retained it by now */
     }
     contexts_unlock();
     return result;
