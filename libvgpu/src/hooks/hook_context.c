@@ -114,7 +114,7 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
 VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     NEEDS(cuDevicePrimaryCtxRetain);
-    if (region_open() == REGION_NONE)
+    if (context == NULL || region_open() == REGION_NONE)
         return real.cuDevicePrimaryCtxRetain(context, device);
     contexts_lock();
     CUresult result = primary_retain(context, device);
@@ -252,6 +252,7 @@ static CUresult create_end(struct context_charge *opening, CUresult result,
 #define CREATE_CONTEXT(symbol, call) \
     do { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(context, call); \
         struct context_charge opening; \
         int tries = 0; \
         CUresult result; \

@@ -25,6 +25,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
     VGPU_EXPORT CUresult alloc(CUdeviceptr *address, size_t bytes, CUstream stream) \
     { \
         NEEDS(alloc); \
+        ALONE_WITHOUT(address, alloc(address, bytes, stream)); \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         CUmemoryPool handle; \
@@ -48,6 +49,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
                                    CUstream stream) \
     { \
         NEEDS(from_pool); \
+        ALONE_WITHOUT(address, from_pool(address, bytes, handle, stream)); \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         bool is_recorded; \
@@ -89,6 +91,8 @@ ALLOCATION_HOOKS(cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAs
 VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     NEEDS(cuMemPoolCreate);
+    ALONE_WITHOUT(pool, cuMemPoolCreate(pool, properties));
+    ALONE_WITHOUT(properties, cuMemPoolCreate(pool, properties));
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
         pool_placed(*pool, properties->location, properties->allocType, true);
@@ -122,6 +126,8 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
                                 CUmemAllocationType type) \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(pool, symbol(pool, location, type)); \
+        ALONE_WITHOUT(location, symbol(pool, location, type)); \
         CUresult result = real.symbol(pool, location, type); \
         if (result == CUDA_SUCCESS) \
             pool_placed(*pool, *location, type, false); \
