@@ -100,16 +100,14 @@ static bool reserve_steps(struct pool *pool, uint64_t bytes, struct charge *char
     return reserve(pool, rounded(lacking, pool->granule_bytes), charge);
 }
 
-/* The steps are a guess: a pool may take no more than it needs. But a launch that took more than was
- * reserved could not be undone, so graphs always reserve whole steps. */
+/* The steps are a guess: a pool may take no more than it needs. */
 static bool reserve_least(struct pool *pool, uint64_t bytes, struct charge *charge)
 {
     uint64_t lacking = lacking_bytes(pool, bytes);
-    return pool->form != POOL_OF_GRAPHS && lacking < rounded(lacking, pool->granule_bytes) &&
-           reserve(pool, lacking, charge);
+    return lacking < rounded(lacking, pool->granule_bytes) && reserve(pool, lacking, charge);
 }
 
-CUresult pool_begin(struct pool *pool, uint64_t bytes)
+CUresult pool_begin(struct pool *pool, uint64_t bytes, bool is_sure)
 {
     struct charge charge;
     uint64_t serial = pool->serial;
@@ -119,13 +117,14 @@ CUresult pool_begin(struct pool *pool, uint64_t bytes)
         pool_unlock_record(pool); /* it is looked through as well */
         charge_reclaim(pool->device);
         pool_lock_record(pool);
-        reserved = pool->serial == serial &&
-                   (reserve_steps(pool, bytes, &charge) || reserve_least(pool, bytes, &charge));
+        reserved = pool->serial == serial && (reserve_steps(pool, bytes, &charge) ||
+                                              (!is_sure && reserve_least(pool, bytes, &charge)));
     }
     if (reserved)
         return CUDA_SUCCESS;
     pool_unlock_record(pool);
-    charge.bytes = bytes;
+    if (!is_sure)
+        charge.bytes = bytes;
     return charge_refuse(&charge);
 }
 
@@ -139,8 +138,10 @@ bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
         if (!charge_try(more, pool->device, VGPU_KIND_ASYNC, reserved - pool->charged_bytes))
             return false;
         pool->charged_bytes = reserved;
+    } else if (told && reserved > pool->charged_bytes) {
+        pool_follow_driver(pool); /* by what it keeps for others */
     } else if (told) {
-        pool_follow_driver(pool);
+        pool_shrink_charge(pool, reserved);
     } else if (address == NULL) {
         /* no pool that the driver knows took nothing */
         pool_shrink_charge(pool, pool->charged_bytes - pool->begun_bytes);
@@ -172,16 +173,18 @@ static void give_up_refused(struct pool *pool)
         __atomic_store_n(&is_slack, 1, __ATOMIC_RELEASE);
 }
 
-CUresult pool_refuse(struct pool *pool, uint64_t bytes)
+void pool_undo(struct pool *pool, uint64_t bytes)
 {
-    struct charge refused = pool->refused;
     pool->refused_bytes = charge_rounded(bytes);
-    refused.bytes += pool->begun_bytes; /* what the driver took for it in all */
-    refused.refusal.used_bytes -= pool->begun_bytes;
     if (pool_is_live(pool)) {
         give_up_refused(pool);
         pool_follow_driver(pool);
     }
+}
+
+CUresult pool_refuse(struct pool *pool)
+{
+    struct charge refused = pool->refused;
     pool_unlock_record(pool);
     return charge_refuse(&refused);
 }

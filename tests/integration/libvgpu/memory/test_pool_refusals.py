@@ -144,21 +144,22 @@ print(json.dumps(seen))
     assert answer == [[2, True, 0], [2, True, 0]]
 
 
-def test_what_fits_beside_a_refusal_is_granted_and_counted_once(part: Slice) -> None:
-    """What pools keep idle makes room before anything is refused."""
+@pytest.mark.parametrize("more_mib", [0, 480])
+def test_what_pools_keep_idle_makes_room_first(part: Slice, more_mib: int) -> None:
+    """Also where it is the driver's last step that does not fit."""
     answer, _ = told(
         part,
-        """
+        f"""
 kept, other = keep_all(make_pool()), make_pool()
 before = agree()
-address = check(from_pool(kept)(512 * MIB))
-check(driver.cuMemFreeAsync(address, stream))
+check(driver.cuMemFreeAsync(check(from_pool(kept)(512 * MIB)), stream))
 check(driver.cuStreamSynchronize(stream))
 idle = agree() - before
-most = free() // (32 * MIB) * 32 * MIB + 512 * MIB
-answers = [code(from_pool(other)(most)), agree() - before - most, refused()]
-print(json.dumps([idle, answers]))
+asked = free() + {more_mib} * MIB - 20 * MIB
+print(json.dumps([idle, code(from_pool(other)(asked)), agree() - before - asked, refused()]))
 """,
     )
 
-    assert answer == [512 * MIB, [0, 0, 0]]
+    idle, code, beyond, refused = answer
+    assert (idle, code, refused) == (512 * MIB, 0, 0)
+    assert 0 < beyond < 32 * MIB
