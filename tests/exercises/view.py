@@ -37,6 +37,16 @@ def totals_of_the_driver(driver: Driver) -> None:
     assert free.value == driver.limit_bytes - driver.used()
 
 
+@exercise("cuMemGetInfo_v2")
+def either_total_left_out(driver: Driver) -> None:
+    """NVIDIA's driver allows it, although no page of its says so; llama.cpp does it."""
+    free, total = c_size_t(), c_size_t()
+    driver.check("cuMemGetInfo_v2", byref(free), None)
+    driver.check("cuMemGetInfo_v2", None, byref(total))
+    driver.check("cuMemGetInfo_v2", None, None)
+    assert (free.value, total.value) == (driver.limit_bytes - driver.used(), driver.limit_bytes)
+
+
 @exercise("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
 def totals_of_nvml(driver: Driver) -> None:
     device, memory, second, address = c_void_p(), NvmlMemory(), NvmlMemoryV2(), c_uint64()

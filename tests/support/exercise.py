@@ -108,10 +108,16 @@ class Driver(Books):
             raise UnexpectedCodeError(f"{symbol} gave {code}")
 
     def refuse(self, symbol: str, *arguments: Any) -> None:
-        """Calls a function that must find the slice full and leave its bytes as they were."""
+        """Calls a function that must find the slice full and leave its bytes as they were.
+
+        The refusal must be counted, once.
+        """
+        before = self.refusals()
         with self.charged(0):
             code = self.call(symbol, *arguments)
             assert code == OUT_OF_MEMORY, f"{symbol} gave {code}, not out of memory"
+        told = self.refusals() - before
+        assert told == 1, f"{symbol} was refused once and counted {told} times"
 
     def outdated(self, symbol: str, *arguments: Any) -> None:
         """Calls a function of before CUDA 3.2, which no driver has a context for any more.

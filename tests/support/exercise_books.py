@@ -43,6 +43,10 @@ class Books:
             return read_usage(self.directory).devices[0].used_bytes
         return sum(own.kind_bytes[kind] for own in self._own())
 
+    def refusals(self) -> int:
+        """Returns how often this process was refused memory of device 0."""
+        return sum(own.refused_count for own in self._own())
+
     def device_bytes(self) -> int:
         """Returns what is really taken of device 0, by NVML's figure without the shim."""
         if self._device_bytes is None:

@@ -263,13 +263,14 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!free_bytes || !total_bytes)
-        return CUDA_ERROR_INVALID_VALUE;
     uint64_t used_bytes, own_bytes;
+    uint64_t memory_bytes = context->device->identity->profile.memory_bytes;
     if (sim_client_memory(context->device->device, &used_bytes, &own_bytes) != 0)
         return CUDA_ERROR_UNKNOWN;
-    *total_bytes = context->device->identity->profile.memory_bytes;
-    *free_bytes = *total_bytes - used_bytes;
+    if (free_bytes) /* either may be left out, which the driver does not document */
+        *free_bytes = memory_bytes - used_bytes;
+    if (total_bytes)
+        *total_bytes = memory_bytes;
     return CUDA_SUCCESS;
 }
 

@@ -116,6 +116,8 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
 {
     uint32_t parts[SIM_MAX_DEVICES];
     NVML_CHECK_ANY(device, count);
+    if (!infos && *count) /* as documented: without a list only how many there are can be asked */
+        return NVML_ERROR_INVALID_ARGUMENT;
     struct process_list list = {
         .only_mps = only_mps, .version = version, .room = infos ? *count : 0, .infos = infos};
     unsigned int part_count = nvml_parts(device, parts);
@@ -164,9 +166,11 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
     return list_processes(device, true, 3, count, infos);
 }
 
-static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
+static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count, const void *infos)
 {
     NVML_CHECK_ANY(device, count);
+    if (!infos && *count)
+        return NVML_ERROR_INVALID_ARGUMENT;
     *count = 0; /* nothing draws on a simulated GPU */
     return NVML_SUCCESS;
 }
@@ -174,20 +178,17 @@ static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
                                                    nvmlProcessInfo_v1_t *infos)
 {
-    (void)infos;
-    return no_processes(device, count);
+    return no_processes(device, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
                                                       nvmlProcessInfo_v2_t *infos)
 {
-    (void)infos;
-    return no_processes(device, count);
+    return no_processes(device, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                       nvmlProcessInfo_t *infos)
 {
-    (void)infos;
-    return no_processes(device, count);
+    return no_processes(device, count, infos);
 }

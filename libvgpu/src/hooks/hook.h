@@ -27,7 +27,8 @@
  *     while the driver reads them.
  * 12. A forked child starts without slot, allocations or work in flight: what a module keeps is
  *     forgotten in fork.c.
- * 13. A program may close any descriptor and use its number: one that is kept open is compared with
+ * 13. A program may leave an output out (output.h), and the driver says whether that is allowed.
+ * 14. A program may close any descriptor and use its number: one that is kept open is compared with
  *     what it was before it is used (descriptor.h). */
 #ifndef VGPU_HOOK_H
 #define VGPU_HOOK_H
@@ -36,6 +37,7 @@
 #include <stddef.h>
 
 #include "hooks/export.h"
+#include "hooks/output.h"
 #include "hooks/real.h"
 
 /* Whether the driver is there and has the function whose field of `real` this is, which is read once

@@ -103,6 +103,7 @@ static CUresult made(const struct charge *charge, CUresult result,
     VGPU_EXPORT CUresult symbol parameters \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(handle, symbol(handle, __VA_ARGS__)); \
         struct charge charge; \
         const CUDA_ARRAY3D_DESCRIPTOR *whole = known; \
         CUresult result = reserve(&charge, whole, levels); \

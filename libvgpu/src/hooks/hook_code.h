@@ -15,13 +15,14 @@
     VGPU_EXPORT CUresult symbol parameters \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(handle, symbol(handle, __VA_ARGS__)); \
         struct code_load load = {0}; \
         enum code_load_verdict verdict; \
         __typeof__(*handle) made = NULL; /* a refusal leaves the program's as it was */ \
         CUresult result; \
         do { \
             code_load_begin(&load); \
-            result = real.symbol(handle != NULL ? &made : NULL, __VA_ARGS__); \
+            result = real.symbol(&made, __VA_ARGS__); \
             verdict = code_load_end(&load, result); \
             if (verdict != CODE_LOADED) \
                 undo(made); \

@@ -71,6 +71,12 @@ static CUresult retain(CUcontext *context, CUdevice device)
     return result;
 }
 
+static void give_back(CUdevice device)
+{
+    if (real.cuDevicePrimaryCtxRelease_v2(device) == CUDA_SUCCESS)
+        count_reference(device, -1);
+}
+
 /* One try of primary_retain. */
 static CUresult retain_charged(struct context_charge *opening, CUcontext *context, CUdevice device)
 {
@@ -79,8 +85,7 @@ static CUresult retain_charged(struct context_charge *opening, CUcontext *contex
         return result;
     result = retain(context, device);
     if (!context_charge_end(opening, result)) {
-        real.cuDevicePrimaryCtxRelease_v2(device);
-        count_reference(device, -1);
+        give_back(device);
         context_charge_undone(opening, *context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -109,7 +114,7 @@ CUresult primary_retain(CUcontext *context, CUdevice device)
 VGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     NEEDS(cuDevicePrimaryCtxRetain);
-    if (region_open() == REGION_NONE)
+    if (context == NULL || region_open() == REGION_NONE)
         return real.cuDevicePrimaryCtxRetain(context, device);
     contexts_lock();
     CUresult result = primary_retain(context, device);
@@ -130,6 +135,12 @@ void primary_settle(CUdevice device)
     primary_context[device] = NULL;
     primary_charge[device] = (struct charge){.device = CHARGE_NONE};
     __atomic_store_n(&primary_references[device], 0, __ATOMIC_RELAXED);
+}
+
+void primary_give_back(CUdevice device)
+{
+    give_back(device);
+    primary_settle(device);
 }
 
 void primary_settle_all(void)
@@ -241,6 +252,7 @@ static CUresult create_end(struct context_charge *opening, CUresult result,
 #define CREATE_CONTEXT(symbol, call) \
     do { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(context, call); \
         struct context_charge opening; \
         int tries = 0; \
         CUresult result; \

@@ -19,6 +19,9 @@ void contexts_after_fork(void);
 /* Retains the primary context and charges it if it is the first to. */
 CUresult primary_retain(CUcontext *context, CUdevice device);
 
+/* Gives such a reference back, and the charge with the last one. */
+void primary_give_back(CUdevice device);
+
 /* After something that may have ended primary contexts: drops the charges of those that did. */
 void primary_settle(CUdevice device);
 void primary_settle_all(void);

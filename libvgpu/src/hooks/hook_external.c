@@ -154,6 +154,7 @@ cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory memory,
                                 const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description)
 {
     NEEDS(cuExternalMemoryGetMappedBuffer);
+    ALONE_WITHOUT(address, cuExternalMemoryGetMappedBuffer(address, memory, description));
     struct allocation import;
     bool is_held = hold(memory, &import); /* what is made of it keeps the whole */
     CUresult result = real.cuExternalMemoryGetMappedBuffer(address, memory, description);
@@ -168,6 +169,7 @@ VGPU_EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(
     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *description)
 {
     NEEDS(cuExternalMemoryGetMappedMipmappedArray);
+    ALONE_WITHOUT(mipmap, cuExternalMemoryGetMappedMipmappedArray(mipmap, memory, description));
     struct allocation import;
     bool is_held = hold(memory, &import); /* what is made of it keeps the whole */
     CUresult result = real.cuExternalMemoryGetMappedMipmappedArray(mipmap, memory, description);

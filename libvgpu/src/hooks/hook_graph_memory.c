@@ -46,6 +46,7 @@ VGPU_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgrap
                                         char *log, size_t log_bytes)
 {
     NEEDS(cuGraphInstantiate);
+    ALONE_WITHOUT(exec, cuGraphInstantiate(exec, graph, error_node, log, log_bytes));
     struct instantiation making;
     CUresult result = instantiate_begin(&making, graph, false);
     if (result != CUDA_SUCCESS)
@@ -58,6 +59,7 @@ VGPU_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
                                            CUgraphNode *error_node, char *log, size_t log_bytes)
 {
     NEEDS(cuGraphInstantiate_v2);
+    ALONE_WITHOUT(exec, cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes));
     struct instantiation making;
     CUresult result = instantiate_begin(&making, graph, false);
     if (result != CUDA_SUCCESS)
@@ -70,6 +72,7 @@ VGPU_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph grap
                                                  unsigned long long flags)
 {
     NEEDS(cuGraphInstantiateWithFlags);
+    ALONE_WITHOUT(exec, cuGraphInstantiateWithFlags(exec, graph, flags));
     struct instantiation making;
     CUresult result = instantiate_begin(&making, graph, (flags & TAKES_AT_ONCE) != 0);
     if (result != CUDA_SUCCESS)
@@ -82,6 +85,7 @@ VGPU_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph grap
                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params) \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(exec, symbol(exec, graph, params)); \
         struct instantiation making; \
         CUresult result = instantiate_begin( \
             &making, graph, params != NULL && (params->flags & TAKES_AT_ONCE) != 0); \

@@ -35,7 +35,7 @@ static CUresult create(CUgreenCtx *green, CUdevResourceDesc description, CUdevic
     if (result != CUDA_SUCCESS)
         return result;
     CUgreenCtx made = NULL; /* a refusal leaves the program's as it was */
-    result = real.cuGreenCtxCreate(green != NULL ? &made : NULL, description, device, flags);
+    result = real.cuGreenCtxCreate(&made, description, device, flags);
     CUcontext inner = result == CUDA_SUCCESS ? inner_context(made) : NULL;
     if (!context_charge_end(&opening, result)) {
         real.cuGreenCtxDestroy(made);
@@ -66,14 +66,13 @@ VGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descr
 {
     NEEDS(cuGreenCtxCreate);
     CUcontext primary;
-    if (region_open() == REGION_NONE)
+    if (green == NULL || region_open() == REGION_NONE)
         return real.cuGreenCtxCreate(green, description, device, flags);
     contexts_lock();
     CUresult result = primary_retain(&primary, device);
     if (result == CUDA_SUCCESS) {
         result = create(green, description, device, flags);
-        real.cuDevicePrimaryCtxRelease_v2(device); /* a green context has retained it by now */
-        primary_settle(device);
+        primary_give_back(device); /* a green context has retained it by now */
     }
     contexts_unlock();
     return result;

@@ -30,7 +30,7 @@ VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, con
 {
     NEEDS(cuLibraryGetKernel);
     CUresult result = real.cuLibraryGetKernel(kernel, library, name);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && kernel != NULL)
         local_memory_handed_out_kernels(kernel, 1, library);
     reconcile_soon();
     return result;
@@ -55,7 +55,7 @@ VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     NEEDS(cuKernelGetFunction);
     CUresult result = real.cuKernelGetFunction(function, kernel);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && function != NULL)
         local_memory_handed_out_function(*function, kernel);
     reconcile_soon();
     return result;

@@ -10,6 +10,7 @@
     VGPU_EXPORT CUresult symbol parameters \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(address, symbol(address, __VA_ARGS__)); \
         struct piece piece; \
         reconcile_quiet(); \
         CUresult result = reserve(&piece, kind, bytes); \
@@ -83,6 +84,8 @@ static CUresult settle_rows(struct piece *piece, CUresult result, CUdeviceptr ad
                                 unsigned int element_bytes) \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(address, symbol(address, pitch, width_bytes, height, element_bytes)); \
+        ALONE_WITHOUT(pitch, symbol(address, pitch, width_bytes, height, element_bytes)); \
         struct piece piece; \
         reconcile_quiet(); \
         CUresult result = reserve_rows(&piece, width_bytes, height, element_bytes); \

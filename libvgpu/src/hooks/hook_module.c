@@ -37,7 +37,7 @@ VGPU_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
 {
     NEEDS(cuModuleGetFunction);
     CUresult result = real.cuModuleGetFunction(function, module, name);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && function != NULL)
         local_memory_handed_out(function, 1, module);
     reconcile_soon();
     return result;

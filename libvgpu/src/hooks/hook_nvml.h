@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "hooks/export.h"
+#include "hooks/output.h"
 #include "hooks/real.h"
 #include "slice/devices.h"
 #include "slice/region.h"

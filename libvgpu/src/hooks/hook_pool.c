@@ -8,18 +8,24 @@
 #include "memory/pool.h"
 #include "memory/reconcile.h"
 
-/* After the driver's call on a pool that pool_begin was asked about: what the hook returns.
- * `give_back` undoes what turned out not to fit. */
-static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
-                          const CUdeviceptr *address, CUstream stream,
-                          CUresult (*give_back)(CUdeviceptr, CUstream))
+/* Allocates from a pool that is locked, and unlocks it. What turns out not to fit is freed again by
+ * `give_back`. */
+static CUresult allocate(struct pool *pool, CUdeviceptr *address, size_t bytes, CUmemoryPool handle,
+                         CUstream stream, __typeof__(real.cuMemAllocFromPoolAsync) take,
+                         __typeof__(real.cuMemFreeAsync) give_back)
 {
-    if (pool_end(pool, bytes, result == CUDA_SUCCESS ? address : NULL))
-        return result;
-    if (result == CUDA_SUCCESS)
+    for (bool is_sure = false;; is_sure = true) {
+        CUresult result = pool_begin(pool, bytes, is_sure);
+        if (result != CUDA_SUCCESS)
+            return result;
+        result = take(address, bytes, handle, stream);
+        if (pool_end(pool, bytes, result == CUDA_SUCCESS ? address : NULL))
+            return result;
         give_back(*address, stream);
-    pool_refresh(pool);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+        pool_undo(pool, bytes);
+        if (is_sure)
+            return pool_refuse(pool);
+    }
 }
 
 /* `same` is what a stream of 0 stands for in this form of the call. */
@@ -27,6 +33,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
     VGPU_EXPORT CUresult alloc(CUdeviceptr *address, size_t bytes, CUstream stream) \
     { \
         NEEDS(alloc); \
+        ALONE_WITHOUT(address, alloc(address, bytes, stream)); \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         CUmemoryPool handle; \
@@ -40,16 +47,13 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
         if (pool == NULL) \
             return real.alloc(address, bytes, stream); \
         /* by name: another thread may give the GPU another pool at any moment */ \
-        result = pool_begin(pool, bytes); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = real.from_pool(address, bytes, handle, stream); \
-        return allocated(pool, bytes, result, address, stream, real.free); \
+        return allocate(pool, address, bytes, handle, stream, real.from_pool, real.free); \
     } \
     VGPU_EXPORT CUresult from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle, \
                                    CUstream stream) \
     { \
         NEEDS(from_pool); \
+        ALONE_WITHOUT(address, from_pool(address, bytes, handle, stream)); \
         CUstream true_stream = stream != NULL ? stream : same; \
         struct pool *pool = NULL; \
         bool is_recorded; \
@@ -61,11 +65,7 @@ static CUresult allocated(struct pool *pool, size_t bytes, CUresult result,
             return result; \
         if (pool == NULL) \
             return real.from_pool(address, bytes, handle, stream); \
-        result = pool_begin(pool, bytes); \
-        if (result != CUDA_SUCCESS) \
-            return result; \
-        result = real.from_pool(address, bytes, handle, stream); \
-        return allocated(pool, bytes, result, address, stream, real.free); \
+        return allocate(pool, address, bytes, handle, stream, real.from_pool, real.free); \
     } \
     VGPU_EXPORT CUresult free(CUdeviceptr address, CUstream stream) \
     { \
@@ -91,6 +91,8 @@ ALLOCATION_HOOKS(cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAs
 VGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     NEEDS(cuMemPoolCreate);
+    ALONE_WITHOUT(pool, cuMemPoolCreate(pool, properties));
+    ALONE_WITHOUT(properties, cuMemPoolCreate(pool, properties));
     CUresult result = real.cuMemPoolCreate(pool, properties);
     if (result == CUDA_SUCCESS)
         pool_placed(*pool, properties->location, properties->allocType, true);
@@ -124,6 +126,8 @@ VGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep)
                                 CUmemAllocationType type) \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(pool, symbol(pool, location, type)); \
+        ALONE_WITHOUT(location, symbol(pool, location, type)); \
         CUresult result = real.symbol(pool, location, type); \
         if (result == CUDA_SUCCESS) \
             pool_placed(*pool, *location, type, false); \

@@ -61,14 +61,14 @@ static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
     VGPU_EXPORT nvmlReturn_t symbol(nvmlDevice_t handle, unsigned int *count, type *infos) \
     { \
         struct process found[VGPU_SLOT_COUNT]; \
-        unsigned int none = 0; \
         NVML_NEEDS(symbol); \
         if (region_open() == REGION_NONE) \
             return real.symbol(handle, count, infos); \
-        nvmlReturn_t result = real.symbol(handle, count != NULL ? &none : NULL, NULL); \
-        if (!is_answerable(result)) \
+        unsigned int room = infos != NULL ? OUTPUT(count) : 0; \
+        unsigned int asked = infos != NULL ? 0 : OUTPUT(count); \
+        nvmlReturn_t result = real.symbol(handle, count != NULL ? &asked : NULL, NULL); \
+        if (!is_answerable(result) || count == NULL) \
             return result; \
-        unsigned int room = infos != NULL ? *count : 0; \
         *count = list(handle, which, found); \
         for (unsigned int i = 0; i < *count && i < room; i++) \
             put(&infos[i], &found[i], instance_of(handle)); \

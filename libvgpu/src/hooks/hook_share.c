@@ -46,6 +46,7 @@ static void share(CUdeviceptr address, const void *handle, size_t handle_bytes)
 VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     NEEDS(cuIpcGetMemHandle);
+    ALONE_WITHOUT(handle, cuIpcGetMemHandle(handle, address));
     CUdeviceptr base;
     size_t bytes;
     CUresult result = real.cuIpcGetMemHandle(handle, address);
@@ -58,6 +59,7 @@ VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
 VGPU_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr address)
 {
     NEEDS(cuMemPoolExportPointer);
+    ALONE_WITHOUT(exported, cuMemPoolExportPointer(exported, address));
     CUresult result = real.cuMemPoolExportPointer(exported, address);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)
         share(address, exported, sizeof *exported);
@@ -146,6 +148,7 @@ static CUresult opened(struct import *import, CUdeviceptr address)
     VGPU_EXPORT CUresult symbol(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) \
     { \
         NEEDS(symbol); \
+        ALONE_WITHOUT(address, symbol(address, handle, flags)); \
         lock_take(&opens_lock, LOCK_OPENS); \
         struct import import = import_begin(&handle, sizeof handle); \
         CUresult result = real.symbol(address, handle, flags); \
@@ -181,6 +184,7 @@ VGPU_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
                                             CUmemPoolPtrExportData *exported)
 {
     NEEDS(cuMemPoolImportPointer);
+    ALONE_WITHOUT(address, cuMemPoolImportPointer(address, pool, exported));
     struct import import = import_begin(exported, sizeof *exported);
     CUresult result = real.cuMemPoolImportPointer(address, pool, exported);
     if (result != CUDA_SUCCESS) {

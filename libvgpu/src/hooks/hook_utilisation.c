@@ -90,7 +90,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle,
         return real.nvmlDeviceGetProcessUtilization(handle, samples, count, since_us);
     nvmlReturn_t result =
         real.nvmlDeviceGetProcessUtilization(handle, NULL, count != NULL ? &none : NULL, since_us);
-    if (!is_answerable(result))
+    if (!is_answerable(result) || count == NULL)
         return result;
     int device = shown_device(handle);
     unsigned int room = *count;
@@ -169,7 +169,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle,
 {
     NVML_NEEDS(nvmlDeviceGetUtilizationRates);
     nvmlReturn_t result = real.nvmlDeviceGetUtilizationRates(handle, utilization);
-    if (result == NVML_SUCCESS && region_open() != REGION_NONE)
+    if (result == NVML_SUCCESS && utilization != NULL && region_open() != REGION_NONE)
         make_own(handle, utilization);
     return result;
 }
@@ -179,7 +179,7 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t handle,
 {
     NVML_NEEDS(nvmlDeviceGetDynamicPstatesInfo);
     nvmlReturn_t result = real.nvmlDeviceGetDynamicPstatesInfo(handle, info);
-    if (result != NVML_SUCCESS || region_open() == REGION_NONE)
+    if (result != NVML_SUCCESS || info == NULL || region_open() == REGION_NONE)
         return result;
     unsigned int *gpu = &info->utilization[NVML_GPU_UTILIZATION_DOMAIN_GPU].percentage;
     unsigned int *memory = &info->utilization[NVML_GPU_UTILIZATION_DOMAIN_FB].percentage;
@@ -204,9 +204,8 @@ static nvmlReturn_t newest_sample(nvmlDevice_t handle, nvmlSamplingType_t type,
         return NVML_ERROR_NOT_FOUND;
     newest.sampleValue.uiVal =
         type == NVML_GPU_UTILIZATION_SAMPLES ? utilization.gpu : utilization.memory;
-    *count = 1;
-    if (samples != NULL)
-        *samples = newest;
+    ANSWER(count, 1);
+    ANSWER(samples, newest);
     return NVML_SUCCESS;
 }
 
@@ -223,6 +222,6 @@ VGPU_EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t handle, nvmlSamplingT
         real.nvmlDeviceGetSamples(handle, type, since_us, value_type, count, NULL);
     if (!is_answerable(result))
         return result;
-    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    ANSWER(value_type, NVML_VALUE_TYPE_UNSIGNED_INT);
     return newest_sample(handle, type, since_us, count, samples);
 }

@@ -65,9 +65,9 @@ static unsigned int narrow(uint64_t bytes)
         if (result != CUDA_SUCCESS || region_open() == REGION_NONE) \
             return result; \
         int device = region_open() == REGION_MAPPED ? devices_current() : DEVICE_NOT_OURS; \
-        struct view view = view_of(device, *free_bytes); \
-        *free_bytes = fitted(view.free_bytes); \
-        *total_bytes = fitted(view.total_bytes); \
+        struct view view = view_of(device, OUTPUT(free_bytes)); \
+        ANSWER(free_bytes, fitted(view.free_bytes)); \
+        ANSWER(total_bytes, fitted(view.total_bytes)); \
         return CUDA_SUCCESS; \
     }
 
@@ -77,7 +77,7 @@ static unsigned int narrow(uint64_t bytes)
         NEEDS(symbol); \
         CUresult result = real.symbol(bytes, device); \
         if (result == CUDA_SUCCESS && region_open() != REGION_NONE) \
-            *bytes = fitted(view_of(shown_cuda_device(device), 0).total_bytes); \
+            ANSWER(bytes, fitted(view_of(shown_cuda_device(device), 0).total_bytes)); \
         return result; \
     }
 
@@ -103,7 +103,7 @@ static struct view view_of_nvml(nvmlDevice_t handle, uint64_t physical_bytes,
     { \
         NVML_NEEDS(symbol); \
         nvmlReturn_t result = real.symbol(device, memory); \
-        if (result != NVML_SUCCESS || region_open() == REGION_NONE) \
+        if (result != NVML_SUCCESS || memory == NULL || region_open() == REGION_NONE) \
             return result; \
         struct view view = view_of_nvml(device, memory->total, memory->free); \
         memory->total = view.total_bytes; \

@@ -46,7 +46,7 @@ VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
     NEEDS(cuMemExportToShareableHandle);
     uint64_t key[2];
     CUresult result = real.cuMemExportToShareableHandle(shareable, handle, type, flags);
-    if (result != CUDA_SUCCESS || region_open() != REGION_MAPPED)
+    if (result != CUDA_SUCCESS || shareable == NULL || region_open() != REGION_MAPPED)
         return result;
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         shared_memory_key_new(key);

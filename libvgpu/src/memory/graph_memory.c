@@ -157,7 +157,8 @@ CUresult graph_memory_begin(struct graph_need *need)
         bool has_all = need->stream != 0 && need->each[i].stream == need->stream &&
                        need->each[i].epoch == pool_epoch(pool);
         need->each[i].begun_bytes = has_all ? 0 : need->each[i].bytes;
-        CUresult result = pool_begin(pool, need->each[i].begun_bytes);
+        /* a launch that took more than was reserved could not be undone */
+        CUresult result = pool_begin(pool, need->each[i].begun_bytes, true);
         if (result == CUDA_SUCCESS)
             continue;
         struct graph_need begun = *need;

@@ -5,8 +5,6 @@
 #include "memory/pool_state.h"
 #include "vgpu/contract.h"
 
-#define MOST_GRANULE_BYTES (32u << 20)
-
 static int is_slack; /* atomic: something was freed since the last look at what the driver keeps */
 
 static uint64_t rounded(uint64_t bytes, uint64_t step_bytes)
@@ -74,65 +72,74 @@ void pool_release(struct charge_owner *owner, const struct allocation *allocatio
 
 /* ---- allocations ---- */
 
-/* Reserves what the pool lacks for `bytes` more. */
-static bool reserve_more(struct pool *pool, uint64_t bytes, struct charge *charge)
+/* What the pool lacks for `bytes` more. */
+static uint64_t lacking_bytes(const struct pool *pool, uint64_t bytes)
 {
     uint64_t used = pool->charged_bytes > 0 ? pool_used_bytes(pool) : 0;
     uint64_t spare = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
     uint64_t wanted = charge_rounded(bytes);
-    uint64_t lacking = wanted > spare ? wanted - spare : 0;
+    return wanted > spare ? wanted - spare : 0;
+}
+
+static bool reserve(struct pool *pool, uint64_t bytes, struct charge *charge)
+{
+    if (!charge_try(charge, pool->device, VGPU_KIND_ASYNC, bytes))
+        return false;
+    pool->charged_bytes += bytes;
+    pool->begun_bytes = bytes;
+    return true;
+}
+
+/* Reserves what the pool lacks for `bytes` more, in whole steps of the driver's. */
+static bool reserve_steps(struct pool *pool, uint64_t bytes, struct charge *charge)
+{
+    uint64_t lacking = lacking_bytes(pool, bytes);
     *charge = (struct charge){.device = pool->device, .kind = VGPU_KIND_ASYNC};
     if (lacking == 0)
         return pool->device >= 0;
-    uint64_t steps = rounded(lacking, pool->granule_bytes);
-    /* a launch that took more than was reserved could not be undone: of graphs always whole steps */
-    bool reserved = charge_try(charge, pool->device, VGPU_KIND_ASYNC, steps) ||
-                    (steps > lacking && pool->form != POOL_OF_GRAPHS &&
-                     charge_try(charge, pool->device, VGPU_KIND_ASYNC, lacking));
-    if (reserved) {
-        pool->charged_bytes += charge->bytes;
-        pool->begun_bytes = charge->bytes;
-    }
-    return reserved;
+    return reserve(pool, rounded(lacking, pool->granule_bytes), charge);
 }
 
-CUresult pool_begin(struct pool *pool, uint64_t bytes)
+/* The steps are a guess: a pool may take no more than it needs. */
+static bool reserve_least(struct pool *pool, uint64_t bytes, struct charge *charge)
+{
+    uint64_t lacking = lacking_bytes(pool, bytes);
+    return lacking < rounded(lacking, pool->granule_bytes) && reserve(pool, lacking, charge);
+}
+
+CUresult pool_begin(struct pool *pool, uint64_t bytes, bool is_sure)
 {
     struct charge charge;
     uint64_t serial = pool->serial;
     pool->begun_bytes = 0;
-    bool reserved = reserve_more(pool, bytes, &charge);
+    bool reserved = reserve_steps(pool, bytes, &charge);
     if (!reserved && pool->device >= 0) {
         pool_unlock_record(pool); /* it is looked through as well */
         charge_reclaim(pool->device);
         pool_lock_record(pool);
-        reserved = pool->serial == serial && reserve_more(pool, bytes, &charge);
+        reserved = pool->serial == serial && (reserve_steps(pool, bytes, &charge) ||
+                                              (!is_sure && reserve_least(pool, bytes, &charge)));
     }
     if (reserved)
         return CUDA_SUCCESS;
     pool_unlock_record(pool);
-    charge.bytes = bytes;
+    if (!is_sure)
+        charge.bytes = bytes;
     return charge_refuse(&charge);
-}
-
-/* It took more than the bytes: larger steps than those seen so far. */
-static void note_steps(struct pool *pool, uint64_t reserved)
-{
-    uint64_t granule = reserved & -reserved;
-    if (granule > pool->granule_bytes)
-        pool->granule_bytes = granule < MOST_GRANULE_BYTES ? granule : MOST_GRANULE_BYTES;
 }
 
 bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
 {
     uint64_t reserved;
     bool told = pool_ask_reserved(pool, &reserved);
-    struct charge more;
-    if (told && reserved > pool->charged_bytes) {
-        if (!charge_try(&more, pool->device, VGPU_KIND_ASYNC, reserved - pool->charged_bytes))
+    struct charge *more = &pool->refused;
+    if (told && address != NULL && reserved > pool->charged_bytes) {
+        pool_note_steps(pool, reserved);
+        if (!charge_try(more, pool->device, VGPU_KIND_ASYNC, reserved - pool->charged_bytes))
             return false;
         pool->charged_bytes = reserved;
-        note_steps(pool, reserved);
+    } else if (told && reserved > pool->charged_bytes) {
+        pool_follow_driver(pool); /* by what it keeps for others */
     } else if (told) {
         pool_shrink_charge(pool, reserved);
     } else if (address == NULL) {
@@ -148,6 +155,38 @@ bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)
     if (address != NULL) /* unlocked: what stood there before may be of this pool, too */
         charge_keep_lasting(&charge, SPACE_ADDRESS, *address, &pool->owner);
     return true;
+}
+
+/* Has the driver give back what was refused, which it does once no stream's order keeps it from that. What
+ * the program has the pool keep goes with it, as it does when the driver itself finds the GPU full. */
+static void give_up_refused(struct pool *pool)
+{
+    uint64_t before_bytes = 0, after_bytes = 0;
+    if (!capture_is_mine() && pool_ask_reserved(pool, &before_bytes)) {
+        pool_trim(pool);
+        pool_ask_reserved(pool, &after_bytes);
+    }
+    if (before_bytes >= after_bytes + pool->refused_bytes ||
+        pool_used_bytes(pool) <= pool->used_bytes)
+        pool->refused_bytes = 0;
+    else /* looked for again after the next wait */
+        __atomic_store_n(&is_slack, 1, __ATOMIC_RELEASE);
+}
+
+void pool_undo(struct pool *pool, uint64_t bytes)
+{
+    pool->refused_bytes = charge_rounded(bytes);
+    if (pool_is_live(pool)) {
+        give_up_refused(pool);
+        pool_follow_driver(pool);
+    }
+}
+
+CUresult pool_refuse(struct pool *pool)
+{
+    struct charge refused = pool->refused;
+    pool_unlock_record(pool);
+    return charge_refuse(&refused);
 }
 
 uint64_t pool_epoch(const struct pool *pool)
@@ -196,6 +235,8 @@ void pool_after_wait(void)
         pool_lock_record(pool);
         if (pool->form == POOL_OF_STREAMS && pool_used_bytes(pool) > pool->used_bytes)
             __atomic_store_n(&is_slack, 1, __ATOMIC_RELEASE); /* a free waits for another stream */
+        if (pool->form == POOL_OF_STREAMS && pool->refused_bytes > 0)
+            give_up_refused(pool);
         pool_refresh(pool);
     }
 }

@@ -36,9 +36,13 @@ void pool_placed(CUmemoryPool handle, CUmemLocation location, CUmemAllocationTyp
 /* Before memory is taken that may make a locked pool larger by up to `bytes`, and after it:
  * `address` is what was allocated, NULL if nothing was. pool_begin unlocks and answers what the
  * hook returns to its caller if that is not CUDA_SUCCESS. pool_end unlocks, or answers false when
- * the pool turned out to have become larger than fits: then undo, and call pool_refresh. */
-CUresult pool_begin(struct pool *pool, uint64_t bytes);
+ * the pool turned out to have become larger than fits: then free what was allocated and call pool_undo,
+ * which has the pool give it back. By then the driver's steps are known, so pool_begin may be asked again
+ * and be sure of them; pool_refuse, which unlocks, answers what the hook returns where they were known. */
+CUresult pool_begin(struct pool *pool, uint64_t bytes, bool is_sure);
 bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address);
+void pool_undo(struct pool *pool, uint64_t bytes);
+CUresult pool_refuse(struct pool *pool);
 
 /* In place of pool_end for graph memory, whatever fits. The epoch is that of pool_epoch: as long as
  * it lasts no graph has been given memory that another one left, and none was trimmed, so that what

@@ -5,6 +5,11 @@
 #include "memory/pool_state.h"
 #include "vgpu/contract.h"
 
+#define MOST_GRANULE_BYTES (32u << 20)
+
+/* Atomic: the largest steps in which pools of a device were seen to grow. A forked child's are the same. */
+static uint64_t seen_granule_bytes[VGPU_MAX_DEVICES];
+
 /* Asks the driver for one of the two figures of a pool (of graphs only for what is reserved), less
  * what is charged elsewhere. False where nobody can be asked. */
 static bool ask(const struct pool *pool, bool reserved, uint64_t *result_bytes)
@@ -61,6 +66,24 @@ uint64_t pool_ask_granule(CUdevice ordinal)
         bytes = 0;
     capture_resume(pause);
     return bytes > LEAST_GRANULE_BYTES ? bytes : LEAST_GRANULE_BYTES;
+}
+
+uint64_t pool_likely_granule(int device)
+{
+    uint64_t seen_bytes =
+        device >= 0 ? __atomic_load_n(&seen_granule_bytes[device], __ATOMIC_RELAXED) : 0;
+    return seen_bytes > LEAST_GRANULE_BYTES ? seen_bytes : LEAST_GRANULE_BYTES;
+}
+
+void pool_note_steps(struct pool *pool, uint64_t reserved)
+{
+    uint64_t granule = reserved & -reserved;
+    if (granule > MOST_GRANULE_BYTES)
+        granule = MOST_GRANULE_BYTES;
+    if (granule > pool->granule_bytes)
+        pool->granule_bytes = granule;
+    if (granule > pool_likely_granule(pool->device)) /* a race of two threads loses a guess */
+        __atomic_store_n(&seen_granule_bytes[pool->device], granule, __ATOMIC_RELAXED);
 }
 
 void pool_shrink_charge(struct pool *pool, uint64_t bytes)

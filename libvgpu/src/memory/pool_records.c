@@ -89,7 +89,8 @@ static bool add(enum pool_form form, CUmemoryPool handle, CUdevice ordinal, int 
         pool->device = device;
         pool->is_host = is_host;
         pool->charged_bytes = pool->used_bytes = pool->elsewhere_bytes = pool->begun_bytes = 0;
-        pool->granule_bytes = LEAST_GRANULE_BYTES;
+        pool->refused_bytes = 0;
+        pool->granule_bytes = pool_likely_granule(device);
         pool->serial++;
         pool->epoch++; /* never 0, and never what a pool of before said */
         __atomic_store_n(&pool->form, form, __ATOMIC_RELEASE);

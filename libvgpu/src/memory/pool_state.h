@@ -27,6 +27,8 @@ struct pool {
     uint64_t granule_bytes;   /* steps in which the driver reserves, as it was seen or says */
     uint64_t elsewhere_bytes; /* reserved by the driver, but charged elsewhere */
     uint64_t begun_bytes;     /* reserved by the pool_begin that has not ended */
+    struct charge refused;    /* what did not fit at the pool_end that answered false */
+    uint64_t refused_bytes;   /* of what was refused then, and the driver may still have */
     uint64_t serial;          /* changes with the pool that the record stands for */
     uint64_t epoch;           /* of graphs: see pool_end_graphs */
     int cancelling;           /* of the thread that holds the lock */
@@ -66,6 +68,11 @@ uint64_t pool_used_bytes(const struct pool *pool);
 /* The steps in which a device gives memory, as the driver says. */
 uint64_t pool_ask_granule(CUdevice ordinal);
 
+/* The steps in which pools of a device (an index in `limits`, or below 0) were seen to grow, and what is
+ * learnt of them where a pool came to have `reserved` bytes, more than was to be expected. */
+uint64_t pool_likely_granule(int device);
+void pool_note_steps(struct pool *pool, uint64_t reserved);
+
 /* Gives back what is charged beyond `bytes`. */
 void pool_shrink_charge(struct pool *pool, uint64_t bytes);
 
@@ -93,6 +100,7 @@ void pool_part_from_handle(struct pool *pool);
 
 /* For charge_owner and charge_on_shortage; what a forked child forgets in addition to the records. */
 void pool_release(struct charge_owner *owner, const struct allocation *allocation);
+
 bool pool_reclaim(int device);
 void pool_forget_slack(void);
 

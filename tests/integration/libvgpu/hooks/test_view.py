@@ -248,6 +248,24 @@ assert wild(handles[0], ctypes.byref(ctypes.c_uint(0)), None) == 1
     assert two == [[7, 2, 0], [7, 2], [0, 2, 2], [0, 2, 2], 2, 2]
 
 
+def test_a_list_that_is_left_out_is_answered_as_by_nvml(
+    machine: Machine, slice_of: SliceOf
+) -> None:
+    """As documented: without a list only how many there are can be asked, from 0 on."""
+    part = slice_of(machine, memory_bytes=GIB)
+    code = """
+def answer(kind, version, count):
+    function = nvml._nvmlGetFunctionPointer(f"nvmlDeviceGet{kind}RunningProcesses{version}")
+    return function(handles[0], ctypes.byref(count) if count is not None else None, None)
+print(json.dumps([answer(kind, version, count) for kind in KINDS for version in VERSIONS
+                  for count in (None, ctypes.c_uint(0), ctypes.c_uint(4))]))
+"""
+
+    said = seen(part, code)
+
+    assert said == seen(part, code, shim=False) == [2, 0, 2] * 9
+
+
 def test_the_dead_are_left_out_before_anybody_cleans_their_place(
     machine: Machine, slice_of: SliceOf
 ) -> None:
