@@ -28,6 +28,7 @@ LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0
 #: A leader after another waits this long: its watch then has what the other did last.
 SETTLE_S = 1.0
 _LONGEST_LEASE_S = 300.0
+_MOST_TRANSITIONS = (1 << 31) - 1  # as the API server takes them
 
 
 class LeaseSpec(msgspec.Struct, rename="camel"):
@@ -192,7 +193,7 @@ class Election:
                 spec.acquire_time = before.spec.acquire_time
                 spec.lease_transitions = transitions
             else:
-                spec.lease_transitions = transitions + 1
+                spec.lease_transitions = min(transitions + 1, _MOST_TRANSITIONS)
         began_s = self._clock()
         self._seen = self._write(method, Lease(metadata, spec))
         self._seen_at_s = began_s
