@@ -13,7 +13,7 @@ from deviceplugin.config.loading import is_domain
 from deviceplugin.heap import return_freed_memory
 from deviceplugin.http.calls import Limits
 from deviceplugin.http.certificate import Certificate
-from deviceplugin.http.listeners import split_address, tcp_listener
+from deviceplugin.http.listeners import join_address, split_address, tcp_listener
 from deviceplugin.kube.api_client import SERVICE_ACCOUNT, ApiServer
 from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S
 from deviceplugin.scheduler.cluster.quota_file import QuotaFile
@@ -170,8 +170,8 @@ def main(
                 f"{service_account} has no token and ca.crt; it must run in a pod with a service "
                 "account"
             )
-        if advertise:
-            split_address(advertise, "--advertise")
+        if advertise and not split_address(advertise, "--advertise")[0]:
+            raise UsageError(f"--advertise {advertise!r} has no host, and must say which one")
         where = namespace or api.namespace
         listening = tcp_listener(address, "--address")
         limits = Limits(body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20)
@@ -217,7 +217,7 @@ def _advertised(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     if host in _ANY_HOST:
         host = os.environ.get("POD_IP") or socket.gethostname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)
 
 
 if __name__ == "__main__":
