@@ -91,6 +91,11 @@ _ANY_HOST = ("0.0.0.0", "::")
 )
 @click.option("--lease", default="vgpu-scheduler", show_default=True, help="Of the election.")
 @click.option(
+    "--election-namespace",
+    default="",
+    help="Of this Lease; one where node agents can write nothing.  [default: --namespace]",
+)
+@click.option(
     "--advertise",
     default="",
     help="HOST:PORT at which other replicas reach this one.  [default: $POD_IP, or this host]",
@@ -143,6 +148,7 @@ def main(
     wakes: bool,
     leader_elect: bool,
     lease: str,
+    election_namespace: str,
     advertise: str,
     tls_name: str,
     state_limit: float,
@@ -185,6 +191,7 @@ def main(
                 binds=bind,
                 wakes=wakes,
                 lease=lease if leader_elect else "",
+                election_namespace=election_namespace,
                 advertised=advertise or _advertised(listening),
                 tls=tls_dir,
                 tls_name=tls_name or f"{lease}.{where}.svc",
