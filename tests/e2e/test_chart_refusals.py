@@ -89,6 +89,8 @@ REFUSED = {
     f"{SCHEDULER},{TWO},scheduler.config=c": "config is c, which is none of configs: a, b",
     f"{SCHEDULER},{TWO}": "set scheduler.config to the name of the one whose quotas hold",
     f"{SCHEDULER},scheduler.extraArgs={{--address=:1}}": "leave it out and set scheduler.port",
+    f"{SCHEDULER},scheduler.electionNamespace=vgpu-system": "any of them could stop all binding",
+    f"{SCHEDULER},scheduler.extraArgs={{--election-namespace=x}}": "scheduler.electionNamespace",
     f"{SCHEDULER},scheduler.extraArgs={{--plain-http}}": "the chart go by: leave it out\n",
     f"{SCHEDULER},scheduler.extraArgs={{--no-leader-elect}}": "or set scheduler.replicas to 1",
 }  # fmt: skip
