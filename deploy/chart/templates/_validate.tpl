@@ -243,6 +243,10 @@ scheduler.extraArgs has --no-leader-elect, but scheduler.replicas is {{ $schedul
 {{- if or (not .Values.namespace.create) (eq .Values.namespace.name .Release.Namespace) }}
 The namespace {{ .Values.namespace.name }} is not the chart's. Where Pod Security is enforced, label it: kubectl label namespace {{ .Values.namespace.name }} pod-security.kubernetes.io/enforce=privileged
 {{- end }}
+{{- $scheduler := .Values.scheduler }}
+{{- if and $scheduler.enabled $scheduler.bind (not (and .Values.networkPolicy.enabled .Values.networkPolicy.from.scheduler)) (not (contains "--client-ca" (join " " $scheduler.extraArgs))) }}
+Every pod of the cluster reaches the port of the scheduler extender, which binds pods: name the schedulers in networkPolicy.from.scheduler and set networkPolicy.enabled, give --client-ca in scheduler.extraArgs, or set scheduler.bind to false
+{{- end }}
 {{- $strategies := .Values.configSelection.fallbackStrategies }}
 {{- if and .Values.configs (not .Values.configSelection.default) (not (and (has "named" $strategies) (hasKey .Values.configs "default"))) (not (and (has "single" $strategies) (eq (len .Values.configs) 1))) (not (has "empty" $strategies)) }}
 A node without the label {{ .Values.configSelection.nodeLabel }} has no config: set configSelection.default to one of {{ keys .Values.configs | sortAlpha | join ", " }}, or label every node
