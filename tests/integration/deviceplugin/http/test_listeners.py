@@ -12,6 +12,8 @@ import pytest
 
 from deviceplugin.http.listeners import join_address, split_address, tcp_listener
 from deviceplugin.http.server import HttpServer
+from deviceplugin.scheduler.__main__ import _advertised
+from deviceplugin.scheduler.binding.leader import Identity
 from libvgpu.errors import UsageError
 from support.waiting import PATIENCE_S
 
@@ -159,3 +161,15 @@ def test_what_is_no_address_is_refused_with_a_sentence(address: str, says: str) 
 def test_an_address_is_joined_as_it_was_split() -> None:
     for address in ("[fd00::7]:8443", "10.0.0.7:8443", "host.example:1"):
         assert join_address(*split_address(address)) == address
+
+
+@pytest.mark.parametrize(("pod_ip", "host"), [("fd00::7", "[fd00::7]"), ("10.0.0.7", "10.0.0.7")])
+def test_a_replica_is_reached_at_its_pods_address(
+    monkeypatch: pytest.MonkeyPatch, pod_ip: str, host: str
+) -> None:
+    monkeypatch.setenv("POD_IP", pod_ip)
+    with tcp_listener(":0") as listener:
+        port = listener.getsockname()[1]
+        assert _advertised(listener) == f"{host}:{port}"
+    held = str(Identity("pod-1", f"{host}:{port}"))
+    assert Identity.parsed(held).address == f"{host}:{port}"
