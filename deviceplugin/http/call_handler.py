@@ -20,7 +20,7 @@ from deviceplugin.log import LOGGER, event
 
 from .call_body import Body, declared_length
 from .call_places import ClientGone, Phase, Place, Places, source_of
-from .calls import TEXT, Answer, Call, CallRefused, Limits, Routes, Told
+from .calls import PROBES, TEXT, Answer, Call, CallRefused, Limits, Routes, Told
 from .timed_streams import Pace, TimedReader, TimedWriter
 
 FAULT = "the program failed; see its log"
@@ -36,6 +36,7 @@ class Serving(Protocol):
     told: Told
     places: Places
     calls: threading.BoundedSemaphore
+    pages: threading.BoundedSemaphore
     knows_clients: bool
     clock: Callable[[], float]
 
@@ -121,8 +122,11 @@ class CallHandler(BaseHTTPRequestHandler):
             if self.command == "GET":
                 if self.headers.get("Content-Length", "0") != "0":
                     self.close_connection = True  # nobody reads it
-                self._note(Phase.ANSWERING)
-                self._say(handler(Call(path, headers=self._headers())))
+                turn = contextlib.nullcontext() if path in PROBES else self._page_turn()
+                with turn:
+                    self._note(Phase.ANSWERING)
+                    answer = handler(Call(path, headers=self._headers()))
+                self._say(answer)
                 return
             if self._serving.knows_clients and not self._is_known():
                 raise CallRefused(
@@ -131,7 +135,7 @@ class CallHandler(BaseHTTPRequestHandler):
             length = declared_length(self._headers(), self._serving.limits)
             self._reader.expect_body(self._pace)
             content = Body(self.rfile, self._serving.limits, self).read(length)
-            with self._turn():
+            with self._call_turn():
                 self._note(Phase.ANSWERING)
                 deadline_s = time.monotonic() + self._serving.limits.answer_s
                 answer = handler(Call(path, content, deadline_s, self._headers()))
@@ -150,18 +154,11 @@ class CallHandler(BaseHTTPRequestHandler):
         connection = self.connection
         return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(True))
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._serving.calls.acquire(blocking=False):
-            raise CallRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self._serving.limits.calls} calls are being answered, and no more are at one "
-                "time; try again",
-            )
-        try:
-            yield
-        finally:
-            self._serving.calls.release()
+    def _call_turn(self) -> contextlib.AbstractContextManager[None]:
+        return _turn(self._serving.calls, f"{self._serving.limits.calls} calls")
+
+    def _page_turn(self) -> contextlib.AbstractContextManager[None]:
+        return _turn(self._serving.pages, f"{self._serving.limits.pages} pages")
 
     def _no_route(self, path: str) -> CallRefused:
         known = self._serving.routes
@@ -223,3 +220,16 @@ class CallHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing of calls that go well."""
+
+
+@contextlib.contextmanager
+def _turn(turns: threading.BoundedSemaphore, most: str) -> Iterator[None]:
+    if not turns.acquire(blocking=False):
+        raise CallRefused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{most} are being answered, and no more are at one time; try again",
+        )
+    try:
+        yield
+    finally:
+        turns.release()

@@ -3,8 +3,8 @@
 With TLS or without. The accepting thread never waits for a client: handshakes are made by the
 connections' own threads (`call_handler`). What clients may take of time, memory, calls and
 connections is bounded (`Limits`); pages that are read (GET) wait for no call. A new connection
-finds a place as long as not all are being answered (`call_places`), so probes need no port of
-their own.
+finds a place as long as not all are being answered (`call_places`), and there are more places than
+calls and pages that are answered at one time. So probes need no port of their own.
 """
 
 import contextlib
@@ -60,6 +60,7 @@ class CallServer(ThreadingHTTPServer):
         self.clock = clock
         self.places = Places(self.limits, clock, _say_lost)
         self.calls = threading.BoundedSemaphore(self.limits.calls)
+        self.pages = threading.BoundedSemaphore(self.limits.pages)
         self._certificate = certificate
         self.knows_clients = certificate is not None and certificate.knows_clients
         self._by_connection: dict[socket.socket, Place] = {}

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+#: Pages that are answered at once, whatever else is asked; a kubelet restarts who answers late.
+PROBES = ("/healthz", "/readyz")
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 
 
@@ -58,6 +60,7 @@ class Limits:
         body_bytes: of one call.
         bodies_bytes: of all calls that are read or answered at one time.
         calls: that are answered at one time, of those with a body.
+        pages: the same of those that are read (GET), other than `PROBES`.
         connections: at one time; for a new one another has to go (`call_places`).
         idle_s: how long a connection may say nothing between calls. More than the 90 seconds for
             which Go's clients keep theirs, so that it is they who close.
@@ -71,6 +74,7 @@ class Limits:
     body_bytes: int = 16 << 20
     bodies_bytes: int = 96 << 20
     calls: int = 128
+    pages: int = 16
     connections: int = 512
     idle_s: float = 120.0
     head_s: float = 5.0

@@ -21,7 +21,7 @@ from deviceplugin.http.listeners import tcp_listener
 from support.extender_process import make_certificate
 from support.waiting import PATIENCE_S, wait_until
 
-LIMITS = Limits(body_bytes=2000, bodies_bytes=8000, calls=4, read_s=0.5)
+LIMITS = Limits(body_bytes=2000, bodies_bytes=8000, calls=4, pages=4, read_s=0.5)
 
 
 class Served:
@@ -36,7 +36,8 @@ class Served:
         self.server = CallServer(
             tcp_listener("127.0.0.1:0"),
             {("POST", "/echo"): self.echo, ("GET", "/healthz"): self.health,
-             ("POST", "/fault"): self.fault, ("GET", "/big"): self.big, ("POST", "/big"): self.big},
+             ("GET", "/page"): self.echo, ("POST", "/fault"): self.fault,
+             ("GET", "/big"): self.big, ("POST", "/big"): self.big},
             certificate,
             limits,
             lambda path, status, seconds: self.told.append((path, status)),
@@ -77,20 +78,26 @@ def served() -> Iterator[Served]:
     found.stop()
 
 
-def test_calls_beyond_the_limit_are_told_to_come_again_and_pages_are_not(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "what"), [("POST", "/echo", b"4 calls"), ("GET", "/page", b"4 pages")]
+)
+def test_calls_beyond_the_limit_are_told_to_come_again_and_probes_are_not(
+    served: Served, method: str, path: str, what: bytes
+) -> None:
+    body = b"x" if method == "POST" else None
     served.go_on.clear()
     answers: list[int] = []
     waiting = [
-        threading.Thread(target=lambda: answers.append(served.ask("POST", "/echo", b"x")[0]))
+        threading.Thread(target=lambda: answers.append(served.ask(method, path, body)[0]))
         for _ in range(4)
     ]
     for each in waiting:
         each.start()
     assert all(served.inside.acquire(timeout=10) for _ in waiting)
 
-    status, why = served.ask("POST", "/echo", b"x")
+    status, why = served.ask(method, path, body)
 
-    assert (status, b"4 calls are being answered" in why) == (503, True)
+    assert (status, what + b" are being answered" in why) == (503, True)
     assert served.ask("GET", "/healthz") == (200, b"ok")
     served.go_on.set()
     for each in waiting:
