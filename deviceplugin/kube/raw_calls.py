@@ -17,7 +17,6 @@ from lightkube.core.exceptions import ConfigError
 from .api_client import TRY_AGAIN, ApiRefused, ApiServer, ApiUnreachable
 from .http_client import TIMEOUT_S
 
-JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 MOST_BYTES = 8 << 20
 _MOST_OF_A_REASON = 64 << 10
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, ConfigError)
@@ -45,21 +44,19 @@ def call(
     params: Mapping[str, str] | None = None,
     most_bytes: int = MOST_BYTES,
     timeout_s: float = TIMEOUT_S,
-    content_type: str = JSON,
 ) -> bytes:
     """Returns the answer's body.
 
     Args:
-        body: what goes as JSON; None for nothing.
+        body: what goes as JSON, as a merge patch where the method is PATCH; None for nothing.
         timeout_s: of each step, not of all.
-        content_type: of the body.
 
     Raises:
         ApiUnreachable: there was no answer (`ApiNotReached`, `AnswerTooLarge` are such).
         ApiRefused: the server refused it.
     """
     content = None if body is None else msgspec.json.encode(body)
-    with stream(api, method, path, params, content, timeout_s, content_type) as response:
+    with stream(api, method, path, params, content, timeout_s) as response:
         return _read(api, response, most_bytes)
 
 
@@ -71,7 +68,6 @@ def stream(
     params: Mapping[str, str] | None = None,
     content: bytes | None = None,
     read_timeout_s: float = TIMEOUT_S,
-    content_type: str = JSON,
 ) -> Iterator[httpx2.Response]:
     """Gives an answer whose body is still to be read; the errors of reading are raised here, too.
 
@@ -79,7 +75,8 @@ def stream(
         ApiUnreachable: there was no answer, or it broke off.
         ApiRefused: the server refused the call.
     """
-    headers = {"Content-Type": content_type} if content is not None else {}
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    headers = {"Content-Type": kind} if content is not None else {}
     timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
     try:
         client = api.http.get()

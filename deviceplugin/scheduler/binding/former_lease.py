@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
-from deviceplugin.kube.raw_calls import MERGE_PATCH, call
+from deviceplugin.kube.raw_calls import call
 from deviceplugin.log import event
 
 
@@ -78,7 +78,7 @@ class FormerLease:
                 self._say(error)
 
     def _patch(self, patch: Any) -> None:
-        call(self._api, "PATCH", self._path, patch, content_type=MERGE_PATCH)
+        call(self._api, "PATCH", self._path, patch)
 
     def _say(self, error: ApiRefused) -> None:
         """Says once that it cannot be held: an agent that spoils it must not stop the election."""
