@@ -26,7 +26,7 @@ from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
-from deviceplugin.http.listeners import AGENT_SOCKET, tcp_listener, unix_listener
+from deviceplugin.http.listeners import AGENT_SOCKET, join_address, tcp_listener, unix_listener
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.http.remembered_page import RememberedPage
@@ -356,4 +356,4 @@ def _serve_pages(
         ),
     )
     http.start()
-    return "{}:{}".format(*listener.getsockname()[:2])
+    return join_address(*listener.getsockname()[:2])

@@ -81,6 +81,7 @@ CFFI_HEADERS = [
     "libvgpu/arbiter/policy.h",
     "libvgpu/arbiter/arbiter.h",
     "libvgpu/placement/fractions.h",
+    "libvgpu/placement/json_count.h",
     "libvgpu/src/compute/wait_histogram.h",
     "libvgpu/src/compute/arrival.h",
     "libvgpu/src/compute/ration.h",

@@ -1,40 +1,22 @@
 """The body of a call, read piece by piece, so that memory is taken only for what has come."""
 
-import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from io import BufferedIOBase
+from typing import Protocol
 
+from .call_places import ClientGone
 from .calls import CallRefused, Limits
 
 _PIECE_BYTES = 64 << 10
 _LINE_BYTES = 256
 
 
-class ClientGone(ConnectionError):  # noqa: N818 - it is the client that is gone
-    """The client ended the connection before its call was whole."""
-
-
-class Meter:
-    """Counts the bytes of all calls under way; safe to use from several threads."""
-
-    def __init__(self, most: int) -> None:
-        """Has counted none yet."""
-        self._most, self._taken = most, 0
-        self._lock = threading.Lock()
+class Room(Protocol):
+    """Where the bytes of bodies are counted."""
 
     def take(self, count: int) -> bool:
         """Takes some; returns False where that would be too much."""
-        with self._lock:
-            if self._taken + count > self._most:
-                return False
-            self._taken += count
-            return True
-
-    def give(self, count: int) -> None:
-        """Gives some back."""
-        with self._lock:
-            self._taken -= count
 
 
 def declared_length(headers: Mapping[str, str], limits: Limits) -> int | None:
@@ -62,12 +44,11 @@ def declared_length(headers: Mapping[str, str], limits: Limits) -> int | None:
 
 
 class Body:
-    """One body; what of it was read counts until `forget`."""
+    """One body; what of it was read is counted in the room."""
 
-    def __init__(self, file: BufferedIOBase, limits: Limits, meter: Meter) -> None:
+    def __init__(self, file: BufferedIOBase, limits: Limits, room: Room) -> None:
         """Reads nothing yet."""
-        self._file, self._limits, self._meter = file, limits, meter
-        self._taken = 0
+        self._file, self._limits, self._room = file, limits, room
 
     def read(self, length: int | None) -> bytes:
         """Returns all of it.
@@ -77,7 +58,7 @@ class Body:
 
         Raises:
             CallRefused: it is too long or malformed, or there is no room for it now.
-            ClientGone: it ends early.
+            ClientGone: it ends early, or the connection has lost its place.
             TimeoutError: it takes too long.
         """
         if length is not None:
@@ -92,23 +73,17 @@ class Body:
             pass
         return bytes(found)
 
-    def forget(self) -> None:
-        """Counts it no more."""
-        self._meter.give(self._taken)
-        self._taken = 0
-
     def _some(self, count: int, into: bytearray) -> bytearray:
         while count:
             piece = self._file.read(min(count, _PIECE_BYTES))
             if not piece:
                 raise ClientGone
-            if not self._meter.take(len(piece)):
+            if not self._room.take(len(piece)):
                 raise CallRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"the calls under way have {self._limits.bodies_bytes} bytes, and no more are "
                     "kept at one time; try again",
                 )
-            self._taken += len(piece)
             into += piece
             count -= len(piece)
         return into

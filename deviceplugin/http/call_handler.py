@@ -11,16 +11,17 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
 
 from deviceplugin.log import LOGGER, event
 
-from .call_body import Body, ClientGone, Meter, declared_length
-from .calls import TEXT, Answer, Call, CallRefused, Limits, Routes, Told
-from .timed_reader import TimedReader
+from .call_body import Body, declared_length
+from .call_places import ClientGone, Phase, Place, Places, source_of
+from .calls import PROBES, TEXT, Answer, Call, CallRefused, Limits, Routes, Told
+from .timed_streams import Pace, TimedReader, TimedWriter
 
 FAULT = "the program failed; see its log"
 _LINGER_S, _LINGER_BYTES = 1.0, 8 << 20
@@ -33,12 +34,14 @@ class Serving(Protocol):
     routes: Routes
     limits: Limits
     told: Told
-    meter: Meter
+    places: Places
     calls: threading.BoundedSemaphore
+    pages: threading.BoundedSemaphore
     knows_clients: bool
+    clock: Callable[[], float]
 
-    def note_idle(self, connection: socket.socket, is_idle: bool) -> None:
-        """Notes whether a connection has a call."""
+    def place_of(self, connection: socket.socket) -> Place:
+        """Returns the place of a connection that has one."""
 
     def may_log(self) -> bool:
         """Returns whether the log has room for one more line about a client."""
@@ -47,7 +50,6 @@ class Serving(Protocol):
 class CallHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # an answer goes out as one piece
 
     @property
     def _serving(self) -> Serving:
@@ -55,31 +57,49 @@ class CallHandler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
+        serving = self._serving
+        limits = serving.limits
         self._told_path, self._began_s = "", 0.0
+        self._place = serving.place_of(self.connection)
+        self._pace = Pace(limits.grace_s, limits.bytes_s, limits.read_s)
+        self._first_s = limits.head_s
         if hasattr(self.connection, "do_handshake"):
             self.connection.do_handshake()
         self.rfile.close()
-        self._reader = TimedReader(self.connection)
+        self._reader = TimedReader(self.connection, serving.clock, lambda: self._note(Phase.UNREAD))
+        self._writer = TimedWriter(self.connection, serving.clock, self._pace)
         self.rfile = io.BufferedReader(self._reader)
+        self.wfile = io.BufferedWriter(self._writer)  # an answer goes out as one piece
 
     def handle_one_request(self) -> None:
-        self._reader.expect_call(self._serving.limits.idle_s, self._serving.limits.read_s)
-        self._serving.note_idle(self.connection, True)
+        limits = self._serving.limits
+        self._reader.expect_head(self._first_s, limits.head_s)
         try:
             self.raw_requestline = self.rfile.readline(_LINE_BYTES + 1)
             if not self.raw_requestline:
                 self.close_connection = True
                 return
-            self._serving.note_idle(self.connection, False)
+            self._note(Phase.UNREAD)
             self._began_s, self._told_path = time.monotonic(), ""
             self.command = self.requestline = self.request_version = ""
+            self._writer.begin()
             if len(self.raw_requestline) > _LINE_BYTES:
                 self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
             elif self.parse_request():
                 self._answer()
             self.wfile.flush()
+            self._serving.places.hold(self._place, 0)
+            self._note(Phase.IDLE)
+            self._first_s = limits.idle_s
         except (TimeoutError, ClientGone, OSError):
             self.close_connection = True
+
+    def _note(self, phase: Phase) -> None:
+        self._serving.places.note(self._place, phase)
+
+    def take(self, count: int) -> bool:
+        """Takes room for bytes of a body."""
+        return self._serving.places.take(self._place, count)
 
     def handle_expect_100(self) -> bool:
         """Lets a client send the body it asks for only where it will be read."""
@@ -102,20 +122,26 @@ class CallHandler(BaseHTTPRequestHandler):
             if self.command == "GET":
                 if self.headers.get("Content-Length", "0") != "0":
                     self.close_connection = True  # nobody reads it
-                self._say(handler(Call(path, headers=self._headers())))
+                turn = contextlib.nullcontext() if path in PROBES else self._page_turn()
+                with turn:
+                    self._note(Phase.ANSWERING)
+                    answer = handler(Call(path, headers=self._headers()))
+                self._say(answer)
                 return
             if self._serving.knows_clients and not self._is_known():
                 raise CallRefused(
                     HTTPStatus.FORBIDDEN, "the client has shown no certificate, and must have one"
                 )
-            body = Body(self.rfile, self._serving.limits, self._serving.meter)
-            try:
-                content = body.read(declared_length(self._headers(), self._serving.limits))
-                with self._place():
-                    deadline_s = time.monotonic() + self._serving.limits.answer_s
-                    self._say(handler(Call(path, content, deadline_s, self._headers())))
-            finally:
-                body.forget()
+            length = declared_length(self._headers(), self._serving.limits)
+            self._reader.expect_body(self._pace)
+            content = Body(self.rfile, self._serving.limits, self).read(length)
+            with self._call_turn():
+                self._note(Phase.ANSWERING)
+                deadline_s = time.monotonic() + self._serving.limits.answer_s
+                answer = handler(Call(path, content, deadline_s, self._headers()))
+            del content
+            # Without the turn: a client that does not read its answer keeps no call waiting.
+            self._say(answer)
         except CallRefused as refused:
             self._refuse(refused.status, str(refused))
         except (TimeoutError, ClientGone, OSError):
@@ -128,18 +154,11 @@ class CallHandler(BaseHTTPRequestHandler):
         connection = self.connection
         return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(True))
 
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._serving.calls.acquire(blocking=False):
-            raise CallRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self._serving.limits.calls} calls are being answered, and no more are at one "
-                "time; try again",
-            )
-        try:
-            yield
-        finally:
-            self._serving.calls.release()
+    def _call_turn(self) -> contextlib.AbstractContextManager[None]:
+        return _turn(self._serving.calls, f"{self._serving.limits.calls} calls")
+
+    def _page_turn(self) -> contextlib.AbstractContextManager[None]:
+        return _turn(self._serving.pages, f"{self._serving.limits.pages} pages")
 
     def _no_route(self, path: str) -> CallRefused:
         known = self._serving.routes
@@ -156,7 +175,13 @@ class CallHandler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, why: str) -> None:
         if self._serving.may_log():
-            event(logging.WARNING, "a call was refused", status=int(status), reason=why)
+            event(
+                logging.WARNING,
+                "a call was refused",
+                status=int(status),
+                client=source_of(self.client_address),
+                reason=why,
+            )
         is_post = self.command != "GET"
         # What is left of the body would be read as the next call.
         self.close_connection = self.close_connection or is_post
@@ -177,7 +202,9 @@ class CallHandler(BaseHTTPRequestHandler):
                 left -= len(piece)
 
     def _say(self, answer: Answer) -> None:
-        self.connection.settimeout(self._serving.limits.read_s)
+        self._serving.places.hold(self._place, len(answer.body))
+        self._note(Phase.UNSENT)
+        self._writer.begin()
         self.send_response_only(answer.status)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Content-Length", str(len(answer.body)))
@@ -193,3 +220,16 @@ class CallHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing of calls that go well."""
+
+
+@contextlib.contextmanager
+def _turn(turns: threading.BoundedSemaphore, most: str) -> Iterator[None]:
+    if not turns.acquire(blocking=False):
+        raise CallRefused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{most} are being answered, and no more are at one time; try again",
+        )
+    try:
+        yield
+    finally:
+        turns.release()

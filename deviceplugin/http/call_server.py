@@ -2,21 +2,25 @@
 
 With TLS or without. The accepting thread never waits for a client: handshakes are made by the
 connections' own threads (`call_handler`). What clients may take of time, memory, calls and
-connections is bounded (`Limits`); pages that are read (GET) wait for no call.
+connections is bounded (`Limits`); pages that are read (GET) wait for no call. A new connection
+finds a place as long as not all are being answered (`call_places`), and there are more places than
+calls and pages that are answered at one time. So probes need no port of their own.
 """
 
 import contextlib
+import logging
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 from typing import Any
 
-from deviceplugin.log import LOGGER
+from deviceplugin.log import LOGGER, event
 
-from .call_body import Meter
 from .call_handler import CallHandler
+from .call_places import Place, Places, source_of
 from .calls import Limits, Routes, Told
 from .certificate import Certificate
 
@@ -37,6 +41,7 @@ class CallServer(ThreadingHTTPServer):
         certificate: Certificate | None,
         limits: Limits | None = None,
         told: Told = lambda path, status, seconds: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Takes over a listening socket.
 
@@ -44,6 +49,7 @@ class CallServer(ThreadingHTTPServer):
             certificate: None for HTTP without TLS. One that knows clients: calls of others are
                 refused, and pages are for anybody.
             told: called by the connections' threads.
+            clock: never goes back.
         """
         super().__init__(listening.getsockname()[:2], CallHandler, bind_and_activate=False)
         self.socket.close()
@@ -51,12 +57,13 @@ class CallServer(ThreadingHTTPServer):
         self.routes, self.limits, self.told = routes, limits or Limits(), told
         # Those that wait to be accepted: a client whose try is lost tries again a second later.
         listening.listen(self.limits.connections)
-        self.meter = Meter(self.limits.bodies_bytes)
+        self.clock = clock
+        self.places = Places(self.limits, clock, _say_lost)
         self.calls = threading.BoundedSemaphore(self.limits.calls)
+        self.pages = threading.BoundedSemaphore(self.limits.pages)
         self._certificate = certificate
         self.knows_clients = certificate is not None and certificate.knows_clients
-        #: Since when each connection is idle; 0 while it has a call.
-        self._idle: dict[socket.socket, float] = {}
+        self._by_connection: dict[socket.socket, Place] = {}
         self._logged_at_s = self._logged = 0
         self._lock = threading.Lock()
 
@@ -64,7 +71,7 @@ class CallServer(ThreadingHTTPServer):
         """Returns the next connection, whose handshake is still to be made."""
         connection, address = self.socket.accept()
         try:
-            connection.settimeout(self.limits.read_s)
+            connection.settimeout(self.limits.head_s)
             if self._certificate is None:
                 return connection, address
             context = self._certificate.context()
@@ -78,32 +85,27 @@ class CallServer(ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: object) -> bool:
         """Returns whether a connection has a place, and makes one where it can."""
+        place = self.places.enter(source_of(client_address), lambda: _cut(request))
+        if place is None:
+            return False
         with self._lock:
-            if len(self._idle) >= self.limits.connections:
-                idle = [(since, each) for each, since in self._idle.items() if since]
-                if not idle:
-                    return False
-                oldest = min(idle, key=lambda each: each[0])[1]
-                del self._idle[oldest]
-                with contextlib.suppress(OSError):
-                    # Not the TLS socket's own, which its thread may be using.
-                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
-            self._idle[request] = time.monotonic()
-            return True
+            self._by_connection[request] = place
+        return True
 
     def shutdown_request(self, request: Any) -> None:
         """Ends a connection."""
         with self._lock:
-            self._idle.pop(request, None)
+            place = self._by_connection.pop(request, None)
+        if place is not None:
+            self.places.leave(place)
         with contextlib.suppress(OSError):
             socket.socket.shutdown(request, socket.SHUT_WR)
         self.close_request(request)
 
-    def note_idle(self, connection: socket.socket, is_idle: bool) -> None:
-        """Notes whether a connection has a call; one that lost its place has none to note."""
+    def place_of(self, connection: socket.socket) -> Place:
+        """Returns the place of a connection that has one."""
         with self._lock:
-            if connection in self._idle:
-                self._idle[connection] = time.monotonic() if is_idle else 0.0
+            return self._by_connection[connection]
 
     def may_log(self) -> bool:
         """Returns whether the log has room for one more line about a client."""
@@ -118,12 +120,26 @@ class CallServer(ThreadingHTTPServer):
         """Waits for a while until no connection has a call; call it after `shutdown`."""
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
-            with self._lock:
-                if all(self._idle.values()):
-                    return
+            if not self.places.has_calls:
+                return
             time.sleep(0.02)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Says nothing of clients that go away, and probes that do not know the certificate."""
         if not isinstance(sys.exc_info()[1], OSError) and self.may_log():
             LOGGER.exception("a connection failed")
+
+
+def _cut(connection: socket.socket) -> None:
+    """Ends a connection whose thread may be using it; the thread sees it and closes it."""
+    with contextlib.suppress(OSError):
+        # Not the TLS socket's own, which its thread may be using.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _say_lost(source: str) -> None:
+    event(
+        logging.WARNING,
+        "too many connections or unread calls, some were ended; most are from this client",
+        client=source,
+    )

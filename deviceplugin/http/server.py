@@ -4,7 +4,8 @@ For each socket one thread reads and writes every connection without blocking, a
 that is whole to one of `_THREADS` more. So a client that sends slowly keeps nobody waiting. What a
 request may be long and how many connections there may be is bounded; a connection that says nothing
 for `REQUEST_TIMEOUT_S` is closed. `_Channel` adds what waitress leaves open: a client that sends a
-byte now and then is closed too, and a new client is let in where every place is taken.
+byte now and then is closed too, a new client is let in where every place is taken, and of several
+requests that come at once the first is answered.
 
 A socket has threads and places of its own: a flood of the address that scrapes use does not reach
 the socket of `vgpuctl`. Probes share that address, but neither thread nor queue (`_Dispatcher`): a
@@ -43,6 +44,11 @@ class _Channel(HTTPChannel):
     place.
     """
 
+    # The type stubs of waitress leave these out, or have other types.
+    requests: Any
+    requests_lock: threading.Lock
+    _has_dropped = False
+
     def __init__(self, server: Any, *args: Any, **more: Any) -> None:
         super().__init__(server, *args, **more)
         idle = [c for c in server.active_channels.values() if not (c.requests or c.will_close)]
@@ -54,6 +60,31 @@ class _Channel(HTTPChannel):
         super().handle_read()
         if self.request is not None:  # a part of a request is no sign of life
             self.last_activity = quiet_since
+
+    def received(self, data: bytes) -> bool:
+        """Takes one request at a time: with many at once a client that reads no answers has more of
+        them waiting than are kept, and a thread would wait with them. The others cost the
+        connection.
+        """
+        taken = super().received(data)
+        with self.requests_lock:
+            for more in self.requests[1:]:
+                more.close()
+                self.requests.remove(more)
+                self._has_dropped = True
+            self._close_if_dropped()
+        return bool(taken)
+
+    def service(self) -> None:
+        super().service()
+        with self.requests_lock:
+            self._close_if_dropped()
+        if self._has_dropped and self.connected:
+            self.server.pull_trigger()
+
+    def _close_if_dropped(self) -> None:
+        if self._has_dropped and not self.requests:
+            self.close_when_flushed = True
 
 
 class _Dispatcher(ThreadedTaskDispatcher):

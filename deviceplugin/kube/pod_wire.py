@@ -13,7 +13,7 @@ from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, chosen_gpus
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from libvgpu.errors import VgpuError
 
-from .quantity import whole_amount
+from .quantity import unit_count
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -149,7 +149,7 @@ def _container(container: Container, domain: str, pod: Pod, is_init: bool) -> Co
     amounts: dict[str, int] = {}
     for resource, text in _limits(container, domain).items():
         try:
-            amount = whole_amount(text)
+            amount = unit_count(text)
         except VgpuError as error:
             where = f"{pod.metadata.namespace}/{pod.metadata.name}, container {container.name}"
             raise VgpuError(f"{where} asks for {resource}: {error.message}") from None

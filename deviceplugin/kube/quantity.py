@@ -11,6 +11,8 @@ from fractions import Fraction
 from libvgpu.errors import VgpuError
 
 _MOST = (1 << 63) - 1
+#: Of a resource that is counted one by one; no node comes near it.
+MOST_UNITS = (1 << 31) - 1
 #: Longer ones are nobody's amount; a short text also bounds what the arithmetic costs.
 _MOST_CHARACTERS = 64
 _FORM = re.compile(
@@ -29,15 +31,44 @@ def whole_amount(text: str | int) -> int:
     Raises:
         VgpuError: it is none.
     """
-    match = _FORM.fullmatch(str(text)) if len(str(text)) <= _MOST_CHARACTERS else None
-    if match is None or match[1] == "-":
+    number = _amount(text)[0]
+    return min(_MOST, -(-number.numerator // number.denominator))
+
+
+def unit_count(text: str | int) -> int:
+    """Returns how many units, replicas or devices a container asks for.
+
+    Raises:
+        VgpuError: it is no amount, no whole number, or more than any node has.
+    """
+    number, digits, has_suffix = _amount(text)
+    if number.denominator != 1:
         raise VgpuError(
-            f"{str(text)[:_MOST_CHARACTERS]!r} is no amount; allowed are numbers from 0 on, also "
-            "with a suffix, as 100, 1k, 2Ki or 1e3"
+            f"{str(text)!r} is no whole number, and units are not divided; allowed are whole "
+            f"numbers from 0 to {MOST_UNITS}"
+        )
+    if number > MOST_UNITS:
+        meant = f": for {digits} write {digits}" if has_suffix else ""
+        raise VgpuError(
+            f"{str(text)!r} is more than any node has; allowed are whole numbers from 0 to "
+            f"{MOST_UNITS}, which count units and not bytes{meant}"
+        )
+    return number.numerator
+
+
+def _amount(text: str | int) -> tuple[Fraction, str, bool]:
+    """Returns an amount, its digits and whether a suffix follows them."""
+    written = str(text)
+    match = _FORM.fullmatch(written) if len(written) <= _MOST_CHARACTERS else None
+    if match is None or match[1] == "-":
+        shown = written[:_MOST_CHARACTERS] + ("…" if len(written) > _MOST_CHARACTERS else "")
+        raise VgpuError(
+            f"{shown!r} is no amount; allowed are numbers from 0 on, also with a suffix, as 100, "
+            "1k, 2Ki or 1e3"
         )
     number = Fraction(match[2])
     if match[3]:
         number *= _SUFFIXES[match[3]]
     elif match[4]:
         number *= Fraction(10) ** int(match[4])
-    return min(_MOST, -(-number.numerator // number.denominator))
+    return number, match[2], bool(match[3])

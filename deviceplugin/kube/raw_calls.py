@@ -48,7 +48,7 @@ def call(
     """Returns the answer's body.
 
     Args:
-        body: what goes as JSON; None for nothing.
+        body: what goes as JSON, as a merge patch where the method is PATCH; None for nothing.
         timeout_s: of each step, not of all.
 
     Raises:
@@ -75,7 +75,8 @@ def stream(
         ApiUnreachable: there was no answer, or it broke off.
         ApiRefused: the server refused the call.
     """
-    headers = {"Content-Type": "application/json"} if content is not None else {}
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    headers = {"Content-Type": kind} if content is not None else {}
     timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
     try:
         client = api.http.get()

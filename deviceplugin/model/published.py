@@ -10,6 +10,7 @@ raises `FORM`.
 """
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +21,12 @@ COMPONENT_LABEL, COMPONENT = "app.kubernetes.io/component", "vgpu-inventory"
 FORM = 1
 #: All annotations of an object together may have 256 KiB.
 MOST_BYTES = 240 << 10
+
+
+#: What is read of others. Whoever judges nodes counts on it: a larger number would be refused by C.
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Units = Annotated[int, msgspec.Meta(ge=1, le=(1 << 31) - 1)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -38,11 +45,11 @@ class PublishedSharing(_Part, frozen=True):
     """
 
     family: str
-    memory_unit_bytes: int
-    memory_units: int
+    memory_unit_bytes: Bytes
+    memory_units: Units
     placement: str = "binpack"
     drains: bool = False
-    most_containers: int | None = None
+    most_containers: Count | None = None
     lone_halves: bool = True
 
 
@@ -56,10 +63,10 @@ class PublishedGpu(_Part, frozen=True):
         mig_profile: of a MIG device; empty of a GPU.
     """
 
-    index: int
+    index: Count
     uuid: str
     product: str
-    memory_bytes: int
+    memory_bytes: Bytes
     sharing: PublishedSharing
     unhealthy: str = ""
     closeness: Mapping[str, int] = {}
@@ -79,7 +86,7 @@ class PublishedSlice(_Part, frozen=True):
     """
 
     id: str
-    units: Mapping[str, tuple[int, int]]
+    units: Mapping[str, tuple[Count, Count]]
     pod: tuple[str, str] | None = None
     container: str = ""
 
@@ -98,10 +105,10 @@ class PublishedResource(_Part, frozen=True):
     """
 
     name: str
-    total: int
-    held: int = 0
+    total: Count
+    held: Count = 0
     pods: tuple[tuple[str, str], ...] = ()
-    most: int = 0
+    most: Count = 0
     products: tuple[str, ...] = ()
 
 
@@ -129,7 +136,10 @@ def encode(node: PublishedNode) -> str:
 
 
 def decode(value: str) -> PublishedNode | None:
-    """Returns what an annotation says; None where it is no such thing or of a newer form."""
+    """Returns what an annotation says; None if it is no such thing or of a newer form.
+
+    Numbers that no node can have make it no such thing.
+    """
     try:
         found = msgspec.json.decode(value, type=PublishedNode)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

@@ -13,7 +13,7 @@ from deviceplugin.config.loading import is_domain
 from deviceplugin.heap import return_freed_memory
 from deviceplugin.http.calls import Limits
 from deviceplugin.http.certificate import Certificate
-from deviceplugin.http.listeners import split_address, tcp_listener
+from deviceplugin.http.listeners import join_address, split_address, tcp_listener
 from deviceplugin.kube.api_client import SERVICE_ACCOUNT, ApiServer
 from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S
 from deviceplugin.scheduler.cluster.quota_file import QuotaFile
@@ -91,6 +91,11 @@ _ANY_HOST = ("0.0.0.0", "::")
 )
 @click.option("--lease", default="vgpu-scheduler", show_default=True, help="Of the election.")
 @click.option(
+    "--election-namespace",
+    default="",
+    help="Of this Lease; one where node agents can write nothing.  [default: --namespace]",
+)
+@click.option(
     "--advertise",
     default="",
     help="HOST:PORT at which other replicas reach this one.  [default: $POD_IP, or this host]",
@@ -143,6 +148,7 @@ def main(
     wakes: bool,
     leader_elect: bool,
     lease: str,
+    election_namespace: str,
     advertise: str,
     tls_name: str,
     state_limit: float,
@@ -170,8 +176,8 @@ def main(
                 f"{service_account} has no token and ca.crt; it must run in a pod with a service "
                 "account"
             )
-        if advertise:
-            split_address(advertise, "--advertise")
+        if advertise and not split_address(advertise, "--advertise")[0]:
+            raise UsageError(f"--advertise {advertise!r} has no host, and must say which one")
         where = namespace or api.namespace
         listening = tcp_listener(address, "--address")
         limits = Limits(body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20)
@@ -185,6 +191,7 @@ def main(
                 binds=bind,
                 wakes=wakes,
                 lease=lease if leader_elect else "",
+                election_namespace=election_namespace,
                 advertised=advertise or _advertised(listening),
                 tls=tls_dir,
                 tls_name=tls_name or f"{lease}.{where}.svc",
@@ -217,7 +224,7 @@ def _advertised(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     if host in _ANY_HOST:
         host = os.environ.get("POD_IP") or socket.gethostname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)
 
 
 if __name__ == "__main__":

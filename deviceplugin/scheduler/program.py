@@ -17,6 +17,7 @@ from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.log import event
 from deviceplugin.scheduler.answers.extender import Extender
 from deviceplugin.scheduler.binding.binder import Binder
+from deviceplugin.scheduler.binding.former_lease import FormerLease
 from deviceplugin.scheduler.binding.leader import Election, Identity
 from deviceplugin.scheduler.binding.waking import Waker, wake_up
 from deviceplugin.scheduler.cluster.cluster import Cluster
@@ -43,7 +44,7 @@ class Settings:
     """How the extender runs.
 
     Attributes:
-        namespace: of the node agents, and of the leader's Lease.
+        namespace: of the node agents.
         domain: of the resources.
         node_policy: which node is best.
         gpu_policy: which GPU is; None: as the node's config says.
@@ -51,6 +52,7 @@ class Settings:
         binds: it binds pods.
         wakes: it has kube-scheduler try refused pods again once they fit.
         lease: by which one of several replicas is elected; empty where there is only this one.
+        election_namespace: of this Lease; empty for that of the node agents, who can write it then.
         advertised: host and port at which the other replicas reach this one.
         tls: directory of the certificate; None for HTTP without TLS.
         tls_name: for which the certificate of the other replicas is.
@@ -67,6 +69,7 @@ class Settings:
     binds: bool = True
     wakes: bool = True
     lease: str = ""
+    election_namespace: str = ""
     advertised: str = ""
     tls: Path | None = None
     tls_name: str = ""
@@ -188,7 +191,11 @@ def _election(settings: Settings, api: ApiServer) -> Election | None:
     if not settings.binds or not settings.lease:
         return None
     identity = Identity(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}", settings.advertised)
-    return Election(api, settings.namespace, settings.lease, identity)
+    where = settings.election_namespace or settings.namespace
+    former = None
+    if where != settings.namespace:
+        former = FormerLease(api, settings.namespace, settings.lease)
+    return Election(api, where, settings.lease, identity, former=former)
 
 
 def _leading(settings: Settings, election: Election | None) -> Callable[[], bool]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.http.call_size import Size, too_many
+
 from .pod_patch import PodRules, patch
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
@@ -35,8 +37,11 @@ def answer(sent: bytes, rules: PodRules) -> bytes:
         sent: the body of the API server's call.
 
     Raises:
-        ReviewError: it is not JSON of this form, or of another version.
+        ReviewError: it is not JSON of this form, of another version, or too large.
     """
+    why = too_many(sent, Size.OBJECT)
+    if why:
+        raise ReviewError(f"the body is no {KIND} of a pod: {why}")
     try:
         review = msgspec.json.decode(sent, type=_Review)
     except (msgspec.DecodeError, RecursionError) as error:

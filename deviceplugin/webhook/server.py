@@ -11,7 +11,9 @@ from .pod_patch import PodRules
 from .review import ReviewError, answer
 
 #: Larger than what an API server takes for one object (3 MiB), which a review holds once here.
-MOST_BYTES = 8 << 20
+MOST_BYTES = 4 << 20
+#: What is decoded of them has to fit into the memory that the chart gives it.
+_MOST_BYTES_AT_ONCE = 16 << 20
 
 
 def webhook_server(
@@ -32,5 +34,5 @@ def webhook_server(
             ("GET", "/healthz"): lambda call: Answer(b"ok\n", kind=TEXT),
         },
         certificate,
-        Limits(body_bytes=MOST_BYTES),
+        Limits(body_bytes=MOST_BYTES, bodies_bytes=_MOST_BYTES_AT_ONCE),
     )

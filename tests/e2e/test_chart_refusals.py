@@ -89,6 +89,8 @@ REFUSED = {
     f"{SCHEDULER},{TWO},scheduler.config=c": "config is c, which is none of configs: a, b",
     f"{SCHEDULER},{TWO}": "set scheduler.config to the name of the one whose quotas hold",
     f"{SCHEDULER},scheduler.extraArgs={{--address=:1}}": "leave it out and set scheduler.port",
+    f"{SCHEDULER},scheduler.electionNamespace=vgpu-system": "any of them could stop all binding",
+    f"{SCHEDULER},scheduler.extraArgs={{--election-namespace=x}}": "scheduler.electionNamespace",
     f"{SCHEDULER},scheduler.extraArgs={{--plain-http}}": "the chart go by: leave it out\n",
     f"{SCHEDULER},scheduler.extraArgs={{--no-leader-elect}}": "or set scheduler.replicas to 1",
 }  # fmt: skip
@@ -216,7 +218,8 @@ def warnings(tmp_path: Path, *arguments: str) -> str:
          "monitoring.coreos.com/v1/PodMonitor"),
         ("prometheusRule.enabled=true", "serves no PrometheusRule",
          "monitoring.coreos.com/v1/PrometheusRule"),
-        (f"{SCHEDULER},scheduler.certManager=true", "scheduler.certManager is true, but this",
+        (f"{SCHEDULER},scheduler.bind=false,scheduler.certManager=true",
+         "scheduler.certManager is true, but this",
          "cert-manager.io/v1/Certificate"),
         (f"{WEBHOOK},mutation.webhook.certManager=true", "mutation.webhook.certManager is true",
          "cert-manager.io/v1/Certificate"),
@@ -227,6 +230,18 @@ def test_kinds_that_the_cluster_does_not_serve_are_told(
 ) -> None:
     assert says in warnings(tmp_path, "--set", values)
     assert warnings(tmp_path, "--set", values, "--api-versions", without) == ""
+
+
+def test_an_extender_that_everybody_reaches_is_told(tmp_path: Path) -> None:
+    peers = "networkPolicy.from.scheduler[0].ipBlock.cidr=10.0.0.0/8"
+    for values in (SCHEDULER, f"{SCHEDULER},{peers}", f"{SCHEDULER},networkPolicy.enabled=true"):
+        assert "Every pod of the cluster reaches" in warnings(tmp_path, "--set", values)
+    for closed in (
+        f"networkPolicy.enabled=true,{peers}",
+        "scheduler.extraArgs={--client-ca=/etc/vgpu-scheduler-tls/ca.crt}",
+        "scheduler.bind=false",
+    ):
+        assert warnings(tmp_path, "--set", f"{SCHEDULER},{closed}") == ""
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
     "scheduler.nodePolicy=spread": (EXTENDER, ARGS, "--node-policy=spread"),
     "scheduler.gpuPolicy=spread": (EXTENDER, ARGS, "--gpu-policy=spread"),
     "scheduler.bind=false": (EXTENDER, ARGS, "--no-bind"),
+    "scheduler.electionNamespace=mine": (EXTENDER, ARGS, "--election-namespace=mine"),
     "scheduler.podSelector=a=b": (EXTENDER, ARGS, "--pod-selector=a=b"),
     "scheduler.config=a,configs.a=version: v1,configs.b=version: v1":
         (EXTENDER, ARGS, "--config=/etc/vgpu/a"),

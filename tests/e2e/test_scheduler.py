@@ -84,7 +84,8 @@ class Cluster:
                 [sys.executable, "-m", "deviceplugin.scheduler",
                  f"--service-account={self._account}", f"--address=127.0.0.1:{self.port}",
                  "--plain-http",
-                 f"--namespace={NAMESPACE}", f"--config={self.base / 'config.yaml'}"],
+                 f"--namespace={NAMESPACE}", "--election-namespace=vgpu-system-election",
+                 f"--config={self.base / 'config.yaml'}"],
                 env=self.plane.environment() | {"PYTHONPATH": str(ROOT)},
                 cwd=ROOT, stderr=log,
             )  # fmt: skip

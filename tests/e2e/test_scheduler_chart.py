@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 EXAMPLES = ROOT / "deploy/examples/scheduler"
-NAME = "vgpu-scheduler"
+NAME, ELECTION = "vgpu-scheduler", "vgpu-system-election"
 Objects = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -67,7 +67,10 @@ def test_there_is_none_unless_it_is_asked_for() -> None:
         (kind, NAME)
         for kind in ("Deployment", "Service", "PodDisruptionBudget", "ServiceAccount",
                      "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-    } | {("Secret", f"{NAME}-tls")}  # fmt: skip
+    } | {
+        ("Secret", f"{NAME}-tls"), ("Namespace", ELECTION),
+        ("Role", f"{NAME}-election"), ("RoleBinding", f"{NAME}-election"),
+    }  # fmt: skip
     assert plain <= set(objects())
 
 
@@ -92,8 +95,10 @@ def test_the_rights_are_to_look_to_wake_the_scheduler_and_to_bind() -> None:
                ("Role", "csistoragecapacities", "create", ""),
                ("Role", "csistoragecapacities", "delete", waking.NAME)}  # fmt: skip
     binding = {("ClusterRole", "pods", "get", ""),
-               ("ClusterRole", "pods/binding", "create", ""), ("Role", "leases", "create", ""),
-               ("Role", "leases", "get", NAME), ("Role", "leases", "update", NAME)}  # fmt: skip
+               ("ClusterRole", "pods/binding", "create", ""),
+               # Of earlier releases, whose replicas may still elect by it.
+               ("Role", "leases", "get", NAME), ("Role", "leases", "update", NAME),
+               ("Role", "leases", "patch", NAME)}  # fmt: skip
 
     found = objects()
     assert rights(found) == reading | binding
@@ -365,3 +370,34 @@ def test_the_examples_ask_the_charts_service() -> None:
     volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
     assert volumes["ca"]["secret"]["secretName"] == secret
     assert [item["key"] for item in volumes["ca"]["secret"]["items"]] == ["ca.crt"]
+
+
+@pytest.mark.parametrize("settings", [(), ("scheduler.electionNamespace=mine",)])
+def test_no_node_agent_can_write_the_election(settings: tuple[str, ...]) -> None:
+    found = objects(*settings)
+    where = settings[0].partition("=")[2] if settings else ELECTION
+    assert f"--election-namespace={where}" in arguments(found)
+    assert (("Namespace", where) in found) == (not settings)
+
+    role = found["Role", f"{NAME}-election"]
+    assert role["metadata"]["namespace"] == where
+    assert role["rules"] == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [NAME],
+         "verbs": ["get", "update"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    ]  # fmt: skip
+    bindings = [o for (kind, _), o in found.items() if kind.endswith("RoleBinding")]
+    there = [o for o in bindings if o["metadata"].get("namespace") in (None, where)]
+    by_account = {
+        (subject["name"], o["roleRef"]["kind"], o["roleRef"]["name"])
+        for o in there
+        for subject in o["subjects"]
+    }
+    writers = {
+        account
+        for account, kind, name in by_account
+        for rule in found[kind, name]["rules"]
+        if {"leases", "*"} & set(rule["resources"])
+        and set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+    assert writers == {NAME}

@@ -3,6 +3,11 @@
 {{ .Release.Name }}-scheduler
 {{- end }}
 
+{{/* Where the Lease is by which replicas elect the one that binds: node agents can write nothing there. */}}
+{{- define "vgpu.scheduler.election-namespace" -}}
+{{ .Values.scheduler.electionNamespace | default (printf "%s-election" (.Values.namespace.name | trunc 54)) }}
+{{- end }}
+
 {{/* The certificate, for the templates of _tls.tpl; its first host is what a client checks it by. */}}
 {{- define "vgpu.scheduler.tls" -}}
 {{- $name := include "vgpu.scheduler.name" . }}

@@ -200,6 +200,9 @@ mutation.webhook.caBundle is no certificate in PEM, which begins with -----BEGIN
 {{- if not .Values.agent.publish }}
 scheduler.enabled needs what the nodes publish: set agent.publish to true as well
 {{- end }}
+{{- if eq $scheduler.electionNamespace .Values.namespace.name }}
+scheduler.electionNamespace is {{ $scheduler.electionNamespace }}, where node agents write Leases, so that any of them could stop all binding: leave it empty, or name another namespace
+{{- end }}
 {{- $names := keys .Values.configs | sortAlpha }}
 {{- if and $scheduler.config (not (include "vgpu.selects-config" .)) }}
 scheduler.config is {{ $scheduler.config }}, but there is one config without a name: leave scheduler.config empty, or set configs, or for an existingConfigMap with several configSelection.enabled
@@ -208,7 +211,7 @@ scheduler.config is {{ $scheduler.config }}, which is none of configs: {{ join "
 {{- else if not (include "vgpu.scheduler.config-key" .) }}
 scheduler.enabled with several configs and no default among them: set scheduler.config to the name of the one whose quotas hold
 {{- end }}
-{{- $ours := dict "address" "scheduler.port" "advertise" "nothing" "bind" "scheduler.bind" "config" "scheduler.config" "gpu-policy" "scheduler.gpuPolicy" "lease" "nothing" "namespace" "namespace.name" "no-bind" "scheduler.bind" "node-policy" "scheduler.nodePolicy" "plain-http" "nothing" "pod-selector" "scheduler.podSelector" "tls-dir" "scheduler.tlsSecret" }}
+{{- $ours := dict "address" "scheduler.port" "advertise" "nothing" "bind" "scheduler.bind" "config" "scheduler.config" "election-namespace" "scheduler.electionNamespace" "gpu-policy" "scheduler.gpuPolicy" "lease" "nothing" "namespace" "namespace.name" "no-bind" "scheduler.bind" "node-policy" "scheduler.nodePolicy" "plain-http" "nothing" "pod-selector" "scheduler.podSelector" "tls-dir" "scheduler.tlsSecret" }}
 {{- range $argument := $scheduler.extraArgs }}
 {{- $name := trimPrefix "--" $argument | splitList "=" | first }}
 {{- with get $ours $name }}
@@ -239,6 +242,10 @@ scheduler.extraArgs has --no-leader-elect, but scheduler.replicas is {{ $schedul
 {{- end }}
 {{- if or (not .Values.namespace.create) (eq .Values.namespace.name .Release.Namespace) }}
 The namespace {{ .Values.namespace.name }} is not the chart's. Where Pod Security is enforced, label it: kubectl label namespace {{ .Values.namespace.name }} pod-security.kubernetes.io/enforce=privileged
+{{- end }}
+{{- $scheduler := .Values.scheduler }}
+{{- if and $scheduler.enabled $scheduler.bind (not (and .Values.networkPolicy.enabled .Values.networkPolicy.from.scheduler)) (not (contains "--client-ca" (join " " $scheduler.extraArgs))) }}
+Every pod of the cluster reaches the port of the scheduler extender, which binds pods: name the schedulers in networkPolicy.from.scheduler and set networkPolicy.enabled, give --client-ca in scheduler.extraArgs, or set scheduler.bind to false
 {{- end }}
 {{- $strategies := .Values.configSelection.fallbackStrategies }}
 {{- if and .Values.configs (not .Values.configSelection.default) (not (and (has "named" $strategies) (hasKey .Values.configs "default"))) (not (and (has "single" $strategies) (eq (len .Values.configs) 1))) (not (has "empty" $strategies)) }}

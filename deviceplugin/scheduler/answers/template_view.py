@@ -6,7 +6,7 @@ An autoscaler asks whether a pod would fit a node that it could add. Nothing is 
 
 from collections.abc import Mapping
 
-from deviceplugin.kube.quantity import whole_amount
+from deviceplugin.kube.quantity import MOST_UNITS, whole_amount
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, fraction_resources, resource_name
 from deviceplugin.scheduler.search.node_view import DeviceRoom, GpuRoom, NodeView
 from libvgpu.errors import VgpuError
@@ -64,6 +64,13 @@ def _rooms(
     units = memory // count if count else 0
     if not units:
         return []
+    problem = ""
+    if units > MOST_UNITS:
+        units = MOST_UNITS
+        problem = (
+            f"the node says that it has {resource_name(domain, family, Half.MEMORY)}: {memory}, "
+            f"which is more than {MOST_UNITS} units a GPU; they are units and not bytes"
+        )
     told = labels.get(f"{domain}/{MEMORY_LABEL}", "")
     is_told = told.isascii() and told.isdecimal() and len(told) < 12
     unit_bytes = (int(told) << 20) // units if is_told else _UNIT_BYTES
@@ -77,6 +84,7 @@ def _rooms(
             units,
             units,
             max(1, unit_bytes),
+            problem=problem,
         )
         for index in range(count)
     ]

@@ -6,6 +6,10 @@ it for its duration (`LEASE_S`), again by its own clock: the times in the Lease 
 two that write at one time the API server refuses one, by the resource version. Nothing stops a call
 that a leader began before; `SETTLE_S` and the distance of the two times leave it some seconds to
 end and to be told by the watch.
+
+Whoever can write the Lease decides who binds, so it lies in a namespace where node agents can write
+nothing. Replicas of earlier releases go by another one (`former_lease`). A leader takes that as
+well, and if one of them may have had it, waits until they have noticed.
 """
 
 import logging
@@ -24,10 +28,13 @@ from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
 from deviceplugin.kube.raw_calls import call
 from deviceplugin.log import event
 
+from .former_lease import FormerLease
+
 LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0
 #: A leader after another waits this long: its watch then has what the other did last.
 SETTLE_S = 1.0
 _LONGEST_LEASE_S = 300.0
+_MOST_TRANSITIONS = (1 << 31) - 1  # as the API server takes them
 
 
 class LeaseSpec(msgspec.Struct, rename="camel"):
@@ -79,16 +86,19 @@ class Election:
         name: str,
         identity: Identity,
         clock: Callable[[], float] = time.monotonic,
+        former: FormerLease | None = None,
     ) -> None:
         """Begins with `start`.
 
         Args:
             name: of the Lease, in ``namespace``.
             clock: never goes back.
+            former: that of earlier releases; None if it is the same one.
         """
         self._api, self._clock = api, clock
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._name, self._identity = name, identity
+        self._name, self._identity, self._former = name, identity, former
+        self._had_it = ""  # who held the Lease before this replica
         self._seen: Lease | None = None
         self._seen_at_s = 0.0
         #: It leads between these two.
@@ -125,15 +135,18 @@ class Election:
     def step(self) -> bool:
         """Tries once to get or to renew the Lease; returns whether it is held now."""
         began_s = self._clock()
+        first_s, end_s = self._leads_s
+        begins, settles_s = began_s >= end_s, SETTLE_S
         try:
             held = self._try()
+            if held and self._hold_former(begins):
+                settles_s = RENEW_S
         except (ApiUnreachable, ApiRefused) as error:
             held = False
             event(logging.DEBUG, "the leader's Lease is not renewed", reason=error.message)
         if held:
-            first_s, end_s = self._leads_s
-            if began_s >= end_s:
-                first_s = self._clock() + SETTLE_S
+            if begins:
+                first_s = self._clock() + settles_s
             self._leads_s = (first_s, began_s + RENEW_S)
         elif self._seen is not None and self._seen.spec.holder_identity != str(self._identity):
             self._leads_s = (0.0, 0.0)
@@ -150,6 +163,8 @@ class Election:
         spec = LeaseSpec("", 1, now, now, seen.spec.lease_transitions)
         try:
             self._seen = self._write("PUT", Lease(seen.metadata, spec))
+            if self._former is not None:
+                self._former.hold(spec)
         except (ApiUnreachable, ApiRefused) as error:
             event(logging.INFO, "the leader's Lease is not given back", reason=error.message)
         self._say()
@@ -180,6 +195,20 @@ class Election:
             return False
         return self._take(found)
 
+    def _hold_former(self, begins: bool) -> bool:
+        """Holds the Lease of earlier releases; returns whether one of these may still lead by it.
+
+        Args:
+            begins: this replica did not lead before.
+        """
+        if self._former is None or self._seen is None:
+            return False
+        if begins:
+            known = frozenset(("", str(self._identity), self._had_it))
+            return self._former.take(self._seen.spec, known)
+        self._former.hold(self._seen.spec)
+        return False
+
     def _take(self, before: Lease | None) -> bool:
         """Writes that this replica holds the Lease; another that wrote before wins."""
         now = _now()
@@ -192,10 +221,11 @@ class Election:
                 spec.acquire_time = before.spec.acquire_time
                 spec.lease_transitions = transitions
             else:
-                spec.lease_transitions = transitions + 1
+                spec.lease_transitions = min(transitions + 1, _MOST_TRANSITIONS)
         began_s = self._clock()
         self._seen = self._write(method, Lease(metadata, spec))
         self._seen_at_s = began_s
+        self._had_it = (before.spec.holder_identity if before is not None else None) or ""
         return True
 
     def _write(self, method: str, lease: Lease) -> Lease:

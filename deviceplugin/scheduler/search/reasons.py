@@ -13,6 +13,9 @@ from .node_view import DRAINS, DeviceRoom, GpuRoom
 from .plans import Refusal, short
 from .wishes import Wishes
 
+#: Of what people write for bytes: Gi, G, Mi, M, Ki, k.
+_SUFFIXES = (1 << 30, 10**9, 1 << 20, 10**6, 1 << 10, 1000)
+
 
 def no_gpu(gpus: Iterable[GpuRoom], ask: Ask, wishes: Wishes) -> Refusal:
     """Returns why none of a node's GPUs holds the fraction of one container.
@@ -62,7 +65,8 @@ def no_gpu(gpus: Iterable[GpuRoom], ask: Ask, wishes: Wishes) -> Refusal:
     if not is_possible:
         return Refusal(
             f"{_size(asked, near.memory_unit_bytes)} of memory asked, a GPU here has "
-            f"{_size(largest, near.memory_unit_bytes)}",
+            f"{_size(largest, near.memory_unit_bytes)}"
+            f"{_meant(asked, largest, near.memory_unit_bytes)}",
             False,
         )
     unit = near.memory_unit_bytes
@@ -183,6 +187,16 @@ def _nothing(ask: Ask, wishes: Wishes, problem: GpuRoom | None, largest: int, is
     if is_lone:
         return f"{'core' if ask.core else 'memory'} of family {family} alone is forbidden here"
     return short(f"no GPU of family {family} here is as wished: {wishes.described()}")
+
+
+def _meant(asked: int, largest: int, unit_bytes: int) -> str:
+    """Returns what was probably meant by an amount that looks as if it had a suffix."""
+    for factor in _SUFFIXES:
+        count, rest = divmod(asked, factor)
+        if not rest and 0 < count <= largest:
+            unit = _size(1, unit_bytes)
+            return f"; memory is counted in units of {unit}: for {count} of them write {count}"
+    return ""
 
 
 @lru_cache(4096)

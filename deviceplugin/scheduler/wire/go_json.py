@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from deviceplugin.http.call_size import Size, too_many
 from libvgpu.errors import UsageError
 
 _Kind = TypeVar("_Kind")
@@ -29,8 +30,9 @@ def fields(body: bytes | memoryview, what: str) -> Fields:
         what: it should be, as the error calls it.
 
     Raises:
-        CallMalformed: it is no JSON object.
+        CallMalformed: it is no JSON object, or too large a one.
     """
+    _check(body, what, Size.FLAT)
     try:
         found = _FIELDS.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -39,27 +41,51 @@ def fields(body: bytes | memoryview, what: str) -> Fields:
 
 
 def field(
-    found: Fields, name: str, decoder: msgspec.json.Decoder[_Kind], what: str
+    found: Fields,
+    name: str,
+    decoder: msgspec.json.Decoder[_Kind],
+    what: str,
+    size: Size = Size.OBJECT,
 ) -> _Kind | None:
     """Returns one value; None where it is absent or null.
 
+    Args:
+        size: what the decoder makes of it.
+
     Raises:
-        CallMalformed: it has another form.
+        CallMalformed: it has another form, or holds too much.
     """
     value = found.get(name.lower())
-    return None if value is None else decoded(value, decoder, f"{what}'s {name}")
+    if value is None:
+        return None
+    return decoded(value, decoder, f"{what}'s {name}", size)
 
 
-def decoded(value: msgspec.Raw, decoder: msgspec.json.Decoder[_Kind], what: str) -> _Kind:
+def decoded(
+    value: msgspec.Raw,
+    decoder: msgspec.json.Decoder[_Kind],
+    what: str,
+    size: Size = Size.OBJECT,
+) -> _Kind:
     """Returns a value that was kept as it came.
 
+    Args:
+        size: what the decoder makes of it.
+
     Raises:
-        CallMalformed: it has another form.
+        CallMalformed: it has another form, or holds too much.
     """
+    _check(value, what, size)
     try:
         return decoder.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise _malformed(what, error) from None
+
+
+def _check(value: bytes | memoryview | msgspec.Raw, what: str, size: Size) -> None:
+    why = too_many(memoryview(value), size)
+    if why:
+        raise CallMalformed(f"{what} is too large: {why}")
 
 
 def _malformed(what: str, error: Exception) -> CallMalformed:

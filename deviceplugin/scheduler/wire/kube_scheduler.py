@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.http.call_size import Size
 from deviceplugin.kube.pod_wire import Pod
 from deviceplugin.scheduler.answers.calls import (
     BindingAsked,
@@ -31,11 +32,7 @@ _NUMBER = msgspec.json.Decoder(int)
 _ARGS, _PREEMPTION, _BINDING = "ExtenderArgs", "ExtenderPreemptionArgs", "ExtenderBindingArgs"
 
 
-class _NodeList(msgspec.Struct):
-    items: list[msgspec.Raw] | None = None
-
-
-_NODE, _NODE_LIST = msgspec.json.Decoder(Node), msgspec.json.Decoder(_NodeList)
+_NODE = msgspec.json.Decoder(Node)
 
 
 def nodes_asked(body: bytes) -> NodesAsked:
@@ -46,15 +43,18 @@ def nodes_asked(body: bytes) -> NodesAsked:
     """
     found = fields(body, _ARGS)
     pod = _pod(found, _ARGS)
-    names = field(found, "NodeNames", _NAMES, _ARGS)
+    names = field(found, "NodeNames", _NAMES, _ARGS, Size.FLAT)
     if names is not None:
         return NodesAsked(pod, names)
-    listed = field(found, "Nodes", _NODE_LIST, _ARGS)
+    listed = found.get("nodes")
     if listed is None:
         raise CallMalformed(f"{_ARGS} has neither NodeNames nor Nodes")
+    items = field(
+        fields(listed, f"{_ARGS}'s Nodes"), "items", _RAW_LIST, f"{_ARGS}'s Nodes", Size.FLAT
+    )
     nodes: dict[str, Node] = {}
     raw: dict[str, msgspec.Raw] = {}
-    for each in listed.items or ():
+    for each in items or ():
         node = decoded(each, _NODE, f"one of {_ARGS}'s Nodes")
         if not node.metadata.name:
             raise CallMalformed(f"{_ARGS}'s Nodes has one without a name")
@@ -99,10 +99,10 @@ def preemption_asked(body: bytes) -> PreemptionAsked:
     """
     found = fields(body, _PREEMPTION)
     pod = _pod(found, _PREEMPTION)
-    by_node = field(found, "NodeNameToMetaVictims", _RAW_BY_NAME, _PREEMPTION)
+    by_node = field(found, "NodeNameToMetaVictims", _RAW_BY_NAME, _PREEMPTION, Size.FLAT)
     if by_node is not None:
         return PreemptionAsked(pod, {name: _meta(each) for name, each in by_node.items()})
-    by_node = field(found, "NodeNameToVictims", _RAW_BY_NAME, _PREEMPTION)
+    by_node = field(found, "NodeNameToVictims", _RAW_BY_NAME, _PREEMPTION, Size.FLAT)
     if by_node is None:
         raise CallMalformed(
             f"{_PREEMPTION} has neither NodeNameToMetaVictims nor NodeNameToVictims"
@@ -166,7 +166,7 @@ def _pod(found: Fields, what: str) -> Pod:
 def _meta(value: msgspec.Raw) -> Victims:
     what = "MetaVictims"
     found = fields(value, what)
-    pods = field(found, "Pods", _RAW_LIST, what) or []
+    pods = field(found, "Pods", _RAW_LIST, what, Size.FLAT) or []
     uids = (field(fields(each, "MetaPod"), "UID", _TEXT, "MetaPod") or "" for each in pods)
     return Victims(
         tuple(uid for uid in uids if uid), field(found, "NumPDBViolations", _NUMBER, what) or 0
@@ -176,7 +176,7 @@ def _meta(value: msgspec.Raw) -> Victims:
 def _whole(value: msgspec.Raw) -> Victims:
     what = "Victims"
     found = fields(value, what)
-    pods = field(found, "Pods", _RAW_LIST, what) or []
+    pods = field(found, "Pods", _RAW_LIST, what, Size.FLAT) or []
     uids = (decoded(each, _POD, f"{what}'s Pod").metadata.uid for each in pods)
     return Victims(
         tuple(uid for uid in uids if uid), field(found, "NumPDBViolations", _NUMBER, what) or 0

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
+from deviceplugin.http.call_size import Size
 from deviceplugin.kube.pod_wire import Pod
 
 from .go_json import CallMalformed, decoded, field, fields
@@ -101,7 +102,7 @@ def task_on_node(body: bytes) -> TaskOnNode:
         CallMalformed: it is no such call.
     """
     found = fields(body, _PREDICATE)
-    node = field(found, "node", _NODE, _PREDICATE)
+    node = field(found, "node", _NODE, _PREDICATE, Size.OBJECTS)
     if node is None:
         raise CallMalformed(f"{_PREDICATE} has no node")
     return TaskOnNode(_pod(field(found, "task", _TASK, _PREDICATE), _PREDICATE), node)
@@ -115,7 +116,7 @@ def task_on_nodes(body: bytes) -> TaskOnNodes:
     """
     found = fields(body, _PRIORITIZE)
     pod = _pod(field(found, "task", _TASK, _PRIORITIZE), _PRIORITIZE)
-    nodes = field(found, "nodes", _NODES, _PRIORITIZE)
+    nodes = field(found, "nodes", _NODES, _PRIORITIZE, Size.OBJECTS)
     return TaskOnNodes(pod, nodes or [])
 
 
@@ -127,7 +128,7 @@ def eviction_asked(body: bytes) -> EvictionAsked:
     """
     found = fields(body, _EVICT)
     pod = _pod(field(found, "evictor", _TASK, _EVICT), _EVICT)
-    raw = field(found, "evictees", _RAW_LIST, _EVICT) or []
+    raw = field(found, "evictees", _RAW_LIST, _EVICT, Size.FLAT) or []
     tasks = [decoded(each, _TASK, f"one of {_EVICT}'s evictees") for each in raw]
     return EvictionAsked(pod, tasks, raw)
 

@@ -51,6 +51,19 @@ def test_kube_scheduler_asks_for_calls_that_there_are() -> None:
         assert "insecure" not in extender["tlsConfig"], name
 
 
+def test_no_scheduler_elects_where_node_agents_write() -> None:
+    elections = set()
+    for file in EXAMPLES.rglob("*.yaml"):
+        for document in documents(file):
+            lock = document.get("leaderElection", {})
+            elections.add(lock.get("resourceNamespace", ""))
+            for rule in document.get("rules", ()):
+                if "leases" in rule["resources"]:
+                    elections.add(document["metadata"]["namespace"])
+
+    assert elections == {"", "vgpu-system-election"}
+
+
 def test_volcano_asks_for_calls_that_there_are() -> None:
     _, config = documents(EXAMPLES / "volcano/volcano-scheduler-configmap.yaml")
     (arguments,) = (

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated_cluster.api_server import SimulatedApiServer
-from benchmarks.simulated_cluster.kinds import POD
+from benchmarks.simulated_cluster.kinds import LEASE, POD
 from support.extender_process import (
+    NAMESPACE,
     ExtenderProcess,
     create_pod,
     extender,
@@ -202,6 +203,25 @@ def test_a_replica_that_does_not_lead_passes_a_bind_on_once(
         assert first.process.wait(PATIENCE_S) == 0
         second.wait_leader()
         assert second.bind(pods[2], "n2") == ""
+
+
+def test_the_election_is_where_no_agent_writes_and_the_former_one_means_nothing(
+    server: SimulatedApiServer, tmp_path: Path
+) -> None:
+    former = {"name": "vgpu-scheduler", "namespace": NAMESPACE}
+    server.store.create(LEASE, {"metadata": former, "spec": {"holderIdentity": "old/10.0.0.1:1"}})
+
+    def holders() -> dict[str, str]:
+        return {
+            each.content["metadata"]["namespace"]: each.content["spec"]["holderIdentity"]
+            for each in server.store.list(LEASE)[1]
+            if each.content["metadata"]["name"] == "vgpu-scheduler"
+        }
+
+    with extender(server, tmp_path, "--election-namespace=apart", name="one") as one:
+        one.wait_leader()
+        assert holders().keys() == {"apart", NAMESPACE}
+        assert holders()["apart"] == holders()[NAMESPACE] != "old/10.0.0.1:1"
 
 
 def test_nobody_who_has_no_certificate_for_the_name_gets_a_bind_passed_on(

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deviceplugin.config.fractional import Placement
 from deviceplugin.config.quotas import Quota
-from deviceplugin.model.published import PublishedNode, PublishedResource
+from deviceplugin.model.published import PublishedNode, PublishedResource, decode, encode
 from deviceplugin.scheduler.answers.calls import Judgement, NodesAsked, PreemptionAsked, Victims
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.answers.judging import Finding
@@ -54,7 +56,7 @@ class World:
 
 def asked(
     core: int,
-    memory: int = 0,
+    memory: int | str = 0,
     names: Sequence[str] = ("n1", "n2"),
     nodes: Sequence[dict[str, Any]] | None = None,
     resource: str = "",
@@ -287,3 +289,77 @@ def test_the_refusal_of_a_bind_is_that_of_the_quota() -> None:
         plan = world.extender.policies.plan(found[1], request)
         assert isinstance(plan, Plan)
         assert bool(world.extender.bind_refusal(request, found[1], plan)) is is_refused
+
+
+AMOUNTS = st.one_of(
+    st.sampled_from(
+        ["16Gi", "16Ti", "1e30", "16E", "16Ei", "-1", "0.5", "100m", "9" * 60, "9" * 400, "1e999",
+         "16Mi", "16Ki", "x", "", "1n", "2147483647", "2147483648", "2147483600"]
+    ),
+    st.integers(-(2**70), 2**70),
+    st.from_regex(
+        r"[0-9]{1,12}(\.[0-9]{1,3})?([KMGTPE]i|[numkMGTPE]|e[0-9]{1,3})?", fullmatch=True
+    ),
+)  # fmt: skip
+RESOURCES = st.sampled_from(["vgpu-core", "vgpu-memory", "mps-core", "mps-memory", "gpu"])
+LIMITS = st.dictionaries(RESOURCES.map(lambda name: f"{DOMAIN}/{name}"), AMOUNTS, max_size=4)
+
+
+@given(st.lists(LIMITS, min_size=1, max_size=3), LIMITS)
+@settings(deadline=None)
+def test_whatever_is_asked_for_or_offered_the_answer_is_a_sentence(
+    containers: list[dict[str, Any]], allocatable: dict[str, Any]
+) -> None:
+    world = World(TWO)
+    pod = {
+        "metadata": {"name": "new", "namespace": "team", "uid": "u"},
+        "spec": {"containers": [{"name": "m", "resources": {"limits": e}} for e in containers]},
+    }
+    template = {"metadata": {"name": "t"}, "status": {"allocatable": allocatable}}
+    named = [{"metadata": {"name": name}} for name in TWO]
+    sent = kube_scheduler.nodes_asked(
+        json.dumps({"Pod": pod, "Nodes": {"items": [*named, template]}}).encode()
+    )
+
+    found = world.filter(sent)
+
+    assert {*found.fitting, *found.refused, *found.impossible} == {"n1", "n2", "t"}
+    assert all({**found.refused, **found.impossible}.values())
+    assert not found.error
+    assert json.loads(kube_scheduler.filter_result(found, sent))
+    assert all(0 <= score <= 10 for _, score in world.extender.prioritize(sent, FAR))
+
+
+def test_bytes_asked_for_where_units_count_are_told_so() -> None:
+    world = World(TWO)
+    too_many = "allowed are whole numbers from 0 to 2147483647, which count units and not bytes"
+    too_large = "16 TiB of memory asked, a GPU here has 80 GiB; memory is counted in units of 1 GiB"
+    for memory, says in (
+        ("16Gi", f"vgpu-memory: '16Gi' is more than any node has; {too_many}: for 16 write 16"),
+        ("16Ki", f"{too_large}: for 16 of them write 16"),
+    ):
+        found = world.filter(asked(10, memory))
+
+        assert says in found.impossible["n2"]
+
+
+def test_a_template_that_offers_bytes_is_told_so() -> None:
+    offered = {f"{DOMAIN}/vgpu-core": "200", f"{DOMAIN}/vgpu-memory": "16Ti"}
+    template = {"metadata": {"name": "t"}, "status": {"allocatable": offered}}
+
+    found = World(TWO).filter(asked(10, 1, nodes=[template]))
+
+    assert "nvidia.com/vgpu-memory: 17592186044416, which is more than" in found.impossible["t"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("memoryUnits", 2**40), ("memoryUnits", 0), ("memoryUnits", -5), ("memoryUnitBytes", 2**64),
+     ("mostContainers", 2**40), ("mostContainers", -1)],
+)  # fmt: skip
+def test_an_inventory_with_numbers_that_no_node_has_is_none(key: str, value: int) -> None:
+    node = json.loads(encode(TWO["n2"]))
+    assert decode(json.dumps(node)) == TWO["n2"]
+    node["gpus"][0]["sharing"][key] = value
+
+    assert decode(json.dumps(node)) is None

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.scheduler.answers.calls import BindingAsked, Judgement, Victims
-from deviceplugin.scheduler.wire import kube_scheduler
+from deviceplugin.scheduler.wire import kube_scheduler, volcano_calls
 from deviceplugin.scheduler.wire.go_json import CallMalformed
 
 POD: dict[str, Any] = {
@@ -167,3 +169,53 @@ def test_whatever_comes_is_read_or_refused(sent: bytes) -> None:
     for read in READERS:
         with contextlib.suppress(CallMalformed):
             read(sent)
+
+
+def listed(item: bytes, count: int) -> bytes:
+    return b"[" + b",".join([item] * count) + b"]"
+
+
+_ASKED = b'{"Pod":{"metadata":{}},"task":{"Pod":{"metadata":{}}},"evictor":{"Pod":{}},%s}'
+_MANY = 100_001
+
+
+@pytest.mark.parametrize(
+    ("call", "sent", "what"),
+    [
+        (kube_scheduler.nodes_asked, b'"NodeNames":%s' % listed(b'"n1"', _MANY),
+         "NodeNames is too large: it has 100001 entries, and at most 100000 are read"),
+        (kube_scheduler.nodes_asked, b'"Nodes":{"items":%s}' % listed(b"{}", _MANY),
+         "items is too large: it has 100001 entries"),
+        (kube_scheduler.nodes_asked, b'"Pod":{"a":[{"b":%s}]}' % listed(b"{}", 60_000),
+         "Pod is too large: it has 120003 values"),
+        (kube_scheduler.preemption_asked,
+         b'"NodeNameToMetaVictims":{"n1":{"Pods":%s}}' % listed(b"{}", _MANY),
+         "Pods is too large: it has 100001 entries"),
+        (kube_scheduler.binding_asked, b",".join(b'"%d":1' % n for n in range(_MANY)),
+         "ExtenderBindingArgs is too large: it has 100004 entries"),
+        (volcano_calls.eviction_asked,
+         b'"evictor":{"Pod":{"metadata":{}}},"evictees":%s' % listed(b"1", _MANY),
+         "evictees is too large: it has 100001 entries"),
+        (volcano_calls.task_on_nodes, b'"nodes":%s' % listed(b"{}", 150_000),
+         "nodes is too large: it has 300000 values"),
+    ],
+)  # fmt: skip
+def test_a_call_that_holds_too_much_is_refused_before_it_is_decoded(
+    call: Callable[[bytes], object], sent: bytes, what: str
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(CallMalformed, match=what):
+            call(_ASKED % sent)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2 * len(sent) + (1 << 20)
+
+
+def test_as_many_names_as_a_large_cluster_has_are_taken() -> None:
+    # Commas and brackets within names are no entries.
+    sent = b'{"Pod":{"metadata":{}},"NodeNames":%s}' % listed(b'"[,{\\",\\\\"', 100_000)
+
+    assert len(kube_scheduler.nodes_asked(sent).names) == 100_000

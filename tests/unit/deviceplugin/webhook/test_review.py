@@ -56,6 +56,7 @@ def test_other_pods_are_let_in_without_one(changes: dict[str, Any]) -> None:
         (json.dumps({**review(), "kind": "Pod"}).encode(), "Pod"),
         (b'{"apiVersion": "v1", "kind": "x", "request": {"object": {}}}', "uid"),
         (b"\xff\xfe", "AdmissionReview"),
+        (b'{"a": [' + b"{}," * 60_000 + b"{}]}", "120003 values, and at most 100000 are read"),
     ],
 )
 def test_what_is_no_review_is_named(body: bytes, says: str) -> None:

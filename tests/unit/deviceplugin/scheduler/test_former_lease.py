@@ -1,0 +1,192 @@
+"""An upgrade from replicas that elect by a Lease which every node agent may write."""
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
+from deviceplugin.scheduler.binding import former_lease, leader
+from deviceplugin.scheduler.binding.former_lease import FormerLease
+from deviceplugin.scheduler.binding.leader import (
+    LEASE_S,
+    RENEW_S,
+    RETRY_S,
+    SETTLE_S,
+    Election,
+    Identity,
+)
+
+AGENTS, OURS = "vgpu", "vgpu-election"
+_FOLDER = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+
+
+class Store:
+    """Leases as an API server keeps them, by namespace.
+
+    Attributes:
+        down: for whom no call is answered.
+        forbidden: methods that nobody may use in the agents' namespace.
+    """
+
+    def __init__(self) -> None:
+        self.leases: dict[str, dict[str, Any]] = {}
+        self.version = 0
+        self.down: set[str] = set()
+        self.forbidden: set[str] = set()
+
+    def call(self, api: ApiServer, method: str, path: str, body: Any = None, **_: Any) -> bytes:
+        if api.where in self.down:
+            raise ApiUnreachable("no answer")
+        where = OURS if path.startswith(_FOLDER.format(OURS)) else AGENTS
+        if where == AGENTS and method in self.forbidden:
+            raise ApiRefused(403, "forbidden")
+        there = self.leases.get(where)
+        if method == "POST":
+            if there is not None:
+                raise ApiRefused(409, "exists")
+        elif there is None:
+            raise ApiRefused(404, "no such Lease")
+        if method != "GET":
+            self.write(where, method, json.loads(msgspec.json.encode(body)))
+        return json.dumps(self.leases[where]).encode()
+
+    def write(self, where: str, method: str, new: dict[str, Any]) -> None:
+        there = self.leases.get(where, {"metadata": {}, "spec": {}})
+        version = new.get("metadata", {}).get("resourceVersion")
+        known = there["metadata"].get("resourceVersion")
+        if (method == "PUT" or version is not None) and version != known:
+            raise ApiRefused(409, "modified")
+        self.version += 1
+        spec = {**(there["spec"] if method == "PATCH" else {}), **new["spec"]}
+        self.leases[where] = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
+
+    def holder(self, where: str) -> str:
+        return str(self.leases[where]["spec"].get("holderIdentity"))
+
+
+class Replica:
+    """A candidate, of this release or of an earlier one."""
+
+    def __init__(self, cluster: "Cluster", name: str, is_new: bool = True) -> None:
+        self.api = ApiServer(name, 443, None)  # type: ignore[arg-type]
+        self.name, self.where = name, self.api.where
+        self.election = Election(
+            self.api,
+            OURS if is_new else AGENTS,
+            "lead",
+            Identity(name, f"{name}:8443"),
+            lambda: cluster.now_s,
+            FormerLease(self.api, AGENTS, "lead") if is_new else None,
+        )
+        self.next_s = cluster.now_s
+
+
+class Cluster:
+    """Replicas whose turns come as their threads would have them; never may two lead."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store, self.chance = store, random.Random(seed)
+        self.now_s = 100.0
+        self.replicas: list[Replica] = []
+
+    def start(self, name: str, is_new: bool = True) -> Replica:
+        self.replicas.append(Replica(self, name, is_new))
+        return self.replicas[-1]
+
+    def stop(self, replica: Replica) -> None:
+        self.replicas.remove(replica)
+        replica.election.stop()
+
+    def run(self, seconds: float) -> float:
+        """Returns for how long nobody led."""
+        idle_s, end_s = 0.0, self.now_s + seconds
+        while self.now_s < end_s:
+            for each in self.chance.sample(self.replicas, len(self.replicas)):
+                if each.next_s <= self.now_s:
+                    held = each.election.step()
+                    again_s = RETRY_S * (1.0 if held else self.chance.uniform(1.0, 2.2))
+                    each.next_s = self.now_s + again_s
+            leaders = [each.name for each in self.replicas if each.election.is_leader]
+            assert len(leaders) <= 1, f"{leaders} bind at once"
+            idle_s += 0.0 if leaders else 0.1
+            self.now_s += 0.1
+        return idle_s
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = Store()
+    monkeypatch.setattr(leader, "call", store.call)
+    monkeypatch.setattr(former_lease, "call", store.call)
+    return store
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_a_rolling_upgrade_one_replica_binds_at_a_time(store: Store, seed: int) -> None:
+    cluster = Cluster(store, seed)
+    old = [cluster.start(name, is_new=False) for name in ("old-1", "old-2")]
+    cluster.run(30.0)
+    new: list[Replica] = []
+    for each in old:
+        new.append(cluster.start(f"new-{len(new) + 1}"))
+        idle_s = cluster.run(30.0)
+        # Those that noticed stop at once, and the new one waits until all must have.
+        assert idle_s <= RENEW_S + 3 * RETRY_S
+        assert {r.election.leader_address for r in cluster.replicas} == {"new-1:8443"}
+        cluster.stop(each)
+        cluster.run(5.0)
+    # Afterwards it changes hands as quickly as ever.
+    cluster.stop(new[0])
+    assert cluster.run(20.0) <= 2.2 * RETRY_S + SETTLE_S + 0.3
+    assert store.holder(OURS) == store.holder(AGENTS) == "new-2/new-2:8443"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_old_leader_that_hears_nothing_is_waited_for(store: Store, seed: int) -> None:
+    cluster = Cluster(store, seed)
+    old = cluster.start("old", is_new=False)
+    cluster.run(10.0)
+    cluster.start("new")
+    store.down.add(old.where)
+
+    cluster.run(LEASE_S + RENEW_S)
+    assert store.holder(AGENTS) == "new/new:8443"
+
+
+def test_who_writes_the_former_lease_stops_nobody(store: Store) -> None:
+    cluster = Cluster(store, 1)
+    store.leases[AGENTS] = {"metadata": {"resourceVersion": "x"}, "spec": {}}
+    first, second = cluster.start("first"), cluster.start("second")
+    began_s = cluster.now_s
+    while not (first.election.is_leader or second.election.is_leader):
+        store.write(AGENTS, "PATCH", {"spec": {"holderIdentity": "evil/10.0.0.1:1"}})
+        cluster.run(0.1)
+        assert cluster.now_s - began_s < RENEW_S + 3 * RETRY_S
+    for _ in range(600):
+        store.write(AGENTS, "PATCH", {"spec": {"holderIdentity": "evil/10.0.0.1:1"}})
+        assert cluster.run(0.1) == 0.0
+        for each in (first, second):
+            assert each.election.leader_address in ("first:8443", "second:8443")
+
+
+def test_where_there_was_none_none_is_made(store: Store) -> None:
+    cluster = Cluster(store, 1)
+    one = cluster.start("one")
+
+    assert cluster.run(10.0) <= SETTLE_S + 0.2
+    assert list(store.leases) == [OURS]
+    cluster.stop(one)
+    assert list(store.leases) == [OURS]
+
+
+def test_without_the_right_to_it_the_former_one_is_let_be(store: Store) -> None:
+    cluster = Cluster(store, 1)
+    store.leases[AGENTS] = {"metadata": {}, "spec": {"holderIdentity": "old"}}
+    store.forbidden |= {"GET", "PATCH"}
+    cluster.start("one")
+
+    assert cluster.run(30.0) <= SETTLE_S + 0.2
+    assert store.holder(AGENTS) == "old"
