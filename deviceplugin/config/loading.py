@@ -29,6 +29,7 @@ from .label_settings import LabelSettings, label_settings
 from .mig_layouts import MigLayout, mig_layouts
 from .overrides import SaidFlag, put_over
 from .quotas import Quota, quotas_of
+from .spellings import as_written_out
 from .values import compute_mode, size_bytes
 from .whole_devices import GIVEN_WHOLE, WholeDevices, whole_devices
 
@@ -178,7 +179,8 @@ def checked_file(
     data, places = parse(text, name)
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
-    return _decode(put_over(data, places, said), places), places
+    whole = put_over(data, places, said)
+    return _decode(as_written_out(whole, schema.ConfigFile, places), places), places
 
 
 def _decode(data: Any, places: Places) -> schema.ConfigFile:

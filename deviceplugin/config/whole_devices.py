@@ -148,14 +148,15 @@ def whole_devices(file: schema.ConfigFile, places: Places) -> WholeDevices:
                 "replica would give a container no more of the GPU",
             )
         replicas += _replicas(ReplicaKind.MPS, sharing.mps, path, True, domains, places)
-    for number, entry in enumerate(replicas):
-        for other in replicas[:number]:
-            if entry.resource == other.resource:
-                raise places.error(
-                    f"{entry.path}.name",
-                    f"{entry.resource} is replicated on line {places.line(other.path)} already; "
-                    "give one entry per resource",
-                )
+    first: dict[str, Replicas] = {}
+    for entry in replicas:
+        other = first.setdefault(entry.resource, entry)
+        if other is not entry:
+            raise places.error(
+                f"{entry.path}.name",
+                f"{entry.resource} is replicated on line {places.line(other.path)} already; "
+                "give one entry per resource",
+            )
     slice_said = sharing.time_slicing.time_slice if sharing.time_slicing else None
     return WholeDevices(
         mig_strategy=MigStrategy(flags.mig_strategy),
