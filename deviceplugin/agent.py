@@ -67,6 +67,7 @@ from .kubelet.followed_pods import FollowedPods
 from .kubelet.plugins import Plugins
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
+from .kubelet.socket_names import check_directory
 from .log import event
 from .loop import run_duties
 from .settings import AgentSettings
@@ -95,6 +96,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
             running; nothing is registered then.
         DriverReplacedError: the driver was replaced, so a new process is needed.
     """
+    check_directory(settings.kubelet_dir / "device-plugins")
     # What Kubernetes tells, and what it is told.
     api = ApiServer.from_environment(os.environ)
     life = open_config(

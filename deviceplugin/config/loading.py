@@ -41,6 +41,8 @@ class WatchPolicy(StrEnum):
     TERMINATE = "terminate"
 
 
+#: Of what the kubelet takes before the slash of a resource: it puts ``requests.`` in front.
+_DOMAIN_CHARACTERS = 253 - len("requests.")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
@@ -111,8 +113,16 @@ class AgentConfig:
 
 
 def is_domain(text: str) -> bool:
-    """Returns whether a text can be the domain of resources, as ``nvidia.com``."""
-    return _DOMAIN.fullmatch(text) is not None
+    """Returns whether a text can be the domain of resources, as ``nvidia.com``.
+
+    The kubelet registers nothing under other domains.
+    """
+    return (
+        _DOMAIN.fullmatch(text) is not None
+        and len(text) <= _DOMAIN_CHARACTERS
+        and not text.endswith("kubernetes.io")
+        and not text.startswith("requests.")
+    )
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -144,7 +154,9 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
     if not is_domain(file.resource_domain):
         raise places.error(
             "$.resourceDomain",
-            f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",
+            f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com, of at "
+            f"most {_DOMAIN_CHARACTERS} characters, without requests. in front and kubernetes.io "
+            "at the end",
         )
     sharing, flags = file.sharing or schema.Sharing(), file.flags or schema.Flags()
     check_discovery(flags, places)
