@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deviceplugin.model.units import Half, resource_name
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half, resource_name
 from libvgpu.limits import Family
 from libvgpu.yamltext import Places
 
@@ -233,6 +233,13 @@ def _replicas(
             raise places.error(
                 f"{at}.replicas",
                 f"{at[2:]}.replicas is {entry.replicas}, allowed is 2 or more",
+            )
+        if entry.replicas > MOST_UNITS_PER_RESOURCE:
+            raise places.error(
+                f"{at}.replicas",
+                f"{at[2:]}.replicas is {entry.replicas}, allowed are 2 to "
+                f"{MOST_UNITS_PER_RESOURCE}: a kubelet reads no more in one message, those of all "
+                "GPUs counted",
             )
         if kind is ReplicaKind.MPS and entry.replicas > MOST_MPS_CLIENTS:
             raise places.error(

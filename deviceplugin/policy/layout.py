@@ -18,13 +18,18 @@ from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 
-from .device_resources import DeviceResource, Withheld, names_of, offer_devices, place_of
-
-#: The kubelet reads a list message of at most 4 MiB; this many units stay well below it.
-MOST_UNITS_PER_RESOURCE = 20_000
+from .device_resources import (
+    DeviceResource,
+    TooManyReplicasError,
+    Withheld,
+    names_of,
+    offer_devices,
+    place_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +141,12 @@ def lay_out(
                 withheld[gpu.uuid] = Withheld(gpu, reason)
                 continue
             taken[gpu.uuid] = share, _shared(gpu, share, config)
-        units = sum(s.memory_units for _, s in taken.values() if s.family is share.family)
-        if units > MOST_UNITS_PER_RESOURCE:
-            raise config.places.error(
-                f"{share.path}.memoryUnit",
-                f"memoryUnit makes {units} units, more than the {MOST_UNITS_PER_RESOURCE} that a "
-                "kubelet reads in one message; choose a larger unit",
-            )
+        _check_units([s for _, s in taken.values() if s.family is share.family], share, config)
     left = [gpu for gpu in devices if gpu.uuid not in taken and gpu.uuid not in withheld]
-    offered = offer_devices(config.whole, config.resource_domain, left)
+    try:
+        offered = offer_devices(config.whole, config.resource_domain, left)
+    except TooManyReplicasError as error:
+        raise config.places.error(f"{error.entry.path}.replicas", error.message) from None
     shared_gpus = [*(s for _, s in taken.values()), *_replicated(offered.resources)]
     return Layout(
         config.resource_domain,
@@ -158,6 +160,19 @@ def lay_out(
 def all_devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Returns what can be given: GPUs, and of one that is cut its MIG devices in its place."""
     return tuple(device for gpu in gpus for device in (gpu.mig_devices or (gpu,)))
+
+
+def _check_units(alike: list[SharedGpu], share: FractionalShare, config: AgentConfig) -> None:
+    """Holds the memory units of one family, on all its GPUs, against what a kubelet takes."""
+    units = sum(shared.memory_units for shared in alike)
+    if units > MOST_UNITS_PER_RESOURCE:
+        total_bytes = sum(shared.gpu.memory_bytes for shared in alike)
+        least_mib = -(-total_bytes // (MOST_UNITS_PER_RESOURCE * UNIT_STEP_BYTES))
+        raise config.places.error(
+            f"{share.path}.memoryUnit",
+            f"memoryUnit makes {units} units on the {len(alike)} GPUs of the family, and a kubelet "
+            f"reads at most {MOST_UNITS_PER_RESOURCE} in one message; choose {least_mib}Mi or more",
+        )
 
 
 def _replicated(resources: Iterable[DeviceResource]) -> Iterable[SharedGpu]:
