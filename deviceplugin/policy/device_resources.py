@@ -28,6 +28,8 @@ from deviceplugin.config.whole_devices import (
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 
+from .gpu_numbers import RecordedGpu
+
 _MOST_DIGITS = 8
 
 
@@ -141,18 +143,27 @@ def place_of(gpu: Gpu) -> tuple[int, int]:
     return gpu.index, gpu.mig.number if gpu.mig else -1
 
 
-def offer_devices(whole: WholeDevices, domain: str, devices: Iterable[Gpu]) -> OfferedDevices:
+def offer_devices(
+    whole: WholeDevices,
+    domain: str,
+    devices: Iterable[Gpu],
+    lost: Iterable[RecordedGpu] = (),
+) -> OfferedDevices:
     """Returns what is offered.
 
     Args:
         domain: of all resources.
         devices: that nobody shares otherwise: GPUs, and the single MIG devices of those in MIG
             mode, each of which stands without its GPU.
+        lost: GPUs that are gone and keep their place among the first so many.
 
     Raises:
         TooManyReplicasError: a resource has more of them than a kubelet takes.
     """
     ordered = sorted(devices, key=place_of)
+    gone: dict[str, list[int]] = {}
+    for each in lost:
+        gone.setdefault(_first(whole.gpu_names, each.product, GPU_RESOURCE), []).append(each.index)
     named, withheld = _names(whole, ordered)
     by_name: dict[str, list[Gpu]] = {}
     for gpu, name in named:
@@ -162,7 +173,7 @@ def offer_devices(whole: WholeDevices, domain: str, devices: Iterable[Gpu]) -> O
     unmatched = [entry.path for entry in whole.replicas if entry.resource not in by_name]
     for name, gpus in by_name.items():
         entry = next((each for each in whole.replicas if each.resource == name), None)
-        chosen = _chosen(entry, gpus) if entry is not None else []
+        chosen = _chosen(entry, gpus, gone.get(name, ())) if entry is not None else []
         if entry is not None and entry.kind is ReplicaKind.MPS:
             cut = [gpu for gpu in chosen if gpu.mig is not None]
             reason = "it is a MIG device, which sharing.mps cannot divide"
@@ -261,11 +272,18 @@ def _first(patterns: Iterable[NamePattern], text: str, default: str) -> str:
     return next((each.name for each in patterns if each.fits(text)), default)
 
 
-def _chosen(entry: Replicas, gpus: Sequence[Gpu]) -> list[Gpu]:
+def _chosen(entry: Replicas, gpus: Sequence[Gpu], gone: Iterable[int]) -> list[Gpu]:
+    """Returns the devices that have replicas.
+
+    Args:
+        gone: indexes of GPUs of this resource that are lost; they count among the first so many.
+    """
     if entry.devices is None:
         return list(gpus)
     if isinstance(entry.devices, int):
-        return list(gpus[: entry.devices])
+        places = sorted((*map(place_of, gpus), *((index, -1) for index in gone)))
+        first = frozenset(places[: entry.devices])
+        return [gpu for gpu in gpus if place_of(gpu) in first]
     return [gpu for gpu in gpus if not names_of(gpu).isdisjoint(entry.devices)]
 
 

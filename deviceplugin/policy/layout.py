@@ -5,7 +5,7 @@ does not fit together. What of it is in force while slices of an earlier config 
 `draining`. What no entry of ``sharing.fractional`` takes is offered whole (`device_resources`).
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from deviceplugin.config.fractional import (
@@ -30,6 +30,7 @@ from .device_resources import (
     offer_devices,
     place_of,
 )
+from .gpu_numbers import RecordedGpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,16 @@ class Layout:
 
 
 def lay_out(
-    config: AgentConfig, gpus: tuple[Gpu, ...], absent: Container[int | str] = ()
+    config: AgentConfig,
+    gpus: tuple[Gpu, ...],
+    absent: Container[int | str] = (),
+    lost: Sequence[RecordedGpu] = (),
 ) -> Layout:
     """Returns which GPU is shared how.
 
     Args:
         absent: devices that may be named although they are not there; they are left out.
+        lost: GPUs that are gone and keep their place among the first so many.
 
     Raises:
         ConfigError: a device that does not exist, a GPU in two families, a unit that does not fit.
@@ -144,7 +149,7 @@ def lay_out(
         _check_units([s for _, s in taken.values() if s.family is share.family], share, config)
     left = [gpu for gpu in devices if gpu.uuid not in taken and gpu.uuid not in withheld]
     try:
-        offered = offer_devices(config.whole, config.resource_domain, left)
+        offered = offer_devices(config.whole, config.resource_domain, left, lost)
     except TooManyReplicasError as error:
         raise config.places.error(f"{error.entry.path}.replicas", error.message) from None
     shared_gpus = [*(s for _, s in taken.values()), *_replicated(offered.resources)]
@@ -217,11 +222,14 @@ def _shared(gpu: Gpu, share: FractionalShare, config: AgentConfig) -> SharedGpu:
 
 
 def absent_devices(
-    config: AgentConfig, gpus: tuple[Gpu, ...]
+    config: AgentConfig, gpus: tuple[Gpu, ...], lost: Sequence[RecordedGpu] = ()
 ) -> tuple[frozenset[int | str], ConfigError | None]:
     """Returns the devices that the config names and the node lacks, and the sentence that says so.
 
     An agent that starts serves the others: a GPU that is lost must not take them along.
+
+    Args:
+        lost: GPUs that are gone and whose indexes still mean them.
     """
     here = frozenset().union(*(names_of(gpu) for gpu in all_devices(gpus)))
     absent = [
@@ -232,10 +240,16 @@ def absent_devices(
     ]
     if not absent:
         return frozenset(), None
+    meant = {str(each.index): each.uuid for each in lost}
+    was = "".join(
+        f"; GPU {device} was {meant[str(device)]} when the config was accepted"
+        for _, device in absent
+        if str(device) in meant
+    )
     names = " and ".join(f"GPU {device}" for _, device in absent)
     said = "do not exist and are" if len(absent) > 1 else "does not exist and is"
     problem = config.places.error(
-        absent[0][0], f"{names} {said} left out; this node has: {_here(all_devices(gpus))}"
+        absent[0][0], f"{names} {said} left out{was}; this node has: {_here(all_devices(gpus))}"
     )
     return frozenset(device for _, device in absent), problem
 
