@@ -15,6 +15,7 @@ from .errors import ConfigError
 
 #: Lists and mappings in each other; whatever walks the data may recurse so deep.
 MOST_DEPTH = 100
+TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep, which is not read"
 #: Values, those of aliases counted at each use. A ConfigMap's 1 MiB cannot hold as many.
 MOST_VALUES = 1_000_000
 _MOST_INTEGER = (1 << 63) - 1
@@ -217,10 +218,7 @@ class Builder:
 
     def _check_depth(self, below: int, event: Any) -> None:
         if len(self._open) + below > MOST_DEPTH:
-            raise self._wrong(
-                event,
-                f"lists and mappings are nested more than {MOST_DEPTH} deep, which is not read",
-            )
+            raise self._wrong(event, TOO_DEEP)
 
     def _scalar(self, event: Any) -> Any:
         text, tag = event.value, event.tag

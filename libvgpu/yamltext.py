@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from .errors import ConfigError
-from .yaml_builder import Builder
+from .yaml_builder import TOO_DEEP, Builder
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,10 @@ def parse(text: str, name: str) -> tuple[Any, Places]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{name} line {line}: not YAML: {error.problem}") from None
+        # libyaml reads ahead and gives up by itself where brackets nest very deeply.
+        is_deep = "nesting depth" in str(error.problem)
+        said = TOO_DEEP if is_deep else f"not YAML: {error.problem}"
+        raise ConfigError(f"{name} line {line}: {said}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
 

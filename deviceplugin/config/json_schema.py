@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 
 from . import schema
 from .device_forms import IdStrategy, ListStrategy
@@ -41,7 +42,11 @@ _ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
     ("PluginFlags", "sharedDevicesAllocationPolicy"): _words(Spread),
     ("TimeSlicing", "timeSlice"): {"enum": [*map(str, TimeSlice), None]},
     ("TimeSlicing", "strategy"): {"enum": [""]},
-    ("ReplicatedResource", "replicas"): {"type": "integer", "minimum": 2},
+    ("ReplicatedResource", "replicas"): {
+        "type": "integer",
+        "minimum": 2,
+        "maximum": MOST_UNITS_PER_RESOURCE,
+    },
     ("Fractional", "family"): {"enum": list(FAMILIES)},
     ("Fractional", "compute"): _COMPUTE,
     ("Fractional", "concurrency"): {"enum": [*map(str, Concurrency), None]},

@@ -30,10 +30,10 @@ def test_base_60_and_dates_are_texts(text: str) -> None:
 
 
 REFUSED = {
-    "deep list": ("[" * 5000 + "]" * 5000, "nest"),
+    "deep list": ("[" * 5000 + "]" * 5000, "nested more than 100 deep"),
     "deep mapping": ("{a: " * 5000 + "}" * 5000, "nested more than 100 deep"),
     "deep block": ("".join(" " * n + "-\n" for n in range(3000)), "line 101: lists and mappings"),
-    "never closed": ("[" * 100_000, "nest"),
+    "never closed": ("[" * 100_000, "nested more than 100 deep"),
     "deep by aliases": (
         "x0: &x0 [1]\n" + "".join(f"x{n + 1}: &x{n + 1} [*x{n}]\n" for n in range(3000)),
         "nested more than 100 deep",
