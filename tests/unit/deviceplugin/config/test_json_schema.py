@@ -13,7 +13,7 @@ GOOD = [
     (ROOT / "deploy/examples/fleet.yaml").read_text(),
     "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}\n",
     "version: v1\nflags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}\n",
-    "version: v1\nflags: null\nsharing: {mps: null, timeSlicing: {timeSlice: null, resources: []}}\n",
+    "version: v1\nflags: null\nsharing: {mps: null, timeSlicing: {timeSlice: null}}\n",
     "version: v1\nsharing: {fractional: [{family: vgpu, compute: off}]}\n",
     "version: v1\nsharing: {fractional: [{family: vgpu, loneHalves: forbid}]}\n",
     "version: v1\nquotas: [{namespace: a, family: mps, core: 0, memory: 1Ti}, {namespace: b}]\n",
