@@ -116,13 +116,13 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
 
     found = load_config(file)
     if on_node:
+        from deviceplugin.policy.gpu_numbers import names_of_lost
         from deviceplugin.policy.layout import lay_out
 
         from ..node_gpus import gpus_meant_by
 
         known = gpus_meant_by(found, state_dir)
-        lost = {name for each in known.lost for name in (each.index, each.uuid)}
-        lay_out(found, known.here, lost, known.lost)
+        lay_out(found, known.here, names_of_lost(known.lost), known.lost)
     click.echo(
         f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
         "entries"

@@ -390,6 +390,29 @@ def test_an_edit_that_names_another_index_goes_by_those_of_nvml(
 
         node.config.write_text(config.replace("[1]", "[0, 1]"))
         wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
+        assert report(node).config.error is None
 
         node.config.write_text(config)
         wait_until(lambda: offers_whole(node, SPARE_GPU))
+
+
+def test_a_lost_gpu_may_be_named_again_and_is_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [0, 1]}]}\n"
+    there = GpuListing((MPS_GPU, VGPU_GPU))
+    with node_with(monkeypatch, there, config) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))
+        node.stop_agent()
+        node.inventory.found = GpuListing((replace(VGPU_GPU, index=0),))
+        node.config.write_text(config.replace("[0, 1]", "[1]"))
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+
+        node.config.write_text(config)
+
+        lost = f"GPU 0 was {MPS_GPU.uuid} when the config was accepted"
+        wait_until(lambda: lost in (report(node).config.error or ""))
+        assert offers_whole(node, VGPU_GPU)
+        node.inventory.found = there
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))
