@@ -19,7 +19,7 @@ from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
 from deviceplugin.core.gpu_arbiters import NodeArbiters
-from deviceplugin.core.gpu_follower import GpuFollower, listed_gpus
+from deviceplugin.core.gpu_follower import GpuFollower
 from deviceplugin.core.node_injection import node_injection
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
@@ -67,6 +67,7 @@ from .kubelet.followed_pods import FollowedPods
 from .kubelet.plugins import Plugins
 from .kubelet.podresources import PodResources
 from .kubelet.registrar import Registrar
+from .kubelet.socket_names import check_directory
 from .log import event
 from .loop import run_duties
 from .settings import AgentSettings
@@ -95,6 +96,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
             running; nothing is registered then.
         DriverReplacedError: the driver was replaced, so a new process is needed.
     """
+    check_directory(settings.kubelet_dir / "device-plugins")
     # What Kubernetes tells, and what it is told.
     api = ApiServer.from_environment(os.environ)
     life = open_config(
@@ -107,7 +109,7 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
         inventory,
         settings.check_node,
     )
-    config, gpus = life.first.config, listed_gpus(life.listed)
+    config, gpus = life.first.config, life.first.known.here
     node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
     injection = node_injection(config.forms, settings.host_root, settings.node_name, api, gpus)
     store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
@@ -171,7 +173,7 @@ def _run(
 
     # What is kept of the node's allocations, and who changes it.
     checkpoint = Checkpoint(settings.state_dir)
-    state = NodeState(checkpoint, node.wanted, listed_gpus(node.watch.latest))
+    state = NodeState(checkpoint, node.wanted, life.first.known.here)
     mps = MpsKeeper(
         settings.config.absolute(),
         settings.run_dir,
@@ -204,9 +206,17 @@ def _run(
     health = HealthWatch(service.gpu_uuids(), service.set_unhealthy, counts=xids.counts)
     arbiters = NodeArbiters(settings.run_dir)
     watch = life.watch()
+    gpus = GpuFollower(
+        lambda: node.watch.latest,
+        state,
+        life.first.known,
+        lambda known: follower.follow_gpus(known),
+        health.look_closer,
+        stop,
+    )
     follower = ConfigFollower(
         watch,
-        state.gpus,
+        gpus,
         service,
         memory,
         arbiters,
@@ -216,9 +226,6 @@ def _run(
     )
     ends.callback(life.label.stop)
     life.label.start()
-    gpus = GpuFollower(
-        lambda: node.watch.latest, state, follower.follow_gpus, health.look_closer, stop
-    )
 
     node_labels = LabelPublisher(
         lambda: watch.config.labels,

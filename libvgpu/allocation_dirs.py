@@ -122,7 +122,7 @@ def read_meta(directory: Path) -> AllocationMeta:
         values = {name: value for name, value in raw.items() if name in _FIELDS}
         values["command"] = tuple(values.get("command", ()))
         return AllocationMeta(**values)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RegionError(f"{path} cannot be read: {error}") from error
 
 

@@ -1,11 +1,9 @@
 """YAML with places: the data of a file plus the line on which each of its values stands.
 
-PyYAML forgets where a value came from and lets a later duplicate key silently win. Here the node
-tree gives both: `parse` returns the plain data and `Places`, which maps a path such as
+`parse` returns the plain data (`yaml_builder`) and `Places`, which maps a path such as
 ``$.sharing.fractional[0].family`` (the form msgspec uses in its messages) to a line.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,28 +12,7 @@ from typing import Any
 import yaml
 
 from .errors import ConfigError
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's, but for numbers to base 60: ``1:2`` is a text, as for every later parser.
-
-    MIG devices are called so.
-    """
-
-
-_NUMBERS = {
-    "tag:yaml.org,2002:int": re.compile(
-        r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*)$"
-    ),
-    "tag:yaml.org,2002:float": re.compile(
-        r"([-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|"
-        r"\.(inf|Inf|INF))|\.(nan|NaN|NAN))$"
-    ),
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+from .yaml_builder import TOO_DEEP, Builder
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,43 +59,20 @@ def parse(text: str, name: str) -> tuple[Any, Places]:
         name: what to call it in messages.
 
     Raises:
-        ConfigError: not YAML, or a key stands twice in one mapping.
+        ConfigError: not YAML, a key stands twice in one mapping, or it is too deep or too large.
     """
     places = Places(name)
     try:
-        root = yaml.compose(text, Loader=_Loader)
-        data = yaml.load(text, Loader=_Loader)
+        return Builder(text, name, places.lines).document(), places
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{name} line {line}: not YAML: {error.problem}") from None
+        # libyaml reads ahead and gives up by itself where brackets nest very deeply.
+        is_deep = "nesting depth" in str(error.problem)
+        said = TOO_DEEP if is_deep else f"not YAML: {error.problem}"
+        raise ConfigError(f"{name} line {line}: {said}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
-    if root is not None:
-        _note_places(root, "$", places, set())
-    return data, places
-
-
-def _note_places(node: yaml.Node, path: str, places: Places, seen: set[int]) -> None:
-    places.lines.setdefault(path, node.start_mark.line + 1)
-    if id(node) in seen:  # an alias: its first place is enough, and a chain of them stays cheap
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        keys: dict[str, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if key.value in keys:
-                raise ConfigError(
-                    f"{places.name} line {line}: key {key.value!r} stands twice in one mapping, "
-                    f"first on line {keys[key.value]}; give it once"
-                )
-            keys[key.value] = line
-            places.lines[f"{path}.{key.value}"] = line
-            _note_places(value, f"{path}.{key.value}", places, seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            _note_places(item, f"{path}[{index}]", places, seen)
 
 
 def read(path: Path, kind: str = "config file") -> str:

@@ -206,7 +206,7 @@ def read_report(content: bytes) -> AgentReport:
     """
     try:
         return msgspec.json.decode(content, type=AgentReport)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise _other_form("the agent", error) from None
 
 

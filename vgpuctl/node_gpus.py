@@ -1,11 +1,37 @@
 """The GPUs of this node: those of the driver, and of this user's simulated machines."""
 
+import contextlib
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from libvgpu.errors import InventoryError
+from libvgpu.errors import ConfigError, InventoryError
 
 from . import gpu_choice as gpu_sources
 from .observe import SeenGpu
+
+if TYPE_CHECKING:
+    from deviceplugin.config.loading import AgentConfig
+    from deviceplugin.policy.known_gpus import KnownGpus
+
+
+def gpus_meant_by(config: "AgentConfig", state_dir: Path) -> "KnownGpus":
+    """Returns the GPUs of the driver with the indexes that a config means on this node.
+
+    Args:
+        state_dir: the agent's; where it may not be read, the indexes are those of NVML.
+
+    Raises:
+        InventoryError: the driver lists none.
+    """
+    from deviceplugin.inventory.nvml import NvmlInventory
+    from deviceplugin.policy.known_gpus import known_at_start
+    from deviceplugin.store.kept_config import KeptConfig
+
+    kept = KeptConfig(state_dir)
+    with contextlib.suppress(ConfigError):
+        kept.load()
+    return known_at_start(NvmlInventory().gpus(), kept.record, config)
 
 
 def seen_gpus() -> tuple[list[SeenGpu], str]:

@@ -49,6 +49,18 @@ def chosen_run_dir(run_dir: Path | None) -> Path:
     return allocation_dirs.default_run_dir() if run_dir is None else run_dir
 
 
+def state_dir_option(command: _Command) -> _Command:
+    """Adds ``--state-dir``, the node agent's, as ``state_dir: Path``."""
+    return click.option(
+        "--state-dir",
+        type=_DIRECTORY,
+        envvar="VGPU_STATE_DIR",
+        default=DEFAULT_STATE_DIR,
+        show_default=True,
+        help="The node agent's state; also VGPU_STATE_DIR.",
+    )(command)
+
+
 def node_dirs_options(command: _Command) -> _Command:
     """Adds ``--run-dir``, ``--state-dir`` and ``--kubelet-dir`` with the agent's defaults."""
     command = click.option(
@@ -59,15 +71,7 @@ def node_dirs_options(command: _Command) -> _Command:
         show_default=True,
         help="The kubelet's directory; also VGPU_KUBELET_DIR.",
     )(command)
-    command = click.option(
-        "--state-dir",
-        type=_DIRECTORY,
-        envvar="VGPU_STATE_DIR",
-        default=DEFAULT_STATE_DIR,
-        show_default=True,
-        help="The node agent's state; also VGPU_STATE_DIR.",
-    )(command)
-    return run_dir_option(command)
+    return run_dir_option(state_dir_option(command))
 
 
 def output_option(command: _Command) -> _Command:

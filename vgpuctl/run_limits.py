@@ -155,5 +155,5 @@ def _read_asked(directory: Path) -> list[Override] | None:
         return [Override(**row) for row in json.loads(path.read_text())]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RegionError(f"{path} cannot be read: {error}") from None

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import yaml
+from libvgpu.errors import ConfigError
+from libvgpu.yamltext import parse
 
 from .strategy import (
     CONTAINERD,
@@ -90,8 +91,8 @@ def _name(node: NodeRoot) -> str:
         return ""
     for path in _KUBELET_FILES:
         try:
-            config = yaml.safe_load(node.tree.text(path) or "")
-        except yaml.YAMLError:
+            config, _ = parse(node.tree.text(path) or "", path)
+        except ConfigError:
             continue
         endpoint = str(config.get("containerRuntimeEndpoint")) if isinstance(config, dict) else ""
         for name, word in ((CONTAINERD, "containerd"), (CRIO, "crio"), (DOCKER, "dockerd")):

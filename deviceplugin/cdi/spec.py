@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 
 from .driver_files import DriverFiles
 from .library_edits import bind_mount, hooks_of, mounts_by_name
@@ -91,7 +91,9 @@ def build_spec(
             problems.append(problem)
             continue
         edits = _device_edits(nodes, devices, [gpu.uuid] if simulated else [])
-        found[gpu.uuid] = found[_index_name(gpu)] = edits
+        found[gpu.uuid] = edits
+        if gpu.runtime_index != UNKNOWN_INDEX:
+            found[_index_name(gpu)] = edits
         everything |= {node["path"]: node for node in edits.get("deviceNodes", ())}
         visible.append(gpu.uuid)
     if not found:
@@ -140,7 +142,8 @@ def _givable(gpus: Sequence[Gpu]) -> Iterator[Gpu]:
 
 
 def _index_name(gpu: Gpu) -> str:
-    return str(gpu.index) if gpu.mig is None else f"{gpu.index}:{gpu.mig.number}"
+    index = gpu.runtime_index
+    return str(index) if gpu.mig is None else f"{index}:{gpu.mig.number}"
 
 
 def _own_nodes(gpu: Gpu, gpus: Sequence[Gpu], devices: NodeDevices) -> tuple[list[str], str | None]:

@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from libvgpu.errors import VgpuError
+from libvgpu.errors import ConfigError, VgpuError
+from libvgpu.yamltext import parse
 
 from .trees import Tree
 
@@ -137,8 +136,8 @@ class SpecDirectory:
 def _parsed(path: str, text: str | None, kind: str) -> SpecFile | None:
     """Returns a spec of this kind; None for others, and for what a runtime cannot read either."""
     try:
-        content = yaml.load(text or "", Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
+        content, _ = parse(text or "", path)
+    except ConfigError:
         return None
     if not isinstance(content, dict) or content.get("kind") != kind:
         return None

@@ -174,10 +174,10 @@ class SpecKeeper:
             return uuid
         for gpu in self._gpus:
             if gpu.uuid == uuid:
-                return str(gpu.index)
+                return str(gpu.runtime_index)
             for part in gpu.mig_devices:
                 if part.uuid == uuid and part.mig is not None:
-                    return f"{gpu.index}:{part.mig.number}"
+                    return f"{gpu.runtime_index}:{part.mig.number}"
         return uuid
 
     def _missing(self, spec: SpecFile, name: str) -> str:

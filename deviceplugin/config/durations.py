@@ -12,6 +12,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 #: NVIDIA's plugin takes a bare number as nanoseconds; nobody means fewer than a second of them.
 _NANOSECONDS_FROM = 1_000_000_000
+_MOST_S = ((1 << 63) - 1) / 1e9
 FORMS = "a duration such as 60s, 1m30s or 1h, or a number of seconds"
 
 
@@ -32,6 +33,10 @@ def parse_duration_s(value: str | int, name: str) -> float:
         if not _WHOLE.fullmatch(text):
             raise UsageError(f"{name} {value!r} is no duration; allowed is {FORMS}")
         span_s = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    if span_s > _MOST_S:
+        raise UsageError(
+            f"{name} {str(value)[:40]!r} is longer than 292 years, the longest there is"
+        )
     if span_s <= 0:
         raise UsageError(f"{name} {value!r} is not above zero; allowed is {FORMS}")
     return span_s

@@ -86,7 +86,7 @@ def device_forms(flags: schema.Flags, imex: schema.Imex | None, places: Places) 
 
 
 def _channels(imex: schema.Imex | None, places: Places) -> tuple[int, ...]:
-    found: list[int] = []
+    found: dict[int, None] = {}
     for number, channel in enumerate(imex.channel_ids if imex is not None else ()):
         path = f"$.imex.channelIDs[{number}]"
         if not 0 <= channel < IMEX_CHANNELS or channel in found:
@@ -95,7 +95,7 @@ def _channels(imex: schema.Imex | None, places: Places) -> tuple[int, ...]:
                 f"{path[2:]} is {channel}, allowed are the numbers 0 to {IMEX_CHANNELS - 1}, each "
                 "once",
             )
-        found.append(channel)
+        found[channel] = None
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ holds it against them.
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -118,6 +119,8 @@ def fractional_shares(
         ConfigError: a value that is not allowed, or two entries that contradict each other.
     """
     shares: list[FractionalShare] = []
+    first: dict[Family, FractionalShare] = {}
+    named: dict[int | str, FractionalShare] = {}
     for number, entry in enumerate(entries):
         path = f"$.sharing.fractional[{number}]"
         places.one_of(f"{path}.family", entry.family, FAMILIES)
@@ -144,28 +147,10 @@ def fractional_shares(
         places.one_of(f"{path}.placement", entry.placement, Placement)
         placement = Placement(entry.placement)
         places.one_of(f"{path}.loneHalves", entry.lone_halves, LoneHalves)
-        for other in shares:
-            if other.family is family and other.placement is not placement:
-                raise places.error(
-                    f"{path}.placement",
-                    f"family {entry.family} has placement {entry.placement} here and another on "
-                    f"line {places.line(other.path)}; give one placement per family",
-                )
-            if other.family is family and other.lone_halves != entry.lone_halves:
-                raise places.error(
-                    f"{path}.loneHalves",
-                    f"family {entry.family} has loneHalves {entry.lone_halves} here and another on "
-                    f"line {places.line(other.path)}; say it in each entry of the family",
-                )
-            if other.family is family and other.memory_unit_bytes != unit_bytes:
-                raise places.error(
-                    f"{path}.memoryUnit",
-                    f"family {entry.family} has memoryUnit {entry.memory_unit} here and another on "
-                    f"line {places.line(other.path + '.memoryUnit')}; give one unit per family",
-                )
-            if entry.match is not None or not other.match.is_open:
-                continue  # the first that fits a device has it
-            for device in _common(other.devices, entry.devices):
+        if family in first:
+            _check_alike(entry, unit_bytes, first[family], path, places)
+        if entry.match is None:  # of entries with a match, the first that fits a device has it
+            for device, other in _shared_already(entry.devices, named):
                 raise places.error(
                     f"{path}.devices",
                     f"GPU {device} is already shared on line {places.line(other.path)}; "
@@ -175,13 +160,43 @@ def fractional_shares(
         held = ComputeMode.STRICT if mode is None else mode
         concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
         match = device_match(entry.match, f"{path}.match", places)
-        shares.append(
-            FractionalShare(
-                family, devices, unit_bytes, held, path, placement, concurrency, match,
-                LoneHalves(entry.lone_halves),
-            )
+        share = FractionalShare(
+            family, devices, unit_bytes, held, path, placement, concurrency, match,
+            LoneHalves(entry.lone_halves),
         )  # fmt: skip
+        shares.append(share)
+        first.setdefault(family, share)
+        if match.is_open:
+            named.update(dict.fromkeys(("all",) if devices is None else devices, share))
     return tuple(shares)
+
+
+def _check_alike(
+    entry: schema.Fractional,
+    unit_bytes: int,
+    first: FractionalShare,
+    path: str,
+    places: Places,
+) -> None:
+    """Holds an entry against the first of its family, with which it has to agree."""
+    if first.placement != entry.placement:
+        raise places.error(
+            f"{path}.placement",
+            f"family {entry.family} has placement {entry.placement} here and another on "
+            f"line {places.line(first.path)}; give one placement per family",
+        )
+    if first.lone_halves != entry.lone_halves:
+        raise places.error(
+            f"{path}.loneHalves",
+            f"family {entry.family} has loneHalves {entry.lone_halves} here and another on "
+            f"line {places.line(first.path)}; say it in each entry of the family",
+        )
+    if first.memory_unit_bytes != unit_bytes:
+        raise places.error(
+            f"{path}.memoryUnit",
+            f"family {entry.family} has memoryUnit {entry.memory_unit} here and another on "
+            f"line {places.line(first.path + '.memoryUnit')}; give one unit per family",
+        )
 
 
 def device_match(match: schema.DeviceMatch | None, path: str, places: Places) -> DeviceMatch:
@@ -213,11 +228,17 @@ def device_match(match: schema.DeviceMatch | None, path: str, places: Places) ->
     return found
 
 
-def _common(first: tuple[int | str, ...] | None, second: str | list[int | str]) -> list[int | str]:
-    """Returns what two entries both name, as far as that shows without looking at the GPUs."""
-    if first is None:
-        return ["all"] if isinstance(second, str) else second[:1]
-    return list(first[:1]) if isinstance(second, str) else [d for d in second if d in first]
+def _shared_already(
+    devices: str | list[int | str], named: Mapping[int | str, FractionalShare]
+) -> Iterator[tuple[int | str, FractionalShare]]:
+    """Yields the devices that entries before name, as far as that shows without the GPUs."""
+    if isinstance(devices, str):
+        yield from named.items()
+        return
+    for device in devices:
+        other = named.get(device) or named.get("all")
+        if other is not None:
+            yield device, other
 
 
 def device_names(
@@ -233,9 +254,11 @@ def device_names(
         return None
     if not value:
         raise places.error(path, f"{path[2:]} is an empty list; name a GPU index or UUID, or all")
+    seen: set[int | str] = set()
     for number, device in enumerate(value):
         if isinstance(device, int) and device < 0:
             raise places.error(f"{path}[{number}]", f"GPU index {device} is below 0")
-        if device in value[:number]:
+        if device in seen:
             raise places.error(f"{path}[{number}]", f"GPU {device} is named twice in {path[2:]}")
+        seen.add(device)
     return tuple(value)

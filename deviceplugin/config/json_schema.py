@@ -1,7 +1,7 @@
 """The config file's JSON Schema, made of the types that decode it, for editors and CI.
 
 The types know keys, their kinds and defaults; what words a text may be stands in the enums that
-check it, and is added here.
+check it, and is added here. A key that need not be there may be ``null``, which means the same.
 """
 
 from enum import StrEnum
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 
 from . import schema
 from .device_forms import IdStrategy, ListStrategy
@@ -41,7 +42,11 @@ _ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
     ("PluginFlags", "sharedDevicesAllocationPolicy"): _words(Spread),
     ("TimeSlicing", "timeSlice"): {"enum": [*map(str, TimeSlice), None]},
     ("TimeSlicing", "strategy"): {"enum": [""]},
-    ("ReplicatedResource", "replicas"): {"type": "integer", "minimum": 2},
+    ("ReplicatedResource", "replicas"): {
+        "type": "integer",
+        "minimum": 2,
+        "maximum": MOST_UNITS_PER_RESOURCE,
+    },
     ("Fractional", "family"): {"enum": list(FAMILIES)},
     ("Fractional", "compute"): _COMPUTE,
     ("Fractional", "concurrency"): {"enum": [*map(str, Concurrency), None]},
@@ -55,6 +60,21 @@ _ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
+def _or_null(allowed: dict[str, Any]) -> dict[str, Any]:
+    """Returns what also takes null: for keys, words and editors' hints stay where they are."""
+    if None in allowed.get("enum", ()) or {"type": "null"} in allowed.get("anyOf", ()):
+        return allowed
+    if "enum" in allowed:
+        return allowed | {"enum": [*allowed["enum"], None]}
+    if "anyOf" in allowed:
+        return allowed | {"anyOf": [*allowed["anyOf"], {"type": "null"}]}
+    if isinstance(allowed.get("type"), str):
+        return allowed | {"type": [allowed["type"], "null"]}
+    default = {name: value for name, value in allowed.items() if name == "default"}
+    rest = {name: value for name, value in allowed.items() if name != "default"}
+    return default | {"anyOf": [rest, {"type": "null"}]}
+
+
 def json_schema() -> dict[str, Any]:
     """Returns the schema of a whole file."""
     found = msgspec.json.schema(schema.ConfigFile)
@@ -62,4 +82,8 @@ def json_schema() -> dict[str, Any]:
         properties = found["$defs"][kind]["properties"]
         default = {name: value for name, value in properties[key].items() if name == "default"}
         properties[key] = default | allowed
+    for section in found["$defs"].values():
+        for key, allowed in section["properties"].items():
+            if key not in section.get("required", ()):
+                section["properties"][key] = _or_null(allowed)
     return {"$schema": _DRAFT, "title": "The node agent's config file, version v1"} | found

@@ -29,6 +29,7 @@ from .label_settings import LabelSettings, label_settings
 from .mig_layouts import MigLayout, mig_layouts
 from .overrides import SaidFlag, put_over
 from .quotas import Quota, quotas_of
+from .spellings import as_written_out
 from .values import compute_mode, size_bytes
 from .whole_devices import GIVEN_WHOLE, WholeDevices, whole_devices
 
@@ -40,6 +41,8 @@ class WatchPolicy(StrEnum):
     TERMINATE = "terminate"
 
 
+#: Of what the kubelet takes before the slash of a resource: it puts ``requests.`` in front.
+_DOMAIN_CHARACTERS = 253 - len("requests.")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
@@ -110,8 +113,16 @@ class AgentConfig:
 
 
 def is_domain(text: str) -> bool:
-    """Returns whether a text can be the domain of resources, as ``nvidia.com``."""
-    return _DOMAIN.fullmatch(text) is not None
+    """Returns whether a text can be the domain of resources, as ``nvidia.com``.
+
+    The kubelet registers nothing under other domains.
+    """
+    return (
+        _DOMAIN.fullmatch(text) is not None
+        and len(text) <= _DOMAIN_CHARACTERS
+        and not text.endswith("kubernetes.io")
+        and not text.startswith("requests.")
+    )
 
 
 def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
@@ -143,7 +154,9 @@ def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = (
     if not is_domain(file.resource_domain):
         raise places.error(
             "$.resourceDomain",
-            f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com",
+            f"resourceDomain {file.resource_domain!r} is not a domain name like nvidia.com, of at "
+            f"most {_DOMAIN_CHARACTERS} characters, without requests. in front and kubernetes.io "
+            "at the end",
         )
     sharing, flags = file.sharing or schema.Sharing(), file.flags or schema.Flags()
     check_discovery(flags, places)
@@ -178,7 +191,8 @@ def checked_file(
     data, places = parse(text, name)
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
-    return _decode(put_over(data, places, said), places), places
+    whole = put_over(data, places, said)
+    return _decode(as_written_out(whole, schema.ConfigFile, places), places), places
 
 
 def _decode(data: Any, places: Places) -> schema.ConfigFile:

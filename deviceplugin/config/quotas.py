@@ -59,16 +59,18 @@ def quotas_of(entries: Iterable[schema.Quota], places: Places) -> tuple[Quota, .
         ConfigError: a value that is not allowed, or a second entry for the same pods.
     """
     found: list[Quota] = []
+    first: dict[tuple[str, Family], int] = {}
     for number, entry in enumerate(entries):
         path = f"$.quotas[{number}]"
         quota = _quota(entry, path, places)
-        for other in found:
-            both = [f.name.lower() for f in quota.families if f in other.families]
-            if other.namespace == quota.namespace and both:
+        for family in quota.families:
+            other = first.setdefault((quota.namespace, family), number)
+            if other != number:
                 raise places.error(
                     path,
-                    f"{path[2:]} is for namespace {quota.namespace!r} and family {both[0]}, which "
-                    f"have a quota on line {other.line} already; give one entry for both",
+                    f"{path[2:]} is for namespace {quota.namespace!r} and family "
+                    f"{family.name.lower()}, which have a quota on line {found[other].line} "
+                    "already; give one entry for both",
                 )
         found.append(quota)
     return tuple(found)

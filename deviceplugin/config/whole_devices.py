@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half, resource_name
+from libvgpu.limits import Family
 from libvgpu.yamltext import Places
 
 from . import schema
@@ -22,7 +24,9 @@ SHARED_SUFFIX = ".shared"
 MOST_MPS_CLIENTS = 48
 #: NVIDIA's domain may be written in a file whose ``resourceDomain`` is another one.
 _NVIDIA_DOMAIN = "nvidia.com"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_NAME_CHARACTERS = 63
+_NAME = re.compile(rf"[a-z0-9]([-a-z0-9.]{{0,{_NAME_CHARACTERS - 2}}}[a-z0-9])?")
+_FRACTIONS = frozenset(resource_name("", f, h).lstrip("/") for f in Family for h in Half)
 _DEVICE = re.compile(r"\d+(:\d+)?|(GPU|MIG)-[0-9A-Za-z/-]+")
 
 
@@ -66,8 +70,12 @@ class NamePattern:
 
     def fits(self, text: str) -> bool:
         """Returns whether the pattern is found in a text, as NVIDIA's plugin looks for it."""
-        parts = (re.escape(part) for part in self.pattern.split("*"))
-        return re.search(".*".join(parts), text) is not None
+        at = 0
+        for part in self.pattern.split("*"):
+            if (found := text.find(part, at)) < 0:
+                return False
+            at = found + len(part)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +156,25 @@ def whole_devices(file: schema.ConfigFile, places: Places) -> WholeDevices:
                 "replica would give a container no more of the GPU",
             )
         replicas += _replicas(ReplicaKind.MPS, sharing.mps, path, True, domains, places)
-    for number, entry in enumerate(replicas):
-        for other in replicas[:number]:
-            if entry.resource == other.resource:
-                raise places.error(
-                    f"{entry.path}.name",
-                    f"{entry.resource} is replicated on line {places.line(other.path)} already; "
-                    "give one entry per resource",
-                )
+    first: dict[str, Replicas] = {}
+    for entry in replicas:
+        other = first.setdefault(entry.resource, entry)
+        if other is not entry:
+            raise places.error(
+                f"{entry.path}.name",
+                f"{entry.resource} is replicated on line {places.line(other.path)} already; "
+                "give one entry per resource",
+            )
+    kinds: dict[str, Replicas] = {}
+    for entry in replicas:
+        other = kinds.setdefault(entry.advertised, entry)
+        if other.kind is not entry.kind:
+            raise places.error(
+                f"{entry.path}.name",
+                f"its replicas are called {entry.advertised}, as those on line "
+                f"{places.line(other.path)}, which are shared in another way; give one of them "
+                "another rename",
+            )
     slice_said = sharing.time_slicing.time_slice if sharing.time_slicing else None
     return WholeDevices(
         mig_strategy=MigStrategy(flags.mig_strategy),
@@ -182,8 +201,14 @@ def _name(value: str, path: str, domains: tuple[str, ...], places: Places) -> st
     if (slash and domain not in domains) or not _NAME.fullmatch(name):
         raise places.error(
             path,
-            f"{path[2:]} is {value!r}, which is no resource of {domains[0]}: allowed are up to 63 "
-            f"lower-case letters, digits, '-' and '.', with {domains[0]}/ in front or without",
+            f"{path[2:]} is {value!r}, which is no resource of {domains[0]}: allowed are up to "
+            f"{_NAME_CHARACTERS} lower-case letters, digits, '-' and '.', with {domains[0]}/ in "
+            "front or without",
+        )
+    if name in _FRACTIONS:
+        raise places.error(
+            path,
+            f"{path[2:]} is {value!r}, which is the name of a fraction's resource; choose another",
         )
     return name
 
@@ -209,6 +234,13 @@ def _replicas(
                 f"{at}.replicas",
                 f"{at[2:]}.replicas is {entry.replicas}, allowed is 2 or more",
             )
+        if entry.replicas > MOST_UNITS_PER_RESOURCE:
+            raise places.error(
+                f"{at}.replicas",
+                f"{at[2:]}.replicas is {entry.replicas}, allowed are 2 to "
+                f"{MOST_UNITS_PER_RESOURCE}: a kubelet reads no more in one message, those of all "
+                "GPUs counted",
+            )
         if kind is ReplicaKind.MPS and entry.replicas > MOST_MPS_CLIENTS:
             raise places.error(
                 f"{at}.replicas",
@@ -219,6 +251,12 @@ def _replicas(
             advertised = _name(entry.rename, f"{at}.rename", domains, places)
         else:
             advertised = name + SHARED_SUFFIX * section.rename_by_default
+            if len(advertised) > _NAME_CHARACTERS:
+                raise places.error(
+                    f"{at}.name",
+                    f"{path[2:]}.renameByDefault makes {advertised!r} of {at[2:]}.name, which has "
+                    f"{len(advertised)} characters, allowed are {_NAME_CHARACTERS}; give rename",
+                )
         devices = _devices(entry.devices, f"{at}.devices", places)
         found.append(Replicas(kind, name, advertised, entry.replicas, devices, refuses, at))
     return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.policy.gpu_numbers import names_of_lost, record_of
 from deviceplugin.policy.known_gpus import KnownGpus
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
@@ -17,6 +17,7 @@ from deviceplugin.watch.watcher import MemoryWatch
 from libvgpu.errors import ConfigError
 
 from .gpu_arbiters import NodeArbiters
+from .gpu_follower import GpuFollower
 from .service import SliceService
 
 
@@ -26,7 +27,7 @@ class ConfigFollower:
     def __init__(
         self,
         watch: ConfigWatch,
-        gpus: tuple[Gpu, ...],
+        gpus: GpuFollower,
         service: SliceService,
         memory: MemoryWatch,
         arbiters: NodeArbiters,
@@ -38,22 +39,22 @@ class ConfigFollower:
 
         Args:
             watch: of the config file, with that config.
-            gpus: those of the node when the agent starts.
+            gpus: knows those of the node, and which index each has.
             kept: where the config in force is kept for a restart.
             has_api: whether there is an API server that knows labels.
             check_node: see `Candidates`.
         """
         self._watch, self._gpus, self._has_api = watch, gpus, has_api
+        self._known = gpus.known  # those that the config in force was held against
         self._service, self._memory, self._arbiters = service, memory, arbiters
         self._kept, self._first = kept, watch.config
         self._check_node = check_node
         # What was not there when the agent started, or went since, may be named again, and nothing
         # else.
-        self._absent, skipped = absent_devices(self._first, gpus)
+        self._absent, skipped = absent_devices(self._first, self._known.here, self._known.lost)
         if skipped is not None:
             watch.skip(skipped)
-        if not watch.is_kept:
-            kept.keep(watch.in_force)
+        self._keep()
         self._say_in_force()
         self._say_what_waits(self._first)
         self._say_missing_nodes(service.layout)
@@ -63,19 +64,24 @@ class ConfigFollower:
         new = self._watch.look()
         if new is None:
             return
+        known = self._known
+        if not self._kept.record.holds_for(new):
+            known = self._gpus.renumbered()
         try:
             self._check_node(new)
-            wanted = lay_out(new, self._gpus, self._absent)
+            layout = self._laid_out(new, known)
         except ConfigError as error:
             self._watch.reject(error)
             return
         self._memory.follow_policy(new.watch)
         try:
-            layout = replace(wanted, resource_domain=self._first.resource_domain)
+            if known != self._known:
+                self._gpus.known = self._known = known
+                self._service.follow_gpus((*known.here, *known.replaced), layout)
             self._service.follow_config(new, layout)
         finally:
-            self._watch.take(new, absent_devices(new, self._gpus)[1])
-            self._kept.keep(self._watch.in_force)
+            self._watch.take(new, absent_devices(new, known.here, known.lost)[1])
+            self._keep()
         self._arbiters.look()  # new weights count from now, not from the next turn
         self._say_missing_nodes(self._service.layout)
         self._say_in_force()
@@ -99,19 +105,30 @@ class ConfigFollower:
         Where it does not fit them, all stays as it is, and the config counts as skipped in part.
         """
         config = self._watch.config
-        absent, skipped = absent_devices(config, known.here)
+        absent, skipped = absent_devices(config, known.here, known.lost)
         self._absent |= absent
         try:
-            wanted = lay_out(config, known.here, self._absent)
+            layout = self._laid_out(config, known)
         except ConfigError as error:
             self._say_skipped(config, error)
             return
-        self._gpus = known.here
-        layout = replace(wanted, resource_domain=self._first.resource_domain)
+        self._known = known
         self._service.follow_gpus((*known.here, *known.replaced), layout)
         self._say_skipped(config, skipped)
+        self._keep()
         self._arbiters.look()
         self._say_missing_nodes(self._service.layout)
+
+    def _laid_out(self, config: AgentConfig, known: KnownGpus) -> Layout:
+        # The domain stays until a restart, in every name that has it.
+        named = replace(config, resource_domain=self._first.resource_domain)
+        return lay_out(named, known.here, self._absent | names_of_lost(known.lost), known.lost)
+
+    def _keep(self) -> None:
+        """Keeps the config in force, and which GPU has which index, for the next start."""
+        known, before = self._known, self._kept.record
+        record = record_of(self._watch.config, known.here, known.lost, before)
+        self._kept.keep(self._watch.in_force, record)
 
     def _say_skipped(self, config: AgentConfig, skipped: ConfigError | None) -> None:
         before = self._watch.problem

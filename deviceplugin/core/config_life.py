@@ -70,6 +70,7 @@ def open_config(
     label = NodeLabel(api, node_name, selection.node_label, state_dir)
     source = ConfigSource(path, selection, label.value)
     kept = KeptConfig(state_dir)
-    candidates = Candidates(source.read(), kept.found(), said, check_node)
+    found = kept.found()
+    candidates = Candidates(source.read(), found, said, check_node, kept.record)
     listed = first_listing(inventory, candidates.fail_on_init_error)
     return ConfigLife(source, label, kept, listed, candidates.fit(listed_gpus(listed)))

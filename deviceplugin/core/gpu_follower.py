@@ -50,12 +50,14 @@ class GpuFollower:
 
     Attributes:
         failure: why the agent has to end, None while it need not.
+        known: the GPUs that count, with the indexes that the config means.
     """
 
     def __init__(
         self,
         latest: Callable[[], Listed],
         state: NodeState,
+        known: KnownGpus,
         follow: Callable[[KnownGpus], None],
         look_closer: Callable[[], None],
         stop: threading.Event,
@@ -64,7 +66,7 @@ class GpuFollower:
 
         Args:
             latest: what was listed last.
-            state: with the GPUs that the agent started with.
+            known: the GPUs that the agent starts with.
             follow: puts other GPUs into force.
             look_closer: has NVML opened again: a process that saw a GPU fail does not see it come
                 back otherwise.
@@ -73,7 +75,7 @@ class GpuFollower:
         self.failure: DriverReplacedError | None = None
         self._latest, self._state, self._follow = latest, state, follow
         self._look_closer, self._stop = look_closer, stop
-        self._known = KnownGpus(state.gpus)
+        self.known = known
         self._seen: Listed | None = None
 
     def look(self) -> None:
@@ -96,6 +98,13 @@ class GpuFollower:
         else:
             self._take(latest)
 
+    def renumbered(self) -> KnownGpus:
+        """Returns the GPUs with the indexes of NVML, as far as those are known."""
+        latest = self._latest()
+        if not isinstance(latest, GpuListing):
+            return self.known
+        return known_now(self.known, latest, self._is_held, keeps_indexes=False)
+
     def _take(self, listing: GpuListing) -> None:
         if self._state.driver_problem:
             self._state.driver_problem = ""
@@ -104,13 +113,13 @@ class GpuFollower:
                 "the NVIDIA driver answers again",
                 notice=node_notice(EventReason.DRIVER_AVAILABLE, "the NVIDIA driver answers again"),
             )
-        known = known_now(self._known, listing, self._is_held)
+        known = known_now(self.known, listing, self._is_held)
         self._say_left_out(left_out(known.here, listing))
         if listing.sick:
             self._look_closer()
-        if known != self._known:
-            came = _uuids(known.here) - _uuids(self._known.here)
-            self._known = known
+        if known != self.known or _runtime_indexes(known) != _runtime_indexes(self.known):
+            came = _uuids(known.here) - _uuids(self.known.here)
+            self.known = known
             self._follow(known)
             for uuid in sorted(came):
                 event(logging.INFO, "GPU found", gpu=uuid)
@@ -161,6 +170,10 @@ class GpuFollower:
             ),
             reason=error.message,
         )
+
+
+def _runtime_indexes(known: KnownGpus) -> list[int]:
+    return [gpu.runtime_index for gpu in known.here]
 
 
 def _uuids(gpus: Iterable[Gpu]) -> set[str]:

@@ -15,10 +15,10 @@ from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.model.units import Half
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half
 from deviceplugin.policy import offer, pairing
 from deviceplugin.policy.device_resources import is_well, place_of
-from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, Layout
+from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.learnt_sizes import MeasuredSizes, kind_of
 from deviceplugin.policy.limits_resolver import ResolvedLimits
 from deviceplugin.policy.placement import Closest

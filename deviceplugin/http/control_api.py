@@ -94,7 +94,7 @@ class ControlApi:
     def _override(self, request: Request, allocation_id: str) -> Response:
         try:
             change = self._change(allocation_id, request)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             return _problem(HTTPStatus.BAD_REQUEST, f"the override is not what it must be: {error}")
         except VgpuError as error:
             event(

@@ -111,7 +111,7 @@ def read_page(content: bytes) -> NodeSlices:
         version = msgspec.json.decode(content, type=_Versioned).version
         if version == VERSION:
             return msgspec.json.decode(content, type=NodeSlices)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"its answer is no page of slices: {error}") from None
     raise VgpuError(
         f"its page of slices is of version {version}, and known here is version {VERSION}",

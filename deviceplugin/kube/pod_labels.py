@@ -162,5 +162,5 @@ def _load(path: Path) -> Mapping[str, Labels]:
     try:
         saved = json.loads(path.read_text())
         return {str(i): {str(k): str(v) for k, v in row.items()} for i, row in saved.items()}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}

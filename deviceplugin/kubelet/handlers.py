@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from libvgpu.errors import VgpuError
 
 SERVICE = "v1beta1.DevicePlugin"

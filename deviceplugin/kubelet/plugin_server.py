@@ -6,7 +6,6 @@ long as the kubelet listens. A refusal travels as FAILED_PRECONDITION with its s
 kubelet shows on the pod.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,10 @@ from deviceplugin.core.offers import ResourceOffer
 from deviceplugin.core.service import Unit
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.store.container_answer import Answer
-from libvgpu.errors import UsageError, VgpuError
+from libvgpu.errors import VgpuError
 
 from .handlers import SERVICE, method_handlers
+from .socket_names import socket_path
 from .transport import SERVER_OPTIONS
 
 #: The kubelet listens once and admits one pod at a time; a new one comes before the old has gone.
@@ -31,7 +31,6 @@ _THREADS = 8
 #: A stream is woken when it has to end; should that ever be missed, it checks by itself.
 _LOOK_EVERY_S = 60.0
 _STOP_GRACE_S = 0.5
-SOCKET_PATH_BYTES = 107  # sun_path less its final NUL
 
 Observe = Callable[[str, float], None]
 
@@ -51,17 +50,9 @@ class PluginServer:
             offer: what there is, and who answers.
             directory: the kubelet's device-plugins directory.
             observe: told the duration of every Allocate, in seconds.
-
-        Raises:
-            UsageError: the socket's path would be too long.
         """
         self.resource = offer.name
-        self.socket = directory / (self.resource.replace("/", "-") + ".sock")
-        if len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES:
-            raise UsageError(
-                f"the socket {self.socket} has a path longer than the {SOCKET_PATH_BYTES} bytes "
-                "that a Unix socket may have; choose a shorter kubelet directory"
-            )
+        self.socket = socket_path(self.resource, directory)
         self._offer = offer
         self._observe = observe
         self._server: Any = None

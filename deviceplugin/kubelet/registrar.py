@@ -4,8 +4,8 @@ A kubelet that starts removes every socket in its directory, creates ``kubelet.s
 forgets all plugins. So `look`, called about every second, compares for each plugin the identity of
 ``kubelet.sock`` and the existence of its own socket with what was there at its last registration;
 a plugin for which something differs is served and registered again. The kubelet dials the plugin
-from inside Register, so serving comes first. A plugin that the kubelet refuses does not keep the
-others from it; a kubelet that does not answer is left alone until the next call.
+from inside Register, so serving comes first. A plugin that cannot serve or that the kubelet refuses
+does not keep the others from it; a kubelet that does not answer is left alone until the next call.
 
 Which plugins there are is asked at every call. One that is not there any more ends: the kubelet
 sees its socket close, counts its units as gone, and forgets the resource minutes later.
@@ -23,6 +23,7 @@ import grpc
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 from deviceplugin.log import event
+from libvgpu.errors import VgpuError
 
 from .handlers import OPTIONS
 from .plugin_server import PluginServer
@@ -71,9 +72,8 @@ class Registrar:
             renewed = self._registered.get(plugin.resource, kubelet) != kubelet
             if renewed or plugin.resource not in self._serving or not plugin.socket.exists():
                 self._registered.pop(plugin.resource, None)
-                plugin.stop()
-                plugin.start()
-                self._serving.add(plugin.resource)
+                if not self._serve(plugin):
+                    continue
             if kubelet is not None and answers and plugin.resource not in self._registered:
                 code = self._register(plugin)
                 answers = code not in _SILENT
@@ -110,6 +110,24 @@ class Registrar:
                 self._problems.pop(plugin.resource, None)
                 event(logging.INFO, "not offered any more", resource=plugin.resource)
 
+    def _serve(self, plugin: PluginServer) -> bool:
+        """Starts one plugin again; returns whether it serves."""
+        self._serving.discard(plugin.resource)
+        try:
+            plugin.stop()
+            plugin.start()
+        except (OSError, VgpuError) as error:
+            reason = error.message if isinstance(error, VgpuError) else str(error)
+            self._say(plugin, "a resource cannot be served, will try again", reason)
+            return False
+        self._serving.add(plugin.resource)
+        return True
+
+    def _say(self, plugin: PluginServer, what: str, reason: str) -> None:
+        if reason != self._problems.get(plugin.resource):
+            event(logging.WARNING, what, resource=plugin.resource, reason=reason)
+        self._problems[plugin.resource] = reason
+
     def _identity(self) -> Identity | None:
         try:
             status = self._socket.stat()
@@ -132,15 +150,7 @@ class Registrar:
                 timeout=_TIMEOUT_S,
             )
         except grpc.RpcError as error:
-            problem = why(error)
-            if problem != self._problems.get(plugin.resource):
-                event(
-                    logging.WARNING,
-                    "registration failed, will try again",
-                    resource=plugin.resource,
-                    reason=problem,
-                )
-            self._problems[plugin.resource] = problem
+            self._say(plugin, "registration failed, will try again", why(error))
             return error.code()
         finally:
             channel.close()

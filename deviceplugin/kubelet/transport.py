@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 
 #: podresources names the devices of every plugin on the node; gRPC's own limit is 4 MiB.
 ANSWER_LIMIT_BYTES = 16 << 20

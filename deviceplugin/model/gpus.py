@@ -46,7 +46,7 @@ class Gpu:
     """One GPU, or one MIG device.
 
     Attributes:
-        index: of the GPU; a MIG device has that of its GPU.
+        index: of the GPU, as config and people know it; a MIG device has that of its GPU.
         name: the product, as NVML says it.
         numa_node: None where NVML does not tell.
         context_bytes: what one context is known to cost; 0 where that is for containers to measure.
@@ -65,6 +65,8 @@ class Gpu:
         is_mig_enabled: it is in MIG mode, so it cannot be given whole.
         mig_devices: what it is cut into, by number.
         mig: of a MIG device; None of a GPU.
+        nvml_index: as NVML counts it now, `UNKNOWN_INDEX` where it does not list it, None where it
+            is ``index``. No part of what makes two values equal.
     """
 
     index: int
@@ -84,6 +86,12 @@ class Gpu:
     is_mig_enabled: bool = False
     mig_devices: tuple["Gpu", ...] = ()
     mig: MigPart | None = None
+    nvml_index: int | None = field(default=None, compare=False)
+
+    @property
+    def runtime_index(self) -> int:
+        """By which a container's runtime knows it, which asks NVML; `UNKNOWN_INDEX` for none."""
+        return self.index if self.nvml_index is None else self.nvml_index
 
 
 @dataclass(frozen=True, slots=True)

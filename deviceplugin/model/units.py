@@ -12,6 +12,9 @@ from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 
 CORE_UNITS_PER_GPU = 100
+#: Of all GPUs together. The kubelet reads a list of at most 4 MiB, and with the longest names this
+#: many units take less than half of it. A kubelet's request has most of them once more.
+MOST_UNITS_PER_RESOURCE = 20_000
 _UNIT = re.compile(r"([A-Za-z0-9-]{1,56})::([cm])(?:0|[1-9]\d{0,5})")
 _SHOWN = 3  # units that a message names
 

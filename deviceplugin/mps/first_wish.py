@@ -48,13 +48,16 @@ def first_wish(
         if root is None:
             check_mps_root(config.mps_root, config.places, (run_dir, state_dir))
 
-    source, kept = ConfigSource(config), KeptConfig(state_dir).found()
+    source, file = ConfigSource(config), KeptConfig(state_dir)
+    kept = file.found()
     if not source.has_names:
-        return _by_config(Candidates(source.read(), kept, (), check_node), inventory, root)
+        candidates = Candidates(source.read(), kept, (), check_node, file.record)
+        return _by_config(candidates, inventory, root)
     if kept is None or isinstance(kept, ConfigError):
         return _waits("it has not yet chosen one of the named configs")
     try:
-        return _by_config(Candidates(kept, None, (), check_node), inventory, root)
+        candidates = Candidates(kept, None, (), check_node, file.record)
+        return _by_config(candidates, inventory, root)
     except ConfigError as error:
         return _waits(error.message)
 
@@ -65,12 +68,11 @@ def _waits(reason: str) -> Wanted:
 
 
 def _by_config(candidates: Candidates, inventory: Inventory, root: str | None) -> Wanted:
-    gpus = inventory.gpus()
-    first = candidates.fit(gpus)
+    first = candidates.fit(inventory.gpus())
     if first.problem is not None:
         reason = first.problem.message
         event(logging.ERROR, "the config is bad, so the kept one decides", reason=reason)
-    left_out = absent_devices(first.config, gpus)[1]
+    left_out = absent_devices(first.config, first.known.here, first.known.lost)[1]
     if left_out is not None:
         event(logging.ERROR, "a part of the config is skipped", reason=left_out.message)
     uuids = [shared.gpu.uuid for shared in first.layout.served_by_mps()]

@@ -182,7 +182,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MpsError(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise MpsError(f"{path} is damaged: it is no object")

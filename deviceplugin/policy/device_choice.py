@@ -62,9 +62,9 @@ def _replicas(
     own: dict[str, int] = {}  # of this container, by device
     for each in required:
         own[device_of(each)] = own.get(device_of(each), 0) + 1
+    has = frozenset(required)
     left = {
-        d.gpu.uuid: [each for each in d.ids if each in offered and each not in required]
-        for d in free
+        d.gpu.uuid: [each for each in d.ids if each in offered and each not in has] for d in free
     }
     while len(chosen) < count:
         # A second replica of a device gives a container nothing, so another device comes first.

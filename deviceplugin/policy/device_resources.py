@@ -12,6 +12,7 @@ What no entry of ``sharing.fractional`` takes is offered as NVIDIA's plugin offe
 Replicas of a device are called ``<UUID>::<n>``, as NVIDIA's plugin calls them.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,11 @@ from deviceplugin.config.whole_devices import (
     WholeDevices,
 )
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
+
+from .gpu_numbers import RecordedGpu
+
+_MOST_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,17 @@ class OfferedDevice:
     gpu: Gpu
     ids: tuple[str, ...]
     drains: bool = False
+
+    def has(self, device_id: str) -> bool:
+        """Returns whether an id is one of its own; replicas are in the order of their numbers."""
+        number = device_id.rpartition("::")[2]
+        if number.isdecimal() and len(number) < _MOST_DIGITS:
+            at = int(number)
+            if at < len(self.ids) and self.ids[at] == device_id:
+                return True
+            if not self.drains:
+                return False
+        return device_id in self.ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +85,7 @@ class DeviceResource:
     def device_of(self, device_id: str) -> OfferedDevice | None:
         """Returns the device that an id stands for, None where it is none of this resource."""
         uuid = device_of(device_id)
-        return next((d for d in self.devices if d.gpu.uuid == uuid and device_id in d.ids), None)
+        return next((d for d in self.devices if d.gpu.uuid == uuid and d.has(device_id)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,25 @@ class OfferedDevices:
     unmatched: tuple[str, ...]
 
 
+class TooManyReplicasError(Exception):
+    """An entry makes more units of a resource, on all its GPUs, than a kubelet takes.
+
+    Attributes:
+        message: what is wrong with the entry's replicas, as a sentence.
+    """
+
+    def __init__(self, entry: Replicas, domain: str, units: int, devices: int) -> None:
+        others = units - entry.replicas * devices
+        most = max(0, MOST_UNITS_PER_RESOURCE - others) // devices
+        self.entry = entry
+        self.message = (
+            f"{entry.path[2:]}.replicas is {entry.replicas}, which on {devices} devices makes "
+            f"{units} units of {domain}/{entry.advertised} in all, and a kubelet reads at most "
+            f"{MOST_UNITS_PER_RESOURCE} in one message; allowed here are {most} replicas"
+        )
+        super().__init__(self.message)
+
+
 def device_of(device_id: str) -> str:
     """Returns the UUID in the name of a device or of a replica."""
     return device_id.partition("::")[0]
@@ -107,24 +143,37 @@ def place_of(gpu: Gpu) -> tuple[int, int]:
     return gpu.index, gpu.mig.number if gpu.mig else -1
 
 
-def offer_devices(whole: WholeDevices, domain: str, devices: Iterable[Gpu]) -> OfferedDevices:
+def offer_devices(
+    whole: WholeDevices,
+    domain: str,
+    devices: Iterable[Gpu],
+    lost: Iterable[RecordedGpu] = (),
+) -> OfferedDevices:
     """Returns what is offered.
 
     Args:
         domain: of all resources.
         devices: that nobody shares otherwise: GPUs, and the single MIG devices of those in MIG
             mode, each of which stands without its GPU.
+        lost: GPUs that are gone and keep their place among the first so many.
+
+    Raises:
+        TooManyReplicasError: a resource has more of them than a kubelet takes.
     """
     ordered = sorted(devices, key=place_of)
+    gone: dict[str, list[int]] = {}
+    for each in lost:
+        gone.setdefault(_first(whole.gpu_names, each.product, GPU_RESOURCE), []).append(each.index)
     named, withheld = _names(whole, ordered)
     by_name: dict[str, list[Gpu]] = {}
     for gpu, name in named:
         by_name.setdefault(name, []).append(gpu)
     resources: list[DeviceResource] = []
+    units = Counter(name for _, name in named)
     unmatched = [entry.path for entry in whole.replicas if entry.resource not in by_name]
     for name, gpus in by_name.items():
         entry = next((each for each in whole.replicas if each.resource == name), None)
-        chosen = _chosen(entry, gpus) if entry is not None else []
+        chosen = _chosen(entry, gpus, gone.get(name, ())) if entry is not None else []
         if entry is not None and entry.kind is ReplicaKind.MPS:
             cut = [gpu for gpu in chosen if gpu.mig is not None]
             reason = "it is a MIG device, which sharing.mps cannot divide"
@@ -139,11 +188,15 @@ def offer_devices(whole: WholeDevices, domain: str, devices: Iterable[Gpu]) -> O
             if entry is not None:
                 unmatched.append(entry.path)
             continue
+        is_renamed = entry.advertised != name
+        units[name] -= len(chosen)
+        units[entry.advertised] += len(chosen) * entry.replicas
+        if units[entry.advertised] > MOST_UNITS_PER_RESOURCE:
+            raise TooManyReplicasError(entry, domain, units[entry.advertised], len(chosen))
         shared = [
             OfferedDevice(gpu, tuple(f"{gpu.uuid}::{n}" for n in range(entry.replicas)))
             for gpu in chosen
         ]
-        is_renamed = entry.advertised != name
         if plain and is_renamed:
             resources.append(DeviceResource(f"{domain}/{name}", name, tuple(plain)))
             plain = []
@@ -219,11 +272,18 @@ def _first(patterns: Iterable[NamePattern], text: str, default: str) -> str:
     return next((each.name for each in patterns if each.fits(text)), default)
 
 
-def _chosen(entry: Replicas, gpus: Sequence[Gpu]) -> list[Gpu]:
+def _chosen(entry: Replicas, gpus: Sequence[Gpu], gone: Iterable[int]) -> list[Gpu]:
+    """Returns the devices that have replicas.
+
+    Args:
+        gone: indexes of GPUs of this resource that are lost; they count among the first so many.
+    """
     if entry.devices is None:
         return list(gpus)
     if isinstance(entry.devices, int):
-        return list(gpus[: entry.devices])
+        places = sorted((*map(place_of, gpus), *((index, -1) for index in gone)))
+        first = frozenset(places[: entry.devices])
+        return [gpu for gpu in gpus if place_of(gpu) in first]
     return [gpu for gpu in gpus if not names_of(gpu).isdisjoint(entry.devices)]
 
 

@@ -14,6 +14,8 @@ from deviceplugin.config.source import ConfigText, parse_text
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import ConfigError
 
+from .gpu_numbers import NO_RECORD, GpuRecord
+from .known_gpus import KnownGpus, known_at_start
 from .layout import Layout, absent_devices, lay_out
 
 
@@ -23,6 +25,7 @@ class FirstConfig:
 
     Attributes:
         layout: without what the config names and the node lacks.
+        known: the GPUs, with the indexes that the config means.
         present: what the config file says now.
         kept: the text of ``config``, where that is not the present one.
         problem: why the present one is not used; None where it is.
@@ -30,6 +33,7 @@ class FirstConfig:
 
     config: AgentConfig
     layout: Layout
+    known: KnownGpus
     present: ConfigText
     kept: ConfigText | None = None
     problem: ConfigError | None = None
@@ -44,6 +48,7 @@ class Candidates:
         kept: ConfigText | ConfigError | None,
         said: tuple[SaidFlag, ...] = (),
         check_node: Callable[[AgentConfig], None] = lambda config: None,
+        record: GpuRecord = NO_RECORD,
     ) -> None:
         """Reads the present config, and the kept one only where it must.
 
@@ -51,12 +56,13 @@ class Candidates:
             kept: the config that was last accepted, why that cannot be told, or None.
             said: flags of command line and environment, for either.
             check_node: raises ConfigError where what a config says cannot be on this node.
+            record: which GPU had which index when the kept one was accepted.
 
         Raises:
             ConfigError: neither can be used; the sentence says why of both.
         """
         self._present, self._kept, self._said = present, kept, said
-        self._check_node = check_node
+        self._check_node, self._record = check_node, record
         self._parsed: AgentConfig | ConfigError
         try:
             self._parsed = self._parse(present)
@@ -74,7 +80,7 @@ class Candidates:
         return self._parsed.fail_on_init_error
 
     def fit(self, gpus: tuple[Gpu, ...]) -> FirstConfig:
-        """Returns the first of the two that fits the GPUs.
+        """Returns the first of the two that fits the GPUs, which have the indexes of NVML.
 
         Raises:
             ConfigError: neither does.
@@ -82,17 +88,18 @@ class Candidates:
         if isinstance(self._parsed, ConfigError):
             return self._fit_kept(gpus, self._parsed)
         try:
-            return FirstConfig(self._parsed, _laid_out(self._parsed, gpus), self._present)
+            layout, known = self._laid_out(self._parsed, gpus)
+            return FirstConfig(self._parsed, layout, known, self._present)
         except ConfigError as error:
             return self._fit_kept(gpus, error)
 
     def _fit_kept(self, gpus: tuple[Gpu, ...], problem: ConfigError) -> FirstConfig:
         text, config = self._parse_kept(problem)
         try:
-            layout = _laid_out(config, gpus)
+            layout, known = self._laid_out(config, gpus)
         except ConfigError as error:
             raise _both(problem, error) from None
-        return FirstConfig(config, layout, self._present, text, problem)
+        return FirstConfig(config, layout, known, self._present, text, problem)
 
     def _parse_kept(self, problem: ConfigError) -> tuple[ConfigText, AgentConfig]:
         if self._kept is None:
@@ -106,15 +113,16 @@ class Candidates:
         except ConfigError as error:
             raise _both(problem, error) from None
 
+    def _laid_out(self, config: AgentConfig, gpus: tuple[Gpu, ...]) -> tuple[Layout, KnownGpus]:
+        known = known_at_start(gpus, self._record, config)
+        # A GPU that is lost must not keep the others from being served, so its entry is left out.
+        absent = absent_devices(config, known.here)[0]
+        return lay_out(config, known.here, absent, known.lost), known
+
     def _parse(self, text: ConfigText) -> AgentConfig:
         config = parse_text(text, self._said)
         self._check_node(config)
         return config
-
-
-def _laid_out(config: AgentConfig, gpus: tuple[Gpu, ...]) -> Layout:
-    # A GPU that is lost must not keep the others from being served, so its entry is left out.
-    return lay_out(config, gpus, absent_devices(config, gpus)[0])
 
 
 def _both(present: ConfigError, kept: ConfigError) -> ConfigError:

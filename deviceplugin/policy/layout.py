@@ -5,7 +5,7 @@ does not fit together. What of it is in force while slices of an earlier config 
 `draining`. What no entry of ``sharing.fractional`` takes is offered whole (`device_resources`).
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from deviceplugin.config.fractional import (
@@ -18,13 +18,19 @@ from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 
-from .device_resources import DeviceResource, Withheld, names_of, offer_devices, place_of
-
-#: The kubelet reads a list message of at most 4 MiB; this many units stay well below it.
-MOST_UNITS_PER_RESOURCE = 20_000
+from .device_resources import (
+    DeviceResource,
+    TooManyReplicasError,
+    Withheld,
+    names_of,
+    offer_devices,
+    place_of,
+)
+from .gpu_numbers import RecordedGpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +109,16 @@ class Layout:
 
 
 def lay_out(
-    config: AgentConfig, gpus: tuple[Gpu, ...], absent: Container[int | str] = ()
+    config: AgentConfig,
+    gpus: tuple[Gpu, ...],
+    absent: Container[int | str] = (),
+    lost: Sequence[RecordedGpu] = (),
 ) -> Layout:
     """Returns which GPU is shared how.
 
     Args:
         absent: devices that may be named although they are not there; they are left out.
+        lost: GPUs that are gone and keep their place among the first so many.
 
     Raises:
         ConfigError: a device that does not exist, a GPU in two families, a unit that does not fit.
@@ -136,15 +146,12 @@ def lay_out(
                 withheld[gpu.uuid] = Withheld(gpu, reason)
                 continue
             taken[gpu.uuid] = share, _shared(gpu, share, config)
-        units = sum(s.memory_units for _, s in taken.values() if s.family is share.family)
-        if units > MOST_UNITS_PER_RESOURCE:
-            raise config.places.error(
-                f"{share.path}.memoryUnit",
-                f"memoryUnit makes {units} units, more than the {MOST_UNITS_PER_RESOURCE} that a "
-                "kubelet reads in one message; choose a larger unit",
-            )
+        _check_units([s for _, s in taken.values() if s.family is share.family], share, config)
     left = [gpu for gpu in devices if gpu.uuid not in taken and gpu.uuid not in withheld]
-    offered = offer_devices(config.whole, config.resource_domain, left)
+    try:
+        offered = offer_devices(config.whole, config.resource_domain, left, lost)
+    except TooManyReplicasError as error:
+        raise config.places.error(f"{error.entry.path}.replicas", error.message) from None
     shared_gpus = [*(s for _, s in taken.values()), *_replicated(offered.resources)]
     return Layout(
         config.resource_domain,
@@ -158,6 +165,19 @@ def lay_out(
 def all_devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Returns what can be given: GPUs, and of one that is cut its MIG devices in its place."""
     return tuple(device for gpu in gpus for device in (gpu.mig_devices or (gpu,)))
+
+
+def _check_units(alike: list[SharedGpu], share: FractionalShare, config: AgentConfig) -> None:
+    """Holds the memory units of one family, on all its GPUs, against what a kubelet takes."""
+    units = sum(shared.memory_units for shared in alike)
+    if units > MOST_UNITS_PER_RESOURCE:
+        total_bytes = sum(shared.gpu.memory_bytes for shared in alike)
+        least_mib = -(-total_bytes // (MOST_UNITS_PER_RESOURCE * UNIT_STEP_BYTES))
+        raise config.places.error(
+            f"{share.path}.memoryUnit",
+            f"memoryUnit makes {units} units on the {len(alike)} GPUs of the family, and a kubelet "
+            f"reads at most {MOST_UNITS_PER_RESOURCE} in one message; choose {least_mib}Mi or more",
+        )
 
 
 def _replicated(resources: Iterable[DeviceResource]) -> Iterable[SharedGpu]:
@@ -202,11 +222,14 @@ def _shared(gpu: Gpu, share: FractionalShare, config: AgentConfig) -> SharedGpu:
 
 
 def absent_devices(
-    config: AgentConfig, gpus: tuple[Gpu, ...]
+    config: AgentConfig, gpus: tuple[Gpu, ...], lost: Sequence[RecordedGpu] = ()
 ) -> tuple[frozenset[int | str], ConfigError | None]:
     """Returns the devices that the config names and the node lacks, and the sentence that says so.
 
     An agent that starts serves the others: a GPU that is lost must not take them along.
+
+    Args:
+        lost: GPUs that are gone and whose indexes still mean them.
     """
     here = frozenset().union(*(names_of(gpu) for gpu in all_devices(gpus)))
     absent = [
@@ -217,10 +240,16 @@ def absent_devices(
     ]
     if not absent:
         return frozenset(), None
+    meant = {str(each.index): each.uuid for each in lost}
+    was = "".join(
+        f"; GPU {device} was {meant[str(device)]} when the config was accepted"
+        for _, device in absent
+        if str(device) in meant
+    )
     names = " and ".join(f"GPU {device}" for _, device in absent)
     said = "do not exist and are" if len(absent) > 1 else "does not exist and is"
     problem = config.places.error(
-        absent[0][0], f"{names} {said} left out; this node has: {_here(all_devices(gpus))}"
+        absent[0][0], f"{names} {said} left out{was}; this node has: {_here(all_devices(gpus))}"
     )
     return frozenset(device for _, device in absent), problem
 

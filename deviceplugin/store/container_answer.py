@@ -140,12 +140,13 @@ def missing_nodes(gpus: Sequence[Gpu], forms: DeviceForms, exists: Exists) -> tu
 def _id(gpu: Gpu, ids: IdStrategy) -> str:
     if ids is IdStrategy.UUID:
         return gpu.uuid
-    if gpu.index == UNKNOWN_INDEX:
+    if gpu.runtime_index == UNKNOWN_INDEX:
         raise InventoryError(
             f"GPU {gpu.uuid} has no index, and flags.plugin.deviceIDStrategy is index",
             hint="it has left this node; with deviceIDStrategy uuid its name would still hold",
         )
-    return str(gpu.index) if gpu.mig is None else f"{gpu.index}:{gpu.mig.number}"
+    index = gpu.runtime_index
+    return str(index) if gpu.mig is None else f"{index}:{gpu.mig.number}"
 
 
 def _channels(forms: DeviceForms, exists: Exists) -> tuple[int, ...]:

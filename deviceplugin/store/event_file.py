@@ -129,6 +129,6 @@ def kept_events(state_dir: Path) -> list[KeptEvent]:
         except FileNotFoundError:
             continue
         for line in lines:
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
                 found.append(msgspec.json.decode(line, type=KeptEvent))
     return found

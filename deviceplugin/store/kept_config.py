@@ -1,18 +1,21 @@
 """The config that was last accepted, kept on disk for an agent that restarts next to a bad one.
 
 One JSON file in the state directory with the text, where it came from, and a hash over all of it,
-so that damage is told from a config. Written by the agent alone, which holds the lock of its state
-directory; the MPS runner reads it too. A file that cannot be written is said once and tried again
-by `look`, which the agent's loop calls; what is in force does not depend on it.
+so that damage is told from a config; and which GPU had which index then. Written by the agent
+alone, which holds the lock of its state directory; the MPS runner reads it too. A file that cannot
+be written is said once and tried again by `look`, which the agent's loop calls; what is in force
+does not depend on it.
 """
 
 import hashlib
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 from deviceplugin.config.source import ConfigText
 from deviceplugin.log import event
+from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from libvgpu.errors import ConfigError
 
 from .disk import Disk
@@ -25,13 +28,18 @@ MOST_BYTES = 8 << 20
 
 
 class KeptConfig:
-    """The file ``accepted-config.json`` in the state directory; changed by one thread."""
+    """The file ``accepted-config.json`` in the state directory; changed by one thread.
+
+    Attributes:
+        record: which GPU had which index, as `load` found it or `keep` was told.
+    """
 
     def __init__(self, state_dir: Path, disk: Disk | None = None) -> None:
         self.path = state_dir / FILE
         self._disk = disk or Disk()
-        self._saved: ConfigText | None = None
-        self._accepted: ConfigText | None = None
+        self.record = NO_RECORD
+        self._saved: tuple[ConfigText, GpuRecord] | None = None
+        self._accepted: tuple[ConfigText, GpuRecord] | None = None
         self._said = ""
 
     def load(self) -> ConfigText | None:
@@ -47,24 +55,25 @@ class KeptConfig:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
         try:
-            return _decode(raw)
+            text, self.record = _decode(raw)
         except KeyError as error:
             raise ConfigError(f"{self.path} is damaged: it lacks {error}") from None
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ConfigError(f"{self.path} is damaged: {error}") from None
+        self._saved = text, self.record
+        return text
 
     def found(self) -> ConfigText | ConfigError | None:
         """Returns what `load` does, or its error, which is said."""
         try:
-            self._saved = self.load()
+            return self.load()
         except ConfigError as error:
             event(logging.ERROR, "the kept config cannot be used", reason=error.message)
             return error
-        return self._saved
 
-    def keep(self, accepted: ConfigText) -> None:
-        """Keeps what is in force now; does not raise."""
-        self._accepted = accepted
+    def keep(self, accepted: ConfigText, record: GpuRecord = NO_RECORD) -> None:
+        """Keeps what is in force now, and which GPU has which index; does not raise."""
+        self._accepted, self.record = (accepted, record), record
         self.look()
 
     def look(self) -> None:
@@ -72,7 +81,7 @@ class KeptConfig:
         if self._accepted is None or self._accepted == self._saved:
             return
         try:
-            replace_file(self.path, _encode(self._accepted), self._disk)
+            replace_file(self.path, _encode(*self._accepted), self._disk)
         except OSError as error:
             reason = f"{self.path} cannot be written: {error.strerror}"
             if reason != self._said:
@@ -100,12 +109,26 @@ def _hash(values: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(text: ConfigText) -> bytes:
+def _encode(text: ConfigText, record: GpuRecord) -> bytes:
     values = _values(text)
-    return json.dumps({"form": FORM, **values, "sha256": _hash(values)}, indent=1).encode() + b"\n"
+    content = {"form": FORM, **values, "sha256": _hash(values)}
+    if record.gpus:
+        gpus = [[each.index, each.uuid, each.product] for each in record.gpus]
+        content["indexes"] = {"named": sorted(record.named), "gpus": gpus}
+    return json.dumps(content, indent=1).encode() + b"\n"
 
 
-def _decode(raw: bytes) -> ConfigText:
+def _record(found: Any) -> GpuRecord:
+    """Returns which GPU had which index; nothing where an earlier version wrote the file."""
+    if found is None:
+        return NO_RECORD
+    gpus = tuple(
+        RecordedGpu(int(index), str(uuid), str(product)) for index, uuid, product in found["gpus"]
+    )
+    return GpuRecord(frozenset(map(str, found["named"])), gpus)
+
+
+def _decode(raw: bytes) -> tuple[ConfigText, GpuRecord]:
     if len(raw) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
     found = json.loads(raw)
@@ -116,4 +139,4 @@ def _decode(raw: bytes) -> ConfigText:
     text = ConfigText(*(str(found[key]) for key in ("place", "text", "name", "chosen_by")))
     if found["sha256"] != _hash(_values(text)):
         raise ValueError("its hash is another than its content's")
-    return text
+    return text, _record(found.get("indexes"))

@@ -78,5 +78,7 @@ def _load(path: Path) -> LearntSizes:
                 for row in rows
             }
         )
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError):
+    except (
+        OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError,
+    ):  # fmt: skip
         return LearntSizes()

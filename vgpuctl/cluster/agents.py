@@ -113,7 +113,7 @@ def agents_of(content: bytes) -> tuple[list[Agent], str]:
     """
     try:
         pods = msgspec.json.decode(content, type=_Pods)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no list of pods: {error}") from None
     # While one agent takes over from another, the node has two: the one that stays counts.
     pods.items.sort(
@@ -195,7 +195,7 @@ def node_of_pod(content: bytes, name: str) -> str:
     """
     try:
         pod = msgspec.json.decode(content, type=_Pod)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no pod: {error}") from None
     if not pod.spec.node_name:
         raise VgpuError(

@@ -66,7 +66,7 @@ def config_text(content: bytes, key: str | None, name: str) -> ConfigText:
     """
     try:
         found = msgspec.json.decode(content, type=_ConfigMap)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no ConfigMap: {error}") from None
     there = ", ".join(sorted(found.data)) or "none"
     if key is None and len(found.data) != 1:
@@ -113,6 +113,6 @@ def labels_of(content: bytes) -> Mapping[str, Mapping[str, str]]:
     """
     try:
         pods = msgspec.json.decode(content, type=_LabelledPods)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no list of pods: {error}") from None
     return {each.metadata.name: each.metadata.labels for each in pods.items}

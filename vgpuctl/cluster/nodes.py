@@ -138,7 +138,7 @@ class Nodes:
 def _read_events(content: bytes) -> list[KeptEvent]:
     try:
         return msgspec.json.decode(content, type=list[KeptEvent])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"its answer is no list of events: {error}") from None
 
 

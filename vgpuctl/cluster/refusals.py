@@ -59,7 +59,7 @@ def _message(body: bytes) -> tuple[str, bool]:
     text = body.decode(errors="replace")
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return (text.strip().splitlines() or [""])[0][:_MOST_SHOWN], False
     if not isinstance(found, dict):
         return "", False

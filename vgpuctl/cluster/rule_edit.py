@@ -40,7 +40,7 @@ class Match:
 
     def is_same(self, rule: Mapping[str, Any]) -> bool:
         """Returns whether a rule of the config is for exactly these."""
-        match = rule.get("match") or {}
+        match = _of(rule)
         return (
             match.get("namespace", "*") == self.namespace
             and match.get("container", "*") == self.container
@@ -49,12 +49,17 @@ class Match:
 
     def is_covered_by(self, rule: Mapping[str, Any]) -> bool:
         """Returns whether a rule of the config matches all of these."""
-        match = rule.get("match") or {}
+        match = _of(rule)
         return (
             fnmatchcase(self.namespace, str(match.get("namespace", "*")))
             and fnmatchcase(self.container, str(match.get("container", "*")))
             and set((match.get("podLabels") or {}).items()) <= set(self.pod_labels)
         )
+
+
+def _of(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns whom a rule of the config is for, without keys that are null."""
+    return {key: value for key, value in (rule.get("match") or {}).items() if value is not None}
 
 
 def with_rule(text: str, match: Match, values: Mapping[str, Any] | None) -> str:

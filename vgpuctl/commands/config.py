@@ -14,7 +14,7 @@ from libvgpu.errors import ConfigError
 
 from ..agent_client import config_in_force
 from ..examples import examples
-from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..options import chosen_run_dir, node_dirs_options, output_option, state_dir_option
 from ..render import OUTPUT_VERSION, Column, print_listing
 
 
@@ -93,7 +93,8 @@ def show(
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on-node", is_flag=True, help="Also check it against the GPUs of this node.")
-def validate(file: Path, on_node: bool) -> None:
+@state_dir_option
+def validate(file: Path, on_node: bool, state_dir: Path) -> None:
     """Check FILE as the node agent would; exit status 2 where it would be rejected.
 
     Of a directory of named configs each is checked.
@@ -101,24 +102,27 @@ def validate(file: Path, on_node: bool) -> None:
     from deviceplugin.config.source import config_names
 
     if not file.is_dir():
-        _validate(file, on_node)
+        _validate(file, on_node, state_dir)
         return
     names = sorted(config_names(file))
     if not names:
         raise ConfigError(f"{file} has no config; it must have one file for each named config")
     for name in names:
-        _validate(file / name, on_node)
+        _validate(file / name, on_node, state_dir)
 
 
-def _validate(file: Path, on_node: bool) -> None:
+def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
     from deviceplugin.config.loading import load_config
 
     found = load_config(file)
     if on_node:
-        from deviceplugin.inventory.nvml import NvmlInventory
+        from deviceplugin.policy.gpu_numbers import names_of_lost
         from deviceplugin.policy.layout import lay_out
 
-        lay_out(found, NvmlInventory().gpus())
+        from ..node_gpus import gpus_meant_by
+
+        known = gpus_meant_by(found, state_dir)
+        lay_out(found, known.here, names_of_lost(known.lost), known.lost)
     click.echo(
         f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
         "entries"

@@ -13,7 +13,8 @@ from libvgpu.errors import InventoryError, UsageError
 
 from ..agent_client import AgentReport, AgentUnreachable, agent_report
 from ..examples import examples
-from ..options import chosen_run_dir, run_dir_option
+from ..node_gpus import gpus_meant_by
+from ..options import chosen_run_dir, run_dir_option, state_dir_option
 
 
 @click.group(epilog=examples("vgpuctl mig apply --dry-run config.yaml"))
@@ -28,16 +29,16 @@ def mig() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only say what differs; exit status 1 if it does.")
 @run_dir_option
-def apply(file: Path, dry_run: bool, run_dir: Path | None) -> None:
+@state_dir_option
+def apply(file: Path, dry_run: bool, run_dir: Path | None, state_dir: Path) -> None:
     """Cut the GPUs of this node as the mig entries of the config FILE say."""
     from deviceplugin.config.loading import load_config
-    from deviceplugin.inventory.nvml import NvmlInventory
     from deviceplugin.policy.mig_layout import mig_differences, profiles_of
 
     config = load_config(file)
     if not config.mig_layouts:
         raise UsageError(f"{file} has no mig entries, so there is nothing to apply")
-    differences = mig_differences(config.mig_layouts, NvmlInventory().gpus())
+    differences = mig_differences(config.mig_layouts, gpus_meant_by(config, state_dir).here)
     if not differences:
         click.echo("every GPU is as the config says")
         return

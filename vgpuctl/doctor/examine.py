@@ -114,7 +114,7 @@ def findings(node: Node, begin: Callable[[str], None] = _in_silence) -> list[Fin
         first = stopped.first
         lists = _lists(first)
         if first is not None:
-            found += stopped_config.mig(first, gpus)
+            found += stopped_config.mig(first)
     begin("looking for other device plugins and the runtime")
     if is_node:
         found += _other_plugins(kubelet_dir / "device-plugins", _ours(report, first), gpus)

@@ -49,7 +49,8 @@ def look(
         gpus: of the node, without which a config is not held against them.
         is_node: there is a kubelet's directory on this machine.
     """
-    kept = _kept(state_dir)
+    file = KeptConfig(state_dir)
+    kept = _kept(file)
     if isinstance(kept, Finding):
         return StoppedConfig((kept,))
     present = _present(named, kept if isinstance(kept, ConfigText) else None)
@@ -62,7 +63,7 @@ def look(
 
     validate = f"check it with: vgpuctl config validate {present.place}"
     try:
-        first = Candidates(present, kept, (), check_node).fit(gpus)
+        first = Candidates(present, kept, (), check_node, file.record).fit(gpus)
     except VgpuError as error:
         message = f"{error.message}; the agent does not start with it"
         if kept is None:
@@ -80,11 +81,11 @@ def look(
 
 def kept_config(state_dir: Path) -> list[Finding]:
     """Tells of a kept config that is damaged, while the agent runs."""
-    kept = _kept(state_dir)
+    kept = _kept(KeptConfig(state_dir))
     return [_damaged(kept)] if isinstance(kept, ConfigError) else []
 
 
-def mig(first: FirstConfig, gpus: tuple[Gpu, ...]) -> list[Finding]:
+def mig(first: FirstConfig) -> list[Finding]:
     """Tells which GPUs are not cut as the config says."""
     return [
         warn(
@@ -92,20 +93,19 @@ def mig(first: FirstConfig, gpus: tuple[Gpu, ...]) -> list[Finding]:
             f"GPU {each.gpu.uuid} is not cut as the config says: {each}",
             f"run vgpuctl mig apply {first.present.place}, or change its mig entries",
         )
-        for each in mig_differences(first.config.mig_layouts, gpus)
+        for each in mig_differences(first.config.mig_layouts, first.known.here)
     ]
 
 
-def _kept(state_dir: Path) -> ConfigText | ConfigError | Finding | None:
-    file = state_dir / FILE
+def _kept(file: KeptConfig) -> ConfigText | ConfigError | Finding | None:
     try:
-        file.open("rb").close()
+        file.path.open("rb").close()
     except PermissionError:
-        return warn(_KEPT, f"{file} may not be read by this user", AS_ROOT)
+        return warn(_KEPT, f"{file.path} may not be read by this user", AS_ROOT)
     except OSError:
         pass  # said below, or there is none
     try:
-        return KeptConfig(state_dir).load()
+        return file.load()
     except ConfigError as error:
         return error
 

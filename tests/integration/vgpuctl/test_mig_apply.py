@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.config.source import ConfigText
+from deviceplugin.policy.gpu_numbers import GpuRecord, RecordedGpu
+from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.sim import Machine, parse_spec
 from support import ROOT
 from support.sim_programs import finish, start
@@ -144,3 +147,20 @@ def state(folder: Path) -> str:
     connection.sock.connect(str(folder / "r" / "agent.sock"))
     connection.request("GET", "/v1/state")
     return connection.getresponse().read().decode()
+
+
+def test_an_index_means_the_gpu_that_it_meant_to_the_agent(folder: Path) -> None:
+    machine = Machine.create(parse_spec("a100-40g*2").profiles, folder / "machine")
+    first, second = (device.uuid for device in machine.devices)
+    record = GpuRecord(
+        frozenset("0"), (RecordedGpu(0, second, "A100"), RecordedGpu(1, first, "A100"))
+    )
+    (folder / "s").mkdir()
+    KeptConfig(folder / "s").keep(ConfigText("c", MIX), record)
+    options = (f"--run-dir={folder / 'r'}", f"--state-dir={folder / 's'}")
+
+    done = apply(machine, folder / "c.yaml", MIX, *options)
+
+    assert done.returncode == 0, done.stderr
+    assert profiles(machine, 1) == ["1g.5gb", "2g.10gb", "3g.20gb"]
+    assert profiles(machine, 0) == []

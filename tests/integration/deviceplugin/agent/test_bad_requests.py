@@ -9,7 +9,7 @@ import pytest
 from benchmarks.agent_node import MIB, RESOURCES, AgentNode, open_node, profiles
 from benchmarks.process import descriptors, memory, threads
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
-from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from support.waiting import wait_until
 
 CORE, MEMORY = RESOURCES

@@ -331,3 +331,88 @@ def test_a_replaced_driver_ends_the_agent_so_that_another_begins(
         node.start_agent()
         wait_until(lambda: offers_whole(node, MPS_GPU))
         assert node.limit(pod).core_percent == 60
+
+
+def test_an_index_means_the_same_gpu_after_a_restart_without_the_first_one(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    config = (
+        "version: v1\n"
+        "sharing:\n"
+        "  fractional: [{family: vgpu, devices: [1]}]\n"
+        "  timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [0], rename: half}]}\n"
+    )
+    there = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
+    without = GpuListing((replace(VGPU_GPU, index=0), replace(SPARE_GPU, index=1)))
+
+    def serves(half: Gpu | None) -> bool:
+        halves = {f"{half.uuid}::{n}" for n in range(2)} if half is not None else set()
+        return (
+            offers_whole(node, VGPU_GPU)
+            and set(node.kubelet.healthy_units("nvidia.com/gpu")) == {SPARE_GPU.uuid}
+            and set(node.kubelet.healthy_units("nvidia.com/half")) == halves
+        )
+
+    with node_with(monkeypatch, there, config) as node:
+        wait_until(lambda: serves(MPS_GPU))
+        pod = node.admit("stays", {"vgpu-core": 30, "vgpu-memory": 4})
+        node.stop_agent()
+        log.clear()
+
+        node.inventory.found = without
+        node.start_agent()
+
+        wait_until(lambda: serves(None))
+        assert node.limit(pod).uuid == VGPU_GPU.uuid
+        assert not said(log, "GPU draining, its sharing changes when its slices have ended")
+        # An edit of something else changes no index, and neither does the next restart.
+        node.config.write_text(config + "limits: [{core: 20}]\n")
+        wait_until(lambda: node.limit(pod).core_percent == 20)
+        node.stop_agent()
+        node.start_agent()
+        wait_until(lambda: serves(None))
+        node.inventory.found = there
+        wait_until(lambda: serves(MPS_GPU))
+        assert not said(log, "GPU draining, its sharing changes when its slices have ended")
+
+
+def test_an_edit_that_names_another_index_goes_by_those_of_nvml(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1]}]}\n"
+    without = GpuListing((replace(VGPU_GPU, index=0), replace(SPARE_GPU, index=1)))
+    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU)), config) as node:
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+        node.stop_agent()
+        node.inventory.found = without
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+
+        node.config.write_text(config.replace("[1]", "[0, 1]"))
+        wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
+        assert report(node).config.error is None
+
+        node.config.write_text(config)
+        wait_until(lambda: offers_whole(node, SPARE_GPU))
+
+
+def test_a_lost_gpu_may_be_named_again_and_is_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [0, 1]}]}\n"
+    there = GpuListing((MPS_GPU, VGPU_GPU))
+    with node_with(monkeypatch, there, config) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))
+        node.stop_agent()
+        node.inventory.found = GpuListing((replace(VGPU_GPU, index=0),))
+        node.config.write_text(config.replace("[0, 1]", "[1]"))
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+
+        node.config.write_text(config)
+
+        lost = f"GPU 0 was {MPS_GPU.uuid} when the config was accepted"
+        wait_until(lambda: lost in (report(node).config.error or ""))
+        assert offers_whole(node, VGPU_GPU)
+        node.inventory.found = there
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))

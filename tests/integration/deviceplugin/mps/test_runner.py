@@ -20,6 +20,7 @@ from deviceplugin.mps.state_files import (
     state_path,
     wanted_path,
 )
+from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
@@ -130,11 +131,11 @@ def test_a_gpu_of_the_config_that_is_lost_is_left_out(node: MpsNode) -> None:
     assert "GPU 2 does not exist and is left out" in node.said()
 
 
-def keep(node: MpsNode, text: ConfigText) -> str:
+def keep(node: MpsNode, text: ConfigText, record: GpuRecord = NO_RECORD) -> str:
     """Keeps a config as the agent does; returns the runner's option that names where."""
     state_dir = node.base / "state"
     state_dir.mkdir(exist_ok=True)
-    KeptConfig(state_dir).keep(text)
+    KeptConfig(state_dir).keep(text, record)
     return f"--state-dir={state_dir}"
 
 
@@ -151,6 +152,18 @@ def test_next_to_a_bad_config_the_kept_one_decides_and_is_not_written(node: MpsN
     assert node.uuids[1] not in node.state().gpus
     assert "the config is bad, so the kept one decides" in node.said()
     assert {each.name: each.read_bytes() for each in (node.base / "state").iterdir()} == state
+
+
+def test_an_index_means_the_gpu_that_it_meant_to_the_agent(node: MpsNode) -> None:
+    node.share(range(1, 2))  # to the agent that was the first of the two that are left
+    gpus = enumerate(("GPU-lost", *node.uuids))
+    record = GpuRecord(frozenset("1"), tuple(RecordedGpu(i, uuid, "H100") for i, uuid in gpus))
+    option = keep(node, ConfigSource(node.base / "config.yaml").read(), record)
+
+    node.start_runner(option)
+    node.wait_phase(0)
+
+    assert list(node.state().gpus) == [node.uuids[0]]
 
 
 def test_of_named_configs_nothing_runs_until_the_agent_has_chosen(node: MpsNode) -> None:

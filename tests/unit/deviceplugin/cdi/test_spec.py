@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.cdi.driver_files import DriverFiles, Library
 from deviceplugin.cdi.mig_minors import parse_mig_minors
 from deviceplugin.cdi.spec import Built, NodeDevices, build_spec, without_devices
-from deviceplugin.model.gpus import Gpu, MigPart
+from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu, MigPart
 
 KIND = "k8s.device-plugin.nvidia.com/gpu"
 X86 = "x86_64"
@@ -301,3 +301,11 @@ def test_devices_that_somebody_else_has_are_left_to_them() -> None:
 
 def test_nothing_is_left_where_somebody_else_has_all() -> None:
     assert without_devices(built(), built().names).content is None
+
+
+def test_an_index_is_the_one_that_nvml_counts_now() -> None:
+    moved, lost = replace(TWO, nvml_index=0), replace(ONE, nvml_index=UNKNOWN_INDEX)
+
+    names = [each["name"] for each in content(lost, moved)["devices"]]
+
+    assert names == ["GPU-aa", "GPU-bb", "0", "all"]

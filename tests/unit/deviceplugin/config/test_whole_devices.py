@@ -142,3 +142,59 @@ def test_a_wrong_value_is_refused_in_one_sentence(text: str, sentence: str) -> N
 
     assert sentence in caught.value.message
     assert caught.value.message.startswith("config.yaml line ")
+
+
+LONGEST = "g" * 63
+NAMES = {
+    "too long by renameByDefault": (
+        (
+            f"resources: {{gpus: [{{pattern: '*', name: {LONGEST}}}]}}\n"
+            "sharing: {timeSlicing: {renameByDefault: true, resources: "
+            f"[{{name: {LONGEST}, replicas: 2}}]}}}}\n"
+        ),
+        "which has 70 characters, allowed are 63; give rename",
+    ),
+    "too long": (
+        f"resources: {{gpus: [{{pattern: '*', name: {LONGEST}g}}]}}\n",
+        "up to 63 lower-case",
+    ),
+    "a fraction's": (
+        "sharing: {mps: {resources: [{name: gpu, rename: vgpu-core, replicas: 2}]}}\n",
+        "'vgpu-core', which is the name of a fraction's resource",
+    ),
+    "one for two ways": (
+        (
+            "sharing:\n"
+            "  timeSlicing: {resources: [{name: a, rename: both, replicas: 2}]}\n"
+            "  mps: {resources: [{name: b, rename: both, replicas: 2}]}\n"
+        ),
+        "its replicas are called both, as those on line 3",
+    ),
+    "domain too long": (f"resourceDomain: {'a.' * 122}a\n", "of at most 244 characters"),
+    "domain of Kubernetes": ("resourceDomain: gpu.kubernetes.io\n", "kubernetes.io at the end"),
+    "domain of quotas": ("resourceDomain: requests.example.com\n", "without requests. in front"),
+}
+
+
+@pytest.mark.parametrize(("text", "wrong"), NAMES.values(), ids=NAMES.keys())
+def test_a_name_that_no_kubelet_takes_is_refused(text: str, wrong: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        said(text)
+
+    assert wrong in caught.value.message
+
+
+def test_the_longest_names_are_taken() -> None:
+    (entry,) = said(
+        f"resourceDomain: {'a.' * 121}ab\n"
+        "sharing: {timeSlicing: {renameByDefault: true, resources: "
+        f"[{{name: gpu, rename: {LONGEST}, replicas: 2}}]}}}}\n"
+    ).replicas
+
+    assert entry.advertised == LONGEST
+
+
+def test_a_pattern_of_many_stars_is_held_against_a_name_at_once() -> None:
+    assert NamePattern("*" * 40 + "A100*80*", "a").fits("NVIDIA A100-SXM4-80GB")
+    assert not NamePattern("*N" * 40 + "*", "a").fits("N" * 39)
+    assert not NamePattern("a*" * 30 + "b", "a").fits("a" * 64)

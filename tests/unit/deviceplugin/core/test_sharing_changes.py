@@ -10,8 +10,8 @@ from deviceplugin.config.loading import parse_config
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, gpu_of
-from deviceplugin.policy.layout import MOST_UNITS_PER_RESOURCE, lay_out
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half, gpu_of
+from deviceplugin.policy.layout import lay_out
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState

@@ -14,6 +14,7 @@ import pytest
 
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.registrar import Registrar
+from libvgpu.errors import VgpuError
 from support.waiting import PATIENCE_S
 
 
@@ -24,8 +25,11 @@ class SocketOnlyPlugin:
         self.resource = resource
         self.socket = directory / resource.replace("/", "-")
         self.starts = 0
+        self.problem: Exception | None = None
 
     def start(self) -> None:
+        if self.problem is not None:
+            raise self.problem
         self.starts += 1
         self.socket.touch()
 
@@ -175,3 +179,26 @@ def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
         "a/one"
     ]
     assert [plugin.starts for plugin in plugins] == [1, 1, 1]  # all are served all the same
+
+
+@pytest.mark.parametrize("problem", [VgpuError("no socket"), PermissionError(13, "not allowed")])
+def test_one_that_cannot_be_served_holds_up_nothing_else(
+    directory: Path,
+    kubelet: FakeKubelet,
+    plugins: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    problem: Exception,
+) -> None:
+    plugins[0].problem = problem
+    registrar = Registrar(directory, lambda: plugins)
+
+    with caplog.at_level(logging.WARNING):
+        assert not registrar.look()
+        assert not registrar.look()
+
+    assert kubelet.asked == ["a/two", "a/three"]
+    assert registrar.registrations()["a/one"] is None
+    assert caplog.text.count("a resource cannot be served") == 1
+    plugins[0].problem = None
+    assert registrar.look()
+    assert kubelet.asked[-1] == "a/one"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.model.gpus import Gpu, GpuListing, MigPart, SickGpu
+from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu, GpuListing, MigPart, SickGpu
 from deviceplugin.policy.known_gpus import KnownGpus, devices, known_now, left_out
 
 GIB = 1 << 30
@@ -96,16 +96,35 @@ def test_a_replaced_gpu_is_kept_apart_while_containers_hold_it() -> None:
 def test_a_replaced_gpu_that_comes_back_is_here_and_not_replaced() -> None:
     found = known_now(KnownGpus((gpu(0, "N"),), (A,)), GpuListing((A, gpu(1, "N"))), held("A"))
 
-    assert indexes(found) == [(0, "A"), (1, "N")]
+    assert indexes(found) == [(0, "N"), (1, "A")]
     assert found.replaced == ()
 
 
-def test_when_a_gpu_comes_the_indexes_of_nvml_hold() -> None:
+def test_the_others_keep_their_indexes_when_one_goes_and_another_comes() -> None:
     listing = GpuListing((replace(B, index=0), gpu(1, "N")))
 
     found = known_now(KnownGpus((A, B)), listing, NOBODY)
 
-    assert indexes(found) == [(0, "B"), (1, "N")]
+    assert indexes(found) == [(0, "A"), (1, "B"), (2, "N")]
+    assert [gpu.runtime_index for gpu in found.here] == [UNKNOWN_INDEX, 0, 1]
+
+
+def test_a_gpu_that_comes_between_others_takes_no_index_of_theirs() -> None:
+    listing = GpuListing((A, gpu(1, "N"), replace(B, index=2)))
+
+    found = known_now(KnownGpus((A, B)), listing, NOBODY)
+
+    assert indexes(found) == [(0, "A"), (1, "B"), (2, "N")]
+
+
+def test_where_the_config_names_others_the_indexes_of_nvml_hold() -> None:
+    listing = GpuListing((replace(B, index=0), replace(C, index=1)))
+    before = known_now(KnownGpus((A, B, C)), listing, held("A"))
+
+    found = known_now(before, listing, held("A"), keeps_indexes=False)
+
+    assert indexes(found) == [(0, "B"), (1, "C")]
+    assert [gpu.uuid for gpu in found.replaced] == ["A"]
 
 
 def test_another_cut_of_a_gpu_holds_and_what_is_held_of_the_old_one_is_kept() -> None:

@@ -16,7 +16,7 @@ from deviceplugin.config.device_forms import (
 )
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.model.gpus import Gpu, MigPart
+from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu, MigPart
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.store.container_answer import (
@@ -106,6 +106,15 @@ def test_an_index_may_stand_for_a_gpu() -> None:
     assert parts(DeviceForms(ids=IdStrategy.INDEX), TWO, ONE).envs == {
         "NVIDIA_VISIBLE_DEVICES": "2,10"
     }
+
+
+def test_that_index_is_the_one_that_nvml_counts_now() -> None:
+    moved, lost = replace(TWO, nvml_index=0), replace(ONE, nvml_index=UNKNOWN_INDEX)
+    by_index = DeviceForms(ALL_LISTS, IdStrategy.INDEX)
+
+    assert parts(by_index, moved).cdi_devices == (f"{KIND}=0",)
+    with pytest.raises(InventoryError, match="has no index"):
+        parts(by_index, lost)
 
 
 def test_the_order_of_the_gpus_makes_no_difference() -> None:

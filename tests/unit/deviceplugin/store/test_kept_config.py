@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deviceplugin.config.source import ConfigText
+from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.disk import Disk
 from deviceplugin.store.kept_config import FILE, KeptConfig
 from libvgpu.errors import ConfigError
@@ -24,6 +25,20 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
         assert KeptConfig(tmp_path).load() == text
     assert [each.name for each in tmp_path.iterdir()] == [FILE]
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+RECORD = GpuRecord(frozenset("1"), (RecordedGpu(0, "GPU-a", "A"), RecordedGpu(1, "GPU-b", "B")))
+
+
+def test_which_gpu_had_which_index_comes_back_too(tmp_path: Path) -> None:
+    KeptConfig(tmp_path).keep(FIRST, RECORD)
+    kept = KeptConfig(tmp_path)
+
+    assert kept.load() == FIRST
+    assert kept.record == RECORD
+    KeptConfig(tmp_path).keep(FIRST)  # as an earlier version writes it
+    assert kept.load() == FIRST
+    assert kept.record == NO_RECORD
 
 
 class FailingDisk(Disk):
@@ -95,6 +110,10 @@ def change(content: bytes, **values: object) -> bytes:
         (lambda content: change(content, text=None), "its hash is another"),
         (lambda content: content.replace(b"limits", b"limit5"), "its hash is another"),
         (lambda content: b" " * (9 << 20), "more than"),
+        (lambda content: change(content, indexes=[]), "damaged"),
+        (lambda content: change(content, indexes={}), "lacks 'gpus'"),
+        (lambda content: change(content, indexes={"gpus": [[0]], "named": []}), "damaged"),
+        (lambda content: change(content, indexes={"gpus": [], "named": 5}), "damaged"),
     ],
 )
 def test_a_damaged_one_is_said_and_not_used(

@@ -87,6 +87,13 @@ def test_a_rule_goes_before_the_first_that_would_hide_it() -> None:
     }
 
 
+@pytest.mark.parametrize("hides", ["{namespace: null, podLabels: null}", "null"])
+def test_a_key_that_is_null_hides_it_as_one_that_is_not_there(hides: str) -> None:
+    added = with_rule(HEAD + f"limits:\n- {{match: {hides}, core: 5}}\n", TEAM_A, {"core": 20})
+
+    assert [rule["core"] for rule in rules(added)] == [20, 5]  # type: ignore[index]
+
+
 def test_an_existing_rule_keeps_its_place_and_the_lines_around_it() -> None:
     changed = with_rule(BLOCK, Match("team-a", "notebook"), {"core": 25})
     before, after = BLOCK.splitlines(), changed.splitlines()

@@ -1,0 +1,94 @@
+"""Spellings that NVIDIA's plugin reads and a strict decoder does not. Pure.
+
+NVIDIA's plugin turns YAML into JSON and decodes that with Go. There ``null`` means that a key is
+not set, ``4.0`` and ``4e0`` are whole numbers, and ``y`` and ``n`` are booleans. `as_written_out`
+puts the plain spelling in the place of these, wherever a key takes it; what is wrong stays as it
+is, for the decoder to say.
+"""
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from libvgpu.yamltext import Places
+
+_EXPONENT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d{1,3}")
+_OCTAL = re.compile(r"0o[0-7]{1,21}")
+_BOOLEANS = {"y": True, "Y": True, "n": False, "N": False}
+#: Of floats up to here each whole one is one number.
+_MOST_WHOLE = float(1 << 53)
+
+
+def as_written_out(data: Any, section: type[msgspec.Struct], places: Places) -> Any:
+    """Returns the data of a ``section`` in plain spelling.
+
+    Args:
+        places: loses the places of keys that are not set, so that none seems to come from there.
+    """
+    return _walk(data, (_type_of(section),), "$", places)
+
+
+@functools.lru_cache(8)
+def _type_of(section: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(section)
+
+
+def _walk(value: Any, kinds: Iterable[inspect.Type], path: str, places: Places) -> Any:
+    if isinstance(value, dict):
+        for kind in kinds:
+            if isinstance(kind, inspect.StructType):
+                return _section(value, kind, path, places)
+            if isinstance(kind, inspect.DictType):
+                inner = _options(kind.value_type)
+                return {k: _walk(v, inner, f"{path}.{k}", places) for k, v in value.items()}
+    elif isinstance(value, list):
+        for kind in kinds:
+            if isinstance(kind, inspect.ListType):
+                inner = _options(kind.item_type)
+                return [_walk(v, inner, f"{path}[{i}]", places) for i, v in enumerate(value)]
+    elif isinstance(value, (float, str)):
+        return _scalar(value, {type(kind) for kind in kinds})
+    return value
+
+
+def _section(
+    value: dict[str, Any], kind: inspect.StructType, path: str, places: Places
+) -> dict[str, Any]:
+    fields = {each.encode_name: each for each in kind.fields}
+    found = {}
+    for key, inner in value.items():
+        known = fields.get(key)
+        if known is None:
+            found[key] = inner
+        elif inner is None:
+            places.lines.pop(f"{path}.{key}", None)
+        else:
+            found[key] = _walk(inner, _options(known.type), f"{path}.{key}", places)
+    return found
+
+
+def _options(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _scalar(value: float | str, kinds: set[type]) -> Any:
+    takes_number = inspect.IntType in kinds or inspect.FloatType in kinds
+    if isinstance(value, str):
+        if inspect.StrType in kinds:
+            return value
+        if inspect.BoolType in kinds and value in _BOOLEANS:
+            return _BOOLEANS[value]
+        if takes_number and _OCTAL.fullmatch(value):
+            return int(value, 8)
+        if not takes_number or not _EXPONENT.fullmatch(value):
+            return value
+        number = float(value)
+    else:
+        number = value
+    if inspect.FloatType not in kinds and takes_number and number.is_integer():
+        return int(number) if abs(number) <= _MOST_WHOLE else value
+    return number if inspect.FloatType in kinds else value
