@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deviceplugin.inventory.nvml_answers import list_processes
 from libvgpu.errors import InventoryError
 
 _LISTS = ("Compute", "Graphics", "MPSCompute")
-#: An older driver has older functions only.
-_VERSIONS = ("_v3", "_v2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def read_gpus(uuids: Iterable[str]) -> dict[str, GpuReading]:
 def _read(pynvml: Any, handle: Any) -> GpuReading:
     memory_bytes: dict[int, int | None] = {}
     for name in _LISTS:  # those of MPS are not in the first one with every driver
-        for process in _list(pynvml, name, handle):
+        for process in list_processes(pynvml, name, handle):
             pid, used = int(process.pid), process.usedGpuMemory
             known = memory_bytes.get(pid)
             used = None if used is None else int(used)
@@ -69,22 +68,3 @@ def _read(pynvml: Any, handle: Any) -> GpuReading:
         with contextlib.suppress(pynvml.NVMLError):
             used_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
     return GpuReading(memory_bytes, used_bytes)
-
-
-def _list(pynvml: Any, name: str, handle: Any) -> list[Any]:
-    """Returns one of NVML's lists, the newest version there is.
-
-    Raises:
-        NVMLError: the GPU does not answer.
-    """
-    for version in _VERSIONS:
-        ask = getattr(pynvml, f"nvmlDeviceGet{name}RunningProcesses{version}", None)
-        if ask is None:
-            continue
-        try:
-            return list(ask(handle))
-        except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
-            continue
-        except pynvml.NVMLError_InsufficientSize:
-            return list(ask(handle))  # more came between its two calls; it asks for the size again
-    return []

@@ -1,9 +1,9 @@
 /* What the driver says of the container's own processes where their launches are not measured: on a
  * device without a core cap, and under MPS.
  *
- * The driver names processes by the pids of its own namespace. Where one of ours stands in its list
- * by the pid it knows itself by, the two count alike and the driver's samples can be sorted; else
- * it cannot be told whose they are. No state. */
+ * Some drivers name processes by the host's pids, others by those of the namespace that asks. Where one of
+ * ours stands in the driver's list by the pid that we know it by, and nobody else by the same, the two count
+ * alike and the driver's samples can be sorted; else it cannot be told whose they are. No state. */
 #ifndef VGPU_OWN_SAMPLES_H
 #define VGPU_OWN_SAMPLES_H
 
