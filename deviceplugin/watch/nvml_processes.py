@@ -15,6 +15,8 @@ from typing import Any
 from deviceplugin.inventory.nvml_answers import list_processes
 from libvgpu.errors import InventoryError
 
+from .pid_visibility import has_own_pid_namespace
+
 _LISTS = ("Compute", "Graphics", "MPSCompute")
 
 
@@ -25,10 +27,13 @@ class GpuReading:
     Attributes:
         memory_bytes: by pid as NVML knows it; None where NVML cannot say.
         used_bytes: of the whole GPU; None where NVML cannot say, or no process is there.
+        unlisted_bytes: in use on it though NVML lists no process, as a driver does that leaves out
+            what this PID namespace cannot see; asked for in such a namespace alone.
     """
 
     memory_bytes: Mapping[int, int | None]
     used_bytes: int | None
+    unlisted_bytes: int = 0
 
 
 def read_gpus(uuids: Iterable[str]) -> dict[str, GpuReading]:
@@ -67,4 +72,16 @@ def _read(pynvml: Any, handle: Any) -> GpuReading:
     if memory_bytes:
         with contextlib.suppress(pynvml.NVMLError):
             used_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-    return GpuReading(memory_bytes, used_bytes)
+    unlisted_bytes = 0 if memory_bytes or not has_own_pid_namespace() else _in_use(pynvml, handle)
+    return GpuReading(memory_bytes, used_bytes, unlisted_bytes)
+
+
+def _in_use(pynvml: Any, handle: Any) -> int:
+    """Returns what is used without the driver's own part, 0 where this NVML does not tell it."""
+    version = getattr(pynvml, "nvmlMemory_v2", None)
+    if version is None:
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=version).used)
+    except pynvml.NVMLError:
+        return 0

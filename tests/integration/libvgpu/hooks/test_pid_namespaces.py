@@ -109,9 +109,7 @@ def test_what_they_share_is_each_ones_own(machine: Machine, slice_of: SliceOf) -
     assert rows == sorted(held.items())
 
 
-def test_in_slices_of_their_own_each_sees_itself_alone(
-    machine: Machine, slice_of: SliceOf
-) -> None:
+def test_in_slices_of_their_own_each_sees_itself_alone(machine: Machine, slice_of: SliceOf) -> None:
     one, other = (slice_of(machine, memory_bytes=GIB) for _ in range(2))
     begin(other, HOLD + STAY, 2 * MIB)
 
