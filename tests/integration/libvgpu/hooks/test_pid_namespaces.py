@@ -1,4 +1,4 @@
-"""Processes of one slice that are number 1 of a PID namespace each: NVML's lists tell them apart."""
+"""Processes that are number 1 of a PID namespace each: NVML's lists tell them apart."""
 
 import json
 from collections.abc import Callable, Sequence
