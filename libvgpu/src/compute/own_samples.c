@@ -16,6 +16,11 @@ static bool has_pid(const struct process *own, uint32_t own_count, unsigned int 
     return false;
 }
 
+struct samples {
+    nvmlProcessUtilizationSample_t *found;
+    unsigned int count;
+};
+
 /* What the driver's list of processes says about ours. */
 struct listing {
     const struct process *own;
@@ -47,54 +52,89 @@ static __attribute__((noinline)) bool knows_our_pids(nvmlDevice_t handle, const 
            !listing.is_twice;
 }
 
-/* Keeps those of ours among `found`, in `samples`, at most OWN_SAMPLES_MOST. */
-static unsigned int keep(const struct process *own, uint32_t own_count,
-                         const nvmlProcessUtilizationSample_t *found, unsigned int found_count,
-                         nvmlProcessUtilizationSample_t *samples)
+/* Strikes out the samples of a process that the driver lists. */
+static void strike(void *context, unsigned int pid, unsigned long long bytes)
 {
-    unsigned int count = 0;
-    for (unsigned int i = 0; i < found_count && count < OWN_SAMPLES_MOST; i++)
-        if (has_pid(own, own_count, found[i].pid))
-            samples[count++] = found[i];
-    return count;
+    struct samples *samples = context;
+    (void)bytes;
+    for (unsigned int i = 0; i < samples->count; i++)
+        if (samples->found[i].pid == pid)
+            samples->found[i].pid = 0;
 }
 
-/* As own_samples, where the driver has more than OWN_SAMPLES_MOST: it said how many. */
-static nvmlReturn_t sort_many(nvmlDevice_t handle, const struct process *own, uint32_t own_count,
-                              unsigned long long since_us, nvmlProcessUtilizationSample_t *samples,
-                              unsigned int *count, unsigned int needed)
+/* Whether the driver lists the processes of all samples, as it does where both have one kind of pids: those
+ * of samples may be the host's where those of the list are not. Spoils `samples`. */
+static bool are_listed(nvmlDevice_t handle, struct samples *samples)
 {
-    nvmlReturn_t result = NVML_ERROR_INSUFFICIENT_SIZE;
-    for (int i = 0; i < TRIES && result == NVML_ERROR_INSUFFICIENT_SIZE; i++) {
-        unsigned int room = 2 * needed;
-        size_t bytes = room * sizeof *samples;
-        if (needed > MOST_SAMPLES)
-            return result;
-        void *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (found == MAP_FAILED)
-            return NVML_ERROR_MEMORY;
-        needed = room;
-        result = real.nvmlDeviceGetProcessUtilization(handle, found, &needed, since_us);
-        if (result == NVML_SUCCESS)
-            *count = keep(own, own_count, found, needed < room ? needed : room, samples);
-        munmap(found, bytes);
+    if (driver_processes(handle, strike, samples) != NVML_SUCCESS)
+        return false;
+    for (unsigned int i = 0; i < samples->count; i++)
+        if (samples->found[i].pid != 0)
+            return false;
+    return true;
+}
+
+/* Puts those of ours among `samples` into `kept`, at most OWN_SAMPLES_MOST. False where none is ours and
+ * it cannot be told whether that is because none of ours worked. */
+static bool keep(nvmlDevice_t handle, const struct process *own, uint32_t own_count,
+                 struct samples *samples, nvmlProcessUtilizationSample_t *kept, unsigned int *count)
+{
+    for (unsigned int i = 0; i < samples->count && *count < OWN_SAMPLES_MOST; i++)
+        if (has_pid(own, own_count, samples->found[i].pid))
+            kept[(*count)++] = samples->found[i];
+    return *count > 0 || are_listed(handle, samples);
+}
+
+/* Asks the driver; what it answers. `most`: for how many `samples` has room. */
+static nvmlReturn_t ask(nvmlDevice_t handle, unsigned long long since_us, struct samples *samples,
+                        unsigned int most)
+{
+    samples->count = most;
+    nvmlReturn_t result =
+        real.nvmlDeviceGetProcessUtilization(handle, samples->found, &samples->count, since_us);
+    if (result == NVML_ERROR_NOT_FOUND) { /* nobody worked */
+        samples->count = 0;
+        return NVML_SUCCESS;
     }
+    if (result == NVML_SUCCESS && samples->count > most)
+        samples->count = most;
     return result;
 }
 
+/* As own_samples, where the driver has more than OWN_SAMPLES_MOST: `samples->count` of them. */
+static bool keep_of_many(nvmlDevice_t handle, const struct process *own, uint32_t own_count,
+                         unsigned long long since_us, struct samples *samples,
+                         nvmlProcessUtilizationSample_t *kept, unsigned int *count)
+{
+    bool is_told = false;
+    nvmlReturn_t result = NVML_ERROR_INSUFFICIENT_SIZE;
+    for (int i = 0; i < TRIES && result == NVML_ERROR_INSUFFICIENT_SIZE; i++) {
+        unsigned int most = 2 * samples->count;
+        size_t bytes = most * sizeof *samples->found;
+        if (most == 0 || most > MOST_SAMPLES)
+            return false;
+        void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (room == MAP_FAILED)
+            return false;
+        samples->found = room;
+        result = ask(handle, since_us, samples, most);
+        if (result == NVML_SUCCESS)
+            is_told = keep(handle, own, own_count, samples, kept, count);
+        munmap(room, bytes);
+    }
+    return is_told;
+}
+
 bool own_samples(nvmlDevice_t handle, const struct process *own, uint32_t own_count,
-                 unsigned long long since_us, nvmlProcessUtilizationSample_t *samples,
+                 unsigned long long since_us, nvmlProcessUtilizationSample_t *kept,
                  unsigned int *count)
 {
-    unsigned int room = OWN_SAMPLES_MOST;
+    struct samples samples = {.found = kept};
     *count = 0;
     if (real.nvmlDeviceGetProcessUtilization == NULL || !knows_our_pids(handle, own, own_count))
         return false;
-    nvmlReturn_t result = real.nvmlDeviceGetProcessUtilization(handle, samples, &room, since_us);
-    if (result == NVML_SUCCESS)
-        *count = keep(own, own_count, samples, room < OWN_SAMPLES_MOST ? room : OWN_SAMPLES_MOST,
-                      samples);
-    else if (result == NVML_ERROR_INSUFFICIENT_SIZE)
-        result = sort_many(handle, own, own_count, since_us, samples, count, room);
-    return result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND; /* that: nobody worked */
+    nvmlReturn_t result = ask(handle, since_us, &samples, OWN_SAMPLES_MOST);
+    if (result == NVML_ERROR_INSUFFICIENT_SIZE)
+        return keep_of_many(handle, own, own_count, since_us, &samples, kept, count);
+    return result == NVML_SUCCESS && keep(handle, own, own_count, &samples, kept, count);
 }

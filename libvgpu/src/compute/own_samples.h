@@ -14,10 +14,10 @@
 
 #define OWN_SAMPLES_MOST 256
 
-/* Fills `samples` (room for OWN_SAMPLES_MOST) with those of `own` that are newer than `since_us`.
+/* Fills `kept` (room for OWN_SAMPLES_MOST) with those of `own` that are newer than `since_us`.
  * False when it cannot be told which they are. */
 bool own_samples(nvmlDevice_t handle, const struct process *own, uint32_t own_count,
-                 unsigned long long since_us, nvmlProcessUtilizationSample_t *samples,
+                 unsigned long long since_us, nvmlProcessUtilizationSample_t *kept,
                  unsigned int *count);
 
 #endif

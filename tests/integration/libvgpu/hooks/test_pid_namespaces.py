@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
 from support.nvml_programs import NVML_PRELUDE
 from support.pid_namespaces import OWN_PROC, PROC_ABOVE, need_namespaces, pid_within
@@ -107,6 +108,23 @@ def test_what_they_share_is_each_ones_own(machine: Machine, slice_of: SliceOf) -
     _, rows = listed(part)
 
     assert rows == sorted(held.items())
+
+
+def test_what_each_holds_is_its_own_figure(costly_machine: Machine, slice_of: SliceOf) -> None:
+    """Also what the first context took, of which nobody said anything before."""
+    cost = costly_machine.devices[0].profile.context_bytes
+    one, other = (slice_of(costly_machine, memory_bytes=4 * GIB) for _ in range(2))
+    for part in (one, other):
+        part.change(context_bytes=0)
+    begin(other, HOLD + STAY, 64 * MIB)
+    begin(one, HOLD + STAY, 4 * MIB)
+    begin(one, HOLD + STAY, 8 * MIB, prefix=PROC_ABOVE)
+
+    ledgers = [read_ledger(part.directory) for part in (one, other)]
+
+    # `context_bytes` is of exact measurements alone.
+    assert [each.context_bytes for each in ledgers] == [(cost,), (cost,)]
+    assert ledgers[0].used_bytes == (2 * cost + 12 * MIB,)
 
 
 def test_in_slices_of_their_own_each_sees_itself_alone(machine: Machine, slice_of: SliceOf) -> None:
