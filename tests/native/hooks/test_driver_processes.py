@@ -1,4 +1,4 @@
-"""Lists and samples of processes as drivers give them: long, longer than foreseen, of other pids."""
+"""Lists and samples of processes as drivers give them: long, and of other pids."""
 
 import subprocess
 
