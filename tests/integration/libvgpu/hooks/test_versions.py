@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from libvgpu.hook_table import read_hook_table
-from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
+from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import IS_LONG, ROOT
 from support.exercise_runner import named, run_all
 from support.simulated_driver import CUDA
@@ -20,20 +20,18 @@ from support.simulated_driver import CUDA
 SHORT = ("11.8", "12.4")
 #: What takes time by the clock is tried on the newest driver in the short form.
 TIMES = [pytest.mark.timing, pytest.mark.skipif(not IS_LONG, reason="in the long form only")]
-#: Before 11.6 a driver cannot be asked for the size of an array, which is charged by a bound then.
-FIRST_EXERCISED = DRIVER_VERSIONS["11.8"]
-LONG = tuple(
-    cuda for cuda, version in DRIVER_VERSIONS.items() if FIRST_EXERCISED <= version != NEWEST_DRIVER
-)
+#: 11.4 and 12.2 are there for releases of the driver. An exercise runs where everything that it
+#: names is, and some name what came after 12.2. Before 11.6 nobody can ask for an array's size.
+LONG = ("11.8", "12.4", "12.8")
 #: How many of the other tests pass at least.
-LEAST_TESTS = {"11.8": 100, "12.2": 240, "12.4": 240, "12.8": 240}
+LEAST_TESTS = {"11.8": 100, "12.4": 240, "12.8": 240}
 TESTS_SECONDS = 400
 
 #: What runs by itself for long or measures the machine rather than the driver is left out.
 LEFT_OUT = ("unoptimised", "versions", "mps_limits", "uncapped")
 #: What the other tests start are programs of C and of ctypes; the bindings of CUDA 13, with which
 #: all else is written, ask for everything by cuGetProcAddress_v2, which came with 12.0.
-FIRST_OF_BINDINGS = DRIVER_VERSIONS["12.2"]
+FIRST_OF_BINDINGS = DRIVER_VERSIONS["12.4"]
 WITHOUT_BINDINGS = (
     "tests/native/slice/test_process_life.py",
     "tests/native/slice/test_process_life_many.py",
