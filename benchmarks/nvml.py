@@ -1,6 +1,6 @@
 """The little that is asked of NVML, by ctypes: on a machine with a GPU and no packages, too.
 
-The struct has the form of NVML's own `nvmlProcessInfo_v2_t`, which calls _v2 and _v3 fill.
+The struct has the form of NVML's own `nvmlProcessInfo_v2_t`, which calls _v2 fill.
 """
 
 import ctypes
@@ -77,9 +77,7 @@ class NvmlDevice:
 
     def processes(self) -> list[GpuProcess]:
         """Returns the processes that compute on it."""
-        call = "nvmlDeviceGetComputeRunningProcesses_v3"
-        if not self._nvml.has(call):  # a driver of before 510
-            call = "nvmlDeviceGetComputeRunningProcesses_v2"
+        call = "nvmlDeviceGetComputeRunningProcesses_v2"  # `_v3` differs from driver to driver
         room = 64
         while True:
             count = ctypes.c_uint(room)
@@ -147,10 +145,6 @@ class Nvml:
         name = "nvmlSystemGetDriverVersion"
         self.check(name, self.status(name, text, ctypes.c_uint(_NAME_BYTES)))
         return text.value.decode()
-
-    def has(self, name: str) -> bool:
-        """Returns whether this NVML has a function of that name."""
-        return hasattr(self._library, name)
 
     def status(self, name: str, *arguments: Any) -> int:
         """Calls a function and returns what it answers."""

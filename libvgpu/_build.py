@@ -15,7 +15,8 @@ target              file                                        made of
 
 A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
 once more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``, with only the names
-exported that ``src/hooks/hooks.def`` says were there.
+exported that ``src/hooks/hooks.def`` says were there. NVML is linked once more for each release in
+``driver_releases.py`` that lacks some of its functions, into ``sim/lib/driver-NAME/``.
 
 ``pip install .`` runs them through ``build_ext`` (named in pyproject.toml);
 ``python -m libvgpu._build [TARGET...]`` rebuilds in place what changed.
@@ -48,6 +49,7 @@ if str(ROOT) not in sys.path:
     # install of another checkout may be on the path: what is built here is made of this one.
     sys.path.insert(0, str(ROOT))
 
+from libvgpu import driver_releases  # noqa: E402
 from libvgpu._sources import (  # noqa: E402
     ARBITER_SOURCES,
     COMPILE_ARGS,
@@ -62,6 +64,7 @@ from libvgpu._sources import (  # noqa: E402
     headers,
     sources,
 )
+from libvgpu.driver_releases import CUDA_VERSIONS, NEWEST_CUDA, RELEASES  # noqa: E402
 from libvgpu.hook_table import TABLE, HookRow, read_hook_table  # noqa: E402
 
 PACKAGE = Path("libvgpu")
@@ -103,10 +106,16 @@ FILES = {
     "libvgpu.sim.libnvidia_ml": PACKAGE / "sim/lib/libnvidia-ml.so.1",
     "libvgpu._native": PACKAGE / "_native.abi3.so",
 }
-#: Besides the newest one; libvgpu/sim/spec.py lists them all for users.
-OLDER_DRIVERS = {"11.8": 11080, "12.4": 12040, "12.8": 12080}
+#: Besides the newest one.
+OLDER_DRIVERS = {words: number for words, number in CUDA_VERSIONS.items() if number != NEWEST_CUDA}
 OLDER_FILES = {
     version: PACKAGE / f"sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS
+}
+#: NVML of the releases that lack functions of it, by their names.
+LACKING_FILES = {
+    name: PACKAGE / f"sim/lib/driver-{name}/libnvidia-ml.so.1"
+    for name, release in RELEASES.items()
+    if release.lacks
 }
 
 
@@ -124,6 +133,12 @@ def version_script(rows: Iterable[HookRow], driver_version: int) -> str:
     """
     there = "".join(f"    {row.symbol};\n" for row in rows if 0 < row.since <= driver_version)
     return "{\n  global:\n" + there + "  local:\n    *;\n};\n"
+
+
+def lacking_script(lacks: Iterable[str]) -> str:
+    """Returns a linker script that exports what NVML has, apart from some functions."""
+    hidden = "".join(f"    {symbol};\n" for symbol in sorted(lacks))
+    return "{\n  global:\n    nvml*;\n  local:\n" + hidden + "};\n"
 
 
 def _plain(name: str, files: list[str], soname: str, *compile_more: str) -> Extension:
@@ -273,29 +288,34 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
         try:
             super().build_extension(ext)
             if ext.name == "libvgpu.sim.libcuda":
-                self._link_older_drivers(ext)
+                rows = read_hook_table()
+                for version, file in OLDER_FILES.items():
+                    self._link_again(ext, file, version_script(rows, OLDER_DRIVERS[version]))
+            elif ext.name == "libvgpu.sim.libnvidia_ml":
+                for name, file in LACKING_FILES.items():
+                    self._link_again(ext, file, lacking_script(RELEASES[name].lacks))
         finally:
             self.build_temp = shared_temp
 
-    def _link_older_drivers(self, ext: Extension) -> None:
+    def _link_again(self, ext: Extension, file: Path, script: str) -> None:
+        """Links the objects of ``ext`` once more, into a library that exports less."""
         compiler: Any = self.compiler
         objects = compiler.object_filenames(ext.sources, output_dir=self.build_temp)
-        made_of = [*objects, str(TABLE), __file__]
+        made_of = [*objects, str(TABLE), driver_releases.__file__, __file__]
         newest_s = max(os.path.getmtime(path) for path in made_of)
-        for version, file in OLDER_FILES.items():
-            target = Path(self.build_lib) / file
-            if not self.force and target.exists() and target.stat().st_mtime > newest_s:
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            script = Path(self.build_temp) / f"cuda-{version}.map"
-            script.write_text(version_script(read_hook_table(), OLDER_DRIVERS[version]))
-            compiler.link_shared_object(
-                objects,
-                str(target),
-                libraries=LIBRARIES,
-                build_temp=self.build_temp,
-                extra_postargs=[*ext.extra_link_args, f"-Wl,--version-script={script}"],
-            )
+        target = Path(self.build_lib) / file
+        if not self.force and target.exists() and target.stat().st_mtime > newest_s:
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        exports = Path(self.build_temp) / f"{target.parent.name}.map"
+        exports.write_text(script)
+        compiler.link_shared_object(
+            objects,
+            str(target),
+            libraries=LIBRARIES,
+            build_temp=self.build_temp,
+            extra_postargs=[*ext.extra_link_args, f"-Wl,--version-script={exports}"],
+        )
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(FILES[fullname])
@@ -321,6 +341,8 @@ class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by 
         files = [FILES[extension.name] for extension in self.extensions]
         if FILES["libvgpu.sim.libcuda"] in files:
             files += OLDER_FILES.values()
+        if FILES["libvgpu.sim.libnvidia_ml"] in files:
+            files += LACKING_FILES.values()
         return files
 
 

@@ -17,19 +17,42 @@ from .usage import PROBE_SECONDS, is_slot_held, opened
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerProcess:
+    """A process as it names itself; a pid alone may be of several, each in its own namespace.
+
+    Attributes:
+        pid: as the process sees itself.
+        pid_namespace: where it sees itself so, an inode; 0 where it did not tell.
+        start_time_ticks: since the host's start; 0 where it did not tell.
+    """
+
+    pid: int
+    pid_namespace: int
+    start_time_ticks: int
+
+    def is_the_one(self, pid: int, pid_namespace: int, start_time_ticks: int) -> bool:
+        """Returns whether it is the process that the kernel tells so much of; 0 for unknown."""
+        if self.pid != pid:
+            return False
+        if self.pid_namespace and pid_namespace:
+            return self.pid_namespace == pid_namespace
+        return self.start_time_ticks in (0, start_time_ticks)
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """What a container's processes hold.
 
     Attributes:
         used_bytes: of each device, without what processes held that are dead.
-        pids: of the processes that live, as they see themselves.
+        processes: those that live.
         context_bytes: of each device, what its processes say that their first context was measured
             to take; 0 where none was, or others may have a part in it.
         block_bytes: of each device, what they say that it gives memory in; 0 where nobody asked.
     """
 
     used_bytes: tuple[int, ...]
-    pids: frozenset[int]
+    processes: frozenset[LedgerProcess]
     context_bytes: tuple[int, ...]
     block_bytes: tuple[int, ...]
 
@@ -44,7 +67,7 @@ def read_ledger(directory: Path) -> Ledger:
             int(lib.usage_device(copy, index).total_low & lib.LEDGER_MAX_BYTES)
             for index in range(header.device_capacity)
         ]
-        pids = set()
+        processes = set()
         for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT)):
             row = lib.usage_slot(copy, slot)
             if row.gen % 2 == 0:
@@ -53,12 +76,13 @@ def read_ledger(directory: Path) -> Ledger:
                 for index in range(header.device_capacity):
                     used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
             elif not (row.shared_key[0] or row.shared_key[1]):
-                pids.add(int(row.pid))
+                named = int(row.pid), int(row.pid_namespace), int(row.start_time_ticks)
+                processes.add(LedgerProcess(*named))
         rows = [lib.usage_device(copy, index) for index in range(header.device_capacity)]
         used = [max(0, each) for each in used]
     return Ledger(
         tuple(used),
-        frozenset(pids),
+        frozenset(processes),
         tuple(map(_context_bytes, rows)),
         tuple(map(_block_bytes, rows)),
     )

@@ -6,6 +6,10 @@ from typing import Any
 INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 6, 13
 GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH = 15, 16, 18
 
+#: Of a list of processes. `_v2` has the same form on every driver. Some drivers lack `_v3`, and
+#: others write longer entries under that name than the bindings read.
+_LIST_VERSIONS = ("_v2", "_v3")
+
 
 def ask(pynvml: Any, function: str, *arguments: Any) -> Any:
     """Returns what NVML says, None where it or the bindings cannot say it.
@@ -21,6 +25,30 @@ def ask(pynvml: Any, function: str, *arguments: Any) -> Any:
         if error_code(error) in (GPU_IS_LOST, RESET_REQUIRED):
             raise
         return None
+
+
+def list_processes(pynvml: Any, kind: str, handle: Any) -> list[Any]:
+    """Returns one of NVML's lists of processes, empty where this driver has none.
+
+    Args:
+        pynvml: the bindings.
+        kind: ``Compute``, ``Graphics`` or ``MPSCompute``.
+        handle: of the GPU.
+
+    Raises:
+        NVMLError: the GPU does not answer.
+    """
+    for version in _LIST_VERSIONS:
+        call = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses{version}", None)
+        if call is None:
+            continue
+        try:
+            return list(call(handle))
+        except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+            continue
+        except pynvml.NVMLError_InsufficientSize:
+            return list(call(handle))  # more came between its two calls; it asks for the size again
+    return []
 
 
 def error_code(error: Exception) -> int | None:

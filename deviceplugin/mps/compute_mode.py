@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from deviceplugin.inventory.nvml_answers import LIB_RM_VERSION_MISMATCH, error_code
+from deviceplugin.inventory.nvml_answers import LIB_RM_VERSION_MISMATCH, error_code, list_processes
 from libvgpu.errors import DriverReplacedError, MpsError
 
 EXCLUSIVE_PROCESS = 3
@@ -78,8 +78,11 @@ class NvmlBoards:
     def processes(self, uuid: str) -> list[int]:
         """See `Boards`."""
         with self._opened(uuid) as (pynvml, handle):
-            found = _ask(pynvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-        return sorted(int(process.pid) for process in found or ())
+            try:
+                found = list_processes(pynvml, "Compute", handle)
+            except pynvml.NVMLError:
+                return []
+        return sorted(int(process.pid) for process in found)
 
     def memory_bytes(self, uuid: str) -> int:
         """See `Boards`."""

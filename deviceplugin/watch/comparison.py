@@ -190,7 +190,9 @@ class MemoryComparison:
             return True  # the shim lets nothing onto a GPU that `limits` does not name
         if ledger is None or each.source is AttributionSource.OLD_MOUNTS:
             return False  # nobody knows
-        return each.process.inner_pid not in ledger.pids
+        process = each.process
+        named = process.inner_pid, process.pid_namespace, process.start_time_ticks
+        return not any(known.is_the_one(*named) for known in ledger.processes)
 
     def _held(
         self,
@@ -233,4 +235,4 @@ def _larger(one: Ledger | None, other: Ledger | None) -> Ledger | None:
     if one is None or other is None:
         return None
     used = tuple(map(max, one.used_bytes, other.used_bytes))
-    return Ledger(used, one.pids | other.pids, one.context_bytes, one.block_bytes)
+    return Ledger(used, one.processes | other.processes, one.context_bytes, one.block_bytes)

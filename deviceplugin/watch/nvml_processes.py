@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deviceplugin.inventory.nvml_answers import list_processes
 from libvgpu.errors import InventoryError
 
+from .pid_visibility import has_own_pid_namespace
+
 _LISTS = ("Compute", "Graphics", "MPSCompute")
-#: An older driver has older functions only.
-_VERSIONS = ("_v3", "_v2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,13 @@ class GpuReading:
     Attributes:
         memory_bytes: by pid as NVML knows it; None where NVML cannot say.
         used_bytes: of the whole GPU; None where NVML cannot say, or no process is there.
+        unlisted_bytes: in use on it though NVML lists no process, as a driver does that leaves out
+            what this PID namespace cannot see; asked for in such a namespace alone.
     """
 
     memory_bytes: Mapping[int, int | None]
     used_bytes: int | None
+    unlisted_bytes: int = 0
 
 
 def read_gpus(uuids: Iterable[str]) -> dict[str, GpuReading]:
@@ -59,7 +63,7 @@ def read_gpus(uuids: Iterable[str]) -> dict[str, GpuReading]:
 def _read(pynvml: Any, handle: Any) -> GpuReading:
     memory_bytes: dict[int, int | None] = {}
     for name in _LISTS:  # those of MPS are not in the first one with every driver
-        for process in _list(pynvml, name, handle):
+        for process in list_processes(pynvml, name, handle):
             pid, used = int(process.pid), process.usedGpuMemory
             known = memory_bytes.get(pid)
             used = None if used is None else int(used)
@@ -68,23 +72,16 @@ def _read(pynvml: Any, handle: Any) -> GpuReading:
     if memory_bytes:
         with contextlib.suppress(pynvml.NVMLError):
             used_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-    return GpuReading(memory_bytes, used_bytes)
+    unlisted_bytes = 0 if memory_bytes or not has_own_pid_namespace() else _in_use(pynvml, handle)
+    return GpuReading(memory_bytes, used_bytes, unlisted_bytes)
 
 
-def _list(pynvml: Any, name: str, handle: Any) -> list[Any]:
-    """Returns one of NVML's lists, the newest version there is.
-
-    Raises:
-        NVMLError: the GPU does not answer.
-    """
-    for version in _VERSIONS:
-        ask = getattr(pynvml, f"nvmlDeviceGet{name}RunningProcesses{version}", None)
-        if ask is None:
-            continue
-        try:
-            return list(ask(handle))
-        except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
-            continue
-        except pynvml.NVMLError_InsufficientSize:
-            return list(ask(handle))  # more came between its two calls; it asks for the size again
-    return []
+def _in_use(pynvml: Any, handle: Any) -> int:
+    """Returns what is used without the driver's own part, 0 where this NVML does not tell it."""
+    version = getattr(pynvml, "nvmlMemory_v2", None)
+    if version is None:
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=version).used)
+    except pynvml.NVMLError:
+        return 0

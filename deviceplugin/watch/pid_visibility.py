@@ -19,6 +19,8 @@ from libvgpu.limits import ContainerLimits
 _LOOKS = 5
 _MEND = "set hostPID: true in the agent's pod"
 _SHOWN = 5
+#: A context takes more; a driver without any process may keep some.
+_LEAST_UNLISTED = 64 << 20
 #: What the kernel calls the first PID namespace (PROC_PID_INIT_INO).
 _FIRST_NAMESPACE = 0xEFFFFFFC
 
@@ -67,6 +69,7 @@ class PidVisibility:
         listed: Collection[int],
         known: Collection[int],
         slices: Sequence[tuple[Path, ContainerLimits]],
+        unlisted_bytes: int = 0,
     ) -> str:
         """Returns why nothing can be seen, as a sentence; empty where something can.
 
@@ -75,11 +78,12 @@ class PidVisibility:
             known: those of them that ``/proc`` has.
             slices: the files of the allocations, one of which is asked at each check whether its
                 processes hold memory that NVML does not show.
+            unlisted_bytes: in use on GPUs of which NVML names no process.
         """
         if known or not self.is_possible:
             self._doubts = 0
             return ""
-        if listed or self._holds_unseen(slices):
+        if listed or unlisted_bytes > _LEAST_UNLISTED or self._holds_unseen(slices):
             self._doubts += 1
         elif not slices:
             self._doubts = 0
@@ -88,7 +92,7 @@ class PidVisibility:
         if listed:
             shown = ", ".join(map(str, sorted(listed)[:_SHOWN]))
             return f"NVML lists processes that /proc does not know (pid {shown}); {_MEND}"
-        return f"NVML lists no process, though containers hold GPU memory; {_MEND}"
+        return f"NVML lists no process, though GPU memory is in use; {_MEND}"
 
     def _holds_unseen(self, slices: Sequence[tuple[Path, ContainerLimits]]) -> bool:
         if not slices:
@@ -99,4 +103,4 @@ class PidVisibility:
             ledger = read_ledger(directory)
         except RegionError:
             return False
-        return bool(ledger.pids) and any(ledger.used_bytes)
+        return bool(ledger.processes) and any(ledger.used_bytes)

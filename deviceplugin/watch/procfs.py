@@ -32,6 +32,7 @@ class Process:
         command: what it calls itself, printable.
         inner_pid: as it sees itself, in its own PID namespace.
         pod: the pod whose cgroup it is in.
+        pid_namespace: its own, an inode; 0 where nobody may know.
     """
 
     pid: int
@@ -39,6 +40,7 @@ class Process:
     command: str
     inner_pid: int
     pod: PodCgroup | None
+    pid_namespace: int = 0
 
     @property
     def key(self) -> tuple[int, int]:
@@ -80,7 +82,12 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     inner = _NAMESPACE_PIDS.search(status)
     command = "".join(c if c.isprintable() else "?" for c in found[0])
     return Process(
-        pid, found[1], command, int(inner[1].split()[-1]) if inner else pid, pod_cgroup(cgroup)
+        pid,
+        found[1],
+        command,
+        int(inner[1].split()[-1]) if inner else pid,
+        pod_cgroup(cgroup),
+        _namespace(proc / str(pid) / "ns/pid"),
     )
 
 
@@ -132,6 +139,13 @@ def end(pid: int, is_still: Callable[[], bool]) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def _namespace(link: Path) -> int:
+    try:
+        return link.stat().st_ino  # of the namespace; the kernel follows no name of the process's
+    except OSError:
+        return 0
 
 
 def _stat(pid: int, proc: Path) -> tuple[str, int] | None:

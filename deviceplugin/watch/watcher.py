@@ -137,7 +137,10 @@ class MemoryWatch:
         watched = {each.allocation.allocation_id: each for each in self._node.watched()}
         found = self._attribution.of(pids, watched.keys())
         problem = self._blindness.judge(
-            pids, found.keys(), [(each.directory, each.limits) for each in watched.values()]
+            pids,
+            found.keys(),
+            [(each.directory, each.limits) for each in watched.values()],
+            sum(reading.unlisted_bytes for reading in readings.values()),
         )
         if problem:
             self._say_problem(problem)

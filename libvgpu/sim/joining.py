@@ -68,6 +68,11 @@ def check_same(machine: Machine, spec: MachineSpec) -> None:
             "another profile",
             hint=hint,
         )
+    if spec.release not in (None, machine.release):
+        raise SimulationError(
+            f"the simulated machine @{spec.name} has another driver: {machine.release.name}",
+            hint=hint,
+        )
     if spec.driver_version not in (None, machine.driver_version):
         raise SimulationError(
             f"the simulated machine @{spec.name} has another driver: CUDA "

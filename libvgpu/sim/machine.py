@@ -17,6 +17,7 @@ from typing import Any
 
 from .._native import ffi, lib
 from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
+from ..driver_releases import DriverRelease, release_of_cuda, release_of_version
 from ..errors import SimulationError
 from ..sizes import parse_size
 from . import mig_machine
@@ -55,7 +56,11 @@ class Machine:
 
     @classmethod
     def create(
-        cls, profiles: Sequence[Profile], directory: Path, driver_version: int = NEWEST_DRIVER
+        cls,
+        profiles: Sequence[Profile],
+        directory: Path,
+        driver_version: int = NEWEST_DRIVER,
+        release: DriverRelease | None = None,
     ) -> "Machine":
         """Makes a machine with these GPUs in ``directory``, which may exist without one.
 
@@ -65,6 +70,7 @@ class Machine:
             profiles: of its GPUs, in order.
             directory: where it is to lie.
             driver_version: of the driver API, 13000 for CUDA 13.0.
+            release: of the driver; the one that brought this version of the driver API by default.
 
         Raises:
             SimulationError: there is one already, or the directory cannot be written.
@@ -80,7 +86,11 @@ class Machine:
             raise cannot_make(directory, error.errno or 0) from error
         options = ffi.new(
             "struct sim_machine_options *",
-            {"driver_version": driver_version, "backing_bytes": backing_bytes},
+            {
+                "driver_version": driver_version,
+                "backing_bytes": backing_bytes,
+                "release": _native_release(release or release_of_cuda(driver_version)),
+            },
         )
         status = lib.sim_machine_create(
             os.fsencode(directory), uuid.uuid4().hex.encode(), options, identities, len(profiles)
@@ -152,6 +162,11 @@ class Machine:
         """Version of the driver API, 13000 for CUDA 13.0."""
         return int(lib.sim_machine_driver_version(self._native))
 
+    @property
+    def release(self) -> DriverRelease:
+        """The release of its driver."""
+        return release_of_version(text(lib.sim_machine_release(self._native).version))
+
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """Returns the environment in which a program runs on this machine.
 
@@ -161,9 +176,10 @@ class Machine:
         env = dict(os.environ if base is None else base)
         env["VGPU_SIM_MACHINE"] = str(self.directory)
         env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR, env.get("LD_LIBRARY_PATH"))
-        older = SIM_LIBRARY_DIR / f"cuda-{format_driver_version(self.driver_version)}"
-        if older.is_dir():  # its libcuda.so.1 lacks what came later
-            env["LD_LIBRARY_PATH"] = _before(older, env["LD_LIBRARY_PATH"])
+        cuda = format_driver_version(self.driver_version)
+        for older in (f"cuda-{cuda}", f"driver-{self.release.name}"):
+            if (SIM_LIBRARY_DIR / older).is_dir():  # its library lacks what came later
+                env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR / older, env["LD_LIBRARY_PATH"])
         env["PATH"] = _before(SIM_BINARY_DIR, env.get("PATH", os.defpath))
         return env
 
@@ -269,6 +285,14 @@ class Machine:
             books.clock_ns,
             clients,
         )
+
+
+def _native_release(release: DriverRelease) -> dict[str, Any]:
+    return {
+        "version": release.version.encode(),
+        "process_entry_bytes": release.process_entry_bytes,
+        "lists_unseen": release.lists_unseen,
+    }
 
 
 def _backing_bytes() -> int:

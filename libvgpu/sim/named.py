@@ -115,7 +115,7 @@ def acquire(spec: MachineSpec) -> Machine:
 
 def _made(spec: MachineSpec, directory: Path, driver_version: int) -> Machine:
     try:
-        machine = Machine.create(spec.profiles, directory, driver_version)
+        machine = Machine.create(spec.profiles, directory, driver_version, spec.release)
         note_made(directory, spec)
         return machine
     except SimulationError:

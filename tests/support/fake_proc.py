@@ -25,6 +25,7 @@ class FakeProc:
     def put(
         self, pid: int, *, start: int = 1000, state: str = "S", command: str = "worker",
         cgroup: str = "/", mounts: str = "", maps: str = "", inner_pid: int | None = None,
+        tells_namespace: bool = False,
     ) -> None:  # fmt: skip
         """Makes a process, or makes it another."""
         directory = self.path / str(pid)
@@ -36,3 +37,10 @@ class FakeProc:
         (directory / "cgroup").write_text(f"0::{cgroup}\n")
         (directory / "mountinfo").write_text(mounts)
         (directory / "maps").write_text(maps)
+        if tells_namespace:
+            (directory / "ns").mkdir(exist_ok=True)
+            (directory / "ns/pid").touch()
+
+    def namespace(self, pid: int) -> int:
+        """Returns the PID namespace of a process that tells it."""
+        return (self.path / str(pid) / "ns/pid").stat().st_ino

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,10 +33,16 @@ class Slice:
         environment = self.machine.environment(base)
         return environment | under_shim(self.directory) if shim else environment
 
-    def start(self, code: str, *arguments: str, shim: bool = True) -> subprocess.Popen[str]:
-        """Starts a Python program (its text) under the slice; stdin and stdout are pipes."""
+    def start(
+        self, code: str, *arguments: str, shim: bool = True, prefix: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Starts a Python program (its text) under the slice; stdin and stdout are pipes.
+
+        Args:
+            prefix: the command that runs it, such as ``unshare``.
+        """
         process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
+            [*prefix, sys.executable, "-c", code, *arguments],
             env=self.environment(shim=shim),
             text=True,
             stdin=subprocess.PIPE,
@@ -45,9 +52,11 @@ class Slice:
         self.processes.append(process)
         return process
 
-    def run(self, code: str, *arguments: str, shim: bool = True) -> list[str]:
+    def run(
+        self, code: str, *arguments: str, shim: bool = True, prefix: Sequence[str] = ()
+    ) -> list[str]:
         """Runs a program to its end and returns the words it printed."""
-        process = self.start(code, *arguments, shim=shim)
+        process = self.start(code, *arguments, shim=shim, prefix=prefix)
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, stderr
         return stdout.split()

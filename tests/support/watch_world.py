@@ -104,7 +104,9 @@ class WatchWorld:
         create(self.allocations / name, limits)
         self.slices[name] = limits, limits
 
-    def write_ledger(self, used_bytes: int, *pids: int, name: str = "a") -> None:
+    def write_ledger(
+        self, used_bytes: int, *pids: int, name: str = "a", start: int = 0, namespace: int = 0
+    ) -> None:
         """Writes a ledger with processes that count as living (their locks are not asked for)."""
         path = self.allocations / name / "usage"
         image = bytearray(path.read_bytes())
@@ -114,6 +116,8 @@ class WatchWorld:
         for slot, pid in enumerate(pids):
             lib.usage_slot(file, slot).gen = 1
             lib.usage_slot(file, slot).pid = pid
+            lib.usage_slot(file, slot).start_time_ticks = start
+            lib.usage_slot(file, slot).pid_namespace = namespace
         path.write_bytes(image)
 
     def write_sizes(

@@ -119,8 +119,9 @@ def _gpus(
 @click.option(
     "--simulate",
     metavar="SPEC",
-    help="Run on a simulated GPU: PROFILE[*N][/mig=KIND[*N]…][,PROFILE…][/cudaX.Y][@NAME], for "
-    "example h100, a100-80g*2/cuda12.4@box or a100-40g/mig=1g.5gb*7.",
+    help="Run on a simulated GPU: PROFILE[*N][/mig=KIND[*N]…][,PROFILE…][,driver=RELEASE][/cudaX.Y]"
+    "[@NAME], for example h100, a100-80g*2/cuda12.4@box, h100,driver=535.54 or "
+    "a100-40g/mig=1g.5gb*7.",
 )
 @fast_option
 @click.option("--name", metavar="NAME", help="What vgpuctl ps, top, describe and set call it by.")

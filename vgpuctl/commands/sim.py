@@ -53,9 +53,9 @@ sim.add_command(inject)
 def sim_run(fast: bool, spec_text: str, command: tuple[str, ...]) -> int:
     """Run COMMAND on the simulated machine SPEC, without any limit.
 
-    SPEC is PROFILE[*N][/mig=KIND[*N]...][,PROFILE...][/cudaX.Y][@NAME], for example h100,
-    a100-80g*2/cuda12.4@box or a100-40g/mig=3g.20gb+1g.5gb*4. A profile of your own is a YAML
-    file: ./my.yaml
+    SPEC is PROFILE[*N][/mig=KIND[*N]...][,PROFILE...][,driver=RELEASE][/cudaX.Y][@NAME], for
+    example h100, a100-80g*2/cuda12.4@box, h100,driver=535.54 or a100-40g/mig=3g.20gb+1g.5gb*4. A
+    profile of your own is a YAML file: ./my.yaml
     """
     spec = parse_spec(spec_text, fast=fast)
     if command[:1] == ("--",):  # behind SPEC, click leaves it to us

@@ -185,7 +185,7 @@ struct vgpu_usage_slot {
     uint32_t moved_entries;
     char noted_entry[48];      /* the first of these names, NUL-terminated */
     uint32_t pid;              /* as the process sees itself */
-    uint32_t host_pid_hint;    /* 0; reserved for the agent's matching */
+    uint32_t pid_namespace;    /* where `pid` counts: the inode of /proc/self/ns/pid; 0: unknown */
     uint64_t start_time_ticks; /* field 22 of /proc/self/stat: tells a reused pid */
     uint64_t attached_ns;      /* CLOCK_REALTIME */
     char command[16];          /* comm, NUL-terminated */

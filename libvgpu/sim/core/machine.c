@@ -94,6 +94,7 @@ int sim_machine_create(const char *directory, const char *identifier,
         name_rooms(base, gpus, gpu_count);
         header->layout_version = SIM_LAYOUT_VERSION;
         header->driver_version = options->driver_version;
+        header->release = options->release;
         header->backing_bytes = options->backing_bytes;
         header->device_count = count;
         header->gpu_count = gpu_count;
@@ -323,6 +324,11 @@ const char *sim_machine_identifier(const struct sim_machine *machine)
 uint32_t sim_machine_driver_version(const struct sim_machine *machine)
 {
     return machine->header->driver_version;
+}
+
+const struct sim_driver_release *sim_machine_release(const struct sim_machine *machine)
+{
+    return &machine->header->release;
 }
 
 uint64_t sim_machine_backing_bytes(const struct sim_machine *machine)

@@ -174,12 +174,20 @@ struct sim_event {
 
 struct sim_machine;
 
+/* The driver as NVML shows it; libvgpu/driver_releases.py has the table and says what is meant. */
+struct sim_driver_release {
+    char version[24]; /* "580.65.06" */
+    uint32_t process_entry_bytes;
+    uint32_t lists_unseen;
+};
+
 /* `driver_version`: that of the driver API, as cuDriverGetVersion gives it. `backing_bytes`: how
  * much host memory may stand behind the device bytes that were written, on all GPUs together. */
 struct sim_machine_options {
     uint32_t driver_version;
     uint32_t reserved;
     uint64_t backing_bytes;
+    struct sim_driver_release release;
 };
 
 /* `gpus`: its GPUs. Each that has MIG gets room for instances behind them, in the same order. */
@@ -187,6 +195,7 @@ int sim_machine_create(const char *directory, const char *identifier,
                        const struct sim_machine_options *options,
                        const struct sim_device_identity *gpus, uint32_t count);
 uint32_t sim_machine_driver_version(const struct sim_machine *machine);
+const struct sim_driver_release *sim_machine_release(const struct sim_machine *machine);
 uint64_t sim_machine_backing_bytes(const struct sim_machine *machine);
 /* Becomes one of the machine's processes; -EUSERS: there are SIM_PROCESS_SLOTS. */
 int sim_machine_open(const char *directory, struct sim_machine **machine);

@@ -35,7 +35,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
         return NVML_ERROR_MEMORY;
     unsigned int room = pids ? *count : 0;
     for (uint32_t i = 0; i < books->client_count && i < room; i++)
-        pids[i] = nvml_visible_pid(&books->clients[i]);
+        nvml_visible_pid(&books->clients[i], &pids[i]); /* the dead are remembered, too */
     *count = books->client_count;
     free(books);
     return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -52,7 +52,9 @@ nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccounting
     result = NVML_ERROR_NOT_FOUND;
     for (uint32_t i = 0; i < books->client_count && result != NVML_SUCCESS; i++) {
         const struct sim_client_books *client = &books->clients[i];
-        if (nvml_visible_pid(client) != stats->pid)
+        uint32_t pid;
+        nvml_visible_pid(client, &pid);
+        if (pid != stats->pid)
             continue;
         *stats = (nvmlAccountingStats_v2_t){
             .pid = stats->pid,

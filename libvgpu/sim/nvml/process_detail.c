@@ -25,10 +25,11 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     unsigned int room = list->procArray ? list->numProcArrayEntries : 0, found = 0;
     for (uint32_t i = 0; i < books->client_count; i++) {
         const struct sim_client_books *client = &books->clients[i];
-        if (!is_listed(client, list->mode))
+        uint32_t pid;
+        if (!is_listed(client, list->mode) || !nvml_visible_pid(client, &pid))
             continue;
         if (found < room)
-            list->procArray[found] = (nvmlProcessDetail_v1_t){.pid = nvml_visible_pid(client),
+            list->procArray[found] = (nvmlProcessDetail_v1_t){.pid = pid,
                                                               .usedGpuMemory = client->memory_bytes,
                                                               .gpuInstanceId = NO_INSTANCE,
                                                               .computeInstanceId = NO_INSTANCE};

@@ -122,26 +122,9 @@ static nvmlReturn_t system_text(char *target, unsigned int length, const char *t
     return target ? nvml_copy_text(target, length, text) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* The driver that brought a version of the driver API, by NVIDIA's release notes of CUDA. */
-static const char *driver_of_cuda(uint32_t cuda_version)
-{
-    static const struct {
-        uint32_t cuda_version;
-        const char *driver_version;
-    } drivers[] = {
-        {13000, "580.65.06"},
-        {12080, "570.86.10"},
-        {12040, "550.54.14"},
-    };
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
-        if (cuda_version >= drivers[i].cuda_version)
-            return drivers[i].driver_version;
-    return "520.61.05"; /* CUDA 11.8 */
-}
-
 const char *nvml_driver_version(void)
 {
-    return driver_of_cuda(sim_machine_driver_version(nvml.machine));
+    return sim_machine_release(nvml.machine)->version;
 }
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)

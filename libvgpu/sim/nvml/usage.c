@@ -1,5 +1,6 @@
 /* Memory and processes, from the machine's books. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "nvml.h"
 #include "visible_pid.h"
@@ -70,24 +71,32 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 /* What a call asks for, and how much of that was found. */
 struct process_list {
     bool only_mps;
-    int version;
+    size_t entry_bytes;
     unsigned int room, found;
-    void *infos;
+    char *infos;
 };
 
-/* `device`: what it is on, which may be a MIG instance. */
-static void put_process(struct process_list *list, const struct sim_client_books *client,
+static size_t entry_bytes_of(int version)
+{
+    if (version == 1)
+        return sizeof(nvmlProcessInfo_v1_t);
+    return version == 2 ? sizeof(nvmlProcessInfo_v2_t)
+                        : sim_machine_release(nvml.machine)->process_entry_bytes;
+}
+
+/* `device`: what it is on, which may be a MIG instance. Entries of version 1 end behind the memory; what
+ * longer ones have behind those of version 2 is memory that confidential computing protects: none. */
+static void put_process(struct process_list *list, uint32_t pid,
+                        const struct sim_client_books *client,
                         const struct sim_device_identity *device)
 {
-    if (list->version == 1)
-        ((nvmlProcessInfo_v1_t *)list->infos)[list->found] = (nvmlProcessInfo_v1_t){
-            .pid = nvml_visible_pid(client), .usedGpuMemory = client->memory_bytes};
-    else
-        ((nvmlProcessInfo_v2_t *)list->infos)[list->found] =
-            (nvmlProcessInfo_v2_t){.pid = nvml_visible_pid(client),
-                                   .usedGpuMemory = client->memory_bytes,
-                                   .gpuInstanceId = device->gpu ? device->instance : NO_INSTANCE,
-                                   .computeInstanceId = device->gpu ? 0 : NO_INSTANCE};
+    char *entry = list->infos + list->found * list->entry_bytes;
+    nvmlProcessInfo_v2_t info = {.pid = pid,
+                                 .usedGpuMemory = client->memory_bytes,
+                                 .gpuInstanceId = device->gpu ? device->instance : NO_INSTANCE,
+                                 .computeInstanceId = device->gpu ? 0 : NO_INSTANCE};
+    memset(entry, 0, list->entry_bytes);
+    memcpy(entry, &info, list->entry_bytes < sizeof info ? list->entry_bytes : sizeof info);
 }
 
 static nvmlReturn_t list_part(struct process_list *list, uint32_t machine_index)
@@ -99,10 +108,12 @@ static nvmlReturn_t list_part(struct process_list *list, uint32_t machine_index)
         &sim_machine_device(nvml.machine, machine_index)->header->identity;
     for (uint32_t i = 0; i < books->client_count; i++) {
         const struct sim_client_books *client = &books->clients[i];
-        if (!client->alive || !client->memory_bytes || (list->only_mps && !client->mps))
+        uint32_t pid;
+        if (!client->alive || !client->memory_bytes || (list->only_mps && !client->mps) ||
+            !nvml_visible_pid(client, &pid))
             continue;
         if (list->found < list->room)
-            put_process(list, client, device);
+            put_process(list, pid, client, device);
         list->found++;
     }
     free(books);
@@ -118,8 +129,10 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
     NVML_CHECK_ANY(device, count);
     if (!infos && *count) /* as documented: without a list only how many there are can be asked */
         return NVML_ERROR_INVALID_ARGUMENT;
-    struct process_list list = {
-        .only_mps = only_mps, .version = version, .room = infos ? *count : 0, .infos = infos};
+    struct process_list list = {.only_mps = only_mps,
+                                .entry_bytes = entry_bytes_of(version),
+                                .room = infos ? *count : 0,
+                                .infos = infos};
     unsigned int part_count = nvml_parts(device, parts);
     nvmlReturn_t result = NVML_SUCCESS;
     for (unsigned int i = 0; i < part_count && result == NVML_SUCCESS; i++)

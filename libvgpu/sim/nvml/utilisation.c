@@ -72,11 +72,12 @@ static unsigned int process_samples(nvmlDevice_t device, const struct sim_device
     uint64_t at_us = window_end_us(books);
     for (uint32_t i = 0; i < books->client_count && at_us > since_us; i++) {
         const struct sim_client_books *client = &books->clients[i];
-        if (!client->alive || !client->window_busy_ns)
+        uint32_t pid;
+        if (!client->alive || !client->window_busy_ns || !nvml_visible_pid(client, &pid))
             continue;
         if (found < room)
             samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = nvml_visible_pid(client),
+                .pid = pid,
                 .timeStamp = at_us,
                 .smUtil = (unsigned int)(client->window_busy_ns * 100 / books->window_ns)};
         found++;

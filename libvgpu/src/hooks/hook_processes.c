@@ -1,6 +1,9 @@
 /* Hooks of NVML's lists of processes: only the container's own, with the bytes that the ledger
  * charges them on that device. The driver's list has host pids and other tenants in it, so it is
  * asked only whether it would answer at all (for no room, which costs it no list). */
+#include <string.h>
+
+#include "hooks/driver_processes.h"
 #include "hooks/hook_nvml.h"
 #include "slice/limits_file.h"
 #include "slice/slot_processes.h"
@@ -41,23 +44,27 @@ static unsigned int list(nvmlDevice_t handle, enum which which, struct process *
     return slot_processes_holding(&ledger, found);
 }
 
-static void put_v1(nvmlProcessInfo_v1_t *info, const struct process *process,
-                   struct instance instance)
+/* Entries of version 1 end behind the memory; what longer ones have behind those of version 2 is memory that
+ * confidential computing protects: none. */
+static void put(void *infos, unsigned int index, size_t entry_bytes, const struct process *process,
+                struct instance instance)
 {
-    (void)instance;
-    *info = (nvmlProcessInfo_v1_t){.pid = process->pid, .usedGpuMemory = process->bytes};
+    char *entry = (char *)infos + index * entry_bytes;
+    nvmlProcessInfo_v2_t info = {.pid = process->pid,
+                                 .usedGpuMemory = process->bytes,
+                                 .gpuInstanceId = instance.gpu,
+                                 .computeInstanceId = instance.compute};
+    memset(entry, 0, entry_bytes);
+    memcpy(entry, &info, entry_bytes < sizeof info ? entry_bytes : sizeof info);
 }
 
-static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
-                   struct instance instance)
-{
-    *info = (nvmlProcessInfo_v2_t){.pid = process->pid,
-                                   .usedGpuMemory = process->bytes,
-                                   .gpuInstanceId = instance.gpu,
-                                   .computeInstanceId = instance.compute};
-}
+_Static_assert(offsetof(nvmlProcessInfo_v1_t, usedGpuMemory) ==
+                   offsetof(nvmlProcessInfo_v2_t, usedGpuMemory),
+               "an entry of version 1 begins one of version 2");
 
-#define PROCESS_LIST(symbol, type, put, which) \
+/* Programs know how long an entry is from the driver that they were made for, so that it is as long here as
+ * the driver makes it. */
+#define PROCESS_LIST(symbol, type, which, entry_bytes) \
     VGPU_EXPORT nvmlReturn_t symbol(nvmlDevice_t handle, unsigned int *count, type *infos) \
     { \
         struct process found[VGPU_SLOT_COUNT]; \
@@ -70,20 +77,20 @@ static void put_v2(nvmlProcessInfo_v2_t *info, const struct process *process,
         if (!is_answerable(result) || count == NULL) \
             return result; \
         *count = list(handle, which, found); \
+        size_t bytes = *count > 0 && room > 0 ? (entry_bytes) : 0; \
         for (unsigned int i = 0; i < *count && i < room; i++) \
-            put(&infos[i], &found[i], instance_of(handle)); \
+            put(infos, i, bytes, &found[i], instance_of(handle)); \
         return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS; \
     }
 
-PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, put_v1, COMPUTE)
-PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, put_v2, COMPUTE)
-PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, put_v2, COMPUTE)
-PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, put_v1, GRAPHICS)
-PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, put_v2, GRAPHICS)
-PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, put_v2, GRAPHICS)
-PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, put_v1, MPS)
-PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, put_v2, MPS)
-PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, put_v2, MPS)
+#define PROCESS_LISTS(symbol, which) \
+    PROCESS_LIST(symbol, nvmlProcessInfo_v1_t, which, sizeof(nvmlProcessInfo_v1_t)) \
+    PROCESS_LIST(symbol##_v2, nvmlProcessInfo_v2_t, which, sizeof(nvmlProcessInfo_v2_t)) \
+    PROCESS_LIST(symbol##_v3, nvmlProcessInfo_t, which, driver_processes_third_entry_bytes(handle))
+
+PROCESS_LISTS(nvmlDeviceGetComputeRunningProcesses, COMPUTE)
+PROCESS_LISTS(nvmlDeviceGetGraphicsRunningProcesses, GRAPHICS)
+PROCESS_LISTS(nvmlDeviceGetMPSComputeRunningProcesses, MPS)
 
 static enum which which_of(unsigned int mode)
 {

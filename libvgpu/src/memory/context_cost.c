@@ -1,20 +1,17 @@
 #include "memory/context_cost.h"
 
 #include <stddef.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "hooks/driver_processes.h"
 #include "hooks/real.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
-#define FEW_PROCESSES 64
-#define MORE_PROCESSES 64 /* may appear between two questions */
 #define FRESH_NS 1000000000u
 #define ROUGH ((uint64_t)VGPU_CONTEXT_ROUGH)
-#define BYTES_UNKNOWN ((unsigned long long)-1) /* NVML_VALUE_NOT_AVAILABLE */
 
 /* ---- what the container knows ---- */
 
@@ -81,47 +78,14 @@ uint64_t context_cost_keep_rough(uint32_t device, uint64_t bytes)
 
 /* ---- what NVML knows ---- */
 
-/* Finds those of our pid among `count` that NVML listed. */
-static void find_own(const nvmlProcessInfo_t *processes, unsigned int count,
-                     struct context_cost_sample *sample)
+/* Takes note of a process that NVML listed if it has our pid; the context is a sample. */
+static void note_own(void *context, unsigned int pid, unsigned long long bytes)
 {
-    unsigned int own = (unsigned int)getpid();
-    for (unsigned int i = 0; i < count; i++) {
-        uint64_t bytes = processes[i].usedGpuMemory;
-        if (processes[i].pid != own || bytes == BYTES_UNKNOWN)
-            continue;
-        if (sample->own_count++ == 0 || bytes < sample->own_bytes)
-            sample->own_bytes = bytes;
-    }
-}
-
-/* As `list_own`, on a GPU with more processes than a stack should hold. */
-static void list_own_of_many(nvmlDevice_t handle, unsigned int count,
-                             struct context_cost_sample *sample)
-{
-    count += MORE_PROCESSES;
-    size_t size = count * sizeof(nvmlProcessInfo_t);
-    void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED)
+    struct context_cost_sample *sample = context;
+    if (pid != (unsigned int)getpid() || bytes == DRIVER_BYTES_UNKNOWN)
         return;
-    if (real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, room) == NVML_SUCCESS)
-        find_own(room, count, sample);
-    munmap(room, size);
-}
-
-/* Returns what NVML answered. */
-static nvmlReturn_t list_own(nvmlDevice_t handle, struct context_cost_sample *sample)
-{
-    nvmlProcessInfo_t few[FEW_PROCESSES];
-    unsigned int count = FEW_PROCESSES;
-    if (real.nvmlDeviceGetComputeRunningProcesses_v3 == NULL)
-        return NVML_ERROR_NOT_SUPPORTED;
-    nvmlReturn_t result = real.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, few);
-    if (result == NVML_ERROR_INSUFFICIENT_SIZE)
-        list_own_of_many(handle, count, sample);
-    else if (result == NVML_SUCCESS)
-        find_own(few, count, sample);
-    return result;
+    if (sample->own_count++ == 0 || bytes < sample->own_bytes)
+        sample->own_bytes = bytes;
 }
 
 static bool gpu_bytes(nvmlDevice_t handle, uint64_t *bytes)
@@ -171,7 +135,7 @@ struct context_cost_sample context_cost_sample(uint32_t device)
     nvmlDevice_t handle = handle_of(device);
     if (handle == NULL)
         return sample;
-    if (list_own(handle, &sample) == NVML_ERROR_UNINITIALIZED)
+    if (driver_processes(handle, note_own, &sample) == NVML_ERROR_UNINITIALIZED)
         context_cost_after_fork(); /* the program ended NVML more often than it began it */
     sample.is_gpu_known = gpu_bytes(handle, &sample.gpu_bytes);
     return sample;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "slice/ledger.h"
+#include "slice/pids.h"
 #include "slice/usage_file.h"
 
 /* glibc 2.17 has no names for these (linux/fcntl.h: since Linux 3.15). */
@@ -21,7 +21,6 @@
 #endif
 
 #define LIFE_PAGE_BYTES 4096
-#define STAT_BYTES 512
 /* Shared pieces may take half of the slots: a process without one can be granted nothing. */
 #define SHARED_SLOTS (VGPU_SLOT_COUNT / 2)
 
@@ -64,28 +63,6 @@ int slot_is_held(void *context, uint32_t slot)
     return held;
 }
 
-/* Field 22 of /proc/self/stat; 0 where there is no /proc. */
-static uint64_t own_start_time(void)
-{
-    char text[STAT_BYTES];
-    int descriptor = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return 0;
-    ssize_t length = read(descriptor, text, sizeof text - 1);
-    close(descriptor);
-    if (length <= 0)
-        return 0;
-    text[length] = '\0';
-    const char *at = strrchr(text, ')'); /* the command before it may hold anything */
-    unsigned long long ticks = 0;
-    if (at == NULL || sscanf(at + 2,
-                             "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
-                             "%*d %*d %*d %*d %llu",
-                             &ticks) != 1)
-        return 0;
-    return ticks;
-}
-
 /* Gives back what a dead user left, and makes the slot free and clean. */
 static void clean(uint32_t index, void *usage, const void *limits)
 {
@@ -115,7 +92,8 @@ static void occupy(uint32_t index, void *usage, const uint64_t key[2])
     row->unknown_entries = row->moved_entries = 0;
     memset(row->noted_entry, 0, sizeof row->noted_entry);
     row->pid = (uint32_t)syscall(SYS_getpid);
-    row->start_time_ticks = own_start_time();
+    row->pid_namespace = pids_own_namespace();
+    row->start_time_ticks = pids_start_time("self");
     row->attached_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     prctl(PR_GET_NAME, row->command);
     row->shared_key[0] = key[0];

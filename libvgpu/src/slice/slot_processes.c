@@ -1,5 +1,6 @@
 #include "slice/slot_processes.h"
 
+#include "slice/pids.h"
 #include "slice/usage_file.h"
 
 uint32_t slot_processes_slots(const struct ledger *ledger)
@@ -34,19 +35,27 @@ static bool is_in_use(const struct ledger *ledger, uint32_t slot)
 bool slot_processes_look(const struct ledger *ledger, uint32_t slot, struct process *process)
 {
     const struct vgpu_usage_slot *row = usage_slot(ledger->usage, slot);
-    *process = (struct process){__atomic_load_n(&row->pid, __ATOMIC_RELAXED), slot,
-                                bytes_of(ledger, slot)};
-    return process->pid != 0 && !is_shared_piece(row) && is_in_use(ledger, slot);
+    if (row->pid == 0 || is_shared_piece(row) || !is_in_use(ledger, slot))
+        return false;
+    uint32_t pid = pids_visible(row);
+    *process = (struct process){pid != 0 ? pid : PIDS_END + slot, slot, bytes_of(ledger, slot)};
+    return true;
+}
+
+static bool is_made_by(const struct vgpu_usage_slot *piece, const struct vgpu_usage_slot *maker)
+{
+    return piece->pid == maker->pid && piece->pid_namespace == maker->pid_namespace &&
+           piece->start_time_ticks == maker->start_time_ticks;
 }
 
 /* Bytes of the shared pieces that a process has made: the driver, too, counts them as its own. */
 static uint64_t shared_bytes(const struct ledger *ledger, uint32_t slot)
 {
-    uint32_t pid = usage_slot(ledger->usage, slot)->pid;
+    const struct vgpu_usage_slot *maker = usage_slot(ledger->usage, slot);
     uint64_t bytes = 0;
     for (uint32_t other = 0; other < slot_processes_slots(ledger); other++) {
         const struct vgpu_usage_slot *row = usage_slot(ledger->usage, other);
-        if (is_shared_piece(row) && row->pid == pid && bytes_of(ledger, other) > 0 &&
+        if (is_shared_piece(row) && is_made_by(row, maker) && bytes_of(ledger, other) > 0 &&
             is_in_use(ledger, other))
             bytes += bytes_of(ledger, other);
     }

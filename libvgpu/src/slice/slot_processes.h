@@ -1,6 +1,7 @@
 /* The container's own processes, from the slots of `usage`: who lives, and what it holds.
  *
- * Pure apart from the question to the kernel (ledger.is_held). Reads without a lock what others
+ * Pure apart from questions to the kernel (ledger.is_held, and pids.h, where a process is of another PID
+ * namespace). Reads without a lock what others
  * change meanwhile: each figure is whole, a list is a moment's. */
 #ifndef VGPU_SLOT_PROCESSES_H
 #define VGPU_SLOT_PROCESSES_H
@@ -11,7 +12,7 @@
 #include "slice/ledger.h"
 
 struct process {
-    uint32_t pid; /* as the process sees itself */
+    uint32_t pid; /* as we know it; of one that we cannot see a number from PIDS_END on */
     uint32_t slot;
     uint64_t bytes; /* of the ledger's device, in its own slot */
 };

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu._build import OLDER_DRIVERS
+from libvgpu._build import LACKING_FILES, OLDER_DRIVERS
 from support import IS_LONG, ROOT
 from support.on_build import TESTS_SECONDS, assert_tests_pass_on
 
@@ -30,6 +30,7 @@ WANTED = {
     "libvgpu/sim/lib/libcuda.so.1",
     "libvgpu/sim/lib/libnvidia-ml.so.1",
     *(f"libvgpu/sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS),
+    *map(str, LACKING_FILES.values()),
     "libvgpu/sim/models/t4.yaml",
     "libvgpu/sim/mps/tool.py",
     "libvgpu/sim/bin/nvidia-cuda-mps-control",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
+from support.releases import machine_of
 from support.sim_programs import finish, start
 
 OWN_PIDS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -73,8 +74,22 @@ def test_in_the_namespace_it_is_its_own_pid(machine: Machine) -> None:
     assert inside == {"compute": [1], "older": [1], "detail": [1]}
 
 
-def test_in_another_namespace_the_pid_means_nothing(machine: Machine) -> None:
+@pytest.mark.parametrize(("name", "listed"), [("470", [1]), ("580", [])])
+def test_a_newer_driver_leaves_out_what_cannot_be_seen(
+    tmp_path: Path, name: str, listed: list[int]
+) -> None:
+    """An older one has pids in its lists that mean nothing in another namespace."""
+    machine = machine_of(name, tmp_path / "released")
     contained = Contained(machine)
+    code = """
+import pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+say(compute=[p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)])
+"""
+    outside_proc = tuple(each for each in OWN_PIDS if each != "--mount-proc")
 
-    assert look(machine, OWN_PIDS)["compute"] == [1]
+    for prefix in (OWN_PIDS, outside_proc):
+        found = json.loads(finish(start(machine, code, prefix=prefix)))
+        assert found == {"compute": listed}, prefix
     contained.end()

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import _build
 from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.driver_releases import RELEASES, DriverRelease
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
 from support.sim_programs import run
+from support.simulated_driver import library_of
 
 FIRST_OF_BINDINGS = 12000
 OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})
@@ -30,12 +31,6 @@ def exports(library: Path) -> set[str]:
         check=True,
     ).stdout
     return {line.split()[0] for line in listing.splitlines()}
-
-
-def test_what_users_may_ask_for_is_built() -> None:
-    assert {
-        words: number for words, number in DRIVER_VERSIONS.items() if number != NEWEST_DRIVER
-    } == _build.OLDER_DRIVERS
 
 
 @pytest.mark.parametrize("version", OLDER)
@@ -90,6 +85,28 @@ def test_the_oldest_has_what_older_programs_are_linked_with(tmp_path: Path) -> N
         "version": 11080,
         "newer": False,
     }
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=lambda release: release.name)
+def test_a_release_is_what_it_says_and_has_no_more(tmp_path: Path, release: DriverRelease) -> None:
+    machine = Machine.create([PROFILES["t4"]], tmp_path / "m", release.cuda_version, release)
+    library = library_of(machine, "libnvidia-ml.so.1")
+    code = """
+library = ctypes.CDLL("libnvidia-ml.so.1")
+text, number = ctypes.create_string_buffer(80), ctypes.c_int()
+assert library.nvmlInit_v2() == 0
+assert library.nvmlSystemGetDriverVersion(text, 80) == 0
+assert library.nvmlSystemGetCudaDriverVersion(ctypes.byref(number)) == 0
+say(version=text.value.decode(), cuda=number.value)
+"""
+
+    assert json.loads(run(machine, code)) == {
+        "version": release.version,
+        "cuda": release.cuda_version,
+    }
+    newest = exports(SIM_LIBRARY_DIR / "libnvidia-ml.so.1")
+    assert release.lacks < newest
+    assert exports(library) == newest - release.lacks
 
 
 def test_an_older_library_is_found_first_and_the_others_behind_it(tmp_path: Path) -> None:

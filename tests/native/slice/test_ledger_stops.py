@@ -14,7 +14,8 @@ from support import IS_LONG, ROOT, Compile
 
 MOST_POINTS = 0 if IS_LONG else 100
 PURE = tuple(
-    f"libvgpu/src/slice/{name}.c" for name in ("checksum", "limits_file", "usage_file", "slot")
+    f"libvgpu/src/slice/{name}.c"
+    for name in ("checksum", "limits_file", "usage_file", "pids", "slot")
 )
 LEDGER = "libvgpu/src/slice/ledger.c"
 FLAGS = ("-Wl,-z,now",)  # else the loader's own work at first calls is stepped through, too

@@ -15,7 +15,7 @@ from support import IS_LONG, ROOT, Compile
 
 LEDGER = tuple(
     f"libvgpu/src/slice/{name}.c"
-    for name in ("checksum", "limits_file", "usage_file", "ledger", "slot")
+    for name in ("checksum", "limits_file", "usage_file", "ledger", "pids", "slot")
 )
 MAP = ("libvgpu/src/memory/allocation_map.c",)
 RESOLVER = (

@@ -12,6 +12,7 @@ import pytest
 from libvgpu import region
 from support import IS_LONG
 from support.lazy_code import START
+from support.pid_namespaces import OWN_PROC, need_namespaces, pid_within
 from support.sim_programs import PRELUDE
 from support.waiting import wait_until
 from support.watched_node import (
@@ -113,6 +114,31 @@ sys.stdin.read()
     assert quiet(node, honest)
     assert alive(honest) == [True]
     assert node.doctor() == []
+
+
+def test_processes_that_are_number_one_each_are_told_apart(start: Start) -> None:
+    """The first process of every PID namespace is; some of a pod may have one of their own."""
+    need_namespaces()
+    node = start()
+    other, pod = node.admit("other"), node.admit("pod")
+
+    def begin(container: Contained, *, shim: bool) -> int:
+        command = [*OWN_PROC, sys.executable, "-c", PRELUDE + HOLD, str(GIB)]
+        program = container.spawn(command, shim=shim)
+        assert first_word(program) == 1
+        return pid_within(program)
+
+    begin(other, shim=True)
+    begin(pod, shim=True)
+    begin(pod, shim=True)
+    rogue = begin(pod, shim=False)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")))
+    wait_until(lambda: 0 < GIB - pod.limit().unaccounted_bytes < 200 * MIB)
+
+    (line,) = node.lines("process bypasses the shim")
+    assert f"pid={rogue}" in line
+    assert f"allocation={pod.allocation_id}" in line
+    assert quiet(node, other)
 
 
 @needs_time

@@ -16,7 +16,7 @@ SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_COUNT = 120
-PROCESS_LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
+PROCESS_LISTS = [f"nvmlDeviceGetComputeRunningProcesses{version}" for version in ("_v2", "_v3")]
 
 OPEN = """
 from support.cuda_client import *
@@ -152,7 +152,7 @@ def test_where_nvml_does_not_know_the_process_the_estimate_stands(
 ) -> None:
     part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=700 * MIB)
-    blind = without_symbols(part, tmp_path / "lib", "libnvidia-ml.so.1", PROCESS_LIST)
+    blind = without_symbols(part, tmp_path / "lib", "libnvidia-ml.so.1", *PROCESS_LISTS)
 
     looks, _ = walk(blind, OPEN)
 
@@ -164,7 +164,7 @@ def test_where_nvml_does_not_know_the_process_the_growth_of_the_gpu_is_charged(
 ) -> None:
     part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=0)
-    blind = without_symbols(part, tmp_path / "lib", "libnvidia-ml.so.1", PROCESS_LIST)
+    blind = without_symbols(part, tmp_path / "lib", "libnvidia-ml.so.1", *PROCESS_LISTS)
 
     looks, _ = walk(blind, OPEN)
 

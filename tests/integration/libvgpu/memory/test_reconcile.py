@@ -273,7 +273,10 @@ def test_where_nvml_does_not_tell_nothing_is_charged_and_that_is_said(
     monkeypatch.setenv("VGPU_LOG", "info")
     part = slice_of(costly_machine, memory_bytes=4 * GIB)
     blind = without_symbols(
-        part, tmp_path / "lib", "libnvidia-ml.so.1", "nvmlDeviceGetComputeRunningProcesses_v3"
+        part,
+        tmp_path / "lib",
+        "libnvidia-ml.so.1",
+        *(f"nvmlDeviceGetComputeRunningProcesses{version}" for version in ("_v2", "_v3")),
     )
 
     process = blind.start(START + "launch(lazy(93)); quiet(); quiet(); print(beyond() // MIB)")

@@ -22,8 +22,8 @@ STRESS_BYTES = 128 * MIB
 SECONDS = 60
 
 
-def ran(part: Slice, code: str, **options: bool) -> list[int]:
-    return [int(word) for word in part.run(VMM + code, **options)]
+def ran(part: Slice, code: str, *, shim: bool = True) -> list[int]:
+    return [int(word) for word in part.run(VMM + code, shim=shim)]
 
 
 def test_a_handle_is_granted_to_the_last_byte_and_not_one_granule_more(

@@ -168,6 +168,21 @@ def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
     assert notices(told)[1] == Notice(EventReason.SHIM_BYPASSED, text, OWNER)
 
 
+@pytest.mark.parametrize("tells_namespace", [True, False])
+def test_a_process_with_the_pid_of_an_honest_one_in_its_namespace_bypasses_all_the_same(
+    world: WatchWorld, tells_namespace: bool
+) -> None:
+    """Without namespaces, as an older shim writes it, the start time tells them apart."""
+    world.put(KNOWN, GIB, inner_pid=1, start=700, tells_namespace=tells_namespace)
+    world.put(STRAY, GIB, inner_pid=1, start=701, tells_namespace=tells_namespace)
+    namespace = world.proc.namespace(KNOWN) if tells_namespace else 0
+    world.write_ledger(GIB, 1, start=700, namespace=namespace)
+
+    world.look(6)
+
+    assert [each.pid for each in world.watch.findings.bypassing] == [STRAY]
+
+
 def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
     world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +297,18 @@ def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: Watch
     world.watch._blindness = PidVisibility(is_possible=True)
     world.write_ledger(GIB, KNOWN)
 
+    world.look(10)
+
+    assert "NVML lists no process" in world.watch.findings.problem
+
+
+def test_an_nvml_that_lists_nothing_while_the_gpu_is_full_is_blind(world: WatchWorld) -> None:
+    world.watch._blindness = PidVisibility(is_possible=True)
+    world.readings[GPU] = GpuReading({}, None, 30 * MIB)  # the driver's own
+    world.look(10)
+    assert world.watch.findings.problem == ""
+
+    world.readings[GPU] = GpuReading({}, None, GIB)
     world.look(10)
 
     assert "NVML lists no process" in world.watch.findings.problem

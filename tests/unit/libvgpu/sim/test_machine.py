@@ -127,6 +127,15 @@ def test_one_name_for_two_drivers_is_refused() -> None:
     assert acquire(parse_spec("t4@lab")).driver_version == 12040  # whichever there is
 
 
+def test_one_name_for_two_releases_of_one_cuda_is_refused() -> None:
+    assert acquire(parse_spec("t4,driver=535.104@lab")).release.name == "535.104"
+
+    with pytest.raises(SimulationError, match=r"@lab has another driver: 535\.104"):
+        acquire(parse_spec("t4,driver=535.54@lab"))
+
+    assert acquire(parse_spec("t4/cuda12.2@lab")).release.name == "535.104"  # whichever there is
+
+
 def test_one_name_for_two_profiles_of_one_name_is_refused(tmp_path: Path) -> None:
     acquire(parse_spec("t4@lab"))
     text = (MODELS / "t4.yaml").read_text().replace("15360", "15361")

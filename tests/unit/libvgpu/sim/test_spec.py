@@ -2,6 +2,7 @@
 
 import pytest
 
+from libvgpu.driver_releases import RELEASES
 from libvgpu.errors import UsageError
 from libvgpu.sim import Profile
 from libvgpu.sim.profiles import PROFILES, find_profile
@@ -27,6 +28,25 @@ def test_counts_lists_and_a_name() -> None:
 def test_a_driver_version() -> None:
     assert parse_spec("t4").driver_version is None
     assert parse_spec("t4*2/cuda12.4@lab").driver_version == 12040
+
+
+def test_a_release_of_the_driver_brings_its_cuda() -> None:
+    spec = parse_spec("h100*2,driver=535.54@lab")
+
+    assert spec.release is RELEASES["535.54"]
+    assert (len(spec.profiles), spec.driver_version, spec.name) == (2, 12020, "lab")
+    assert parse_spec("h100/cuda12.4").release is None
+
+
+def test_a_newer_cuda_may_come_with_a_release() -> None:
+    for text in (
+        "h100,driver=470/cuda12.4",
+        "h100/cuda12.4,driver=470",
+        "driver=470,h100/cuda12.4",
+    ):
+        spec = parse_spec(text)
+
+        assert (spec.release, spec.driver_version) == (RELEASES["470"], 12040)
 
 
 def test_gpus_in_mig_instances() -> None:
@@ -66,6 +86,11 @@ def test_alias_is_the_same_profile() -> None:
         (f"t4*{MAX_GPUS + 1}", f"'t4*{MAX_GPUS + 1}'", f"at most {MAX_GPUS}"),
         ("t4/cuda9", "'9'", "13.0"),
         ("t4/cuda", "''", "12.4"),
+        ("t4,driver=999", "'999'", "535.54"),
+        ("t4,driver=", "''", "535.54"),
+        ("t4,driver=550,driver=570", "2 drivers", "a machine has one"),
+        ("t4,driver=570/cuda12.4", "12.4", "brings CUDA 12.8"),
+        ("driver=570", "'driver=570'", "PROFILE"),
         ("t4/mig=1g.5gb", "'t4'", "no MIG"),
         ("l40s/mig", "'l40s'", "no MIG"),
         ("h100/mig=", "''", "3g.40gb"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from libvgpu._native import ffi, lib
 from libvgpu.errors import RegionError
-from libvgpu.ledger_view import Ledger, read_ledger
+from libvgpu.ledger_view import Ledger, LedgerProcess, read_ledger
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_usage
 
@@ -53,7 +53,7 @@ def test_garbage_is_bounded_or_refused(
         assert 0 <= process.devices[0].gpu_time_ns < 1 << 63
     ledger = read_ledger(directory)
     assert 0 <= ledger.used_bytes[0] <= lib.LEDGER_MAX_BYTES
-    assert len(ledger.pids) <= lib.VGPU_SLOT_COUNT
+    assert len(ledger.processes) <= lib.VGPU_SLOT_COUNT
 
 
 @pytest.mark.parametrize("size", [0, 100, HEADER_BYTES, 10_000, 1 << 20])
@@ -132,8 +132,11 @@ def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
     ):
         row = lib.usage_slot(file, slot)
         row.gen, row.pid, row.shared_key[0] = gen, pid, is_shared
+        row.pid_namespace, row.start_time_ticks = 4026531836, 5
         lib.usage_slot_device(file, slot, 0).bytes = held
     path.write_bytes(image)
     monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: slot != 1)
 
-    assert read_ledger(tmp_path / "slice") == Ledger((70,), frozenset({11}), (0,), (0,))
+    assert read_ledger(tmp_path / "slice") == Ledger(
+        (70,), frozenset({LedgerProcess(11, 4026531836, 5)}), (0,), (0,)
+    )
