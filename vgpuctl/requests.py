@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit
-from libvgpu.sizes import format_size, parse_size
+from libvgpu.quantities import parse_percent, parse_size
+from libvgpu.sizes import format_size
 
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-zA-Z/-]+")
 _INDEX = re.compile(r"[0-9]{1,4}(:[0-9]{1,2})?")
@@ -71,11 +72,13 @@ def parse_core(text: str) -> int:
     Raises:
         UsageError: naming the value and what is allowed.
     """
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= WHOLE_CORE_PERCENT:
+    percent = parse_percent(text)
+    if percent is None or not 1 <= (percent.whole or 0) <= WHOLE_CORE_PERCENT:
         raise UsageError(
-            f"core {text!r} is not a share of one GPU: give a whole percentage from 1 to 100"
+            f"core {text!r} is not a share of one GPU: give a whole percentage from 1 to 100, "
+            "for example 50 or 50%"
         )
-    return int(text)
+    return int(percent.value)
 
 
 def parse_requests(

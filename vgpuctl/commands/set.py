@@ -20,7 +20,8 @@ import click
 
 from libvgpu import ownership
 from libvgpu.errors import InventoryError, UsageError, VgpuError
-from libvgpu.sizes import format_size, parse_size
+from libvgpu.quantities import parse_size
+from libvgpu.sizes import format_size
 from libvgpu.slices import readable_allocations
 
 from ..examples import examples

@@ -184,11 +184,12 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
     said, hint = refused.stderr.splitlines()
     assert said.startswith(f"vgpuctl: memory 8 GiB (8589934592 bytes) of GPU {uuid} cannot be")
     assert f"2 slice(s) of {runs.run_dir} have 14 GiB of its " in said
-    left = int(hint.split("--memory ")[1].split()[0])
+    words = hint.split("--memory ")[1].split()[0]  # bytes, with their unit
+    left = int(words.removesuffix("B"))
     assert left == 1 << 30, "of a T4's 15 GiB"
     assert f"at most 1 GiB ({left} bytes) are allowed" in said
-    assert runs("--core", "10", "--memory", str(left + 1)).returncode == 1
-    assert runs("--core", "10", "--memory", str(left)).returncode == 0
+    assert runs("--core", "10", "--memory", f"{left + 1}B").returncode == 1
+    assert runs("--core", "10", "--memory", words).returncode == 0
     assert runs("--gpu", "1", "--core", "10", "--memory", "8GiB").returncode == 0
     assert len(runs.uuids()) == 2, "what was refused leaves no slice"
 
@@ -200,7 +201,7 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
 
 def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> None:
     runs.start("--core", "10", "--memory", "4GiB")
-    whole = [*runs.command("--core", "10", "--memory", "1")]
+    whole = [*runs.command("--core", "10", "--memory", "1GiB")]
     del whole[whole.index("--memory") : whole.index("--memory") + 2]
     process = subprocess.Popen(
         [*whole, "--", "sh", "-c", "echo; exec sleep 60"],

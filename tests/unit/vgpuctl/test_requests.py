@@ -11,7 +11,9 @@ SMALL = GpuCandidate(0, "GPU-aaaa", "NVIDIA Small", 16 * GIB, 300 << 20)
 LARGE = GpuCandidate(1, "GPU-bbbb", "NVIDIA Large", 80 * GIB, 400 << 20)
 
 
-@pytest.mark.parametrize("text", ["0", "101", "150", "-1", "50%", "5.5", "", "half", "٣"])
+@pytest.mark.parametrize(
+    "text", ["0", "0%", "101", "150%", "-1", "5.5", "", "half", "٣", "1e1", "50%%"]
+)
 def test_a_core_share_outside_1_to_100_is_refused_by_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_core(text)
@@ -20,7 +22,12 @@ def test_a_core_share_outside_1_to_100_is_refused_by_value(text: str) -> None:
     assert "from 1 to 100" in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "8 bananas", "", "1.5GiB", "GiB", "8TB"])
+@pytest.mark.parametrize("text", ["50", "50%", " 50 % "])
+def test_a_core_share_may_have_its_sign(text: str) -> None:
+    assert parse_core(text) == 50
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "8 bananas", "", "GiB", "8TB", "6", "4294967296"])
 def test_a_memory_size_that_is_none_is_refused_by_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requests([], [text], [])
@@ -74,7 +81,7 @@ def test_values_that_do_not_fit_together_are_wrong_usage(
 
 
 def test_more_memory_than_the_gpu_has_is_refused_and_says_how_much_it_has() -> None:
-    requests = parse_requests(["0"], [str(16 * GIB + 1)], [])
+    requests = parse_requests(["0"], [f"{16 * GIB + 1}B"], [])
 
     with pytest.raises(AllocationRefused) as caught:
         limits_for(requests, [SMALL], ComputeMode.STRICT)
