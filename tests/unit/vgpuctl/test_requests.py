@@ -45,6 +45,19 @@ def test_nothing_asked_is_all_of_gpu_0() -> None:
     assert limit.context_bytes == SMALL.context_bytes
 
 
+def test_memory_alone_reserves_no_compute() -> None:
+    requests = parse_requests(["0", "1"], ["8GiB"], [])
+
+    assert requests == (GpuRequest("0", 8 * GIB, None), GpuRequest("1", 8 * GIB, None))
+    for limit in limits_for(requests, [SMALL, LARGE], ComputeMode.STRICT):
+        # As a container of a pod that asks for memory alone.
+        assert (limit.core_percent, limit.compute_mode) == (1, ComputeMode.ELASTIC)
+        assert limit.reserved_percent == 0
+        assert limit.memory_limit_bytes == 8 * GIB
+    (off, _) = limits_for(requests, [SMALL, LARGE], ComputeMode.OFF)
+    assert (off.core_percent, off.compute_mode) == (100, ComputeMode.OFF)
+
+
 def test_one_size_holds_for_each_gpu() -> None:
     requests = parse_requests(["0", "1"], ["8GiB"], ["30"])
 
