@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from . import region
 from ._native import ffi, lib
 from .allocation_dirs import private_directory
 from .errors import RegionError
@@ -125,6 +126,8 @@ class Arbiter:
             why = _WHY.get(-index, os.strerror(-index))
             raise RegionError(f"device {device_index} of {directory} gets no arbiter: {why}")
         self._indices[directory] = index
+        if region.read_limits(directory).limits.devices[device_index].is_whole:
+            region.renew_limits(directory)  # without a cap it looks at no grant
 
     def remove(self, directory: Path) -> None:
         """Lets a tenant go, who keeps to its own cap from now on; unknown ones are ignored."""

@@ -1,10 +1,14 @@
 """The slice of one container as typed values: what `limits` says, for each of its devices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 #: core_percent that means "a whole GPU": not capped.
 WHOLE_CORE_PERCENT = 100
+
+
+#: core_percent where none is reserved: the cap that holds while no arbiter says what others leave.
+_LEFT_OVER_PERCENT = 1
 
 
 class Family(IntEnum):
@@ -35,7 +39,8 @@ class DeviceLimit:
         unaccounted_bytes: unaccounted memory: measured by the host beyond the ledger, charged too.
         core_percent: 1..100; 100 is not capped; 0 is left-overs only.
         compute_mode: see `ComputeMode`.
-        weight: of this container on a contended GPU.
+        weight: of this container on a contended GPU; 0 counts there as 1, and says that no compute
+            is reserved for it (`on_left_over`).
         mps_thread_percentage: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, 0 where MPS is not used.
         mps_pinned_bytes: CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, 0 where it is not set.
         mps_pipe_directory: CUDA_MPS_PIPE_DIRECTORY as the container sees it, empty where it is
@@ -59,6 +64,26 @@ class DeviceLimit:
     def is_mps_client(self) -> bool:
         """Whether the container's processes are clients of an MPS server there."""
         return bool(self.mps_pipe_directory)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its share is all of a GPU's compute."""
+        return self.core_percent >= WHOLE_CORE_PERCENT
+
+    @property
+    def reserved_percent(self) -> int:
+        """The compute that is reserved for it: 0 where it has what others leave over."""
+        return self.core_percent if self.weight else 0
+
+
+def on_left_over(device: DeviceLimit) -> DeviceLimit:
+    """Returns limits without reserved compute: it has what others leave over, and comes last.
+
+    So the shim of any version reads it: the least share, elastic, with the least weight.
+    """
+    return replace(
+        device, core_percent=_LEFT_OVER_PERCENT, compute_mode=ComputeMode.ELASTIC, weight=0
+    )
 
 
 @dataclass(frozen=True, slots=True)

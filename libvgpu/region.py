@@ -177,6 +177,20 @@ def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
         return before
 
 
+def renew_limits(directory: Path) -> None:
+    """Has a slice's processes look at `limits` again at their next launch, though it says the same.
+
+    A launch without a cap looks at nothing else than whether `limits` is another.
+
+    Raises:
+        RegionError: the file is missing or damaged.
+    """
+    path = f"{directory}/limits"
+    with locked(directory), _writable(path) as view:
+        head, devices = _encode(_decode(path, view, len(view)).limits)
+        lib.limits_publish(view, head, devices)
+
+
 @contextmanager
 def _writable(path: str) -> Iterator[Any]:
     """Maps `limits` for writing."""

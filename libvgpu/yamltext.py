@@ -23,11 +23,13 @@ class Places:
         name: the file, as messages name it.
         lines: path of a value -> line, from 1.
         said_by: path of a value that somebody else put over the file's -> whom messages name.
+        was_in_force: the text was accepted before, perhaps by an earlier version.
     """
 
     name: str
     lines: dict[str, int] = field(default_factory=dict)
     said_by: dict[str, str] = field(default_factory=dict)
+    was_in_force: bool = False
 
     def line(self, path: str) -> int:
         """Returns the line of ``path``, or of the nearest value around it."""

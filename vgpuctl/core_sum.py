@@ -1,7 +1,8 @@
 """Whether one more slice fits: the shares promised on a GPU never sum to more than the whole.
 
 Counted are the slices of one run directory that hold a share (family vgpu, compute not off;
-`elastic` ones too, since theirs is promised as well). Asking and making are one step: `admitting`
+`elastic` ones too, since theirs is promised as well; not those that have what others leave over).
+Asking and making are one step: `admitting`
 locks the run directory itself, a lock that goes with the process and leaves no file.
 """
 
@@ -30,6 +31,11 @@ def admitting(run_dir: Path) -> Iterator[None]:
         yield
 
 
+def promised_percent(device: DeviceLimit) -> int:
+    """Returns the compute that a slice is promised on one GPU; 0 where it holds no share."""
+    return 0 if device.compute_mode is ComputeMode.OFF else device.reserved_percent
+
+
 def require_free_share(run_dir: Path, asked: Sequence[DeviceLimit], apart_from: str = "") -> None:
     """Checks, within `admitting`, that the GPUs have the compute left that is asked of them.
 
@@ -42,19 +48,19 @@ def require_free_share(run_dir: Path, asked: Sequence[DeviceLimit], apart_from: 
     """
     shares = _shares(run_dir, apart_from)
     for device in asked:
-        if device.compute_mode is ComputeMode.OFF:
-            continue
         percents = shares.get(device.uuid, [])
         taken = sum(percents)
         free = WHOLE_CORE_PERCENT - taken
-        if device.core_percent <= free:
+        asked_percent = promised_percent(device)
+        if not asked_percent or asked_percent <= free:
             continue
         allowed = f"at most {free} % are allowed" if free > 0 else "none is left"
         raise AllocationRefused(
-            f"core {device.core_percent} of GPU {device.uuid} cannot be given: {len(percents)} "
+            f"core {asked_percent} of GPU {device.uuid} cannot be given: {len(percents)} "
             f"slice(s) of {run_dir} have {taken} % of it, so {allowed}",
             hint=(f"ask for --core {free} or less, " if free > 0 else "wait until one ends, ")
-            + "or hold memory alone with --compute off; vgpuctl ps shows the slices",
+            + "or give --memory without --core, to have what others leave over; "
+            "vgpuctl ps shows the slices",
         )
 
 
@@ -71,6 +77,6 @@ def _shares(run_dir: Path, apart_from: str) -> dict[str, list[int]]:
         if limits.family is not Family.VGPU:
             continue
         for device in limits.devices:
-            if device.compute_mode is not ComputeMode.OFF:
-                found.setdefault(device.uuid, []).append(device.core_percent)
+            if percent := promised_percent(device):
+                found.setdefault(device.uuid, []).append(percent)
     return found

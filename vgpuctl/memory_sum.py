@@ -12,7 +12,7 @@ from pathlib import Path
 from libvgpu import allocation_dirs, ownership, region
 from libvgpu.errors import AllocationRefused, RegionError
 from libvgpu.limits import DeviceLimit
-from libvgpu.sizes import format_size
+from libvgpu.sizes import MIN_BYTES, format_size
 
 from .requests import GpuRequest
 
@@ -48,7 +48,7 @@ def fitted(
         if request.memory_bytes is None:
             left_bytes = max(0, whole_bytes[device.uuid] - of_gpu.size_bytes)
             # With nothing left the whole GPU is asked for, and refused below.
-            size_bytes = left_bytes or device.memory_limit_bytes
+            size_bytes = left_bytes if left_bytes >= MIN_BYTES else device.memory_limit_bytes
             device = replace(device, memory_limit_bytes=size_bytes, physical_bytes=size_bytes)
         _require(run_dir, device, of_gpu, whole_bytes[device.uuid])
         fitting.append(device)
@@ -82,12 +82,13 @@ def _require(run_dir: Path, device: DeviceLimit, taken: _Taken, whole_bytes: int
     free_bytes = whole_bytes - taken.size_bytes
     if device.memory_limit_bytes <= free_bytes:
         return
-    allowed = f"at most {_size(free_bytes)} are allowed" if free_bytes > 0 else "none is left"
+    has_room = free_bytes >= MIN_BYTES
+    allowed = f"at most {_size(free_bytes)} are allowed" if has_room else "none is left"
     raise AllocationRefused(
         f"memory {_size(device.memory_limit_bytes)} of GPU {device.uuid} cannot be given: "
         f"{taken.slices} slice(s) of {run_dir} have {format_size(taken.size_bytes)} of its "
         f"{format_size(whole_bytes)}, so {allowed}",
-        hint=(f"ask for --memory {free_bytes} or less" if free_bytes > 0 else "wait until one ends")
+        hint=(f"ask for --memory {free_bytes}B or less" if has_room else "wait until one ends")
         + ", or lower another by vgpuctl set ALLOCATION --memory SIZE; a run without --memory has "
         "all that was left; vgpuctl ps shows the slices",
     )

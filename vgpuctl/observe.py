@@ -13,13 +13,18 @@ from .render import OUTPUT_VERSION, Row, seconds
 from .requests import GpuCandidate
 
 MIB = 1 << 20
+#: How the share of a slice is shown that has no reserved compute, but what others leave over.
+LEFT_OVER = "rest"
 
 
 def enforced_core_percent(family: Family, limit: DeviceLimit) -> int:
-    """Returns the core percentage that holds: that of MPS in its family, else the shim's."""
+    """Returns the core percentage that holds: that of MPS in its family, else the shim's.
+
+    0: no compute is reserved, it has what others leave over.
+    """
     if family is Family.MPS:
         return limit.mps_thread_percentage or limit.core_percent
-    return limit.core_percent
+    return limit.reserved_percent
 
 
 def process_rows(slices: Sequence[Slice]) -> list[Row]:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libvgpu.errors import AllocationRefused, UsageError
-from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit
-from libvgpu.sizes import format_size, parse_size
+from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, on_left_over
+from libvgpu.quantities import parse_percent, parse_size
+from libvgpu.sizes import format_size
 
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-zA-Z/-]+")
 _INDEX = re.compile(r"[0-9]{1,4}(:[0-9]{1,2})?")
@@ -57,12 +58,12 @@ class GpuRequest:
     Attributes:
         selector: index, index of a GPU and number of its MIG device (``0:1``), or UUID.
         memory_bytes: the limit, or None for all of the GPU's.
-        core_percent: 1..100.
+        core_percent: 1..100, or None for what other slices leave over.
     """
 
     selector: str
     memory_bytes: int | None = None
-    core_percent: int = WHOLE_CORE_PERCENT
+    core_percent: int | None = WHOLE_CORE_PERCENT
 
 
 def parse_core(text: str) -> int:
@@ -71,17 +72,21 @@ def parse_core(text: str) -> int:
     Raises:
         UsageError: naming the value and what is allowed.
     """
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= WHOLE_CORE_PERCENT:
+    percent = parse_percent(text)
+    if percent is None or not 1 <= (percent.whole or 0) <= WHOLE_CORE_PERCENT:
         raise UsageError(
-            f"core {text!r} is not a share of one GPU: give a whole percentage from 1 to 100"
+            f"core {text!r} is not a share of one GPU: give a whole percentage from 1 to 100, "
+            "for example 50 or 50%"
         )
-    return int(text)
+    return int(percent.value)
 
 
 def parse_requests(
     gpus: Sequence[str], memories: Sequence[str], cores: Sequence[str]
 ) -> tuple[GpuRequest, ...]:
     """Returns one request per GPU from the values of ``--gpu``, ``--memory`` and ``--core``.
+
+    Memory without core reserves no compute, as in a pod; neither of them asks for the whole GPU.
 
     Raises:
         UsageError: a value is wrong, a GPU is named twice, or the counts do not fit together.
@@ -102,12 +107,14 @@ def parse_requests(
                 f"give it once, or once per --gpu in the same order"
             )
     sizes = [parse_size(text, "memory") for text in memories]
-    percents = [parse_core(text) for text in cores]
+    percents: list[int | None] = [parse_core(text) for text in cores]
+    if not percents:
+        percents = [None if sizes else WHOLE_CORE_PERCENT]
     return tuple(
         GpuRequest(
             selector,
             None if not sizes else sizes[at % len(sizes)],
-            WHOLE_CORE_PERCENT if not percents else percents[at % len(percents)],
+            percents[at % len(percents)],
         )
         for at, selector in enumerate(selectors)
     )
@@ -139,6 +146,9 @@ def limits_for(
 ) -> tuple[DeviceLimit, ...]:
     """Returns the limits of a slice in the order asked.
 
+    Args:
+        compute: how a share is held; off: there is none to hold, whatever was asked.
+
     Raises:
         AllocationRefused: a GPU is not there, is named twice by different names, or is smaller
             than the memory asked of it.
@@ -158,16 +168,17 @@ def limits_for(
                 f"{gpu.name} ({gpu.product}) has: at most {format_size(gpu.memory_bytes)} "
                 f"({gpu.memory_bytes} bytes)"
             )
-        limits.append(
-            DeviceLimit(
-                uuid=gpu.uuid,
-                memory_limit_bytes=memory_bytes,
-                physical_bytes=memory_bytes,
-                context_bytes=gpu.context_bytes,
-                block_bytes=gpu.block_bytes,
-                core_percent=request.core_percent,
-                compute_mode=compute,
-                weight=request.core_percent,
-            )
+        percent = request.core_percent or WHOLE_CORE_PERCENT
+        limit = DeviceLimit(
+            uuid=gpu.uuid,
+            memory_limit_bytes=memory_bytes,
+            physical_bytes=memory_bytes,
+            context_bytes=gpu.context_bytes,
+            block_bytes=gpu.block_bytes,
+            core_percent=percent,
+            compute_mode=compute,
+            weight=percent,
         )
+        has_rest = request.core_percent is None and compute is not ComputeMode.OFF
+        limits.append(on_left_over(limit) if has_rest else limit)
     return tuple(limits)

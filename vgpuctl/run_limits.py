@@ -18,7 +18,7 @@ from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu import region
 from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, on_left_over
 from libvgpu.sizes import format_size
 
 from . import core_sum, memory_sum
@@ -43,6 +43,13 @@ def set_limits(
     with core_sum.admitting(run_dir):
         before = region.read_limits(directory).limits
         after = replace(before, devices=tuple(_with(d, override) for d in before.devices))
+        if any(
+            d.compute_mode is ComputeMode.STRICT and not d.reserved_percent for d in after.devices
+        ):
+            raise UsageError(
+                "compute strict holds a share, and this slice has none, since it has what others "
+                "leave over: give --core PERCENT too"
+            )
         held = all(device.compute_mode is not ComputeMode.OFF for device in after.devices)
         if override.core_percent is not None and not held:
             raise UsageError(
@@ -84,28 +91,26 @@ def clear_limits(run_dir: Path, allocation: AllocationDir, memory_of: MemoryOf) 
 
 def _with(device: DeviceLimit, override: Override) -> DeviceLimit:
     mode = device.compute_mode if override.compute is None else COMPUTE_MODES[override.compute]
-    percent = device.core_percent if override.core_percent is None else override.core_percent
     size = device.memory_limit_bytes if override.memory_bytes is None else override.memory_bytes
-    return replace(
-        device,
-        compute_mode=mode,
-        core_percent=percent,
-        weight=percent,
-        memory_limit_bytes=size,
-        physical_bytes=size,
-    )
+    made = replace(device, compute_mode=mode, memory_limit_bytes=size, physical_bytes=size)
+    if override.core_percent is None:
+        return made
+    if not override.core_percent:
+        return on_left_over(made)
+    return replace(made, core_percent=override.core_percent, weight=override.core_percent)
 
 
 def _values(device: DeviceLimit) -> Override:
+    """Returns what a device has; a core of 0 is what others leave over."""
     mode = device.compute_mode.name.lower()
-    return Override(device.core_percent, device.memory_limit_bytes, mode)
+    return Override(device.reserved_percent, device.memory_limit_bytes, mode)
 
 
 def _require_share(run_dir: Path, before: ContainerLimits, after: ContainerLimits) -> None:
     rising = [
-        new  # one without a share is not counted
+        new
         for old, new in zip(before.devices, after.devices, strict=True)
-        if old.compute_mode is ComputeMode.OFF or new.core_percent > old.core_percent
+        if core_sum.promised_percent(new) > core_sum.promised_percent(old)
     ]
     core_sum.require_free_share(run_dir, rising, apart_from=before.allocation_id)
 

@@ -72,7 +72,8 @@ def _device(
         yield "GPU time", "not known: the share is not held in time, and nothing was sampled"
     held = min(100.0, _percent(device.held_ns, elapsed_s))
     held_s = format_seconds(device.held_ns / 1e9)
-    yield "Held back", f"{least}{held_s}, {least}{held:.1f} % of the run" if held else "never"
+    why = "" if limit.reserved_percent else "; without --core it has what others leave over"
+    yield "Held back", f"{least}{held_s}, {least}{held:.1f} % of the run{why}" if held else "never"
     yield "Turns", f"{least}{device.windows} on a contended GPU" if device.windows else "none"
     yield "Refused", _refused(device, least)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
+from libvgpu.quantities import PERCENT_PATTERN, SIZE_PATTERN
 
 from . import schema
 from .device_forms import IdStrategy, ListStrategy
@@ -23,6 +24,11 @@ from .whole_devices import MigStrategy, Spread, TimeSlice
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _COMPUTE = {"enum": [*COMPUTE_MODES, False, None]}  # a bare off is YAML's word for false
+
+
+_SIZE = {"type": "string", "pattern": SIZE_PATTERN}
+_PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
+_UNSET = {"type": "null"}
 
 
 def _words(words: type[StrEnum]) -> dict[str, Any]:
@@ -47,13 +53,21 @@ _ALLOWED: dict[tuple[str, str], dict[str, Any]] = {
         "minimum": 2,
         "maximum": MOST_UNITS_PER_RESOURCE,
     },
+    ("DeviceMatch", "minMemory"): {"anyOf": [_SIZE, _UNSET]},
+    ("DeviceMatch", "maxMemory"): {"anyOf": [_SIZE, _UNSET]},
+    ("Fractional", "memoryUnit"): _SIZE,
     ("Fractional", "family"): {"enum": list(FAMILIES)},
     ("Fractional", "compute"): _COMPUTE,
     ("Fractional", "concurrency"): {"enum": [*map(str, Concurrency), None]},
     ("Fractional", "placement"): _words(Placement),
     ("Fractional", "loneHalves"): _words(LoneHalves),
     ("Quota", "family"): {"enum": [*FAMILIES, None]},
-    ("Quota", "core"): {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]},
+    ("Quota", "core"): {"anyOf": [{"type": "integer", "minimum": 0}, _PERCENT, _UNSET]},
+    ("Quota", "memory"): {"anyOf": [_SIZE, {"enum": [0, "0", None]}]},
+    ("Rule", "core"): {
+        "anyOf": [{"type": "integer", "minimum": 1, "maximum": 100}, _PERCENT, _UNSET]
+    },
+    ("Rule", "memory"): {"anyOf": [_SIZE, _UNSET]},
     ("Rule", "compute"): _COMPUTE,
     ("Watch", "unaccounted"): _words(WatchPolicy),
     ("Labels", "writeTo"): {"enum": [AUTO, *map(str, LabelTarget)]},

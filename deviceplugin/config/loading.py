@@ -10,7 +10,7 @@ Nothing here keeps state; every value is frozen and may be shared between thread
 import difflib
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from libvgpu.errors import ConfigError
-from libvgpu.limits import ComputeMode
+from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode
+from libvgpu.quantities import parse_percent
 from libvgpu.yamltext import Places, parse, read
 
 from . import schema
@@ -44,7 +45,6 @@ class WatchPolicy(StrEnum):
 #: Of what the kubelet takes before the slash of a resource: it puts ``requests.`` in front.
 _DOMAIN_CHARACTERS = 253 - len("requests.")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
-_PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
 _NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
 
@@ -137,18 +137,26 @@ def load_config(path: Path, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
     return parse_config(read(path), str(path), said)
 
 
-def parse_config(text: str, name: str = "config", said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
+def parse_config(
+    text: str,
+    name: str = "config",
+    said: tuple[SaidFlag, ...] = (),
+    *,
+    was_in_force: bool = False,
+) -> AgentConfig:
     """Returns what a config text says.
 
     Args:
         text: the whole file.
         name: what to call it in messages.
         said: flags of command line and environment, which count more than the file's.
+        was_in_force: it was accepted before, so what only an earlier version allowed is still read.
 
     Raises:
         ConfigError: one sentence with file, line, value and what is allowed.
     """
     file, places = checked_file(text, name, said)
+    places = replace(places, was_in_force=was_in_force)
     if file.version != "v1":
         raise places.error("$.version", f"version is {file.version!r}, allowed is: v1")
     if not is_domain(file.resource_domain):
@@ -221,12 +229,15 @@ def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
     percent: int | None = None
     share: float | None = None
     if rule.core is not None:
-        match = _PERCENT.fullmatch(rule.core) if isinstance(rule.core, str) else None
-        if match and 0 < float(match[1]) <= 100:
-            share = float(match[1]) / 100
-        elif isinstance(rule.core, int) and 1 <= rule.core <= 100:
-            percent = rule.core
+        core = parse_percent(rule.core)
+        if core is None or not 0 < core.value <= WHOLE_CORE_PERCENT:
+            is_good = False
+        elif core.has_sign:
+            is_good, share = True, float(core.value / 100)
         else:
+            percent = core.whole
+            is_good = percent is not None
+        if not is_good:
             raise places.error(
                 f"{path}.core",
                 f"core {rule.core!r} must be 1 to 100 percent of a GPU, or a part of what was "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from libvgpu.limits import Family
+from libvgpu.quantities import Written, parse_percent
 from libvgpu.yamltext import Places
 
 from . import schema
@@ -85,25 +86,31 @@ def _quota(entry: schema.Quota, path: str, places: Places) -> Quota:
         )
     if entry.family is not None:
         places.one_of(f"{path}.family", entry.family, FAMILIES)
-    if entry.core is not None and not 0 <= entry.core <= _MOST_CORE:
-        raise places.error(
-            f"{path}.core",
-            f"{path[2:]}.core is {entry.core}, allowed are 0 to {_MOST_CORE}: percent of one GPU, "
-            "so that 400 is 4 GPUs",
-        )
     return Quota(
         namespace=entry.namespace,
         families=tuple(Family) if entry.family is None else (FAMILIES[entry.family],),
-        core_units=entry.core,
+        core_units=_core_units(entry.core, f"{path}.core", places),
         memory_bytes=_memory_bytes(entry.memory, f"{path}.memory", places),
         path=path,
         line=places.line(path),
     )
 
 
-def _memory_bytes(value: str | int | None, path: str, places: Places) -> int | None:
+def _memory_bytes(value: Written | None, path: str, places: Places) -> int | None:
     if value is None:
         return None
-    if str(value).strip() == "0":  # a size of nothing is a mistake elsewhere, and a ceiling here
-        return 0
-    return size_bytes(value, path, places, _MOST_BYTES)
+    # A size of nothing is a mistake elsewhere, and a ceiling here.
+    return size_bytes(value, path, places, _MOST_BYTES, may_be_zero=True)
+
+
+def _core_units(value: Written | None, path: str, places: Places) -> int | None:
+    if value is None:
+        return None
+    percent = parse_percent(value)
+    if percent is None or percent.whole is None or percent.whole > _MOST_CORE:
+        raise places.error(
+            path,
+            f"{path[2:]} is {value!r}, allowed are 0 to {_MOST_CORE}: whole percent of one GPU, "
+            "so that 400 is 4 GPUs",
+        )
+    return percent.whole

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from libvgpu.quantities import Written
+
 
 class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A mapping of the file; unknown keys are errors."""
@@ -80,8 +82,8 @@ class TimeSlicing(Replicated):
 
 class DeviceMatch(_Section):
     product: str = "*"
-    min_memory: str | int | None = None
-    max_memory: str | int | None = None
+    min_memory: Written | None = None
+    max_memory: Written | None = None
     mig: bool | str | None = None
 
 
@@ -89,7 +91,7 @@ class Fractional(_Section):
     family: str
     match: DeviceMatch | None = None
     devices: str | list[int | str] = "all"
-    memory_unit: str | int = "1Gi"
+    memory_unit: Written = "1Gi"
     compute: str | bool | None = None  # a bare off is YAML's word for false
     concurrency: str | None = None
     memory_overcommit: float = 1.0
@@ -112,8 +114,8 @@ class Match(_Section):
 
 class Rule(_Section):
     match: Match = msgspec.field(default_factory=Match)
-    core: int | str | None = None
-    memory: str | int | None = None
+    core: Written | None = None
+    memory: Written | None = None
     compute: str | bool | None = None  # a bare off is YAML's word for false
     allow_raise: bool = False
 
@@ -121,8 +123,8 @@ class Rule(_Section):
 class Quota(_Section):
     namespace: str
     family: str | None = None
-    core: int | None = None
-    memory: str | int | None = None
+    core: Written | None = None
+    memory: Written | None = None
 
 
 class Watch(_Section):

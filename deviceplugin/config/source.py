@@ -7,7 +7,7 @@ with; safe to use from any thread if the label is.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from libvgpu.errors import ConfigError
@@ -29,6 +29,7 @@ class ConfigText:
         name: of the named config; empty where there is one file only, or for the empty config.
         chosen_by: what chose the name; empty where there is one file only.
         problem: why there is no text, as a sentence; empty where there is.
+        was_in_force: it was accepted before, perhaps by an earlier version that allowed more.
     """
 
     place: str
@@ -36,6 +37,7 @@ class ConfigText:
     name: str = ""
     chosen_by: str = ""
     problem: str = ""
+    was_in_force: bool = field(default=False, compare=False)
 
 
 class ConfigSource:
@@ -103,7 +105,7 @@ def parse_text(found: ConfigText, said: tuple[SaidFlag, ...] = ()) -> AgentConfi
     """
     if found.problem:
         raise ConfigError(found.problem)
-    return parse_config(found.text, found.place, said)
+    return parse_config(found.text, found.place, said, was_in_force=found.was_in_force)
 
 
 def _read(path: Path, name: str, chosen_by: str) -> ConfigText:

@@ -2,7 +2,8 @@
 
 from libvgpu.errors import UsageError
 from libvgpu.limits import ComputeMode
-from libvgpu.sizes import MAX_BYTES, parse_size
+from libvgpu.quantities import Written, parse_size
+from libvgpu.sizes import MAX_BYTES
 from libvgpu.yamltext import Places
 
 COMPUTE_MODES = {
@@ -25,16 +26,26 @@ def compute_mode(value: str | bool | None, path: str, places: Places) -> Compute
     return COMPUTE_MODES[word]
 
 
-def size_bytes(value: str | int, path: str, places: Places, most_bytes: int = MAX_BYTES) -> int:
+def size_bytes(
+    value: Written,
+    path: str,
+    places: Places,
+    most_bytes: int = MAX_BYTES,
+    *,
+    may_be_zero: bool = False,
+) -> int:
     """Returns the bytes of a size such as ``6Gi``.
 
     Args:
         most_bytes: that are allowed.
+        may_be_zero: 0 has a meaning there.
 
     Raises:
         ConfigError: it is none.
     """
     try:
-        return parse_size(str(value), path[2:], most_bytes)
+        return parse_size(
+            value, path[2:], most_bytes, may_be_zero=may_be_zero, may_be_bare=places.was_in_force
+        )
     except UsageError as error:
         raise places.error(path, error.message) from None

@@ -26,7 +26,7 @@ from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.limit_changes import changed_limits
 from libvgpu.errors import UnknownAllocation, VgpuError
 from libvgpu.limits import WHOLE_CORE_PERCENT
-from libvgpu.sizes import MAX_BYTES
+from libvgpu.sizes import MAX_BYTES, MIN_BYTES
 
 from .application import FAULT, application
 
@@ -37,7 +37,7 @@ class OverrideRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a POST: at least one value; one that is left out stays as it is."""
 
     core_percent: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_CORE_PERCENT)] | None = None
-    memory_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)] | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(ge=MIN_BYTES, le=MAX_BYTES)] | None = None
     compute: Literal["strict", "elastic", "off"] | None = None
 
 

@@ -44,7 +44,7 @@ def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[
         waits: what holds only in processes that start later (`pending`).
     """
     sizes = f"{format_size(old.memory_limit_bytes)} to {format_size(new.memory_limit_bytes)}"
-    text = f"GPU memory {sizes}, compute {old.core_percent}% to {new.core_percent}%"
+    text = f"GPU memory {sizes}, compute {old.reserved_percent}% to {new.reserved_percent}%"
     if old.compute_mode is not new.compute_mode:
         text += f" held {old.compute_mode.name.lower()} to {new.compute_mode.name.lower()}"
     later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
@@ -75,6 +75,6 @@ def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:
     mps = limits.family is Family.MPS
     return {
         "memory_bytes": device.memory_limit_bytes,
-        "core_percent": device.core_percent,
+        "core_percent": device.reserved_percent,
         "compute": None if mps else device.compute_mode.name.lower(),
     }

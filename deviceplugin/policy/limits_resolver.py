@@ -23,14 +23,11 @@ from deviceplugin.config.loading import LimitRule
 from deviceplugin.config.values import COMPUTE_MODES
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.overrides import Override
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 
 from .asked_limits import has_exclusive_gpu, under_mps
 from .raise_permission import may_be_off, may_rise, no_core, no_memory
 from .raise_units import RaiseRoom, RaiseUnits
-
-#: Of who asked for memory alone: the least there is, and what nobody else wants.
-LEFT_OVER_PERCENT = 1
 
 
 class Source(StrEnum):
@@ -227,6 +224,5 @@ def _resolve_device(
         if not said.has_exclusive_gpu:
             device = under_mps(device)
     elif not percent:  # MPS starts no client without compute
-        left_over = ComputeMode.ELASTIC
-        device = replace(device, core_percent=LEFT_OVER_PERCENT, compute_mode=left_over, weight=1)
+        device = on_left_over(device)
     return device, DeviceOrigins(core, memory, compute)

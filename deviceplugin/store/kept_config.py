@@ -136,7 +136,8 @@ def _decode(raw: bytes) -> tuple[ConfigText, GpuRecord]:
         raise ValueError("it is no object")
     if found["form"] != FORM:
         raise ValueError(f"its form is {found['form']!r}, this version reads form {FORM}")
-    text = ConfigText(*(str(found[key]) for key in ("place", "text", "name", "chosen_by")))
+    values = {key: str(found[key]) for key in ("place", "text", "name", "chosen_by")}
+    text = ConfigText(**values, was_in_force=True)
     if found["sha256"] != _hash(_values(text)):
         raise ValueError("its hash is another than its content's")
     return text, _record(found.get("indexes"))

@@ -163,6 +163,16 @@ static void set_timer(struct arbiter *arbiter, int64_t at_ns)
     timerfd_settime(arbiter->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
+/* Looks at who has news, decides, and says so. Returns when to look again. */
+static int64_t step(struct arbiter *arbiter)
+{
+    observe(arbiter);
+    int64_t now_ns = clock_ns();
+    int64_t at_ns = policy_step(&arbiter->policy, now_ns);
+    publish(arbiter, now_ns);
+    return arm_rings(arbiter, now_ns, at_ns);
+}
+
 static void *run(void *argument)
 {
     struct arbiter *arbiter = argument;
@@ -174,11 +184,7 @@ static void *run(void *argument)
             break;
         arbiter->wakes++;
         hear_all(arbiter, events, count);
-        observe(arbiter);
-        int64_t now_ns = clock_ns();
-        int64_t at_ns = policy_step(&arbiter->policy, now_ns);
-        publish(arbiter, now_ns);
-        set_timer(arbiter, arm_rings(arbiter, now_ns, at_ns));
+        set_timer(arbiter, step(arbiter));
         pthread_mutex_unlock(&arbiter->lock);
     }
     pthread_mutex_unlock(&arbiter->lock);
@@ -277,6 +283,7 @@ int arbiter_add(struct arbiter *arbiter, int limits_fd, int usage_fd, int ring_f
     if (error == 0) {
         arbiter->files[index] = files;
         arbiter->rings[index] = (struct ring_state){.is_armed = true, .rang = true};
+        step(arbiter); /* its grant is there before anybody is told to look at it */
     } else {
         if (index >= 0)
             policy_leave(&arbiter->policy, index);

@@ -35,7 +35,7 @@ from libvgpu.slices import read_slices
 
 from ..examples import examples
 from ..fitting import BEFORE_NAMES, shortened
-from ..observe import process_rows
+from ..observe import LEFT_OVER, process_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import SHORT_UUID, Column, Row, format_seconds, print_listing, say, size_column
 
@@ -59,7 +59,9 @@ def _pending(row: Row, name: str) -> str:
 
 def _core(row: Row) -> str:
     value = row["core_percent"]
-    return "-" if value is None else f"{value}%{_pending(row, 'core')}"
+    if value is None:
+        return "-"
+    return f"{value}%{_pending(row, 'core')}" if value else LEFT_OVER
 
 
 def _memory(row: Row) -> str:

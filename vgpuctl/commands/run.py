@@ -7,7 +7,8 @@ happened, and what a killed `vgpuctl run` left is swept by the next one.
 
 Slices of one run directory share a GPU fairly: one of their `vgpuctl run` has the GPU's lock and
 runs its arbiter, and when it ends the next one takes over. What they are promised never sums to
-more than the GPU, neither compute nor memory.
+more than the GPU, neither compute nor memory. One that names its memory alone is promised no
+compute and has what the others leave over.
 
 With ``--mps`` they are also clients of one MPS server (`mps_server`): the same shares, held in the
 same way, without context switches.
@@ -101,14 +102,14 @@ def _gpus(
     "cores",
     multiple=True,
     metavar="PERCENT",
-    help="Share of the GPU's compute, 1 to 100 [default: 100, not capped].",
+    help="Share of the GPU's compute, 1 to 100 [default: what other slices leave over; "
+    "without --memory 100, not capped].",
 )
 @click.option(
     "--compute",
     type=click.Choice(list(_COMPUTE_MODES)),
-    default="strict",
-    show_default=True,
-    help="elastic may also use what nobody else wants; off holds memory alone.",
+    help="elastic may also use what nobody else wants; off holds memory alone "
+    "[default: strict for what --core says].",
 )
 @click.option(
     "--mps",
@@ -141,7 +142,7 @@ def run(
     gpus: tuple[str, ...],
     memories: tuple[str, ...],
     cores: tuple[str, ...],
-    compute: str,
+    compute: str | None,
     mps: bool,
     simulate: str | None,
     fast: bool,
@@ -157,6 +158,11 @@ def run(
         raise UsageError(
             f"--core {cores[0]} does nothing with --compute off, which holds no share: "
             "leave one of the two out"
+        )
+    if compute == "strict" and any(each.core_percent is None for each in requests):
+        raise UsageError(
+            "--compute strict holds a share, and without --core there is none: give --core "
+            "PERCENT, or leave --compute out to have what other slices leave over"
         )
     if fast and simulate is None:
         raise UsageError("--fast is about simulated GPUs: give --simulate SPEC with it")
@@ -176,7 +182,7 @@ def run(
         there, base = made.enter_context(_gpus(spec, requests, environment))
         kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
         there = run_sizes.with_sizes(there, kept_in, mps)
-        devices = limits_for(requests, there, _COMPUTE_MODES[compute])
+        devices = limits_for(requests, there, _COMPUTE_MODES[compute or "strict"])
         uuids = [device.uuid for device in devices]
         ownership.sweep(kept_in)
         mps_server.sweep(kept_in)

@@ -20,11 +20,13 @@ import click
 
 from libvgpu import ownership
 from libvgpu.errors import InventoryError, UsageError, VgpuError
-from libvgpu.sizes import format_size, parse_size
+from libvgpu.quantities import parse_size
+from libvgpu.sizes import format_size
 from libvgpu.slices import readable_allocations
 
 from ..examples import examples
 from ..fitting import BEFORE_NAMES
+from ..observe import LEFT_OVER
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, SHORT_UUID, Column, Row, print_listing
 from ..requests import parse_core
@@ -40,7 +42,9 @@ def _shown(row: Row, key: str) -> str:
     if row["value"] == "memory_bytes":
         assert isinstance(value, int)
         return format_size(value)
-    return f"{value}%" if row["value"] == "core_percent" else str(value)
+    if row["value"] != "core_percent":
+        return str(value)
+    return f"{value}%" if value else LEFT_OVER
 
 
 def _when(row: Row) -> str:

@@ -190,7 +190,7 @@ class _Scenario:
                     "container": tenant.manifest.name,
                 },
                 "core": new.core_percent,
-                "memory": str(new.memory_bytes),
+                "memory": f"{new.memory_bytes}B",
             }
         )
         tenant.wait_for("view", 1, _CHANGE_S, self.children)

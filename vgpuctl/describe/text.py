@@ -6,6 +6,7 @@ from typing import Any
 
 from libvgpu.sizes import format_size
 
+from ..observe import LEFT_OVER
 from ..render import format_seconds, printable
 
 _WIDTH = 14
@@ -60,7 +61,9 @@ def _limits(device: Facts, has_origins: bool) -> Iterator[str]:
         yield _line("Asked", f"{asked}, memory {format_size(device['asked_memory_bytes'])}", 2)
     elif not has_origins:
         yield _line("Asked", "not known without the agent", 2)
-    yield _line("Core", f"{device['core_percent']} %{_from(device['core_from'])}", 2)
+    percent = device["core_percent"]
+    core = f"{percent} %" if percent else "none reserved, what others leave over"
+    yield _line("Core", f"{core}{_from(device['core_from'])}", 2)
     memory = format_size(device["memory_limit_bytes"])
     if 0 < device["physical_bytes"] < device["memory_limit_bytes"]:
         memory += f" ({format_size(device['physical_bytes'])} of it backed by memory)"
@@ -154,7 +157,7 @@ def _gpu(facts: Facts) -> Iterator[str]:
             f"  {each['who']} ({each['allocation'][:12]}, {each['state']}): memory "
             f"{format_size(each['memory_used_bytes'])} of "
             f"{format_size(each['memory_limit_bytes'])}, share {share} of "
-            f"{each['core_percent']}, held {each['held_percent']} %"
+            f"{each['core_percent'] or LEFT_OVER}, held {each['held_percent']} %"
         )
     yield from _events(facts)
 

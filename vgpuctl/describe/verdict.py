@@ -42,6 +42,8 @@ def verdict(found: Throttle) -> str:
         found.core_percent == WHOLE_CORE_PERCENT and found.mode in (None, Mode.NONE, Mode.FREE)
     ):
         return "not capped: it may use all of the GPU's time"
+    if not found.core_percent and found.mode is Mode.FREE:
+        return "not capped now: nobody else uses the GPU, so all of its time is left over"
     held = min(100.0, found.held_percent)
     if held >= _NOTICED_PERCENT and found.mode is Mode.WINDOWS:
         return (
@@ -54,7 +56,9 @@ def verdict(found: Throttle) -> str:
         return f"held {held:.0f} % of the time by {cap}"
     if found.share_percent is None:
         return "never held lately: it has launched nothing"
-    if 0 < found.core_percent <= found.share_percent + _NEAR_PERCENT:
+    if not found.core_percent:
+        return "not held lately: it has what others leave over, and they left enough"
+    if found.core_percent <= found.share_percent + _NEAR_PERCENT:
         return f"not held lately, although it uses its share of {found.core_percent}"
     return "never held lately: the program does not use its share"
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from libvgpu.sizes import format_size
 
+from ..observe import LEFT_OVER
 from ..render import SHORT_UUID
 from .rates import KEPT, TopRow
 
@@ -115,7 +116,7 @@ def _share(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:
         return Span("-")
     mark = "~" if row.is_estimated else ""
     now = "-" if row.share_percent is None else f"{mark}{row.share_percent:.1f}"
-    return Span(f"{now} / {row.core_percent}")
+    return Span(f"{now} / {row.core_percent or LEFT_OVER}")
 
 
 def _gpu(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:

@@ -7,14 +7,14 @@
 
 #include "compute/window.h"
 
-/* True when that device of the slice has a cap to hold. */
+/* True when that device of the slice has a cap to hold, or a share of 100 that others wait behind. */
 bool cap_is_set(uint32_t device);
 
 /* The cap on a device in percent, 100 where there is no cap. */
 uint32_t cap_percent(uint32_t device);
 
-/* True while the container's own cap holds it: always, but for an elastic one whose neighbours
- * leave it the rest, or take turns. */
+/* True while the container's own cap holds it: always, except for one that is elastic, or has a share
+ * of 100, while its neighbours leave it the rest or take turns. */
 bool cap_is_kept(uint32_t device, const struct window *window);
 
 #endif

@@ -21,6 +21,11 @@ const uint64_t *window_number_word(uint32_t device)
     return &grant_of(device)->number;
 }
 
+bool window_is_arbitrated(uint32_t device)
+{
+    return __atomic_load_n(&grant_of(device)->mode, __ATOMIC_RELAXED) != VGPU_GRANT_NONE;
+}
+
 /* False while it is being changed: then only single fields are good, and it is no one's turn. */
 static bool read_grant(uint32_t device, struct vgpu_grant *copy)
 {

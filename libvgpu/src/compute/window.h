@@ -47,6 +47,9 @@ struct window {
 /* The grant as it stands at a moment. */
 struct window window_at(uint32_t device, int64_t now_ns);
 
+/* True while an arbiter attends to the container there, or has died doing so. */
+bool window_is_arbitrated(uint32_t device);
+
 /* Returns the word that changes with every grant. */
 const uint64_t *window_number_word(uint32_t device);
 

@@ -203,11 +203,12 @@ func (r *Run) judgeDevice(s *slot, gpu *GPU, device DeviceLimit) {
 		atMost = bytes + r.memoryUnit - 1 // all of it, or what whole units of it are worth
 	}
 	if percent == 0 {
-		// Memory alone runs on what others leave over: the least share and weight there are.
+		// Memory alone runs on what others leave over: the least share there is, and a weight of 0,
+		// which says that none is reserved.
 		percent = leftOverPercent
-		if device.Mode != elastic || device.Weight != 1 {
+		if device.Mode != elastic || device.Weight != 0 {
 			r.summary.violate(r.step, "limits", "%s asks for no core and has mode %d and weight %d, not "+
-				"elastic and 1", s, device.Mode, device.Weight)
+				"elastic and 0", s, device.Mode, device.Weight)
 		}
 	}
 	if device.Core != percent || device.Memory < bytes || device.Memory > atMost {

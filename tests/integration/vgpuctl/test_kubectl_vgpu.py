@@ -315,6 +315,7 @@ def test_set_goes_by_the_labels_of_pods_and_by_what_was_set_by_hand(typed: Typed
         pytest.param(["--config", "a", "--clear"], 1, "no rule for", id="nothing-to-clear"),
         pytest.param(["--config", "a"], 2, "nothing to set", id="nothing"),
         pytest.param(["--clear", "--core", "1"], 2, "give it alone", id="both"),
+        pytest.param(["--memory", "6"], 2, "did you mean 6Gi?", id="no-unit"),
         pytest.param(["--core", "120"], 2, "from 1 to 100", id="too-much"),
         pytest.param(["--core", "120%", "--config", "a"], 2, "core '120%'", id="too-much-of-it"),
         pytest.param(["--core", "1", "--pod-label", "x"], 2, "is not KEY=VALUE", id="label"),

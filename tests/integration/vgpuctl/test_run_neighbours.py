@@ -1,5 +1,6 @@
 """Several `vgpuctl run` on one GPU: one runs the arbiter, the next takes over, no sum above 100."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
+from libvgpu.limits import ComputeMode
 from support import CLIENT_PATH
 from support.grants import FREE, NONE, grant_mode
 from support.waiting import PATIENCE_S, wait_until
@@ -151,7 +153,62 @@ def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns)
     assert runs("--core", "30").returncode == 0
     assert runs("--gpu", "1", "--core", "100").returncode == 0
     assert runs("--compute", "off").returncode == 0
-    assert runs().returncode == 1, "the default is the whole GPU"
+
+
+def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) -> None:
+    def vgpuctl(*words: str) -> str:
+        command = [sys.executable, "-m", "vgpuctl", *words]
+        done = subprocess.run(
+            command, env=runs.environment, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    # GIVEN two of them next to one that has all of the GPU's compute
+    runs.start("--memory", "6GiB", "--name", "first")
+    runs.start("--memory", "6GiB", "--name", "second")
+    runs.start("--core", "100", "--name", "whole")
+
+    # WHEN they are looked at
+    rows = {row["name"]: row for row in json.loads(vgpuctl("ps", "-o", "json"))}
+    (gpu, _) = json.loads(vgpuctl("status", "-o", "json"))
+
+    # THEN all compute is the one's, and the others say that none is theirs
+    assert {name: row["core_percent"] for name, row in rows.items()} == {
+        "first": 0, "second": 0, "whole": 100,
+    }  # fmt: skip
+    assert [row["compute"] for row in rows.values()] == ["elastic", "elastic", "strict"]
+    assert (gpu["core_allocated_percent"], gpu["core_free_percent"]) == (100, 0)
+    assert [line.split().count("rest") for line in vgpuctl("ps").splitlines()] == [0, 1, 1, 0]
+    assert "none reserved, what others leave over" in vgpuctl("describe", "first")
+
+    # AND each can be given some of it, and goes back
+    vgpuctl("set", "whole", "--core", "60")
+    assert "core rest 40% now" in " ".join(vgpuctl("set", "first", "--core", "40%").split())
+    assert "core 40% rest now" in " ".join(vgpuctl("set", "first", "--clear").split())
+
+
+def test_a_run_without_any_limit_has_the_whole_gpu(runs: NeighbourRuns) -> None:
+    words = [*runs.command("--memory", "1GiB")]
+    del words[words.index("--memory") :]
+    code = "import os, sys; print(os.environ['VGPU_DIR']); sys.stdout.flush(); sys.stdin.read()"
+    process = subprocess.Popen(
+        [*words, "--", sys.executable, "-c", code],
+        env=runs.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    runs.started.append(process)
+    assert process.stdout is not None
+    (limit,) = region.read_limits(Path(process.stdout.readline().strip())).limits.devices
+
+    assert (limit.core_percent, limit.reserved_percent) == (100, 100)
+    assert limit.compute_mode is ComputeMode.STRICT
+
+
+def test_a_strict_share_needs_to_be_said(runs: NeighbourRuns) -> None:
+    refused = runs("--memory", "1GiB", "--compute", "strict")
+
+    assert refused.returncode == 2
+    assert "--compute strict holds a share, and without --core there is none" in refused.stderr
 
 
 def test_shares_come_back_when_their_run_is_killed(runs: NeighbourRuns) -> None:
@@ -184,11 +241,12 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
     said, hint = refused.stderr.splitlines()
     assert said.startswith(f"vgpuctl: memory 8 GiB (8589934592 bytes) of GPU {uuid} cannot be")
     assert f"2 slice(s) of {runs.run_dir} have 14 GiB of its " in said
-    left = int(hint.split("--memory ")[1].split()[0])
+    words = hint.split("--memory ")[1].split()[0]  # bytes, with their unit
+    left = int(words.removesuffix("B"))
     assert left == 1 << 30, "of a T4's 15 GiB"
     assert f"at most 1 GiB ({left} bytes) are allowed" in said
-    assert runs("--core", "10", "--memory", str(left + 1)).returncode == 1
-    assert runs("--core", "10", "--memory", str(left)).returncode == 0
+    assert runs("--core", "10", "--memory", f"{left + 1}B").returncode == 1
+    assert runs("--core", "10", "--memory", words).returncode == 0
     assert runs("--gpu", "1", "--core", "10", "--memory", "8GiB").returncode == 0
     assert len(runs.uuids()) == 2, "what was refused leaves no slice"
 
@@ -200,7 +258,7 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
 
 def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> None:
     runs.start("--core", "10", "--memory", "4GiB")
-    whole = [*runs.command("--core", "10", "--memory", "1")]
+    whole = [*runs.command("--core", "10", "--memory", "1GiB")]
     del whole[whole.index("--memory") : whole.index("--memory") + 2]
     process = subprocess.Popen(
         [*whole, "--", "sh", "-c", "echo; exec sleep 60"],

@@ -183,7 +183,7 @@ def _is_gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("memory_bytes", [GIB, 3 * GIB + 12345])
 def test_exactly_the_pieces_that_fit_are_granted(ctl: Ctl, memory_bytes: int) -> None:
-    options = ["--simulate", "h100", "--memory", str(memory_bytes), "--core", "50"]
+    options = ["--simulate", "h100", "--memory", f"{memory_bytes}B", "--core", "50"]
 
     seen = ctl.run_client(options, MEMORY_CLIENT)
 

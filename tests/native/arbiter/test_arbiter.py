@@ -17,7 +17,7 @@ from libvgpu._native import lib
 from libvgpu.arbitration import Arbiter
 from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from libvgpu.region import read_limits, write_limits
+from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sharing_mode import Mode
 from support import ROOT
 from support.ringers import WEIGHT, Ringer, make_tenant
@@ -179,6 +179,22 @@ def test_without_an_arbiter_a_ring_fails_and_the_own_cap_holds(tmp_path: Path) -
         assert tenant.grant().mode == NONE
         with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
             tenant.ring()
+
+
+@pytest.mark.parametrize(("percent", "renewed"), [(100, 1), (30, 0)])
+def test_one_without_a_cap_is_made_to_look_at_its_first_grant(
+    arbiter: Arbiter, tmp_path: Path, percent: int, renewed: int
+) -> None:
+    device = DeviceLimit("GPU-0", 1 << 30, core_percent=percent, weight=percent)
+    create(tmp_path / "a", ContainerLimits("a", Family.VGPU, (device,)))
+    before = read_limits(tmp_path / "a")
+    with Ringer(tmp_path / "a") as tenant:
+        arbiter.add(tmp_path / "a", 0)
+
+        after = read_limits(tmp_path / "a")
+        assert tenant.grant().mode == FREE  # before `limits` was renewed: it looks but once
+    assert after.limits == before.limits
+    assert after.generation - before.generation == renewed
 
 
 def test_one_that_is_removed_keeps_to_its_own_cap(

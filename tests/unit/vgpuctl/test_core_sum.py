@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 from vgpuctl import core_sum
 
 A, B = "GPU-a", "GPU-b"
@@ -15,7 +15,7 @@ STRICT, ELASTIC, OFF = ComputeMode.STRICT, ComputeMode.ELASTIC, ComputeMode.OFF
 
 
 def device(uuid: str, percent: int, mode: ComputeMode = STRICT) -> DeviceLimit:
-    return DeviceLimit(uuid, 1 << 30, core_percent=percent, compute_mode=mode)
+    return DeviceLimit(uuid, 1 << 30, core_percent=percent, compute_mode=mode, weight=percent)
 
 
 def make(run_dir: Path, name: str, *devices: DeviceLimit, family: Family = Family.VGPU) -> None:
@@ -57,7 +57,8 @@ def test_when_nothing_is_left_no_number_is_offered(tmp_path: Path) -> None:
     with pytest.raises(AllocationRefused, match="so none is left") as caught:
         core_sum.require_free_share(tmp_path, [device(A, 1)])
 
-    assert "--core" not in str(caught.value.hint)
+    assert "--core" not in str(caught.value.hint).replace("without --core", "")
+    assert "give --memory without --core" in str(caught.value.hint)
 
 
 def test_shares_that_are_not_held_in_time_are_not_counted(tmp_path: Path) -> None:
@@ -67,6 +68,17 @@ def test_shares_that_are_not_held_in_time_are_not_counted(tmp_path: Path) -> Non
     core_sum.require_free_share(tmp_path, [device(A, 100)])
     make(tmp_path, "one", device(A, 100))
     core_sum.require_free_share(tmp_path, [device(A, 100, OFF)])
+
+
+def test_what_others_leave_over_is_promised_to_nobody(tmp_path: Path) -> None:
+    make(tmp_path, "rest", on_left_over(device(A, 100)))
+
+    core_sum.require_free_share(tmp_path, [device(A, 100)])
+    make(tmp_path, "one", device(A, 100))
+    core_sum.require_free_share(tmp_path, [on_left_over(device(A, 100))])
+    make(tmp_path, "one percent", device(B, 1, ELASTIC))
+    with pytest.raises(AllocationRefused, match="have 1 % of it, so at most 99 %"):
+        core_sum.require_free_share(tmp_path, [device(B, 100)])
 
 
 def test_of_many_that_ask_at_once_only_those_that_fit_get_in(tmp_path: Path) -> None:

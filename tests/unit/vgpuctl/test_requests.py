@@ -11,7 +11,9 @@ SMALL = GpuCandidate(0, "GPU-aaaa", "NVIDIA Small", 16 * GIB, 300 << 20)
 LARGE = GpuCandidate(1, "GPU-bbbb", "NVIDIA Large", 80 * GIB, 400 << 20)
 
 
-@pytest.mark.parametrize("text", ["0", "101", "150", "-1", "50%", "5.5", "", "half", "٣"])
+@pytest.mark.parametrize(
+    "text", ["0", "0%", "101", "150%", "-1", "5.5", "", "half", "٣", "1e1", "50%%"]
+)
 def test_a_core_share_outside_1_to_100_is_refused_by_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_core(text)
@@ -20,7 +22,12 @@ def test_a_core_share_outside_1_to_100_is_refused_by_value(text: str) -> None:
     assert "from 1 to 100" in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "8 bananas", "", "1.5GiB", "GiB", "8TB"])
+@pytest.mark.parametrize("text", ["50", "50%", " 50 % "])
+def test_a_core_share_may_have_its_sign(text: str) -> None:
+    assert parse_core(text) == 50
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "8 bananas", "", "GiB", "8TB", "6", "4294967296"])
 def test_a_memory_size_that_is_none_is_refused_by_value(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requests([], [text], [])
@@ -36,6 +43,19 @@ def test_nothing_asked_is_all_of_gpu_0() -> None:
     (limit,) = limits_for(requests, [SMALL, LARGE], ComputeMode.STRICT)
     assert (limit.uuid, limit.memory_limit_bytes, limit.core_percent) == ("GPU-aaaa", 16 * GIB, 100)
     assert limit.context_bytes == SMALL.context_bytes
+
+
+def test_memory_alone_reserves_no_compute() -> None:
+    requests = parse_requests(["0", "1"], ["8GiB"], [])
+
+    assert requests == (GpuRequest("0", 8 * GIB, None), GpuRequest("1", 8 * GIB, None))
+    for limit in limits_for(requests, [SMALL, LARGE], ComputeMode.STRICT):
+        # As a container of a pod that asks for memory alone.
+        assert (limit.core_percent, limit.compute_mode) == (1, ComputeMode.ELASTIC)
+        assert limit.reserved_percent == 0
+        assert limit.memory_limit_bytes == 8 * GIB
+    (off, _) = limits_for(requests, [SMALL, LARGE], ComputeMode.OFF)
+    assert (off.core_percent, off.compute_mode) == (100, ComputeMode.OFF)
 
 
 def test_one_size_holds_for_each_gpu() -> None:
@@ -74,7 +94,7 @@ def test_values_that_do_not_fit_together_are_wrong_usage(
 
 
 def test_more_memory_than_the_gpu_has_is_refused_and_says_how_much_it_has() -> None:
-    requests = parse_requests(["0"], [str(16 * GIB + 1)], [])
+    requests = parse_requests(["0"], [f"{16 * GIB + 1}B"], [])
 
     with pytest.raises(AllocationRefused) as caught:
         limits_for(requests, [SMALL], ComputeMode.STRICT)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.policy.limit_changes import changed_limits
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 from vgpuctl import run_limits
 
 GIB = 1 << 30
@@ -151,6 +152,42 @@ def test_a_slice_without_a_share_gets_one_only_where_it_is_free(tmp_path: Path) 
     clear(one)
 
     assert (held(one)[0].core_percent, held(one)[0].compute_mode) == (100, OFF)
+
+
+def test_a_slice_without_reserved_compute_gets_some_and_goes_back(tmp_path: Path) -> None:
+    one = make(tmp_path, "one", on_left_over(device(A)))
+    before = held(one)
+    make(tmp_path, "two", device(A, 99))
+
+    with pytest.raises(UsageError, match="compute strict holds a share, and this slice has none"):
+        change(one, Override(compute="strict"))
+    with pytest.raises(AllocationRefused, match="core 2 of GPU GPU-a cannot be given: 1 slice"):
+        change(one, Override(core_percent=2))
+    change(one, Override(memory_bytes=GIB))
+    assert held(one)[0].reserved_percent == 0
+    change(one, Override(core_percent=1))
+    assert held(one)[0].reserved_percent == 1
+    change(one, Override(compute="strict"))
+    assert (held(one)[0].core_percent, held(one)[0].compute_mode) == (1, STRICT)
+
+    done = clear(one)
+
+    assert held(one) == before
+    (told,) = changed_limits("one", done)["devices"]
+    assert (told["old"]["core_percent"], told["new"]["core_percent"]) == (1, 0)
+
+
+def test_without_a_share_at_all_and_back_to_what_is_left_over(tmp_path: Path) -> None:
+    one = make(tmp_path, "one", on_left_over(device(A)))
+    before = held(one)
+
+    change(one, Override(compute="off"))
+    assert held(one)[0].compute_mode is OFF
+    with pytest.raises(UsageError, match="give --core PERCENT too"):
+        change(one, Override(compute="strict"))
+    change(one, Override(compute="elastic"))
+
+    assert held(one) == before
 
 
 def test_a_slice_that_ended_is_said_to_have(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def throttle(
         (throttle(50, 90.0, 0.0, compute=OFF), "not capped: it may use all of the GPU's time"),
         (throttle(30, 29.0, 60, Mode.WINDOWS), "they take turns, and its share is 30"),
         (throttle(0, 5.0, 60, Mode.WINDOWS), "they take turns, and it comes last"),
-        (throttle(0, 5.0, 60), "so it has what others leave"),
+        (throttle(0, 5.0, 60, Mode.SHARED), "so it has what others leave"),
+        (throttle(0, 5.0, 0, Mode.SHARED), "what others leave over, and they left enough"),
+        (throttle(0, 99.0, 60), "nobody else uses the GPU, so all of its time is left over"),
         (throttle(25, None, 0, None, OFF, Family.MPS), "MPS holds it to 25 %"),
     ],
 )

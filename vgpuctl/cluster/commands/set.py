@@ -15,7 +15,7 @@ import click
 from deviceplugin.config.loading import LimitRule, parse_config
 from deviceplugin.model.allocations import Owner
 from libvgpu.errors import UsageError, VgpuError
-from libvgpu.sizes import parse_size
+from libvgpu.quantities import parse_size
 
 from ...commands.set import COLUMNS
 from ...examples import examples
@@ -129,7 +129,8 @@ def _label(text: str) -> tuple[str, str]:
 def _values(core: str | None, memory: str | None, compute: str | None) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if core is not None:
-        values["core"] = core if core.endswith("%") else parse_core(core)
+        # With a sign it is a part of what was asked, which the config's own parser judges.
+        values["core"] = core.strip() if core.strip().endswith("%") else parse_core(core)
     if memory is not None:
         parse_size(memory, "memory")
         values["memory"] = memory

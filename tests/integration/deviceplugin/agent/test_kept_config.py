@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from deviceplugin.config.source import ConfigText
 from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.notices import EventReason
-from deviceplugin.store.kept_config import FILE
+from deviceplugin.store.kept_config import FILE, KeptConfig
 from libvgpu.errors import ConfigError
 from support.agent_process import ProcessNode
 from support.in_process_node import CONFIG, GIB, InProcessNode, running_node, wait_until_lost
@@ -103,6 +104,26 @@ def test_what_was_kept_is_the_last_accepted_edit_and_no_rejected_one(
     restart(node, caplog)
 
     assert node.limit(pod).memory_limit_bytes == 2 * GIB
+
+
+def test_what_an_earlier_version_accepted_is_served_on_and_said_to_be_changed(
+    node: InProcessNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    pod = node.admit("a", PAIR)
+    old = RULE.replace("3Gi", str(2 * GIB))  # bytes without a unit
+    node.stop_agent()
+    node.config.write_text(old)
+    KeptConfig(node.state_dir).keep(ConfigText(str(node.config), old))
+
+    for _ in range(2):
+        restart(node, caplog)
+
+        assert node.limit(pod).memory_limit_bytes == 2 * GIB
+        (rejected,) = [r for r in caplog.records if r.message.startswith("config rejected")]
+        reason = rejected.notice.text  # type: ignore[attr-defined]
+        assert f"limits[0].memory '{2 * GIB}' has no unit" in reason
+        assert "did you mean 2Gi" in reason
 
 
 def test_a_kept_config_whose_gpu_is_gone_serves_the_others_and_says_both(

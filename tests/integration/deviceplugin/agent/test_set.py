@@ -291,6 +291,7 @@ def test_wrong_words_and_names_are_told_apart(
     for arguments, status, said in (
         ([held.name], 2, "nothing to set"),
         ([held.name, "--core", "0"], 2, "core '0' is not a share"),
+        ([held.name, "--memory", "5"], 2, "5 means bytes here; did you mean 5Gi?"),
         ([held.name, "--memory", "8 bananas"], 2, "memory '8 bananas' is not a size"),
         ([held.name, "--compute", "fair"], 2, "'fair' is not one of"),
         ([held.name, "--clear", "--core", "3"], 2, "--clear takes back all values"),

@@ -124,7 +124,7 @@ def test_memory_alone_runs_on_what_others_leave_over(node: InProcessNode) -> Non
     device = node.limit(node.admit("a", {"vgpu-memory": 2}))
 
     assert device.memory_limit_bytes == 2 * GIB
-    assert (device.core_percent, device.weight) == (1, 1)
+    assert (device.core_percent, device.weight, device.reserved_percent) == (1, 0, 0)
     assert device.compute_mode is ComputeMode.ELASTIC
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.arbitration import Arbiter
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG
@@ -37,7 +37,16 @@ class Crowd:
         self.processes: list[subprocess.Popen[str]] = []
         self.arbiter = Arbiter()
 
-    def join(self, percent: int, mode: ComputeMode, kernel_ns: int, after: str = "pass") -> Slice:
+    def join(
+        self,
+        percent: int,
+        mode: ComputeMode,
+        kernel_ns: int,
+        after: str = "pass",
+        *,
+        is_arbitrated: bool = True,
+    ) -> Slice:
+        """Starts a program; without a percentage it has what the others leave over."""
         directory = self.folder / f"tenant-{len(self.parts)}"
         limit = DeviceLimit(
             self.machine.devices[0].uuid,
@@ -47,10 +56,12 @@ class Crowd:
             weight=percent,
             mps_pipe_directory=self.pipe,
         )
+        limit = limit if percent else on_left_over(limit)
         create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
         part = Slice(self.machine, directory)
         self.parts.append(part)
-        self.arbiter.add(directory, 0)
+        if is_arbitrated:
+            self.arbiter.add(directory, 0)
         process = part.start(PRELUDE + busy(kernel_ns, after))
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate()[1]
@@ -131,6 +142,39 @@ def test_everyone_gets_his_share_and_nothing_is_lost(
     shares = crowd.shares()
 
     assert split(shares) == pytest.approx(expected, abs=POINTS)
+    assert sum(shares) > 90
+
+
+def test_a_share_of_100_keeps_all_it_wants_from_one_that_has_what_is_left_over(
+    crowd: Crowd,
+) -> None:
+    whole = crowd.join(100, STRICT, MS, is_arbitrated=False)  # alone, and so without a cap
+    time.sleep(SETTLE_SECONDS)
+    crowd.join(0, ELASTIC, MS)
+    crowd.arbiter.add(whole.directory, 0)
+    time.sleep(SETTLE_SECONDS)
+
+    beside = crowd.shares()
+    crowd.processes[0].kill()
+    crowd.processes[0].wait()
+    time.sleep(SETTLE_SECONDS)
+    alone = crowd.shares()
+
+    assert split(beside) == pytest.approx([99, 1], abs=POINTS)
+    assert sum(beside) > 90
+    assert alone[1] > 90
+
+
+def test_two_that_have_what_is_left_over_share_it(crowd: Crowd) -> None:
+    crowd.join(40, STRICT, MS)
+    crowd.join(0, ELASTIC, MS)
+    crowd.join(0, ELASTIC, MS)
+    time.sleep(SETTLE_SECONDS)
+
+    shares = crowd.shares()
+
+    assert shares[0] == pytest.approx(40, abs=2 * POINTS)
+    assert shares[1] == pytest.approx(shares[2], abs=2 * POINTS)
     assert sum(shares) > 90
 
 

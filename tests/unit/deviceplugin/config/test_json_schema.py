@@ -17,6 +17,9 @@ GOOD = [
     "version: v1\nsharing: {fractional: [{family: vgpu, compute: off}]}\n",
     "version: v1\nsharing: {fractional: [{family: vgpu, loneHalves: forbid}]}\n",
     "version: v1\nquotas: [{namespace: a, family: mps, core: 0, memory: 1Ti}, {namespace: b}]\n",
+    "version: v1\nquotas: [{namespace: a, core: 400%, memory: 0}, {namespace: b, memory: 1.5T}]\n",
+    "version: v1\nlimits: [{core: 60%, memory: 6 GiB}, {core: 30, memory: 512m}]\n",
+    "version: v1\nsharing: {fractional: [{family: vgpu, match: {minMemory: 40GB}}]}\n",
 ]
 BAD = [
     "{}",
@@ -33,6 +36,13 @@ BAD = [
     "version: v1\nquotas: [{core: 5}]\n",
     "version: v1\nquotas: [{namespace: a, family: gpu}]\n",
     "version: v1\nquotas: [{namespace: a, core: -1}]\n",
+    "version: v1\nquotas: [{namespace: a, memory: 160}]\n",
+    "version: v1\nlimits: [{memory: 6}]\n",
+    'version: v1\nlimits: [{memory: "6442450944"}]\n',
+    "version: v1\nlimits: [{core: 101}]\n",
+    "version: v1\nlimits: [{memory: 50%}]\n",
+    "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1}]}\n",
+    "version: v1\nsharing: {fractional: [{family: vgpu, match: {maxMemory: 40}}]}\n",
 ]
 
 

@@ -222,7 +222,28 @@ WRONG = {
     ),
     "unit": (fractional("{family: mps, memoryUnit: 8 bananas}"), "'8 bananas' is not a size"),
     "unit of nothing": (fractional("{family: mps, memoryUnit: 0}"), "'0' is nothing"),
-    "odd unit": (fractional("{family: mps, memoryUnit: 1000}"), "not a multiple of 1Mi"),
+    "odd unit": (fractional("{family: mps, memoryUnit: 1.5MB}"), "not a multiple of 1Mi"),
+    "bare unit": (
+        fractional("{family: mps, memoryUnit: 2}"),
+        "memoryUnit '2' has no unit: 2 means bytes here; did you mean 2Gi?",
+    ),
+    "bare match": (
+        fractional("{family: mps, match: {minMemory: 40}}"),
+        "line 4: sharing.fractional[0].match.minMemory '40' has no unit",
+    ),
+    "bare rule": (
+        "version: v1\nlimits:\n- core: 3\n  memory: 6\n",
+        "line 4: limits[0].memory '6' has no unit: 6 means bytes here; did you mean 6Gi?",
+    ),
+    "bare rule in quotes": (
+        'version: v1\nlimits:\n- {memory: "6442450944"}\n',
+        "limits[0].memory '6442450944' has no unit",
+    ),
+    "bare rule with a part": ("version: v1\nlimits:\n- {memory: 1.5}\n", "did you mean 1.5Gi?"),
+    "rule memory in percent": (
+        'version: v1\nlimits:\n- {memory: "50%"}\n',
+        "line 3: limits[0].memory '50%' is not a size: '%' is no unit of memory",
+    ),
     "small unit": (fractional("{family: vgpu, memoryUnit: 1Mi}"), "makes 245760 units"),
     "large unit": (fractional("{family: vgpu, memoryUnit: 128Gi}"), "does not fit GPU 0"),
     "two units": (
@@ -256,6 +277,7 @@ WRONG = {
     "rule core 0": ("version: v1\nlimits:\n- {core: 0}\n", "line 3: core 0 must be 1 to 100"),
     "rule core 101": ("version: v1\nlimits:\n- {core: 101}\n", "core 101 must be 1 to 100"),
     "rule core 0%": ('version: v1\nlimits:\n- {core: "0%"}\n', "core '0%' must be"),
+    "rule core 5.5": ("version: v1\nlimits:\n- {core: 5.5}\n", "core 5.5 must be 1 to 100"),
     "rule core 101%": ('version: v1\nlimits:\n- {core: "101%"}\n', "core '101%' must be"),
     "rule memory": ("version: v1\nlimits:\n- {memory: -1}\n", "'-1' is not a size"),
     "rule of nothing": ("version: v1\nlimits:\n- {match: {}}\n", "limits[0] changes nothing"),

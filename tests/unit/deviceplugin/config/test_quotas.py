@@ -32,12 +32,12 @@ def test_nothing_at_all_is_a_ceiling_too_and_a_cluster_has_more_than_one_contain
     none, number, much = quotas(
         '{namespace: a, core: 0, memory: "0"}',
         "{namespace: b, memory: 0}",
-        "{namespace: c, memory: 40Ti}",
+        '{namespace: c, core: "400%", memory: 40Ti}',
     )
 
     assert (none.core_units, none.memory_bytes) == (0, 0)
     assert number.memory_bytes == 0
-    assert much.memory_bytes == 40 << 40
+    assert (much.core_units, much.memory_bytes) == (400, 40 << 40)
 
 
 def test_a_file_without_quotas_has_none() -> None:
@@ -74,9 +74,17 @@ MISTAKES = {
     ),
     "core": (
         ["{namespace: a, core: -1}"],
-        "c.yaml line 3: quotas[0].core is -1, allowed are 0 to 1000000000: percent of one GPU",
+        "c.yaml line 3: quotas[0].core is -1, allowed are 0 to 1000000000: whole percent",
     ),
-    "core in words": (["{namespace: a, core: much}"], "quotas[0].core must be int"),
+    "core in words": (
+        ["{namespace: a, core: much}"],
+        "line 3: quotas[0].core is 'much', allowed are 0 to",
+    ),
+    "half a percent": (["{namespace: a, core: 0.5}"], "quotas[0].core is 0.5, allowed are 0 to"),
+    "no unit": (
+        ["{namespace: a, memory: 160}"],
+        "line 3: quotas[0].memory '160' has no unit: 160 means bytes here; did you mean 160Gi?",
+    ),
     "memory": (["{namespace: a, memory: much}"], "line 3: quotas[0].memory 'much' is not a size"),
     "too much": (["{namespace: a, memory: 1048577Ti}"], "is too large: at most 11529215046068469"),
     "key": (["{namespace: a, cores: 5}"], "unknown key 'cores' in quotas[0]"),

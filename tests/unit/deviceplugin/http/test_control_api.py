@@ -95,6 +95,7 @@ def test_delete_clears_and_get_tells_the_state(api: ControlApi, service: Service
         ({"core_percent": 101}, "Expected `int` <= 100"),
         ({"memory_bytes": 1 << 43}, "Expected `int` <="),
         ({"memory_bytes": 1.5}, "got `float`"),
+        ({"memory_bytes": 6}, "Expected `int` >= 1048576"),
         ({"compute": "fair"}, "Invalid enum value 'fair'"),
         ({}, "it sets nothing; give core_percent, memory_bytes or compute"),
     ],

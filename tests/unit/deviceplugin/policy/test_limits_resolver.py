@@ -203,6 +203,7 @@ def test_a_half_that_is_missing_is_never_made_by_a_raise() -> None:
     assert no_core.memory_limit_bytes == 12 * GIB
     # What others leave over, as the shim reads it.
     assert (no_core.core_percent, no_core.compute_mode) == (1, ComputeMode.ELASTIC)
+    assert no_core.reserved_percent == 0
 
 
 @pytest.mark.parametrize(
