@@ -115,7 +115,9 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
                                    unsigned int *count, void *infos)
 {
     uint32_t parts[SIM_MAX_DEVICES];
-    NVML_CHECK_ANY(device, count);
+    NVML_CHECK_ANY_AS(device, count,
+                      only_mps ? "nvmlDeviceGetMPSComputeRunningProcesses"
+                               : "nvmlDeviceGetComputeRunningProcesses");
     struct process_list list = {
         .only_mps = only_mps, .version = version, .room = infos ? *count : 0, .infos = infos};
     unsigned int part_count = nvml_parts(device, parts);
@@ -166,7 +168,7 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
 
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
 {
-    NVML_CHECK_ANY(device, count);
+    NVML_CHECK_ANY_AS(device, count, "nvmlDeviceGetGraphicsRunningProcesses");
     *count = 0; /* nothing draws on a simulated GPU */
     return NVML_SUCCESS;
 }
