@@ -256,6 +256,7 @@ def _run(
             lambda: arbiters.counted,
             publish_problem,
             pods.problem,
+            lambda: registrar.unheard,
         ),
         durations,
     )
@@ -270,6 +271,7 @@ def _run(
         pods_problem=pods.problem,
         publish_problem=publish_problem,
         sees_node_pids=sees_node_pids(os.environ),
+        unheard=lambda: registrar.unheard,
     )
     address = _serve_pages(settings, service, metrics, said, ends)
     ends.callback(registrar.stop)
