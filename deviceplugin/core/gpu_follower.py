@@ -106,7 +106,7 @@ class GpuFollower:
             )
         known = known_now(self._known, listing, self._is_held)
         self._say_left_out(left_out(known.here, listing))
-        if listing.sick:
+        if any(not sick.hangs for sick in listing.sick):
             self._look_closer()
         if known != self._known:
             came = _uuids(known.here) - _uuids(self._known.here)

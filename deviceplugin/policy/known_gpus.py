@@ -39,7 +39,7 @@ def known_now(before: KnownGpus, listing: GpuListing, is_held: Callable[[str], b
     if listed.keys() <= known.keys():
         listed = {uuid: _numbered(gpu, known[uuid].index) for uuid, gpu in listed.items()}
     sick = {each.uuid for each in listing.sick}
-    here = [_with_sick_parts(gpu, known.get(gpu.uuid), sick) for gpu in listed.values()]
+    here = [_completed(gpu, known.get(gpu.uuid), sick) for gpu in listed.values()]
     taken = {gpu.index for gpu in here}
     here += [gpu for uuid, gpu in known.items() if uuid not in listed and gpu.index not in taken]
     left = {device.uuid for device in devices(here)}
@@ -74,6 +74,12 @@ def _numbered(gpu: Gpu, index: int) -> Gpu:
         return gpu
     parts = tuple(replace(part, index=index) for part in gpu.mig_devices)
     return replace(gpu, index=index, mig_devices=parts)
+
+
+def _completed(gpu: Gpu, before: Gpu | None, sick: set[str]) -> Gpu:
+    if before is not None and not gpu.memory_bytes:
+        gpu = replace(gpu, memory_bytes=before.memory_bytes)  # told once, it stays what it was
+    return _with_sick_parts(gpu, before, sick)
 
 
 def _with_sick_parts(gpu: Gpu, before: Gpu | None, sick: set[str]) -> Gpu:
