@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.core.config_follower import ConfigFollower
@@ -34,9 +35,10 @@ from deviceplugin.http.server import HttpServer
 from deviceplugin.http.slices_page import SlicesPage
 from deviceplugin.inventory import topology
 from deviceplugin.inventory.counted_xids import counted_xids
-from deviceplugin.inventory.gpu_watch import GpuWatch
+from deviceplugin.inventory.gpu_watch import GpuWatch, hanging
 from deviceplugin.inventory.health_watch import HealthWatch
 from deviceplugin.inventory.nvml import Inventory
+from deviceplugin.inventory.nvml_calls import NvmlCalls
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import NodeEvents
 from deviceplugin.kube.inventory_lease import InventoryFeed, InventoryLease
@@ -59,10 +61,12 @@ from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
+from deviceplugin.watch.nvml_processes import read_gpus
 from deviceplugin.watch.pid_visibility import sees_node_pids
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
 from deviceplugin.watch.watcher import MemoryWatch
 
+from .heartbeats import Heartbeats
 from .kubelet.followed_pods import FollowedPods
 from .kubelet.plugins import Plugins
 from .kubelet.podresources import PodResources
@@ -110,7 +114,9 @@ def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) ->
         settings.check_node,
     )
     config, gpus = life.first.config, life.first.known.here
-    node = NodeGpus(life.first.layout, GpuWatch(inventory, life.listed))
+    beats = Heartbeats()
+    watch = GpuWatch(inventory, life.listed, turned=beats.of("the list of GPUs"))
+    node = NodeGpus(life.first.layout, watch, beats)
     injection = node_injection(config.forms, settings.host_root, settings.node_name, api, gpus)
     store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
     store.prepare()
@@ -126,10 +132,12 @@ class NodeGpus:
 
     Attributes:
         watch: with those that were listed first.
+        beats: of the threads that follow them.
     """
 
     wanted: Layout
     watch: GpuWatch
+    beats: Heartbeats
 
 
 def _closest_on(state: NodeState) -> Closest:
@@ -199,11 +207,29 @@ def _run(
     attribution = ProcessAttribution(
         settings.run_dir / "allocations", RecordedPods(record.read).read
     )
-    memory = MemoryWatch(service, attribution, config.watch)
+    memory_calls: NvmlCalls[str] = NvmlCalls()
+    memory = MemoryWatch(
+        service,
+        attribution,
+        config.watch,
+        partial(read_gpus, calls=memory_calls),
+        turned=node.beats.of("processes on GPUs"),
+    )
     xids, problems = counted_xids(os.environ)
     for problem in problems:
         event(logging.WARNING, problem)
-    health = HealthWatch(service.gpu_uuids(), service.set_unhealthy, counts=xids.counts)
+
+    def hanging_elsewhere() -> dict[str, str]:
+        by_memory = {uuid: str(answer) for uuid, answer in memory_calls.hanging().items()}
+        return hanging(node.watch.latest, state.gpus) | by_memory
+
+    health = HealthWatch(
+        service.gpu_uuids(),
+        service.set_unhealthy,
+        counts=xids.counts,
+        hanging=hanging_elsewhere,
+        turned=node.beats.of("the health of GPUs"),
+    )
     arbiters = NodeArbiters(settings.run_dir)
     watch = life.watch()
     gpus = GpuFollower(
@@ -263,6 +289,7 @@ def _run(
             lambda: arbiters.counted,
             publish_problem,
             pods.problem,
+            lambda: registrar.unheard,
         ),
         durations,
     )
@@ -277,6 +304,8 @@ def _run(
         pods_problem=pods.problem,
         publish_problem=publish_problem,
         sees_node_pids=sees_node_pids(os.environ),
+        helper_problem=node.beats.problem,
+        unheard=lambda: registrar.unheard,
     )
     address = _serve_pages(settings, service, metrics, said, ends)
     ends.callback(registrar.stop)

@@ -169,6 +169,7 @@ class AgentReport(msgspec.Struct):
     mps_gpus: list[str] = []
     loop_problem: str | None = None
     podresources_problem: str | None = None
+    unheard_resources: list[str] = []
     pods_problem: str = ""
     publish_problem: str = ""
     unhealthy_gpus: dict[str, str] = {}

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from deviceplugin.inventory.nvml import NvmlInventory
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.gpus import Gpu, SickGpu
 from libvgpu import artifacts
 from libvgpu.errors import InventoryError, SimulationError
 from libvgpu.sim import named
@@ -29,11 +29,21 @@ def gpus_of_driver() -> tuple[GpuCandidate, ...]:
     Raises:
         InventoryError: there is no driver, or it does not answer.
     """
+    return driver_listing()[0]
+
+
+def driver_listing() -> tuple[tuple[GpuCandidate, ...], tuple[SickGpu, ...]]:
+    """Returns the GPUs that work, and those that do not.
+
+    Raises:
+        InventoryError: as `gpus_of_driver`.
+    """
     try:
-        found = NvmlInventory().gpus()
+        found = NvmlInventory().listing()
     except InventoryError as error:
         raise InventoryError(error.message, NO_DRIVER_HINT) from None
-    return tuple(_of_driver(part) for gpu in found for part in (gpu, *gpu.mig_devices))
+    gpus = (_of_driver(part) for gpu in found.gpus for part in (gpu, *gpu.mig_devices))
+    return tuple(gpus), found.sick
 
 
 def _of_driver(gpu: Gpu) -> GpuCandidate:

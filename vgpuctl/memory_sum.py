@@ -36,7 +36,7 @@ def fitted(
     Args:
         requests: one for each of ``devices``, in the same order.
         devices: as asked, without a look at other slices.
-        whole_bytes: the memory of each GPU, by UUID.
+        whole_bytes: the memory of each GPU, by UUID; 0: NVML does not tell, so it is not judged.
 
     Raises:
         AllocationRefused: naming the GPU, what was asked, what is taken and what is allowed.
@@ -50,7 +50,8 @@ def fitted(
             # With nothing left the whole GPU is asked for, and refused below.
             size_bytes = left_bytes if left_bytes >= MIN_BYTES else device.memory_limit_bytes
             device = replace(device, memory_limit_bytes=size_bytes, physical_bytes=size_bytes)
-        _require(run_dir, device, of_gpu, whole_bytes[device.uuid])
+        if whole_bytes[device.uuid]:
+            _require(run_dir, device, of_gpu, whole_bytes[device.uuid])
         fitting.append(device)
     return tuple(fitting)
 
@@ -65,7 +66,8 @@ def require_free_memory(
 
     Args:
         asked: the limits of the slice that rise.
-        whole_bytes: the memory of each GPU; None: it is not seen from here, so not judged.
+        whole_bytes: the memory of each GPU; None where it is not seen from here and 0 where NVML
+            does not tell, so it is not judged.
         apart_from: the slice's allocation id.
 
     Raises:
@@ -74,7 +76,7 @@ def require_free_memory(
     taken = _promised(run_dir, apart_from)
     for device in asked:
         whole = whole_bytes[device.uuid]
-        if whole is not None:
+        if whole:
             _require(run_dir, device, taken.get(device.uuid, _Taken()), whole)
 
 

@@ -35,12 +35,14 @@ def gpus_meant_by(config: "AgentConfig", state_dir: Path) -> "KnownGpus":
 
 
 def seen_gpus() -> tuple[list[SeenGpu], str]:
-    """Returns the GPUs of driver and simulated machines, and why the driver lists none."""
+    """Returns the GPUs of driver and simulated machines, and why the driver does not list some."""
     seen, problem = [], ""
     # Under `vgpuctl sim run` the driver itself is the simulated one.
     source = gpu_sources.SIMULATED if "VGPU_SIM_MACHINE" in os.environ else gpu_sources.DRIVER
     try:
-        seen = [SeenGpu(gpu, source) for gpu in gpu_sources.gpus_of_driver()]
+        gpus, sick = gpu_sources.driver_listing()
+        seen = [SeenGpu(gpu, source) for gpu in gpus]
+        problem = "; ".join(f"GPU {each} does not work: {each.reason}" for each in sick)
     except InventoryError as error:
         problem = error.message
     known = {found.gpu.uuid for found in seen}

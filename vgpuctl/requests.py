@@ -162,7 +162,13 @@ def limits_for(
                 "name each GPU once"
             )
         memory_bytes = gpu.memory_bytes if request.memory_bytes is None else request.memory_bytes
-        if memory_bytes > gpu.memory_bytes:
+        if not memory_bytes and not gpu.memory_bytes:
+            raise AllocationRefused(
+                f"NVML does not tell how much memory GPU {gpu.name} has, so a slice cannot have "
+                "all of it",
+                hint="say how much, for example --memory 8GiB",
+            )
+        if gpu.memory_bytes and memory_bytes > gpu.memory_bytes:
             raise AllocationRefused(
                 f"memory {format_size(memory_bytes)} ({memory_bytes} bytes) is more than GPU "
                 f"{gpu.name} ({gpu.product}) has: at most {format_size(gpu.memory_bytes)} "

@@ -129,10 +129,11 @@ def _require_sum(
 
 def _require_memory(device: DeviceLimit, whole_bytes: int | None) -> None:
     wish = f"memory {format_size(device.memory_limit_bytes)} ({device.memory_limit_bytes} bytes)"
-    if whole_bytes is None:
+    if not whole_bytes:
+        why = "is not seen from here" if whole_bytes is None else "does not tell NVML"
         raise AllocationRefused(
-            f"{wish} cannot be given: GPU {device.uuid} is not seen from here, so nobody knows "
-            "what it has; at most what it was made with is allowed"
+            f"{wish} cannot be given: GPU {device.uuid} {why}, so nobody knows what it has; at "
+            "most what it was made with is allowed"
         )
     if device.memory_limit_bytes > whole_bytes:
         raise AllocationRefused(

@@ -115,7 +115,7 @@ class GpuFollower:
             )
         known = known_now(self.known, listing, self._is_held)
         self._say_left_out(left_out(known.here, listing))
-        if listing.sick:
+        if any(not sick.hangs for sick in listing.sick):
             self._look_closer()
         if known != self.known or _runtime_indexes(known) != _runtime_indexes(self.known):
             came = _uuids(known.here) - _uuids(self.known.here)

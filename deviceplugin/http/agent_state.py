@@ -1,13 +1,14 @@
 """The agent's own state: the pages ``/healthz`` and ``/readyz``, and what ``/v1/state`` says.
 
-*Healthy*: the loop came round recently, so nothing hangs; a probe that fails restarts the agent.
-*Ready*: a config is in force and the kubelet has every resource. Neither depends on MPS or on the
-API server. Values come from the agent's parts, read without a lock; each is replaced whole.
+*Healthy*: the loop and the threads that follow the GPUs came round recently, so nothing hangs; a
+probe that fails restarts the agent. *Ready*: a config is in force, and the kubelet has every
+resource and listens to its devices. Neither depends on MPS or on the API server. Values come from
+the agent's parts, read without a lock; each is replaced whole.
 """
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib import metadata
@@ -48,10 +49,18 @@ def loop_problem(turned_at_s: float, now_s: float) -> str | None:
     )
 
 
-def ready_problem(registrations: Registrations) -> str | None:
-    """Returns why the agent is not ready, None where it is."""
+def ready_problem(registrations: Registrations, unheard: Collection[str] = ()) -> str | None:
+    """Returns why the agent is not ready, None where it is.
+
+    Args:
+        unheard: resources that the kubelet took and does not listen to.
+    """
     missing = [resource for resource, since in registrations.items() if since is None]
-    return f"not registered with the kubelet: {', '.join(missing)}" if missing else None
+    if missing:
+        return f"not registered with the kubelet: {', '.join(missing)}"
+    if unheard:
+        return f"registered, but the kubelet does not listen: {', '.join(unheard)}"
+    return None
 
 
 def agent_version() -> str:
@@ -91,6 +100,8 @@ class AgentState:
         pods_problem: Callable[[], str] = str,
         publish_problem: Callable[[], str] = str,
         sees_node_pids: bool = True,
+        helper_problem: Callable[[], str | None] = lambda: None,
+        unheard: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Counts the loop as having come round just now.
 
@@ -104,7 +115,10 @@ class AgentState:
             pods_problem: why the pods of this node are not followed; empty while they are.
             publish_problem: why schedulers are not told what the node has; empty while they are.
             sees_node_pids: this process has the node's pids (`pid_visibility.sees_node_pids`).
+            unheard: resources that the kubelet took and does not listen to.
+            helper_problem: which thread that follows the GPUs is late; None where none is.
         """
+        self._helper_problem, self._unheard = helper_problem, unheard
         self._publish_problem = publish_problem
         self._pods_problem = pods_problem
         self._watch, self._service, self._findings = watch, service, findings
@@ -130,11 +144,14 @@ class AgentState:
 
     def healthz(self, request: Request) -> Response:
         """Answers ``/healthz``."""
-        return _verdict(loop_problem(self._turned_at_s, self._clock()))
+        return _verdict(self._hangs())
 
     def readyz(self, request: Request) -> Response:
         """Answers ``/readyz``."""
-        return _verdict(ready_problem(self._registrations()))
+        return _verdict(ready_problem(self._registrations(), self._unheard()))
+
+    def _hangs(self) -> str | None:
+        return loop_problem(self._turned_at_s, self._clock()) or self._helper_problem()
 
     def config(self) -> dict[str, Any]:
         """Returns what ``/v1/config`` says."""
@@ -151,7 +168,7 @@ class AgentState:
         """Returns what ``/v1/state`` says."""
         node, mig_layouts = self._service.state, self._watch.config.mig_layouts
         return self._fixed | {
-            "loop_problem": loop_problem(self._turned_at_s, self._clock()),
+            "loop_problem": self._hangs(),
             "config": _config(self._watch) | {"label_problem": self._label_problem()},
             "podresources_problem": self._service.podresources_problem,
             "pods_problem": self._pods_problem(),
@@ -175,6 +192,7 @@ class AgentState:
             "allocations": [
                 _origins(allocation, resolved) for allocation, resolved in self._service.resolved()
             ],
+            "unheard_resources": list(self._unheard()),
             "resources": [
                 {"name": name, "registered_at": since}
                 for name, since in self._registrations().items()

@@ -61,7 +61,8 @@ def gpu_families(
         for device in resource.devices:
             if layout.find(device.gpu.uuid) is None:
                 labels = [device.gpu.uuid, str(device.gpu.index), WHOLE]
-                total.add_metric(labels, device.gpu.memory_bytes)
+                if device.gpu.memory_bytes:
+                    total.add_metric(labels, device.gpu.memory_bytes)
                 healthy.add_metric(labels, is_well(device.gpu, unhealthy))
     return families
 

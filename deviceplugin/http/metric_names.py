@@ -185,7 +185,7 @@ WATCH_PROCESSES_KILLED = MetricName(
 RESOURCE_REGISTERED = MetricName(
     "vgpu_resource_registered",
     "gauge",
-    "1 if the resource is registered with the kubelet",
+    "1 if the resource is registered with the kubelet, which listens to its devices",
     ("resource",),
 )
 RESOURCE_DEVICES = MetricName(

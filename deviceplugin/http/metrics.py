@@ -7,7 +7,7 @@ beginning, at zero. GPU seconds carry ``estimated="true"`` where nothing forces 
 (family mps and containers without a cap); their launches and present share are estimates, too.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, make_wsgi_app
@@ -47,6 +47,7 @@ class NodeCollector:
         arbiters: Callable[[], Mapping[str, ArbiterCounters]] = dict,
         publish_problem: Callable[[], str] = str,
         pods_problem: Callable[[], str] = str,
+        unheard: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Makes a collector.
 
@@ -58,9 +59,11 @@ class NodeCollector:
             arbiters: returns what the arbiter of each GPU has counted, where it runs here.
             publish_problem: returns why schedulers are not told what the node has; empty: they are.
             pods_problem: returns why the pods of this node are not followed; empty: they are.
+            unheard: returns the resources that the kubelet took and does not listen to.
         """
         self._publish_problem, self._pods_problem = publish_problem, pods_problem
         self._service, self._store, self._config = service, store, config
+        self._unheard = unheard
         self._registrations, self._findings = registrations, findings
         self._mps, self._arbiters = mps, arbiters
 
@@ -83,9 +86,9 @@ class NodeCollector:
         yield _single(names.PODS_FOLLOWED, not self._pods_problem())
         yield _single(names.WATCH_UP, not findings.problem)
         yield _single(names.WATCH_PROCESSES_KILLED, findings.ended)
-        registered = names.RESOURCE_REGISTERED.family()
+        registered, unheard = names.RESOURCE_REGISTERED.family(), self._unheard()
         for resource, since in self._registrations().items():
-            registered.add_metric([resource], since is not None)
+            registered.add_metric([resource], since is not None and resource not in unheard)
         yield registered
         yield from device_families(state.layout, state.held)
 

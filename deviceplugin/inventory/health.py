@@ -32,6 +32,10 @@ class Verdicts:
         elif self._problems.pop(uuid, None):
             self._xids.pop(uuid, None)  # it went and came back: reset
 
+    def has_problem(self, uuid: str) -> bool:
+        """Returns whether NVML's last answer for a GPU told of a problem."""
+        return uuid in self._problems
+
     def note_xid(self, uuid: str, xid: int, now_s: float) -> None:
         """Notes a critical error that counts (`counted_xids`)."""
         self._xids[uuid] = xid, now_s

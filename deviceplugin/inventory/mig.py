@@ -13,11 +13,11 @@ from typing import Any
 from deviceplugin.model.gpus import Gpu, MigPart, SickGpu
 
 from .nvml_answers import (
-    FUNCTION_NOT_FOUND,
+    CANNOT_TELL,
     INVALID_ARGUMENT,
     NOT_FOUND,
-    NOT_SUPPORTED,
     error_code,
+    memory_bytes,
     text,
 )
 
@@ -36,7 +36,7 @@ def mig_devices(pynvml: Any, handle: Any, gpu: Gpu) -> tuple[Gpu, list[SickGpu]]
     except AttributeError:
         return gpu, []
     except pynvml.NVMLError as error:
-        if error_code(error) in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+        if error_code(error) in CANNOT_TELL:
             return gpu, []
         raise
     if mode != _ENABLED:
@@ -79,14 +79,14 @@ def _describe(pynvml: Any, handle: Any, number: int, gpu: Gpu) -> Gpu | SickGpu:
             gpu_slices=int(profile["gpu"]),
             compute_slices=int(profile["compute"] or profile["gpu"]),
         )
-        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        size_bytes = memory_bytes(pynvml, handle)
     except pynvml.NVMLError as error:
         return SickGpu(gpu.index, uuid, f"of MIG device {number} NVML says: {error}")
     return replace(
         gpu,
         uuid=uuid,
         name=name,
-        memory_bytes=memory_bytes,
+        memory_bytes=size_bytes,
         is_mig_capable=False,
         is_mig_enabled=False,
         mig=_with_sizes(pynvml, handle, part),

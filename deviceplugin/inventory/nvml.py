@@ -3,33 +3,46 @@
 Everything else takes the `Inventory` protocol, so tests and tools can bring GPUs of their own. A
 simulated machine needs nothing special: its NVML is loaded through the same library search path.
 
-A GPU that NVML fails for is left out with the reason, and the others are listed (`gpu_facts`). Only
-where NVML itself fails is there no list at all.
+A GPU that NVML fails for, or does not answer for (`nvml_calls`), is left out with the reason, and
+the others are listed (`gpu_facts`). Only where NVML itself fails is there no list at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from deviceplugin.log import LOGGER
 from deviceplugin.model.gpus import Gpu, GpuListing, Inventory, SickGpu
 from libvgpu.errors import DriverReplacedError, InventoryError
 
-from .gpu_facts import describe
+from .gpu_facts import Described, describe
 from .nvlinks import joining, read_links
 from .nvml_answers import LIB_RM_VERSION_MISMATCH, ask, error_code, text
+from .nvml_calls import NoAnswer, NvmlCalls
 from .topology import UNKNOWN, closeness
 
 __all__ = ["Gpu", "GpuListing", "Inventory", "NvmlInventory", "SickGpu"]
+
+#: The one question of a listing that is about no GPU alone; GPUs have their indexes.
+_CLOSENESS = -1
+_Rows = dict[str, dict[str, int]]
 
 
 class NvmlInventory:
     """The GPUs that NVML shows; used by one thread at a time."""
 
-    def __init__(self) -> None:
-        """Asks nothing yet."""
+    def __init__(self, calls: NvmlCalls[int] | None = None) -> None:
+        """Asks nothing yet.
+
+        Args:
+            calls: how NVML is asked.
+        """
+        self._calls: NvmlCalls[int] = NvmlCalls() if calls is None else calls
         #: How close the GPUs of the last listing are: hundreds of calls on a node of eight.
-        self._near: dict[str, dict[str, int]] = {}
+        self._near: _Rows = {}
+        self._is_near_unknown = False
+        self._uuids: dict[int, str] = {}  # those that were ever read, by index
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Returns those that work, in the order of their indexes.
@@ -48,27 +61,57 @@ class NvmlInventory:
         """
         import pynvml  # late: tools that never ask for GPUs start faster
 
+        described: dict[int, Described] = {}
         try:
-            pynvml.nvmlInit()
+            answers = self._calls.ask(lambda nvml: self._questions(nvml, described))
         except pynvml.NVMLError as error:
             raise _cannot_list(error) from None
+        near = answers.pop(_CLOSENESS, None)
+        if isinstance(near, NoAnswer) and not self._is_near_unknown:
+            LOGGER.warning("how close the GPUs lie is not known: a call of NVML does not return")
+        self._is_near_unknown = isinstance(near, NoAnswer)
+        if isinstance(near, dict):
+            self._near = near
+        gpus, sick = [], []
+        for index, answer in answers.items():
+            if isinstance(answer, NoAnswer):
+                sick.append(SickGpu(index, self._uuids.get(index, ""), str(answer), hangs=True))
+                continue
+            gpu, failing = described[index]
+            sick += failing
+            if gpu is not None:
+                gpus.append(_connected(gpu, self._near.get(gpu.uuid, {})))
+        return GpuListing(tuple(gpus), tuple(sick))
+
+    def _questions(
+        self, pynvml: Any, described: dict[int, Described]
+    ) -> Mapping[int, Callable[[], _Rows | None]]:
+        """Returns what to ask of each GPU, by index, and of all together.
+
+        Args:
+            described: where the answers about GPUs go.
+        """
+
+        def look(index: int) -> None:
+            described[index] = describe(pynvml, index, driver, cuda_version, self._uuids)
+
+        def near() -> _Rows | None:
+            gpus = [gpu for _, (gpu, _) in sorted(dict(described).items()) if gpu is not None]
+            if self._near.keys() == {gpu.uuid for gpu in gpus}:
+                return None
+            try:
+                handles = [pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in gpus]
+            except pynvml.NVMLError:
+                return None  # the next listing tells
+            return _closeness(pynvml, gpus, handles)
+
         try:
             driver = text(ask(pynvml, "nvmlSystemGetDriverVersion") or "")
             cuda_version = _cuda_version(pynvml)
-            described = [
-                describe(pynvml, index, driver, cuda_version)
-                for index in range(pynvml.nvmlDeviceGetCount())
-            ]
-            there = [(gpu, handle) for gpu, handle, _ in described if gpu is not None]
-            if self._near.keys() != {gpu.uuid for gpu, _ in there}:
-                gpus, handles = [gpu for gpu, _ in there], [handle for _, handle in there]
-                self._near = _closeness(pynvml, gpus, handles)
-            connected = tuple(_connected(gpu, self._near[gpu.uuid]) for gpu, _ in there)
-            return GpuListing(connected, tuple(each for _, _, sick in described for each in sick))
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML fails while listing the GPUs: {error}") from None
-        finally:
-            pynvml.nvmlShutdown()
+        return {index: partial(look, index) for index in range(count)} | {_CLOSENESS: near}
 
 
 def _cannot_list(error: Exception) -> InventoryError:

@@ -4,6 +4,9 @@ from typing import Any
 
 #: NVML's numbers of errors.
 INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 6, 13
+NO_DATA = 21
+#: Of a question that this GPU or driver has no answer to: nothing is wrong with either.
+CANNOT_TELL = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, NO_DATA})
 GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH = 15, 16, 18
 
 #: Of a list of processes. `_v2` has the same form on every driver. Some drivers lack `_v3`, and
@@ -49,6 +52,32 @@ def list_processes(pynvml: Any, kind: str, handle: Any) -> list[Any]:
         except pynvml.NVMLError_InsufficientSize:
             return list(call(handle))  # more came between its two calls; it asks for the size again
     return []
+
+
+def told(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """Returns what NVML says, None where it has no answer for this GPU.
+
+    Raises:
+        NVMLError: it fails.
+    """
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except AttributeError:
+        return None
+    except pynvml.NVMLError as error:
+        if error_code(error) not in CANNOT_TELL:
+            raise
+        return None
+
+
+def memory_bytes(pynvml: Any, handle: Any) -> int:
+    """Returns how much memory a GPU or MIG device has, 0 where NVML does not tell.
+
+    Raises:
+        NVMLError: it fails.
+    """
+    said = told(pynvml, "nvmlDeviceGetMemoryInfo", handle)
+    return 0 if said is None or said.total is None else int(said.total)
 
 
 def error_code(error: Exception) -> int | None:

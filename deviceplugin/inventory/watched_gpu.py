@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .nvml_answers import ask
+from .nvml_answers import ask, told
 
 #: Of an event that means no instance, or any.
 ANY_INSTANCE = 0xFFFFFFFF
+_TEMPERATURE_OF_GPU = 0  # NVML_TEMPERATURE_GPU
 _MIG_PREFIX = "MIG-"
 
 
@@ -61,7 +62,9 @@ def find(pynvml: Any, uuid: str) -> WatchedGpu:
 def problem_of(pynvml: Any, gpu: WatchedGpu) -> str:
     """Returns what is wrong with a GPU as NVML says, empty where it is healthy."""
     try:
-        pynvml.nvmlDeviceGetMemoryInfo(gpu.handle)  # needs the GPU itself, unlike its UUID
+        # These need the GPU itself, unlike its UUID.
+        if told(pynvml, "nvmlDeviceGetMemoryInfo", gpu.handle) is None:
+            ask(pynvml, "nvmlDeviceGetTemperature", gpu.gpu_handle, _TEMPERATURE_OF_GPU)
     except pynvml.NVMLError as error:
         return f"NVML says: {error}"
     try:

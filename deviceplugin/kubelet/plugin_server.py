@@ -36,7 +36,11 @@ Observe = Callable[[str, float], None]
 
 
 class PluginServer:
-    """Serves one resource; `start` and `stop` may be repeated."""
+    """Serves one resource; `start` and `stop` may be repeated.
+
+    Attributes:
+        streams_opened: how often the kubelet began to listen.
+    """
 
     def __init__(
         self,
@@ -58,8 +62,15 @@ class PluginServer:
         self._server: Any = None
         self._pool: futures.ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
+        self._listeners: set[object] = set()
+        self.streams_opened = 0
         self._list = threading.Lock()
         self._listed: tuple[int, bytes] | None = None  # the last list, and its revision
+
+    @property
+    def is_listened_to(self) -> bool:
+        """Whether the kubelet has a stream of ours open; from any thread."""
+        return bool(self._listeners)
 
     def start(self) -> None:
         """Serves on a fresh socket; one left behind by a crash is removed.
@@ -104,15 +115,20 @@ class PluginServer:
             return stopping.is_set() or not context.is_active()
 
         context.add_callback(self._offer.state.wake)  # the kubelet has gone
-        last = b""
-        while not over():
-            revision, message = self._message()
-            if message != last:
-                yield message
-                last = message
-            while not self._offer.state.wait_for_change(revision, _LOOK_EVERY_S, over):
-                if over():
-                    return
+        listener, last = object(), b""
+        self._listeners.add(listener)
+        self.streams_opened += 1
+        try:
+            while not over():
+                revision, message = self._message()
+                if message != last:
+                    yield message
+                    last = message
+                while not self._offer.state.wait_for_change(revision, _LOOK_EVERY_S, over):
+                    if over():
+                        return
+        finally:
+            self._listeners.discard(listener)
 
     def _message(self) -> tuple[int, bytes]:
         """Returns the list and its revision; encoded once for each."""

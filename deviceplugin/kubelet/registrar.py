@@ -6,11 +6,13 @@ forgets all plugins. So `look`, called about every second, compares for each plu
 a plugin for which something differs is served and registered again. The kubelet dials the plugin
 from inside Register, so serving comes first. A plugin that cannot serve or that the kubelet refuses
 does not keep the others from it; a kubelet that does not answer is left alone until the next call.
+A kubelet that ends the stream of a plugin, or never opens it, has the plugin registered again
+(`listening`). The plugin is served meanwhile: containers may be about to start.
 
 Which plugins there are is asked at every call. One that is not there any more ends: the kubelet
 sees its socket close, counts its units as gone, and forgets the resource minutes later.
 
-Used from one thread, apart from `registrations`.
+Used from one thread, apart from `registrations` and `unheard`.
 """
 
 import logging
@@ -26,6 +28,7 @@ from deviceplugin.log import event
 from libvgpu.errors import VgpuError
 
 from .handlers import OPTIONS
+from .listening import Listening
 from .plugin_server import PluginServer
 from .transport import dial, why
 
@@ -37,15 +40,28 @@ Identity = tuple[int, int]  # inode and time of change of kubelet.sock
 
 
 class Registrar:
-    """The plugin servers of this node and their registration."""
+    """The plugin servers of this node and their registration.
 
-    def __init__(self, directory: Path, plugins: Callable[[], Sequence[PluginServer]]) -> None:
+    Attributes:
+        unheard: resources that the kubelet took and does not listen to; replaced whole.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        plugins: Callable[[], Sequence[PluginServer]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Makes a registrar that has served nothing yet.
 
         Args:
             directory: the kubelet's device-plugins directory.
             plugins: returns those to be served now, one per resource.
+            clock: seconds, never back.
         """
+        self.unheard: tuple[str, ...] = ()
+        self._clock = clock
+        self._listening: dict[str, Listening] = {}
         self._socket = directory / "kubelet.sock"
         self._wanted, self._plugins = plugins, tuple(plugins())
         self._serving: set[str] = set()
@@ -75,13 +91,38 @@ class Registrar:
                 if not self._serve(plugin):
                     continue
             if kubelet is not None and answers and plugin.resource not in self._registered:
+                opened = plugin.streams_opened
                 code = self._register(plugin)
                 answers = code not in _SILENT
                 if code is not None:
                     continue
                 self._registered[plugin.resource] = kubelet
                 self._since[plugin.resource] = time.time()
+                self._listening[plugin.resource] = Listening(self._clock(), opened)
+            elif plugin.resource in self._registered:
+                self._look_for_stream(plugin)
+        now_s = self._clock()
+        self.unheard = tuple(
+            resource for resource in self._registered if self._listening[resource].is_missing(now_s)
+        )
         return len(self._registered) == len(self._plugins)
+
+    def _look_for_stream(self, plugin: PluginServer) -> None:
+        """Registers a plugin again that the kubelet does not listen to, if it is time."""
+        listening, now_s = self._listening[plugin.resource], self._clock()
+        listening.note(plugin.is_listened_to, plugin.streams_opened, now_s)
+        if not listening.is_due(now_s):
+            return
+        if not listening.tries:
+            event(
+                logging.WARNING,
+                "the kubelet does not listen to a resource that it took, registering again",
+                resource=plugin.resource,
+            )
+        if self._register(plugin) is None:
+            listening.note_registration(now_s)
+        else:  # it is no more registered than with a kubelet that has gone
+            del self._registered[plugin.resource]
 
     def registrations(self) -> dict[str, float | None]:
         """Returns each resource with when it was registered (epoch), None where it is not."""

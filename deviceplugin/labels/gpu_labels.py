@@ -106,7 +106,7 @@ def _whole_gpus(gpus: Sequence[Gpu], offered: Offered) -> Labels:
     resource = None if gpu.is_mig_enabled else resource_of(alike, offered)
     replicas, strategy, suffixes = sharing_of(resource, alike, offered)
     values: dict[str, object] = {
-        "product": label_value(gpu.name, *suffixes),
+        **({"product": label_value(gpu.name, *suffixes)} if gpu.name else {}),
         "count": sum(each.name == gpu.name for each in gpus),
         "replicas": replicas,
         "sharing-strategy": strategy,

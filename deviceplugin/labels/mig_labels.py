@@ -95,7 +95,7 @@ def _profile(
             "count": len(devices),
             "replicas": replicas,
             "sharing-strategy": strategy,
-            "memory": device.memory_bytes // MIB,
+            **({"memory": device.memory_bytes // MIB} if device.memory_bytes else {}),
             "multiprocessors": part.multiprocessors,
             "slices.gi": part.gpu_slices,
             "slices.ci": part.compute_slices,

@@ -47,7 +47,8 @@ class Gpu:
 
     Attributes:
         index: of the GPU, as config and people know it; a MIG device has that of its GPU.
-        name: the product, as NVML says it.
+        name: the product, as NVML says it; empty where it does not tell.
+        memory_bytes: 0 where NVML does not tell.
         numa_node: None where NVML does not tell.
         context_bytes: what one context is known to cost; 0 where that is for containers to measure.
         driver: its version; empty where NVML does not tell.
@@ -102,11 +103,13 @@ class SickGpu:
         index: of the GPU.
         uuid: empty where not even that is known.
         reason: as a phrase.
+        hangs: a call of NVML for it does not return.
     """
 
     index: int
     uuid: str
     reason: str
+    hangs: bool = False
 
     def __str__(self) -> str:
         return f"{self.index} ({self.uuid})" if self.uuid else str(self.index)

@@ -175,11 +175,10 @@ def offer_devices(
         entry = next((each for each in whole.replicas if each.resource == name), None)
         chosen = _chosen(entry, gpus, gone.get(name, ())) if entry is not None else []
         if entry is not None and entry.kind is ReplicaKind.MPS:
-            cut = [gpu for gpu in chosen if gpu.mig is not None]
-            reason = "it is a MIG device, which sharing.mps cannot divide"
-            withheld += (Withheld(gpu, reason) for gpu in cut)
-            gpus = [gpu for gpu in gpus if gpu not in cut]
-            chosen = [gpu for gpu in chosen if gpu not in cut]
+            reasons = {gpu.uuid: why for gpu in chosen if (why := _why_not_by_mps(gpu))}
+            withheld += (Withheld(gpu, reasons[gpu.uuid]) for gpu in gpus if gpu.uuid in reasons)
+            gpus = [gpu for gpu in gpus if gpu.uuid not in reasons]
+            chosen = [gpu for gpu in chosen if gpu.uuid not in reasons]
         plain = [OfferedDevice(gpu, (gpu.uuid,)) for gpu in gpus if gpu not in chosen]
         if not gpus:
             continue
@@ -245,6 +244,18 @@ def _names(
         else:
             withheld.append(Withheld(gpu, _why_not(gpu)))
     return named, withheld
+
+
+def _why_not_by_mps(gpu: Gpu) -> str | None:
+    """Returns why a device cannot be divided under MPS, None where it can."""
+    if gpu.mig is not None:
+        return "it is a MIG device, which sharing.mps cannot divide"
+    if not gpu.memory_bytes:
+        return (
+            "NVML does not tell how much memory it has, so sharing.mps cannot divide that; give it "
+            "whole, or as replicas of sharing.timeSlicing"
+        )
+    return None
 
 
 def _why_not(gpu: Gpu) -> str:

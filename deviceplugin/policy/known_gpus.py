@@ -64,7 +64,7 @@ def known_now(
     indexes |= {gpu.uuid: gpu.index for gpu in before.here}
     listed = {gpu.uuid: gpu for gpu in numbered(listing.gpus, indexes if keeps_indexes else {})}
     sick = {each.uuid for each in listing.sick}
-    here = [_with_sick_parts(gpu, known.get(gpu.uuid), sick) for gpu in listed.values()]
+    here = [_completed(gpu, known.get(gpu.uuid), sick) for gpu in listed.values()]
     taken = {gpu.index for gpu in here}
     here += [
         with_index(gpu, gpu.index)
@@ -100,6 +100,12 @@ def left_out(known: Sequence[Gpu], listing: GpuListing) -> dict[str, str]:
             before = found.get(str(each))
             found[str(each)] = f"{before}; {each.reason}" if before else each.reason
     return found
+
+
+def _completed(gpu: Gpu, before: Gpu | None, sick: set[str]) -> Gpu:
+    if before is not None and not gpu.memory_bytes:
+        gpu = replace(gpu, memory_bytes=before.memory_bytes)  # told once, it stays what it was
+    return _with_sick_parts(gpu, before, sick)
 
 
 def _with_sick_parts(gpu: Gpu, before: Gpu | None, sick: set[str]) -> Gpu:

@@ -197,6 +197,11 @@ def _why_not_shared(gpu: Gpu, share: FractionalShare) -> str | None:
     """Returns why a device cannot be shared as an entry says, None where it can."""
     if gpu.is_mig_enabled:
         return "it is in MIG mode and has no MIG device"
+    if not gpu.memory_bytes:
+        return (
+            f"NVML does not tell how much memory it has, so {share.path[2:]} cannot divide that; "
+            "give it whole, or as replicas of sharing.timeSlicing"
+        )
     if gpu.mig is not None and (share.family is Family.MPS or share.concurrency is Concurrency.MPS):
         return f"it is a MIG device, which {share.path[2:]} cannot put under MPS"
     return None

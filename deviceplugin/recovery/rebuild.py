@@ -200,6 +200,6 @@ def _memory_unit(
             )
         size = size or (shared.memory_unit_bytes if shared else 0)
         most = max((unit_number(u) for u in units if gpu_of(u) == gpu.uuid), default=0)
-        if (most + 1) * size > gpu.memory_bytes:
+        if gpu.memory_bytes and (most + 1) * size > gpu.memory_bytes:
             raise RecordDisagrees(f"GPU {gpu.uuid} has no memory unit {most} of {size} bytes")
     return size

@@ -48,6 +48,7 @@ class DeviceManager:
         self._known: set[str] = set()  # resources registered before it was opened
         self._pods: dict[str, AdmittedPod] = {}
         self._open = False
+        self.is_listening = True
 
     def open(self) -> None:
         """Takes what every container has from the checkpoint; what it does not name is forgotten.
@@ -95,9 +96,14 @@ class DeviceManager:
                 raise ValueError("the kubelet is stopping")
             replaced = self._plugins.get(resource)
             self._plugins[resource] = plugin
-        plugin.start()
+        if self.is_listening:
+            plugin.start()
         if replaced is not None:
             replaced.close()
+
+    def end_stream(self, resource: str) -> None:
+        """Ends the stream of a plugin, which has to register again."""
+        self.plugins()[resource].close()
 
     def plugins(self) -> dict[str, Plugin]:
         """Returns the registered plugins by resource."""

@@ -115,6 +115,16 @@ class StandInKubelet:
         for socket in (self.plugin_socket, self.podresources_socket):
             socket.unlink(missing_ok=True)
 
+    def end_stream(self, resource: str) -> None:
+        """Ends the stream of a plugin's devices; it stays registered only by its own account."""
+        self._manager.end_stream(resource)
+
+    def listen(self, is_listening: bool) -> None:
+        """Opens streams of the plugins that register from now on, or takes their registrations
+        alone.
+        """
+        self._manager.is_listening = is_listening
+
     def allocatable(self) -> dict[str, int]:
         """Returns the number of healthy units of each registered resource."""
         return {

@@ -2,17 +2,19 @@
 
 A process may stand in several of NVML's lists (compute, graphics, clients of MPS) with the same
 figure, so it counts once, with the largest. NVML may not know a figure; then it is None. What one
-GPU does not answer concerns that GPU alone. NVML is opened and closed around each check: whoever
-keeps it open would keep the health watch from opening it again after a GPU was lost, and while that
-one has it open this costs next to nothing.
+GPU does not answer, or a call that does not return for it, concerns that GPU alone. NVML is opened
+and closed around each check: whoever keeps it open would keep the health watch from opening it
+again after a GPU was lost, and while that one has it open this costs next to nothing.
 """
 
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from deviceplugin.inventory.nvml_answers import list_processes
+from deviceplugin.inventory.nvml_calls import NvmlCalls
 from libvgpu.errors import InventoryError
 
 from .pid_visibility import has_own_pid_namespace
@@ -36,28 +38,31 @@ class GpuReading:
     unlisted_bytes: int = 0
 
 
-def read_gpus(uuids: Iterable[str]) -> dict[str, GpuReading]:
+def read_gpus(uuids: Iterable[str], calls: NvmlCalls[str] | None = None) -> dict[str, GpuReading]:
     """Returns a reading of each GPU that answers.
 
+    Args:
+        calls: how NVML is asked; of whoever asks again and again the same.
+
     Raises:
-        InventoryError: there is no NVML.
+        InventoryError: there is no NVML, or it does not answer.
     """
     import pynvml  # late: tools that never ask for GPUs start faster
 
+    calls = NvmlCalls() if calls is None else calls
     try:
-        pynvml.nvmlInit()
+        answers = calls.ask(lambda nvml: {uuid: partial(_reading, nvml, uuid) for uuid in uuids})
     except pynvml.NVMLError as error:
         raise InventoryError(f"the GPUs' processes cannot be listed: NVML says {error}") from None
+    # What is wrong with the others is the health watch's business.
+    return {uuid: said for uuid, said in answers.items() if isinstance(said, GpuReading)}
+
+
+def _reading(pynvml: Any, uuid: str) -> GpuReading | None:
     try:
-        found = {}
-        for uuid in uuids:
-            try:
-                found[uuid] = _read(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
-            except pynvml.NVMLError:
-                continue  # its health is another's business
-        return found
-    finally:
-        pynvml.nvmlShutdown()
+        return _read(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+    except pynvml.NVMLError:
+        return None
 
 
 def _read(pynvml: Any, handle: Any) -> GpuReading:

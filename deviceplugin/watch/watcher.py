@@ -11,9 +11,9 @@ to (`process_attribution`):
 * by the policy ``terminate`` a bypassing process is ended, if its mounts name the container and,
   looked at once more behind a pidfd, start time, cgroup and mounts are still the same.
 
-The thread has everything here to itself; it meets the rest in `WatchedNode` (which takes
-the agent's lock for a moment), and `findings` is replaced whole. NVML may hang: then only this
-thread does.
+The thread has everything here to itself; it meets the rest in `WatchedNode` (which takes the
+agent's lock for a moment), and `findings` is replaced whole. A call of NVML may not return: then
+only its GPU is not looked at.
 """
 
 import logging
@@ -73,6 +73,7 @@ class MemoryWatch:
         policy: WatchPolicy,
         read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
         clock: Callable[[], float] = time.monotonic,
+        turned: Callable[[], None] = lambda: None,
     ) -> None:
         """Makes a watch that does not run yet.
 
@@ -82,7 +83,9 @@ class MemoryWatch:
             policy: what to do about a process that bypasses the shim.
             read: asks NVML.
             clock: seconds, never back.
+            turned: called each time the watch comes round.
         """
+        self._turned = turned
         self._policy = policy
         self.findings = WatchFindings(policy=policy)
         self._node, self._attribution = node, attribution
@@ -110,6 +113,7 @@ class MemoryWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._turned()
             try:
                 is_active = self.look()
             except Exception as error:  # whatever NVML's bindings raise, the next check may do

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..artifacts import PACKAGE
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -23,6 +24,25 @@ UNCORRECTABLE_XIDS = (48, 63, 64, 94, 95)
 XID_LOST = 79
 
 
+#: Of an `NvmlFault`: every function, and a call that does not return.
+EVERY_FUNCTION = "*"
+HANGS = -1  # SIM_NVML_HANGS
+MOST_NVML_FAULTS = 4  # SIM_NVML_FAULTS
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlFault:
+    """What NVML answers for one GPU instead of what is so.
+
+    Attributes:
+        function: what the names of the functions begin with, or `EVERY_FUNCTION`.
+        answer: NVML's number of an error; `HANGS` while the calls do not return.
+    """
+
+    function: str
+    answer: int
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceFaults:
     """What goes wrong on one GPU.
@@ -32,12 +52,14 @@ class DeviceFaults:
         broken_code: the CUresult of contexts begun until ``broken_ns``; 0 for none.
         broken_ns: on CLOCK_MONOTONIC.
         failing_allocations: so many of the next ones find no memory.
+        nvml: the first that is for a function counts.
     """
 
     lost: bool = False
     broken_code: int = 0
     broken_ns: int = 0
     failing_allocations: int = 0
+    nvml: tuple[NvmlFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +83,20 @@ def curesults() -> dict[str, int]:
     text = (PACKAGE / "include/vgpu/cuda_api.h").read_text()
     found = re.findall(r"^\s*X\((CUDA_ERROR_\w+), (\d+),", text, re.M)
     return {name: int(value) for name, value in found}
+
+
+@functools.cache
+def nvml_errors() -> dict[str, int]:
+    """Returns the error codes of NVML by name."""
+    text = (PACKAGE / "include/vgpu/nvml_api.h").read_text()
+    return {name: int(value) for name, value in re.findall(r"X\((NVML_ERROR_\w+), (\d+),", text)}
+
+
+@functools.cache
+def nvml_functions() -> frozenset[str]:
+    """Returns the functions of NVML that the simulated one works for."""
+    text = (PACKAGE / "include/vgpu/nvml_api.h").read_text()
+    return frozenset(re.findall(r"^nvmlReturn_t (nvml\w+)\(", text, re.M))
 
 
 def _change(machine: "Machine", index: int, **fields: Any) -> None:
@@ -97,6 +133,23 @@ def recover(machine: "Machine", index: int) -> None:
 def fail_allocations(machine: "Machine", index: int, count: int) -> None:
     """Has the next ``count`` allocations on a GPU find no memory."""
     _change(machine, index, failing_allocations=count)
+
+
+def set_nvml(machine: "Machine", index: int, function: str, answer: int) -> None:
+    """Has NVML's functions whose names begin so answer an error for a GPU, or hang (`HANGS`).
+
+    Raises:
+        UsageError: there are `MOST_NVML_FAULTS` others.
+    """
+    with machine.locked():
+        before = machine.device_faults(index)
+        nvml = [each for each in before.nvml if each.function != function]
+        if len(nvml) == MOST_NVML_FAULTS:
+            raise UsageError(
+                f"GPU {index} has {MOST_NVML_FAULTS} faults of NVML, which is the most: clear them"
+            )
+        nvml.append(NvmlFault(function, answer))
+        machine.set_device_faults(index, replace(before, nvml=tuple(nvml)))
 
 
 def delay_calls(machine: "Machine", delay_ns: int) -> None:

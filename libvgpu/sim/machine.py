@@ -23,7 +23,7 @@ from ..quantities import parse_size
 from . import mig_machine
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .damage import cannot_make, cannot_open
-from .faults import CallFaults, DeviceFaults
+from .faults import CallFaults, DeviceFaults, NvmlFault
 from .identity import fill_identities, read_profile, text
 from .mig import Placed
 from .profiles import Profile
@@ -204,15 +204,26 @@ class Machine:
         """Returns what goes wrong on a GPU."""
         faults = ffi.new("struct sim_device_faults *")
         self._checked(index, lib.sim_machine_read_device_faults(self._native, index, faults))
+        nvml = [NvmlFault(text(each.function), int(each.answer)) for each in faults.nvml]
         return DeviceFaults(
-            bool(faults.lost), faults.broken_code, faults.broken_ns, faults.failing_allocations
+            bool(faults.lost),
+            faults.broken_code,
+            faults.broken_ns,
+            faults.failing_allocations,
+            tuple(each for each in nvml if each.function),
         )
 
     def set_device_faults(self, index: int, faults: DeviceFaults) -> None:
         """Sets what goes wrong on a GPU."""
         native = ffi.new(
             "struct sim_device_faults *",
-            [faults.lost, faults.broken_code, faults.broken_ns, faults.failing_allocations],
+            [
+                faults.lost,
+                faults.broken_code,
+                faults.broken_ns,
+                faults.failing_allocations,
+                [(each.function.encode(), each.answer) for each in faults.nvml],
+            ],
         )
         self._checked(index, lib.sim_machine_write_device_faults(self._native, index, native))
 

@@ -15,9 +15,10 @@ from typing import Any
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.cdi.trees import node_root
 from deviceplugin.http.agent_state import agent_version
+from deviceplugin.inventory.nvml_calls import ask_once
 from deviceplugin.recovery.kubelet_checkpoint import NAME, KubeletCheckpoint, registered_devices
 from libvgpu import artifacts
-from libvgpu.errors import VgpuError
+from libvgpu.errors import InventoryError, VgpuError
 
 from ..agent_client import AgentReport
 
@@ -58,18 +59,15 @@ def versions(report: AgentReport | None) -> dict[str, Any]:
 def _driver() -> tuple[str | None, str | None]:
     import pynvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None, None
-    try:
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion())
+    def versions(nvml: Any) -> tuple[str, str]:
+        version = int(nvml.nvmlSystemGetCudaDriverVersion())
         cuda = f"{version // 1000}.{version % 1000 // 10}"
-        return str(pynvml.nvmlSystemGetDriverVersion()), cuda
-    except pynvml.NVMLError:
+        return str(nvml.nvmlSystemGetDriverVersion()), cuda
+
+    try:
+        return ask_once(versions)
+    except (pynvml.NVMLError, InventoryError):
         return None, None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def kernel_lines(log: Path = _KERNEL_LOG) -> list[str]:

@@ -218,6 +218,47 @@ def _code(text: str, code: str, count: str) -> None:
 
 
 @inject.command(
+    "nvml",
+    short_help="Have NVML not answer, or refuse, for one GPU.",
+    epilog=examples(
+        "vgpuctl sim inject @box/1 nvml all hang",
+        "vgpuctl sim inject @box/0 nvml nvmlDeviceGetMemoryInfo NVML_ERROR_NOT_SUPPORTED",
+    ),
+)
+@click.argument("function")
+@click.argument("answer")
+@click.pass_obj
+def _nvml(text: str, function: str, answer: str) -> None:
+    """Have the FUNCTION of NVML, or all of them, ANSWER for the GPU until that is cleared.
+
+    FUNCTION is all, or what names begin with: one without its version means each version. ANSWER is
+    the name or number of an NVML error, or hang: then calls do not return.
+    """
+    if function != "all" and not any(n.startswith(function) for n in faults.nvml_functions()):
+        raise UsageError(
+            f"NVML function {function!r} is not simulated: give the beginning of a name, for "
+            "example nvmlDeviceGetMemoryInfo, or all"
+        )
+    errors = faults.nvml_errors() | {"hang": faults.HANGS}
+    number = errors.get(answer, int(answer) if answer.isdecimal() else 0)
+    if number not in errors.values():
+        raise UsageError(
+            f"answer {answer!r} is not allowed: give hang, or a name or number of an error of "
+            "NVML, for example 3 or NVML_ERROR_NOT_SUPPORTED"
+        )
+    target = _find(text)
+    gpu = target.gpu()
+    named = faults.EVERY_FUNCTION if function == "all" else function
+    faults.set_nvml(target.machine, gpu, named, number)
+    _say(target, _nvml_words(named, number), gpu)
+
+
+def _nvml_words(function: str, answer: int) -> str:
+    which = "every function of NVML" if function == faults.EVERY_FUNCTION else f"{function}"
+    return f"{which} {'hangs' if answer == faults.HANGS else f'answers {answer}'}"
+
+
+@inject.command(
     "ecc",
     short_help="Count an ECC error, corrected or not.",
     epilog=examples("vgpuctl sim inject @box/0 ecc double"),
@@ -258,4 +299,5 @@ def injected_words(row: Row) -> str:
             words.append(f"{name} contexts broken with {found['broken_code']}")
         if found["failing_allocations"]:
             words.append(f"{name} fails {found['failing_allocations']} allocations")
+        words += [f"{name} {_nvml_words(f['function'], f['answer'])}" for f in found["nvml"]]
     return ", ".join(words)

@@ -103,13 +103,20 @@ def config(report: AgentReport) -> list[Finding]:
 
 
 def resources(report: AgentReport) -> Finding:
-    """Checks that the kubelet has every resource."""
+    """Checks that the kubelet has every resource, and listens."""
     missing = [r.name for r in report.resources if r.registered_at is None]
     if missing:
         return fail(
             "resources",
             f"not registered with the kubelet: {', '.join(missing)}",
             "see that the kubelet runs and look for 'registration' in the agent's log",
+        )
+    if report.unheard_resources:
+        return fail(
+            "resources",
+            f"registered, but the kubelet does not listen: {', '.join(report.unheard_resources)}",
+            "nothing, the agent registers again and again; see the kubelet's log for why it ended "
+            "the stream, and whether another plugin registers the same resource",
         )
     if not report.resources:
         return warn(

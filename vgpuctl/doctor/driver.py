@@ -7,6 +7,9 @@ capability ``compute`` only, which the node agent has no use for.
 import ctypes
 import os
 
+from deviceplugin.inventory.nvml_calls import ask_once
+from libvgpu.errors import InventoryError
+
 from .finding import Finding, fail, ok, warn
 from .node_checks import INSTALL_DRIVER
 
@@ -45,15 +48,9 @@ def _version_by_nvml() -> int | None:
     import pynvml
 
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        return ask_once(lambda nvml: int(nvml.nvmlSystemGetCudaDriverVersion()))
+    except (pynvml.NVMLError, InventoryError):
         return None
-    try:
-        return int(pynvml.nvmlSystemGetCudaDriverVersion())
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def needs_library(capabilities: str | None) -> bool:

@@ -15,6 +15,13 @@ class CallFaults(TypedDict):
     code_count: Annotated[int, Meta(ge=0, description="So many calls still do.")]
 
 
+class NvmlFault(TypedDict):
+    """What NVML answers for one simulated GPU instead of what is so."""
+
+    function: Annotated[str, Meta(description="What their names begin with; *: every one.")]
+    answer: Annotated[int, Meta(description="NVML's error; -1: calls do not return.")]
+
+
 class DeviceFaults(TypedDict):
     """What is injected into one simulated GPU."""
 
@@ -22,6 +29,7 @@ class DeviceFaults(TypedDict):
     broken_code: Annotated[int, Meta(description="Of its contexts; 0: none is broken.")]
     broken_ns: Annotated[int, Meta(description="On CLOCK_MONOTONIC; those begun until then.")]
     failing_allocations: Count
+    nvml: list[NvmlFault]
 
 
 class SimulatedGpu(TypedDict):

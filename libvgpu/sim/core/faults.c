@@ -12,6 +12,8 @@ static void sum_up(struct sim_machine *machine)
     for (uint32_t i = 0; i < header->device_count; i++) {
         const struct sim_device_faults *faults = &sim_layout_device(header, i)->faults;
         faulty |= faults->lost || faults->broken_code || faults->failing_allocations;
+        for (int rule = 0; rule < SIM_NVML_FAULTS; rule++)
+            faulty |= faults->nvml[rule].function[0] != 0;
     }
     __atomic_store_n(&header->faulty, faulty, __ATOMIC_RELEASE);
 }

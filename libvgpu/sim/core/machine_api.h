@@ -145,12 +145,22 @@ struct sim_device_books {
     struct sim_client_books clients[256];
 };
 
+#define SIM_NVML_FAULTS 4
+#define SIM_NVML_HANGS -1
+
+/* What NVML answers on request, on one device, instead of what is so. */
+struct sim_nvml_fault {
+    char function[60]; /* what their names begin with; "*": every one; empty: there is no fault */
+    int32_t answer;    /* nvmlReturn_t; SIM_NVML_HANGS: a call does not return while this is so */
+};
+
 /* What goes wrong on request, on one device. Zero is health. */
 struct sim_device_faults {
     uint32_t lost;                /* the GPU has fallen off the bus */
     uint32_t broken_code;         /* CUresult that contexts begun until broken_ns answer, 0: none */
     uint64_t broken_ns;           /* CLOCK_MONOTONIC */
     uint64_t failing_allocations; /* so many of the next ones find no memory */
+    struct sim_nvml_fault nvml[SIM_NVML_FAULTS];
 };
 
 /* What goes wrong on request, in every driver call of every process. */

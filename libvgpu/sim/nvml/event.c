@@ -150,6 +150,16 @@ static nvmlReturn_t look(nvmlEventSet_t set, nvmlEventData_t *data)
     return result;
 }
 
+/* What a wait answers by a fault on request of a GPU that the set was registered for. */
+static nvmlReturn_t fault_of_wait(nvmlEventSet_t set)
+{
+    nvmlReturn_t result = NVML_SUCCESS;
+    for (uint32_t i = 0; i < nvml.device_count && result == NVML_SUCCESS; i++)
+        if (set->registrations[i].registered)
+            result = nvml_fault(&nvml.devices[i], "nvmlEventSetWait");
+    return result;
+}
+
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
 {
     nvmlReturn_t result = check_set(set);
@@ -157,6 +167,9 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
         return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
     uint64_t deadline_ns = sim_now_ns() + timeout_ms * NS_PER_MS;
     for (;;) {
+        result = fault_of_wait(set);
+        if (result != NVML_SUCCESS)
+            return result;
         /* The count is read before looking, so that what is raised in between ends the sleep. */
         uint32_t seen = sim_machine_wait_event(nvml.machine, 0, 0);
         result = look(set, data);

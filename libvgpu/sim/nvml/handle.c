@@ -2,25 +2,56 @@
  * nvml.devices, or of nvml.rooms for a MIG device, the same as long as the library is initialised. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "nvml.h"
+
+/* So often a call that hangs looks whether it still does. */
+#define HANGS_LOOK_NS 2000000
 
 bool nvml_is_device(nvmlDevice_t device)
 {
     return device >= nvml.devices && device < nvml.devices + nvml.device_count;
 }
 
-bool nvml_is_lost(nvmlDevice_t device)
+static bool read_faults(nvmlDevice_t device, struct sim_device_faults *faults)
 {
-    struct sim_device_faults faults;
     uint32_t gpu = nvml_identity_of(device)->gpu; /* of an instance */
     return sim_machine_faulty(nvml.machine) &&
            sim_machine_read_device_faults(nvml.machine, gpu ? gpu - 1 : device->machine_index,
-                                          &faults) == 0 &&
-           faults.lost;
+                                          faults) == 0;
 }
 
-nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result)
+bool nvml_is_lost(nvmlDevice_t device)
+{
+    struct sim_device_faults faults;
+    return read_faults(device, &faults) && faults.lost;
+}
+
+static int32_t answer_of(nvmlDevice_t device, const char *function)
+{
+    struct sim_device_faults faults;
+    if (!read_faults(device, &faults))
+        return NVML_SUCCESS;
+    for (int i = 0; i < SIM_NVML_FAULTS; i++) {
+        const struct sim_nvml_fault *fault = &faults.nvml[i];
+        size_t length = strnlen(fault->function, sizeof fault->function);
+        if (length && (fault->function[0] == '*' || !strncmp(function, fault->function, length)))
+            return fault->answer;
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvml_fault(nvmlDevice_t device, const char *function)
+{
+    const struct timespec pause = {.tv_nsec = HANGS_LOOK_NS};
+    int32_t answer;
+    while ((answer = answer_of(device, function)) == SIM_NVML_HANGS)
+        nanosleep(&pause, NULL);
+    return (nvmlReturn_t)answer;
+}
+
+nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result, const char *function)
 {
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
@@ -28,16 +59,18 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result)
         return NVML_ERROR_NOT_SUPPORTED;
     if (!nvml_is_device(device) || !result)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+    nvmlReturn_t fault = nvml_fault(device, function);
+    return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : fault;
 }
 
-nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result)
+nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result, const char *function)
 {
     if (!nvml_is_started() || !nvml_is_instance(device))
-        return nvml_check(device, result);
+        return nvml_check(device, result, function);
     if (!result)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+    nvmlReturn_t fault = nvml_fault(device, function);
+    return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : fault;
 }
 
 const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device)
@@ -68,7 +101,8 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 typedef bool (*match_function)(const struct sim_device_identity *identity, const void *wanted);
 
 /* The first GPU that matches. A device that is lost is there, but cannot be had. */
-static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device)
+static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device,
+                                const char *function)
 {
     if (!nvml_is_started())
         return NVML_ERROR_UNINITIALIZED;
@@ -76,7 +110,9 @@ static nvmlReturn_t find_device(match_function matches, const void *wanted, nvml
         return NVML_ERROR_INVALID_ARGUMENT;
     for (uint32_t i = 0; i < nvml.device_count; i++)
         if (matches(nvml_identity_of(&nvml.devices[i]), wanted)) {
-            NVML_CHECK(&nvml.devices[i], device);
+            nvmlReturn_t checked = nvml_check(&nvml.devices[i], device, function);
+            if (checked != NVML_SUCCESS)
+                return checked;
             *device = &nvml.devices[i];
             return NVML_SUCCESS;
         }
@@ -116,7 +152,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-    nvmlReturn_t result = find_device(has_uuid, uuid, device);
+    nvmlReturn_t result = find_device(has_uuid, uuid, device, __func__);
     if (result != NVML_ERROR_NOT_FOUND)
         return result;
     for (uint32_t i = 0; i < sim_machine_device_count(nvml.machine); i++)
@@ -130,7 +166,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
 {
-    return find_device(has_serial, serial, device);
+    return find_device(has_serial, serial, device, __func__);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
@@ -145,7 +181,8 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
         if (sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2)
             return NVML_ERROR_INVALID_ARGUMENT;
     }
-    return domain || slot || function ? NVML_ERROR_NOT_FOUND : find_device(is_on_bus, &bus, device);
+    return domain || slot || function ? NVML_ERROR_NOT_FOUND
+                                      : find_device(is_on_bus, &bus, device, __func__);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)

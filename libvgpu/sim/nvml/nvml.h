@@ -61,11 +61,14 @@ static inline bool nvml_is_started(void)
 bool nvml_is_device(nvmlDevice_t device);
 /* Whether the GPU has fallen off the bus (a fault on request). */
 bool nvml_is_lost(nvmlDevice_t device);
-/* NVML_SUCCESS, or what a call with this device must answer. */
-nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result);
+/* NVML_SUCCESS, or what `function` must answer for a device by a fault on request; does not return
+ * while that fault is that it hangs. */
+nvmlReturn_t nvml_fault(nvmlDevice_t device, const char *function);
+/* NVML_SUCCESS, or what a call of `function` with this device must answer. */
+nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result, const char *function);
 #define NVML_CHECK(device, result) \
     do { \
-        nvmlReturn_t nvml_check_ = nvml_check(device, result); \
+        nvmlReturn_t nvml_check_ = nvml_check(device, result, __func__); \
         if (nvml_check_ != NVML_SUCCESS) \
             return nvml_check_; \
     } while (0)
@@ -73,10 +76,11 @@ const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device);
 const struct sim_profile *nvml_profile_of(nvmlDevice_t device);
 
 /* The same for what can be asked of a MIG instance too; anything else is not supported there. */
-nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result);
-#define NVML_CHECK_ANY(device, result) \
+nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result, const char *function);
+#define NVML_CHECK_ANY(device, result) NVML_CHECK_ANY_AS(device, result, __func__)
+#define NVML_CHECK_ANY_AS(device, result, function) \
     do { \
-        nvmlReturn_t nvml_check_ = nvml_check_any(device, result); \
+        nvmlReturn_t nvml_check_ = nvml_check_any(device, result, function); \
         if (nvml_check_ != NVML_SUCCESS) \
             return nvml_check_; \
     } while (0)

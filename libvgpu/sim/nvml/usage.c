@@ -126,7 +126,9 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
                                    unsigned int *count, void *infos)
 {
     uint32_t parts[SIM_MAX_DEVICES];
-    NVML_CHECK_ANY(device, count);
+    NVML_CHECK_ANY_AS(device, count,
+                      only_mps ? "nvmlDeviceGetMPSComputeRunningProcesses"
+                               : "nvmlDeviceGetComputeRunningProcesses");
     if (!infos && *count) /* as documented: without a list only how many there are can be asked */
         return NVML_ERROR_INVALID_ARGUMENT;
     struct process_list list = {.only_mps = only_mps,
@@ -181,7 +183,7 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
 
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count, const void *infos)
 {
-    NVML_CHECK_ANY(device, count);
+    NVML_CHECK_ANY_AS(device, count, "nvmlDeviceGetGraphicsRunningProcesses");
     if (!infos && *count)
         return NVML_ERROR_INVALID_ARGUMENT;
     *count = 0; /* nothing draws on a simulated GPU */

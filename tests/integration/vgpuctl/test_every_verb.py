@@ -83,6 +83,9 @@ CALLS = {
     "sim inject fail-allocations": Call("sim inject {base}/box/0 fail-allocations 0", "the next 0"),
     "sim inject delay": Call("sim inject {base}/box delay 0", "takes 0 us longer"),
     "sim inject code": Call("sim inject {base}/box code 700 --count 0", "the next 0 driver calls"),
+    "sim inject nvml": Call(
+        "sim inject {base}/box/0 nvml nvmlDeviceGetSerial 3", "nvmlDeviceGetSerial answers 3"
+    ),
     "sim inject ecc": Call("sim inject {base}/box/0 ecc single", r"\d corrected and 0 uncorrected"),
     "sim inject clear": Call("sim inject {base}/box clear", "nothing is injected any more"),
     "completion": Call("completion bash", "_vgpuctl_completion"),

@@ -46,6 +46,10 @@ def test_each_fault_is_said_listed_and_cleared(box: Machine) -> None:
     assert "7 allocations" in done("inject", "@box/1", "fail-allocations", "7")
     assert "30 us" in done("inject", "@box", "delay", "30")
     assert "3 driver calls answer 700" in done("inject", "@box", "code", "700", "--count", "3")
+    memory = "nvmlDeviceGetMemoryInfo"
+    assert "every function of NVML hangs" in done("inject", "@box/0", "nvml", "all", "hang")
+    refused = done("inject", "@box/1", "nvml", memory, "NVML_ERROR_NOT_SUPPORTED")
+    assert f"{memory} answers 3" in refused
     assert "1 corrected" in done("inject", "@box/0", "ecc", "single")
 
     first, second = box.device_faults(0), box.device_faults(1)
@@ -54,7 +58,14 @@ def test_each_fault_is_said_listed_and_cleared(box: Machine) -> None:
     assert (box.call_faults().delay_ns, box.call_faults().code_count) == (30_000, 3)
 
     table = done("list")
-    for words in ("13.0", "GPU 0 lost", "GPU 1 fails 7", "30 us slower", "3 calls answer 700"):
+    for words in (
+        "13.0",
+        "GPU 0 lost",
+        f"GPU 1 {memory} answers 3",
+        "GPU 1 fails 7",
+        "30 us slower",
+        "3 calls answer 700",
+    ):
         assert words in table
     (row,) = json.loads(done("list", "-o", "json"))
     assert row["cuda_version"] == "13.0"
@@ -112,6 +123,9 @@ def test_the_only_machine_need_not_be_named(tmp_path: Path) -> None:
         (["@box", "code", "0"], ["'0'"]),
         (["@box", "code", "CUDA_ERROR_OF_MINE"], ["'CUDA_ERROR_OF_MINE'"]),
         (["@box", "code", "700", "--count", "x"], ["'x'", "0 to 1000000"]),
+        (["@box", "nvml", "all", "hang"], ["2 GPUs"]),
+        (["@box/0", "nvml", "nvmlX", "hang"], ["'nvmlX'", "nvmlDeviceGetMemoryInfo, or all"]),
+        (["@box/0", "nvml", "all", "0"], ["'0'", "hang", "NVML_ERROR_NOT_SUPPORTED"]),
         (["@box/0", "ecc", "triple"], ["'triple'", "single", "double"]),
         (["@box/0", "lost", "--recover"], ["not lost"]),
         (["@nowhere", "delay", "5"], ["@nowhere"]),

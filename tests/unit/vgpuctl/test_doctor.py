@@ -258,6 +258,16 @@ def test_resources_that_are_not_registered_fail_by_name() -> None:
     assert agent_checks.resources(nothing).level == WARN
 
 
+def test_resources_that_the_kubelet_does_not_listen_to_fail_by_name() -> None:
+    found = report()
+    found.unheard_resources = ["nvidia.com/vgpu-core"]
+
+    silent = agent_checks.resources(found)
+
+    assert silent.level == FAIL
+    assert silent.message == "registered, but the kubelet does not listen: nvidia.com/vgpu-core"
+
+
 def test_gpus_of_which_nothing_is_offered_are_named_with_why() -> None:
     found = report()
     found.withheld_gpus = {"GPU-0": "it is in MIG mode"}

@@ -1,5 +1,7 @@
 """The words of `vgpuctl run` become limits, or one sentence that names the value."""
 
+from dataclasses import replace
+
 import pytest
 
 from libvgpu.errors import AllocationRefused, UsageError
@@ -119,3 +121,13 @@ def test_a_gpu_that_is_not_there_is_refused_and_says_which_are(selector: str) ->
 def test_one_gpu_under_two_names_is_refused() -> None:
     with pytest.raises(AllocationRefused, match="named already"):
         limits_for(parse_requests(["1", "GPU-bbbb"], [], []), [SMALL, LARGE], ComputeMode.STRICT)
+
+
+def test_a_gpu_that_tells_no_memory_has_to_be_given_a_size() -> None:
+    unsized = replace(SMALL, memory_bytes=0)
+    with pytest.raises(AllocationRefused, match="does not tell how much memory") as refused:
+        limits_for(parse_requests(["0"], [], []), [unsized], ComputeMode.STRICT)
+    assert "--memory" in (refused.value.hint or "")
+
+    (limit,) = limits_for(parse_requests(["0"], ["16GiB"], []), [unsized], ComputeMode.STRICT)
+    assert limit.memory_limit_bytes == 16 << 30

@@ -125,6 +125,26 @@ def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: InProcessNode) 
     node.wait_registered()
 
 
+def test_a_stream_that_the_kubelet_ended_is_opened_again_and_readiness_says_so_meanwhile(
+    node: InProcessNode,
+) -> None:
+    core = RESOURCES[0]
+    wait_until(lambda: page(node, "/readyz")[0] == 200)
+    node.kubelet.listen(False)
+
+    node.kubelet.end_stream(core)
+
+    unheard = f"registered, but the kubelet does not listen: {core}\n"
+    wait_until(lambda: page(node, "/readyz") == (503, unheard))
+    assert page(node, "/healthz")[0] == 200
+    assert agent_client.agent_report(node.run_dir).unheard_resources == [core]
+    assert f'vgpu_resource_registered{{resource="{core}"}} 0.0' in page(node, "/metrics")[1]
+
+    node.kubelet.listen(True)
+    wait_until(lambda: page(node, "/readyz")[0] == 200)
+    assert node.kubelet.allocatable()[core] == 100
+
+
 def test_the_doctor_of_a_healthy_node_and_of_one_with_a_bad_config_and_no_kubelet(
     node: InProcessNode, capsys: pytest.CaptureFixture[str]
 ) -> None:

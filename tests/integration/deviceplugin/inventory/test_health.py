@@ -53,10 +53,13 @@ class SickNode(SimulatedNode):
         new.write_text(text)
         new.rename(self.base / "config.yaml")
 
-    def metrics(self) -> str:
+    def page(self, path: str) -> str:
         address = self.log.rpartition("metrics=")[2].split()[0]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as page:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as page:
             return str(page.read(), "utf-8")
+
+    def metrics(self) -> str:
+        return self.page("/metrics")
 
     def healthy_cores(self) -> list[int]:
         """Returns how many healthy core units each GPU has."""
@@ -270,3 +273,60 @@ def lose_without_a_word(node: SickNode, index: int) -> None:
     """Loses a GPU and waits until an agent that cares would long have said so."""
     inject(node, f"{node.base / 'machine'}/{index}", "lost")
     time.sleep(LIST_EVERY_S + WITHDRAWN_WITHIN_S)
+
+
+def test_a_gpu_that_nvml_does_not_answer_for_is_withdrawn_alone_and_the_others_are_followed() -> (
+    None
+):
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
+        node = SickNode(Path(base), EVERY_SHARING, EVERY_RESOURCE, gpus=4)
+        machine = node.base / "machine"
+        try:
+            before = [node.healthy(index) for index in range(4)]
+            nothing = dict.fromkeys(EVERY_RESOURCE, 0)
+
+            inject(node, f"{machine}/1", "nvml", "all", "hang")
+            wait_until(lambda: node.healthy(1) == nothing)
+            assert [node.healthy(index) for index in (0, 2, 3)] == [*before[:1], *before[2:]]
+            wait_until(lambda: "a call of NVML for it does not return" in node.log)
+
+            inject(node, f"{machine}/0", "lost")
+            inject(node, f"{machine}/2", "lost")
+            wait_until(lambda: node.healthy(0) == node.healthy(2) == nothing)
+            assert node.healthy(3) == before[3]
+            assert node.page("/healthz") == "ok\n"
+
+            node.stop_agent()
+            node.resources = ["nvidia.com/gpu"]
+            node.start_agent()
+            wait_until(lambda: node.healthy(3) == {"nvidia.com/gpu": 5})
+            wait_until(lambda: "vgpu_gpus_left_out 3.0" in node.metrics())
+
+            inject(node, str(machine), "clear")
+            node.resources = EVERY_RESOURCE
+            wait_until(lambda: [node.healthy(index) for index in range(4)] == before)
+        finally:
+            inject(node, str(machine), "clear")
+            node.close()
+
+
+def test_a_gpu_of_whose_memory_nvml_does_not_tell_is_offered_whole_and_watched(
+    node: SickNode,
+) -> None:
+    machine, whole = node.base / "machine", "nvidia.com/gpu"
+    node.stop_agent()
+    inject(node, f"{machine}/0", "nvml", "nvmlDeviceGetMemoryInfo", "NVML_ERROR_NOT_SUPPORTED")
+
+    node.start_agent()
+
+    assert node.healthy_cores() == [0, 100]
+    wait_until(lambda: "NVML does not tell how much memory it has" in node.log)
+    node.edit(SHARED.format("[1]"))
+    node.resources.append(whole)
+    wait_until(lambda: whole in node.kubelet.allocatable() and node.healthy(0)[whole] == 1)
+    uuid = node.machine.devices[0].uuid
+    assert f'vgpu_gpu_healthy{{family="whole",gpu="{uuid}",index="0"}} 1.0' in node.metrics()
+    assert f'vgpu_gpu_memory_total_bytes{{family="whole",gpu="{uuid}"' not in node.metrics()
+
+    inject(node, f"{machine}/0", "lost")
+    wait_until(lambda: node.healthy(0)[whole] == 0)

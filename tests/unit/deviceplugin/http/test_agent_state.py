@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from werkzeug.test import EnvironBuilder
@@ -10,6 +11,7 @@ from werkzeug.wrappers import Request
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.heartbeats import HELPER_LATE_S, Heartbeats
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
@@ -94,6 +96,34 @@ def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> 
     )
 
     state.turned()
+    assert state.healthz(ASK).status_code == 200
+
+
+def test_it_is_not_healthy_while_a_thread_that_follows_the_gpus_is_late(
+    watch: ConfigWatch, clock: Clock
+) -> None:
+    beats = Heartbeats(clock)
+    service: Any = SimpleNamespace()
+    state = AgentState(
+        Identity("n1", "abc"), watch, service, dict, clock=clock, helper_problem=beats.problem
+    )
+    turned = beats.of("the health of GPUs")
+    clock.now_s += 2 * HELPER_LATE_S
+    state.turned()
+    assert state.healthz(ASK).status_code == 200, "it does not run yet"
+
+    turned()
+    clock.now_s += HELPER_LATE_S
+    state.turned()
+    assert state.healthz(ASK).status_code == 200
+    clock.now_s += 1
+    late = state.healthz(ASK)
+    assert late.status_code == 503
+    assert late.get_data() == (
+        b"the agent's thread for the health of GPUs has not come round for 61 s\n"
+    )
+
+    turned()
     assert state.healthz(ASK).status_code == 200
 
 

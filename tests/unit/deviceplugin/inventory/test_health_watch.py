@@ -1,6 +1,7 @@
 """The health watch on an NVML of the test's own: one GPU's error is that GPU's alone."""
 
 import ctypes
+import logging
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from deviceplugin.inventory.counted_xids import CountedXids
 from deviceplugin.inventory.health_watch import HealthWatch
+from deviceplugin.inventory.nvml_calls import CALL_DEADLINE_S
 from deviceplugin.inventory.watched_gpu import ANY_INSTANCE
 from support.waiting import wait_until
 
@@ -27,6 +29,8 @@ class FakeNvml:
 
     Attributes:
         failing: functions that fail, with the UUID they fail for.
+        hanging: functions that do not return as long as they are here.
+        opened: how often it was opened that was closed.
         events: what the next waits answer.
     """
 
@@ -44,18 +48,27 @@ class FakeNvml:
 
     def __init__(self) -> None:
         self.failing: set[tuple[str, str]] = set()
+        self.hanging: set[tuple[str, str]] = set()
         self.events: list[Any] = []
         self.registered: list[int] = []
-        self.opened = self.waits = 0
+        self.opened = self.waits = self.depth = 0
+        self.lock = threading.Lock()
 
     def nvmlInit(self) -> None:  # noqa: N802
-        self.opened += 1
-        self.registered = []
+        self._check("init", "")
+        with self.lock:
+            if not self.depth:
+                self.opened += 1
+                self.registered = []
+            self.depth += 1
 
     def nvmlShutdown(self) -> None:  # noqa: N802
-        pass
+        with self.lock:
+            self.depth -= 1
 
     def _check(self, function: str, uuid: str) -> None:
+        while (function, uuid) in self.hanging:
+            time.sleep(0.002)
         if (function, uuid) in self.failing:
             raise self.NVMLError
 
@@ -90,9 +103,12 @@ class FakeNvml:
         pass
 
     def nvmlDeviceRegisterEvents(self, handle: Any, kinds: int, events: object) -> None:  # noqa: N802
+        self._check("register", uuid_of(handle))
         self.registered.append(handle.value)
 
     def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:  # noqa: N802
+        for address in self.registered:
+            self._check("wait", uuid_of(ctypes.c_void_p(address)))
         self.waits += 1
         if not self.events:
             time.sleep(timeout_ms / 1000)
@@ -130,13 +146,34 @@ class Watched:
 
     def __init__(self, nvml: FakeNvml, *uuids: str, xids: CountedXids | None = None) -> None:
         self.nvml, self.told = nvml, {}  # type: FakeNvml, Mapping[str, str]
-        counts = (xids or CountedXids()).counts
-        self.watch = HealthWatch(uuids, self._take, poll_s=0.02, counts=counts)
+        self.now_s, self.turns = 0.0, 0
+        self.elsewhere: dict[str, str] = {}
+        self.watch = HealthWatch(
+            uuids,
+            self._take,
+            poll_s=0.02,
+            counts=(xids or CountedXids()).counts,
+            hanging=lambda: self.elsewhere,
+            turned=self._turn,
+            clock=lambda: self.now_s,
+        )
         self.watch.start()
         wait_until(lambda: nvml.waits)
 
     def _take(self, unhealthy: Mapping[str, str]) -> None:
         self.told = unhealthy
+
+    def _turn(self) -> None:
+        self.turns += 1
+
+    def wait_for_calls_that_are_late(self, *uuids: str) -> None:
+        """Has the deadlines of calls pass until these GPUs are unhealthy, and no others."""
+
+        def is_so() -> bool:
+            self.now_s += CALL_DEADLINE_S / 4
+            return set(self.told) == set(uuids)
+
+        wait_until(is_so)
 
     def settle(self) -> None:
         """Waits until what was given to NVML by now has been acted upon."""
@@ -166,9 +203,14 @@ def watched(nvml: FakeNvml) -> Iterator[Any]:
         return made[-1]
 
     yield make
+    nvml.hanging = set()
     for each in made:
         each.watch.stop()
-    wait_until(lambda: not any(t.name == "health" for t in threading.enumerate()))
+    wait_until(lambda: not threads("health", "nvml", "nvml events"))
+
+
+def threads(*names: str) -> int:
+    return sum(thread.name in names for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("function", ["handle", "memory", "recovery"])
@@ -204,9 +246,11 @@ def test_nvml_is_opened_again_when_asked(nvml: FakeNvml, watched: Any) -> None:
 
     gpus.watch.look_closer()
 
-    wait_until(lambda: nvml.opened == before + 1)
+    wait_until(lambda: nvml.opened > before)
     gpus.settle()
-    assert nvml.opened == before + 1
+    again = nvml.opened
+    gpus.settle()
+    assert nvml.opened == again
 
 
 def test_an_error_of_a_wait_is_no_gpus_while_all_answer(nvml: FakeNvml, watched: Any) -> None:
@@ -286,3 +330,121 @@ def test_an_error_that_nvml_cannot_place_is_of_the_gpu_that_fails_or_of_any(
 
     assert gpus.xids() == withdrawn
     assert set(gpus.told) == withdrawn | {uuid for _, uuid in also}
+
+
+@pytest.mark.parametrize("function", ["handle", "memory", "register"])
+def test_a_call_that_does_not_return_withdraws_its_gpu_alone_and_the_others_are_followed(
+    nvml: FakeNvml, watched: Any, function: str
+) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.hanging = {(function, "GPU-1")}
+    gpus.watch.look_closer()
+    gpus.wait_for_calls_that_are_late("GPU-1")
+    assert gpus.told == {"GPU-1": "a call of NVML for it does not return"}
+
+    nvml.failing = {("memory", "GPU-2")}
+    wait_until(lambda: set(gpus.told) == {"GPU-1", "GPU-2"})
+    nvml.failing = set()
+    wait_until(lambda: set(gpus.told) == {"GPU-1"})
+    gpus.settle()
+    nvml.events.append(event(SECOND))
+    wait_until(lambda: gpus.told.get("GPU-2") == "XID 48 was reported")
+
+    nvml.hanging = set()
+    wait_until(lambda: "GPU-1" not in gpus.told)
+
+
+def test_a_gpu_is_not_asked_again_by_more_and_more_threads(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.hanging = {("memory", "GPU-1")}
+    gpus.wait_for_calls_that_are_late("GPU-1")
+
+    before = gpus.turns
+    wait_until(lambda: gpus.turns > before + 10)
+    assert threads("nvml") <= 2, "one hangs, and one asks"
+
+
+def test_what_waits_for_a_call_that_hangs_is_told_as_such(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.hanging = {("memory", "GPU-1"), ("memory", "GPU-2")}
+    gpus.wait_for_calls_that_are_late("GPU-1", "GPU-2")
+
+    assert gpus.told["GPU-2"] == (
+        "a call of NVML for it does not return while one for GPU GPU-1 hangs, which NVML may wait "
+        "for"
+    )
+    nvml.hanging = set()
+    wait_until(lambda: gpus.told == {})
+
+
+def test_an_nvml_that_does_not_open_withdraws_all_until_it_does(
+    nvml: FakeNvml, watched: Any
+) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.hanging = {("init", "")}
+    gpus.wait_for_calls_that_are_late("GPU-1", "GPU-2")
+    assert gpus.told["GPU-1"] == "NVML does not answer: a call does not return"
+    before = gpus.turns
+    wait_until(lambda: gpus.turns > before + 5)
+    assert threads("nvml", "nvml events") <= 2
+
+    nvml.hanging = set()
+    wait_until(lambda: gpus.told == {})
+
+
+def test_an_nvml_that_waits_for_a_call_of_one_gpu_is_told_as_such(
+    nvml: FakeNvml, watched: Any
+) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+    nvml.hanging = {("memory", "GPU-1")}
+    gpus.wait_for_calls_that_are_late("GPU-1")
+
+    nvml.hanging = {("memory", "GPU-1"), ("init", "")}
+    gpus.wait_for_calls_that_are_late("GPU-1", "GPU-2")
+    wait_until(lambda: "may wait" in gpus.told["GPU-2"])
+    assert gpus.told["GPU-2"] == (
+        "NVML does not answer: it may wait for one for GPU GPU-1 that does not return"
+    )
+
+    nvml.hanging = set()
+    wait_until(lambda: gpus.told == {})
+
+
+def test_a_wait_for_events_that_does_not_return_withdraws_nobody(
+    nvml: FakeNvml, watched: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    gpus = watched("GPU-1", "GPU-2")
+
+    nvml.hanging = {("wait", "GPU-1")}
+
+    def is_said() -> bool:
+        gpus.now_s += CALL_DEADLINE_S / 4
+        return "XIDs are not seen" in caplog.text
+
+    wait_until(is_said)
+    wait_until(lambda: gpus.told == {})
+    assert threads("nvml events") == 2, "a third would hang as well"
+    nvml.failing = {("memory", "GPU-2")}
+    wait_until(lambda: set(gpus.told) == {"GPU-2"})
+
+    nvml.hanging, nvml.failing = set(), set()
+    wait_until(lambda: "waited for again" in caplog.text)
+    wait_until(lambda: gpus.told == {})
+    gpus.settle()
+    nvml.events.append(event(FIRST))
+    assert gpus.xids() == {"GPU-1"}
+
+
+def test_a_call_that_hangs_elsewhere_withdraws_its_gpu(nvml: FakeNvml, watched: Any) -> None:
+    gpus = watched("GPU-1", "GPU-2")
+
+    gpus.elsewhere = {"GPU-2": "a listing hangs"}
+    wait_until(lambda: gpus.told == {"GPU-2": "a listing hangs"})
+
+    gpus.elsewhere = {}
+    wait_until(lambda: gpus.told == {})

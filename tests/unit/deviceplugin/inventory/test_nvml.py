@@ -1,6 +1,8 @@
 """What NVML says of the GPUs, and what the agent makes of an NVML that does not know."""
 
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -8,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from deviceplugin.inventory.gpu_watch import hanging, list_gpus
 from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.inventory.nvml_calls import CALL_DEADLINE_S, NvmlCalls
 from deviceplugin.inventory.topology import closeness
 from deviceplugin.model.gpus import GpuListing, MigPart, SickGpu
 from libvgpu.errors import DriverReplacedError, InventoryError
+from support.waiting import wait_until
 
 NOT_SUPPORTED, NOT_FOUND, DRIVER_NOT_LOADED = 3, 6, 9
 GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH, UNKNOWN = 15, 16, 18, 999
@@ -33,6 +38,7 @@ class FakeNvml:
             off.
         levels: between GPUs, by their indexes.
         failing: the error of a function for one handle, or for ``None``: whoever asks.
+        hanging: functions that do not return for one handle.
         parts: names of the MIG devices of each GPU in MIG mode, None where there is no such number.
     """
 
@@ -52,6 +58,8 @@ class FakeNvml:
     ) -> None:
         self.ends, self.levels = ends, levels or {}
         self.lacking, self.depth, self.parts = lacking, 0, parts or {}
+        self.hanging: set[tuple[Any, ...]] = set()
+        self.hung_calls = 0
         self.failing = {(name, None): NOT_SUPPORTED for name in refusing} | (failing or {})
 
     def __getattribute__(self, name: str) -> Any:
@@ -62,6 +70,10 @@ class FakeNvml:
             function = object.__getattribute__(self, name)
 
             def call(*arguments: Any) -> Any:
+                if (name, *arguments[:1]) in self.hanging:
+                    self.hung_calls += 1
+                while (name, *arguments[:1]) in self.hanging:
+                    time.sleep(0.002)
                 for handle in (None, *arguments[:1]):
                     if (name, handle) in failing:
                         raise FakeNvml.NVMLError(failing[name, handle])
@@ -298,7 +310,7 @@ NEEDED = (
 )
 
 
-@pytest.mark.parametrize("error", [GPU_IS_LOST, RESET_REQUIRED, UNKNOWN, NOT_SUPPORTED])
+@pytest.mark.parametrize("error", [GPU_IS_LOST, RESET_REQUIRED, UNKNOWN])
 @pytest.mark.parametrize("function", NEEDED)
 def test_a_gpu_that_nvml_fails_for_is_left_out_alone(
     listing: Any, function: str, error: int
@@ -310,6 +322,95 @@ def test_a_gpu_that_nvml_fails_for_is_left_out_alone(
     is_known = NEEDED.index(function) > 1
     assert found.sick == (SickGpu(1, "G1" if is_known else "", f"NVML says: error {error}"),)
     assert found.gpus[0].closeness == {"G2": closeness(1, None)}
+
+
+@pytest.mark.parametrize("how", ["lacking", "refusing"])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo"])
+def test_a_gpu_of_which_nvml_cannot_tell_name_or_memory_is_there(
+    listed: Any, function: str, how: str
+) -> None:
+    gpus = listed([[], []], **{how: (function,)})
+
+    assert [gpu.uuid for gpu in gpus] == ["G0", "G1"]
+    no_name = function == "nvmlDeviceGetName"
+    assert (gpus[0].name, gpus[0].memory_bytes) == (("", 1 << 30) if no_name else (gpus[0].name, 0))
+
+
+class LateNvml:
+    """An inventory on whose clock a call that hangs is late at once, and no other ever."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        self.nvml = nvml
+        self.inventory = NvmlInventory(NvmlCalls(clock=self._clock))
+
+    def _clock(self) -> float:
+        return self.nvml.hung_calls * CALL_DEADLINE_S * 2
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[LateNvml]:
+    nvml = FakeNvml([[to(2)], [], [to(0)]], parts={1: CUT})
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    yield LateNvml(nvml)
+    nvml.hanging = set()
+    wait_until(lambda: nvml.depth == 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_known"),
+    [("nvmlDeviceGetHandleByIndex", False), ("nvmlDeviceGetName", True)],
+)
+def test_a_gpu_that_a_call_hangs_for_is_left_out_alone_until_it_returns(
+    late: LateNvml, function: str, is_known: bool
+) -> None:
+    late.nvml.hanging = {(function, 1)}
+
+    for _ in range(3):
+        found = late.inventory.listing()
+        assert [gpu.uuid for gpu in found.gpus] == ["G0", "G2"]
+        (sick,) = found.sick
+        assert (sick.index, sick.uuid, sick.hangs) == (1, "G1" if is_known else "", True)
+        assert sick.reason == "a call of NVML for it does not return"
+    assert found.gpus[0].closeness == {"G2": closeness(1, None)}
+    assert sum(thread.name == "nvml" for thread in threading.enumerate()) == 1
+    assert hanging(found, late.inventory.gpus()) == {}, "it is not known yet"
+
+    late.nvml.hanging = set()
+    wait_until(lambda: [gpu.uuid for gpu in late.inventory.gpus()] == ["G0", "G1", "G2"])
+    known = late.inventory.gpus()
+    late.nvml.hanging = {("nvmlDeviceGetMigMode", 1)}
+    found = late.inventory.listing()
+    assert found.sick[0].uuid == "G1"
+    assert hanging(found, known).keys() == {"G1", "MIG-10", "MIG-12", "MIG-13"}
+
+
+def test_gpus_are_there_although_it_is_not_known_how_close_they_are(
+    late: LateNvml, caplog: pytest.LogCaptureFixture
+) -> None:
+    late.nvml.hanging = {("nvmlDeviceGetNvLinkState", 0)}
+
+    for _ in range(3):
+        found = late.inventory.listing()
+        assert [(gpu.uuid, gpu.closeness) for gpu in found.gpus] == [
+            ("G0", {}), ("G1", {}), ("G2", {}),
+        ]  # fmt: skip
+    assert found.sick == ()
+    assert caplog.text.count("is not known") == 1
+
+    late.nvml.hanging = set()
+    wait_until(lambda: late.inventory.gpus()[0].closeness)
+
+
+def test_an_nvml_that_does_not_open_is_an_error_and_opens_later(late: LateNvml) -> None:
+    late.nvml.hanging = {("nvmlInit",)}
+
+    for _ in range(3):
+        with pytest.raises(InventoryError, match="NVML does not answer: a call does not return"):
+            late.inventory.listing()
+    assert sum(thread.name == "nvml" for thread in threading.enumerate()) == 1
+
+    late.nvml.hanging = set()
+    wait_until(lambda: not isinstance(list_gpus(late.inventory), InventoryError))
 
 
 FACTS = (

@@ -1,5 +1,7 @@
 """Which resource each GPU and MIG device is."""
 
+from dataclasses import replace
+
 import pytest
 
 from deviceplugin.config.loading import parse_config
@@ -188,3 +190,57 @@ def test_a_mig_device_is_not_put_under_mps() -> None:
 
     assert shared(layout) == {"GPU-0": "MPS"}
     assert "cannot put under MPS" in reasons(layout)["MIG-1-0"]
+
+
+FRACTIONS = "sharing: {fractional: [{family: FAMILY}]}\n"
+REPLICAS = "sharing: {KIND: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}\n"
+
+
+def unsized(index: int, *profiles: str) -> Gpu:
+    known = gpu(index, "NVIDIA GB10", *profiles)
+    parts = tuple(replace(part, memory_bytes=0) for part in known.mig_devices)
+    return replace(known, memory_bytes=0, mig_devices=parts)
+
+
+@pytest.mark.parametrize(
+    ("config", "ids"),
+    [
+        ("", ["GPU-0"]),
+        (REPLICAS.replace("KIND", "timeSlicing"), [f"GPU-0::{n}" for n in range(3)]),
+        ("sharing: {fractional: [{family: vgpu, devices: [1]}]}\n", ["GPU-0"]),
+        ("sharing: {fractional: [{family: vgpu, match: {maxMemory: 200Gi}}]}\n", ["GPU-0"]),
+        ("sharing: {fractional: [{family: vgpu, match: {minMemory: 1Mi}}]}\n", ["GPU-0"]),
+    ],
+)
+def test_a_gpu_whose_memory_is_unknown_is_given_whole_and_as_replicas(
+    config: str, ids: list[str]
+) -> None:
+    layout = laid_out(config, unsized(0), gpu(1))
+
+    assert [i for i in offered(layout)["nvidia.com/gpu"] if i.startswith("GPU-0")] == ids
+    assert reasons(layout) == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        (FRACTIONS.replace("FAMILY", "vgpu"), "sharing.fractional[0]"),
+        (FRACTIONS.replace("FAMILY", "mps"), "sharing.fractional[0]"),
+        (REPLICAS.replace("KIND", "mps"), "sharing.mps"),
+    ],
+)
+def test_the_memory_of_a_gpu_is_not_divided_where_it_is_unknown(config: str, what: str) -> None:
+    layout = laid_out(config, unsized(0), gpu(1))
+
+    assert [shared.gpu.uuid for shared in layout.gpus] == ["GPU-1"]
+    assert reasons(layout) == {
+        "GPU-0": f"NVML does not tell how much memory it has, so {what} cannot divide that; give "
+        "it whole, or as replicas of sharing.timeSlicing"
+    }
+
+
+def test_mig_devices_whose_memory_is_unknown_are_given_whole() -> None:
+    cut = unsized(0, "1g.5gb")
+
+    assert offered(laid_out(MIXED, cut)) == {"nvidia.com/mig-1g.5gb": ["MIG-0-0"]}
+    assert set(reasons(laid_out(FRACTIONS.replace("FAMILY", "vgpu"), cut))) == {"MIG-0-0"}

@@ -51,6 +51,13 @@ def test_what_is_said_anew_of_a_gpu_holds() -> None:
     assert known_now(KnownGpus((A,)), GpuListing((newer,)), NOBODY) == KnownGpus((newer,))
 
 
+def test_a_memory_that_was_told_once_stays_known() -> None:
+    silent = replace(A, memory_bytes=0)
+
+    assert known_now(KnownGpus((A,)), GpuListing((silent,)), NOBODY) == KnownGpus((A,))
+    assert known_now(KnownGpus((silent,)), GpuListing((A,)), NOBODY) == KnownGpus((A,))
+
+
 @pytest.mark.parametrize("sick", [(), (SickGpu(0, "A", "lost"),), (SickGpu(0, "", "lost"),)])
 def test_a_gpu_that_goes_is_kept(sick: tuple[SickGpu, ...]) -> None:
     found = known_now(KnownGpus((A, B)), GpuListing((B,), sick), NOBODY)
