@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from ._native import ffi, lib
 from .allocation_dirs import private_directory
+from .closed_files import open_lock
 from .errors import RegionError
 from .region_files import open_for_arbiter, write_lock
 from .sharing_mode import MODES, Mode
@@ -210,7 +211,7 @@ def hold_gpu(run_directory: Path, uuid: str) -> GpuHold | None:
     path = run_directory / "arbiters" / uuid
     try:
         private_directory(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_lock(path)
     except OSError as error:
         raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
     try:
