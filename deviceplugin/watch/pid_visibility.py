@@ -99,4 +99,4 @@ class PidVisibility:
             ledger = read_ledger(directory)
         except RegionError:
             return False
-        return bool(ledger.pids) and any(ledger.used_bytes)
+        return bool(ledger.processes) and any(ledger.used_bytes)

@@ -8,7 +8,7 @@ a page or a name of the process, since a tenant may put something there that nev
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class Process:
         command: what it calls itself, printable.
         inner_pid: as it sees itself, in its own PID namespace.
         pod: the pod whose cgroup it is in.
+        has_own_clock: it is in another time namespace than we, so it may see its start at another
+            time.
     """
 
     pid: int
@@ -39,6 +41,7 @@ class Process:
     command: str
     inner_pid: int
     pod: PodCgroup | None
+    has_own_clock: bool = False
 
     @property
     def key(self) -> tuple[int, int]:
@@ -80,8 +83,31 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     inner = _NAMESPACE_PIDS.search(status)
     command = "".join(c if c.isprintable() else "?" for c in found[0])
     return Process(
-        pid, found[1], command, int(inner[1].split()[-1]) if inner else pid, pod_cgroup(cgroup)
+        pid,
+        found[1],
+        command,
+        int(inner[1].split()[-1]) if inner else pid,
+        pod_cgroup(cgroup),
+        _time_namespace(pid, proc) not in ("", _time_namespace("self", PROC)),
     )
+
+
+def container_members(wanted: Collection[str], proc: Path = PROC) -> dict[str, list[int]]:
+    """Returns the pids of the processes in some containers' cgroups, by container id.
+
+    Args:
+        wanted: container ids.
+    """
+    found: dict[str, list[int]] = {}
+    try:
+        pids = sorted(int(name) for name in os.listdir(proc) if name.isdecimal())
+    except OSError:
+        return found
+    for pid in pids:
+        place = pod_cgroup(_read(proc / str(pid) / "cgroup") or "")
+        if place is not None and place.container_id in wanted:
+            found.setdefault(place.container_id, []).append(pid)
+    return found
 
 
 def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[MountPoint]:
@@ -132,6 +158,13 @@ def end(pid: int, is_still: Callable[[], bool]) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def _time_namespace(pid: int | str, proc: Path) -> str:
+    try:
+        return os.readlink(proc / str(pid) / "ns" / "time")
+    except OSError:
+        return ""
 
 
 def _stat(pid: int, proc: Path) -> tuple[str, int] | None:

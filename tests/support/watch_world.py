@@ -104,7 +104,7 @@ class WatchWorld:
         create(self.allocations / name, limits)
         self.slices[name] = limits, limits
 
-    def write_ledger(self, used_bytes: int, *pids: int, name: str = "a") -> None:
+    def write_ledger(self, used_bytes: int, *pids: int, name: str = "a", started: int = 0) -> None:
         """Writes a ledger with processes that count as living (their locks are not asked for)."""
         path = self.allocations / name / "usage"
         image = bytearray(path.read_bytes())
@@ -114,6 +114,7 @@ class WatchWorld:
         for slot, pid in enumerate(pids):
             lib.usage_slot(file, slot).gen = 1
             lib.usage_slot(file, slot).pid = pid
+            lib.usage_slot(file, slot).start_time_ticks = started
         path.write_bytes(image)
 
     def write_sizes(

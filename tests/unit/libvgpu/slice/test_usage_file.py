@@ -53,7 +53,7 @@ def test_garbage_is_bounded_or_refused(
         assert 0 <= process.devices[0].gpu_time_ns < 1 << 63
     ledger = read_ledger(directory)
     assert 0 <= ledger.used_bytes[0] <= lib.LEDGER_MAX_BYTES
-    assert len(ledger.pids) <= lib.VGPU_SLOT_COUNT
+    assert len(ledger.processes) <= lib.VGPU_SLOT_COUNT
 
 
 @pytest.mark.parametrize("size", [0, 100, HEADER_BYTES, 10_000, 1 << 20])
@@ -72,7 +72,7 @@ def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slice/usage").rename(tmp_path / "elsewhere")
     (tmp_path / "slice/usage").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(RegionError, match="cannot be read"):
+    with pytest.raises(RegionError, match="cannot be opened"):
         read_usage(tmp_path / "slice")
 
 
@@ -136,4 +136,6 @@ def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
     path.write_bytes(image)
     monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: slot != 1)
 
-    assert read_ledger(tmp_path / "slice") == Ledger((70,), frozenset({11}), (0,), (0,))
+    assert read_ledger(tmp_path / "slice") == Ledger(
+        (70,), frozenset({(11, 0)}), (0,), (0,), "alloc-1"
+    )
