@@ -6,9 +6,10 @@
 * *Cgroup*: names pod and container, which no tenant can change. Where it contradicts the mounts
   (somebody who reads the run directory mounted a file of another's), the process belongs to nobody.
 * *Container*: a process may leave its mounts behind (``chroot``, a mount namespace of its own), and
-  not its cgroup. So a container's id is learned from any of its processes that has the mounts, and
-  is enough from then on for the others. While nobody has been seen with them, a process is of the
-  pod's allocation if the pod has just one; that is enough to charge it and never to end it.
+  not its cgroup. So a container's id is learned from any of its processes that has the mounts, or
+  from its mount namespace, and is enough from then on for the others. While neither has them, a
+  process is of the pod's allocation if the pod has just one; that is enough to charge it and never
+  to end it.
 * A process in no pod (`vgpuctl run`, tests) belongs to the allocation whose files it has mapped.
 
 `ProcessAttribution` remembers what it found by pid and start time, so that a look that brings
@@ -32,6 +33,7 @@ from .procfs import (
     container_members,
     read_mapped_files,
     read_mounts,
+    read_namespace_mounts,
     read_process,
     start_time,
 )
@@ -217,15 +219,14 @@ class ProcessAttribution:
         process = read_process(pid, self._proc)
         if process is None:
             return None
-        found = self._by_mounts(process, held)
+        found = self._judge(process, read_mounts(pid, self._proc), held)
         still = start_time(pid, self._proc) == process.start_time_ticks
         return found if still else None
 
-    def _by_mounts(self, process: Process, held: Set[str]) -> Attribution:
+    def _judge(self, process: Process, mounts: Iterable[MountPoint], held: Set[str]) -> Attribution:
         # Anew each time: the run directory may have been mounted since.
         real = os.path.realpath(self._directory)
         place = place_of(read_mounts("self"), real)
-        mounts = read_mounts(process.pid, self._proc)
         present, gone = mounted(mounts, place) if place else (set(), set())
         pods = self._pods() if process.pod else {}
         found = judge(process, present, gone, held, pods)
@@ -248,9 +249,10 @@ class ProcessAttribution:
                 self._containers[container] = ""
 
     def _seek_containers(self, found: dict[int, Attribution], held: Set[str]) -> None:
-        """Looks at further processes of containers of which those that were asked for tell nothing.
+        """Looks further for containers of which those processes that were asked for tell nothing.
 
-        These may all have left their mounts behind, as a ``chroot`` does.
+        These may have left their mounts behind, as a ``chroot`` does. Other processes of the
+        container may have them, and else the namespace has.
         """
         unsure = {
             pid: each.process.pod
@@ -268,6 +270,13 @@ class ProcessAttribution:
         for members in container_members(wanted, self._proc).values():
             for pid in members[:_MOST_MEMBERS]:
                 self.look(pid, held)
+        for pid, container in unsure.items():
+            if container in sought and container not in self._containers:
+                sought.discard(container)
+                process = found[pid].process
+                mounts = list(read_namespace_mounts(pid, self._proc))
+                if start_time(pid, self._proc) == process.start_time_ticks:
+                    self._judge(process, mounts, held)
         for pid, container in unsure.items():
             if container in self._containers and (fresh := self.look(pid, held)) is not None:
                 found[pid] = fresh

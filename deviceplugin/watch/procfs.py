@@ -8,6 +8,8 @@ a page or a name of the process, since a tenant may put something there that nev
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,19 @@ MOST_BYTES = 1 << 20
 _NAMESPACE_PIDS = re.compile(r"^NSpid:\s*(.+)$", re.M)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _DELETED = "//deleted"
+#: Reads the mounts of a namespace from its own root. What may look up a name is done before.
+_IN_NAMESPACE = """
+import ctypes, os, sys
+own = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
+namespace = os.open(sys.argv[1], os.O_RDONLY)
+if ctypes.CDLL(None).setns(namespace, 0x00020000):  # CLONE_NEWNS
+    os._exit(1)
+table = os.open("mountinfo", os.O_RDONLY, dir_fd=own)
+while part := os.read(table, 1 << 16):
+    os.write(1, part)
+os._exit(0)
+"""
+_NAMESPACE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +126,31 @@ def container_members(wanted: Collection[str], proc: Path = PROC) -> dict[str, l
 
 
 def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[MountPoint]:
-    """Yields the mounts of a process, the oldest first; none where it is gone."""
-    for line in (_read(proc / str(pid) / "mountinfo") or "").splitlines():
+    """Yields the mounts that a process sees, the oldest first; none where it is gone."""
+    return _mounts(_read(proc / str(pid) / "mountinfo") or "")
+
+
+def read_namespace_mounts(pid: int, proc: Path = PROC) -> Iterator[MountPoint]:
+    """Yields the mounts of a process's namespace, those outside of its ``chroot`` as well.
+
+    A program of its own enters the namespace, so it costs as much as one; none where that fails.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _IN_NAMESPACE, str(proc / str(pid) / "ns" / "mnt")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_NAMESPACE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return iter(())
+    return _mounts(done.stdout[:MOST_BYTES].decode("utf-8", "replace"))
+
+
+def _mounts(table: str) -> Iterator[MountPoint]:
+    for line in table.splitlines():
         fields = line.split(" ")
         if len(fields) > 4:
             source = _plain(fields[3])
