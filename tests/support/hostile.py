@@ -9,7 +9,7 @@ from pathlib import Path
 
 _LEASE = """
 import fcntl, os, signal, sys
-path, kind, renew = sys.argv[1], getattr(fcntl, sys.argv[2]), sys.argv[3] == "renew"
+path, kind, renew = sys.argv[1], getattr(fcntl, sys.argv[2]), sys.argv[3]
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
 descriptor = os.open(path, os.O_RDONLY)
 try:
@@ -19,7 +19,7 @@ except OSError as error:
     sys.exit()
 print("ready", flush=True)
 while True:
-    signal.sigwait({signal.SIGIO})
+    sys.stdin.readline() if renew == "told" else signal.sigwait({signal.SIGIO})
     if renew:
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -61,6 +61,12 @@ class Hostile:
         assert self.program.stdout
         return self.program.stdout.readline().strip()
 
+    def go_on(self) -> None:
+        """Has it do the next thing."""
+        assert self.program.stdin
+        self.program.stdin.write("\n")
+        self.program.stdin.flush()
+
     def __enter__(self) -> "Hostile":
         return self
 
@@ -69,14 +75,15 @@ class Hostile:
         self.program.communicate()
 
 
-def lease(path: Path, kind: str = "F_RDLCK", *, renew: bool = False) -> Hostile:
+def lease(path: Path, kind: str = "F_RDLCK", *, renew: str = "") -> Hostile:
     """Takes a lease on a file.
 
     Args:
         kind: ``F_RDLCK`` or ``F_WRLCK``.
-        renew: gives it up as soon as somebody opens the file, and takes the next one at once.
+        renew: gives it up and takes the next one at once: ``broken``, as soon as somebody opens the
+            file; ``told``, at each `go_on`.
     """
-    return Hostile(_LEASE, path, kind, "renew" if renew else "keep")
+    return Hostile(_LEASE, path, kind, renew)
 
 
 def lock(path: Path) -> Hostile:

@@ -107,7 +107,7 @@ def test_a_lease_that_is_taken_again_and_again_ends_all_the_same(node: ProcessNo
     node.kill_agent()
     wait_until_lost(node.kubelet)
     node.config.write_text(LOWERED)
-    with lease(limits, renew=True) as attacker:
+    with lease(limits, renew="broken") as attacker:
         assert attacker.said == "ready"
 
         node.start_agent()

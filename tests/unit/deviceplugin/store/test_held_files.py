@@ -1,6 +1,7 @@
 """What a container does to its files to keep others from them, and what the store makes of it."""
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from libvgpu.region import read_limits, read_usage, write_limits
 from support.hostile import lease
 from support.waiting import wait_until
 
+OPENAT = 257  # on x86-64
 ID = "0123456789ab"
 CORE = Allocation(ID, Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), changed_at=5.0)
 PAIR = replace(CORE, memory=("GPU-1::m0",), changed_at=6.0)
@@ -63,6 +65,28 @@ def test_a_leased_limits_is_busy_and_neither_damaged_nor_made_again(store: Slice
     assert path.stat().st_ino == inode
     with lease(path) as attacker:
         assert attacker.said.startswith("refused:")
+
+
+def is_waiting_in_open() -> bool:
+    """Returns whether the kernel has a thread for a held file wait in `open`."""
+    threads = [each for each in threading.enumerate() if each.name == "held file"]
+    calls = [Path(f"/proc/self/task/{t.native_id}/syscall").read_text().split() for t in threads]
+    return any(call[0] == str(OPENAT) for call in calls)
+
+
+def test_a_lease_is_waited_for_where_it_cannot_be_renewed(store: SliceStore) -> None:
+    path = store.directory(ID) / "limits"
+    with lease(path, renew="told") as attacker:
+        with pytest.raises(RegionBusyError):
+            store.put(PAIR, limits(PAIR))
+        wait_until(is_waiting_in_open)
+
+        attacker.go_on()
+
+        assert attacker.word().startswith("refused:")
+    wait_until(lambda: not store.held.is_busy(path))
+    store.put(PAIR, limits(PAIR))
+    assert read_limits(path.parent).limits == limits(PAIR)
 
 
 def test_a_lease_for_writing_is_busy_to_who_reads(store: SliceStore) -> None:
