@@ -44,6 +44,7 @@ class ContainerFiles:
         self._lock = threading.Lock()
         self._restored: Counter[str] = Counter()
         self._told_s: dict[str, float] = {}
+        self._sizes: dict[str, int] = {}  # of `usage`, for as long as an allocation lives
 
     def look(self) -> None:
         """Looks at all files once."""
@@ -58,6 +59,7 @@ class ContainerFiles:
             for gone in self._restored.keys() - owners.keys():
                 del self._restored[gone]
                 self._told_s.pop(gone, None)
+        self._sizes = {each: size for each, size in self._sizes.items() if each in owners}
         for allocation_id, owner in owners.items():
             self._restore(allocation_id, owner)
 
@@ -68,10 +70,12 @@ class ContainerFiles:
 
     def _restore(self, allocation_id: str, owner: Owner | None) -> None:
         directory = self._store.directory(allocation_id)
-        try:
-            size = region.usage_bytes(directory)
-        except RegionError:
-            return  # nobody knows how long it is to be
+        size = self._sizes.get(allocation_id)
+        if size is None:
+            try:
+                size = self._sizes[allocation_id] = region.usage_bytes(directory)
+            except RegionError:
+                return  # nobody knows how long it is to be
         self._store.held.restore(
             directory / "usage", size, lambda done: self._tell(allocation_id, owner, done)
         )
