@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from libvgpu import artifacts
-from libvgpu.errors import RegionError
+from libvgpu.errors import RegionBusyError, RegionError
 from libvgpu.region_files import open_shared
 
 from .held_files import HeldFiles
@@ -67,7 +67,7 @@ class ShimBuilds:
 
     def hold(self) -> None:
         """Holds the files of all builds; one that a container has a lease on, as soon as it can."""
-        for path in (build / name for build in self._root.iterdir() for name in _FILES):
+        for path in self._root.glob("*/*"):
             with suppress(RegionError):
                 self._held.hold(path)
 
@@ -84,11 +84,20 @@ class ShimBuilds:
 
 
 def _place(path: Path, content: bytes, mode: int) -> None:
-    """Makes a file what it must be; one that a container has a lease on is replaced, since who
-    starts now is not to wait for that container."""
-    with suppress(RegionError, OSError), open(open_shared(path, os.O_RDONLY), "rb") as file:
-        if file.read() == content:
-            return
+    """Makes a file what it must be.
+
+    One that a container has a lease on is replaced, since who starts now is not to wait for that
+    container. It keeps another name, by which it is held for containers that run.
+    """
+    try:
+        with open(open_shared(path, os.O_RDONLY), "rb") as file:
+            if file.read() == content:
+                return
+    except RegionBusyError:
+        with suppress(FileExistsError):
+            os.link(path, f"{path}.{path.stat().st_ino}")
+    except (RegionError, OSError):
+        pass
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -121,8 +121,12 @@ def test_a_library_that_is_leased_is_replaced_for_those_who_start_now(tmp_path: 
 
         assert library.stat().st_ino != inode
         assert library.read_bytes() == content
-    with lease(library, "F_WRLCK") as attacker:
-        assert attacker.said.startswith("refused:")
+    (before_it,) = library.parent.glob("libvgpu.so.*")
+    assert before_it.stat().st_ino == inode, "containers that run have this one"
+    wait_until(lambda: not store.held.is_busy(before_it))
+    for path in (library, before_it):
+        with lease(path, "F_WRLCK") as attacker:
+            assert attacker.said.startswith("refused:")
     store.held.close()
 
 
