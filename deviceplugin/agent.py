@@ -19,6 +19,7 @@ from functools import partial
 from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
+from deviceplugin.core.container_files import ContainerFiles
 from deviceplugin.core.gpu_arbiters import NodeArbiters
 from deviceplugin.core.gpu_follower import GpuFollower
 from deviceplugin.core.node_injection import node_injection
@@ -86,6 +87,7 @@ _PODS_EVERY_S = 1.05
 _COMPACT_EVERY_S = 4.9
 _MPS_EVERY_S = 2.1
 _SPARE_EVERY_S = 0.7
+_FILES_EVERY_S = 2.1
 _FOREIGN_EVERY_S = 29.4
 _LABELS_EVERY_S = 4.2
 _INJECTION_EVERY_S = 4.9
@@ -200,6 +202,9 @@ def _run(
         state, store, config.rules, sources, until_gpus_are_ready, _closest_on(state)
     )
     service.devices.whole = config.whole
+    ends.callback(store.held.close)
+    files = ContainerFiles(service, store)
+    files.look()  # before any container gets a chance to
     ends.callback(labels.stop)
     labels.start(service.follow_labels)
 
@@ -290,6 +295,7 @@ def _run(
             publish_problem,
             pods.problem,
             lambda: registrar.unheard,
+            files.restored,
         ),
         durations,
     )
@@ -342,6 +348,7 @@ def _run(
             (_COMPACT_EVERY_S, life.kept.look),
             (_MPS_EVERY_S, mps.look),
             (_SPARE_EVERY_S, store.spare.fill),
+            (_FILES_EVERY_S, files.look),
             (_FOREIGN_EVERY_S, foreign.look),
             (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
             *duties,

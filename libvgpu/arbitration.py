@@ -18,6 +18,7 @@ from typing import Any, Self
 from . import region
 from ._native import ffi, lib
 from .allocation_dirs import private_directory
+from .closed_files import open_lock
 from .errors import RegionError
 from .region_files import open_for_arbiter, write_lock
 from .sharing_mode import MODES, Mode
@@ -118,16 +119,17 @@ class Arbiter:
             raise RegionError(f"{directory} is a tenant of this arbiter already")
         _check("device index", device_index, lib.VGPU_MAX_DEVICES - 1)
         limits, usage, ring = open_for_arbiter(directory, device_index)
-        index = lib.arbiter_add(arbiter, limits, usage, ring, device_index)
-        os.close(limits)
-        if index < 0:
-            os.close(usage)
-            os.close(ring)
-            why = _WHY.get(-index, os.strerror(-index))
-            raise RegionError(f"device {device_index} of {directory} gets no arbiter: {why}")
-        self._indices[directory] = index
-        if region.read_limits(directory).limits.devices[device_index].is_whole:
-            region.renew_limits(directory)  # without a cap it looks at no grant
+        try:
+            index = lib.arbiter_add(arbiter, limits, usage, ring, device_index)
+            if index < 0:
+                os.close(usage)
+                os.close(ring)
+                why = _WHY.get(-index, os.strerror(-index))
+                raise RegionError(f"device {device_index} of {directory} gets no arbiter: {why}")
+            self._indices[directory] = index
+            region.renew_uncapped(directory, device_index, limits)  # it looks at no grant
+        finally:
+            os.close(limits)
 
     def remove(self, directory: Path) -> None:
         """Lets a tenant go, who keeps to its own cap from now on; unknown ones are ignored."""
@@ -213,7 +215,7 @@ def hold_gpu(run_directory: Path, uuid: str) -> GpuHold | None:
     path = run_directory / "arbiters" / uuid
     try:
         private_directory(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_lock(path)
     except OSError as error:
         raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
     try:

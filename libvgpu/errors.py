@@ -47,6 +47,10 @@ class RegionError(VgpuError):
     """A `limits` or `usage` file is missing, damaged or of another layout version."""
 
 
+class RegionBusyError(RegionError):
+    """A `limits` or `usage` file is whole, and its container keeps others from opening it now."""
+
+
 class DevicesDifferError(RegionError):
     """A `limits` file is whole and cannot be changed so: it was made for other devices."""
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ._native import ffi, lib
-from .errors import RegionError
-from .usage import PROBE_SECONDS, is_slot_held, opened
+from .errors import RegionBusyError, RegionError
+from .region import usage_bytes
+from .usage import PROBE_SECONDS, is_slot_held, opened, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ class LedgerProcess:
         """Returns whether it is the process that the kernel tells so much of; 0 for unknown."""
         if self.pid != pid:
             return False
-        if self.pid_namespace and pid_namespace:
-            return self.pid_namespace == pid_namespace
-        return self.start_time_ticks in (0, start_time_ticks)
+        if self.pid_namespace and pid_namespace and self.pid_namespace != pid_namespace:
+            return False
+        return 0 in (self.start_time_ticks, start_time_ticks) or (
+            self.start_time_ticks == start_time_ticks
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,14 @@ class Ledger:
         context_bytes: of each device, what its processes say that their first context was measured
             to take; 0 where none was, or others may have a part in it.
         block_bytes: of each device, what they say that it gives memory in; 0 where nobody asked.
+        allocation_id: whose ledger it says that it is.
     """
 
     used_bytes: tuple[int, ...]
     processes: frozenset[LedgerProcess]
     context_bytes: tuple[int, ...]
     block_bytes: tuple[int, ...]
+    allocation_id: str = ""
 
 
 def read_ledger(directory: Path) -> Ledger:
@@ -85,7 +90,47 @@ def read_ledger(directory: Path) -> Ledger:
         frozenset(processes),
         tuple(map(_context_bytes, rows)),
         tuple(map(_block_bytes, rows)),
+        text_of(header.allocation_id),
     )
+
+
+def damage(directory: Path, allocation_id: str) -> str:
+    """Returns what a container did to its `usage`, so that nobody can read it.
+
+    It is the end of a sentence about the container, and empty where it did nothing.
+
+    Only what a container can do counts: not a file that is missing, and none where `limits` next to
+    it, which no container can change, is not whole or of another layout version.
+    """
+    try:
+        with opened(directory / "usage") as descriptor:
+            status = os.fstat(descriptor)
+            head = os.pread(descriptor, ffi.sizeof("struct vgpu_usage_header"), 0)
+    except RegionBusyError:
+        return "has a lease on its usage" if _usage_bytes(directory) else ""
+    except (RegionError, OSError):
+        return ""
+    header = ffi.cast("struct vgpu_usage_header *", ffi.from_buffer("unsigned char[]", head))
+    is_whole = len(head) == ffi.sizeof("struct vgpu_usage_header")
+    is_sound = is_whole and lib.usage_check_header(header, status.st_size) == 0
+    if is_sound and text_of(header.allocation_id) == allocation_id:
+        return ""
+    size = _usage_bytes(directory)
+    if not size or not stat.S_ISREG(status.st_mode):
+        return ""
+    if status.st_size != size:
+        return f"made its usage {status.st_size} bytes long, where it had {size}"
+    if not is_sound:
+        return "has overwritten the header of its usage"
+    return "has put another allocation's name into its usage"
+
+
+def _usage_bytes(directory: Path) -> int:
+    """Returns how long `usage` was made, 0 where `limits` does not tell."""
+    try:
+        return usage_bytes(directory)
+    except RegionError:
+        return 0
 
 
 def _block_bytes(row: Any) -> int:

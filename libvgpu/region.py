@@ -31,6 +31,7 @@ from .region_files import (
     make_ring,
     open_limits,
     open_ours,
+    open_shared,
     ring_path,
     write_lock,
 )
@@ -122,6 +123,27 @@ def _new_contents(limits: ContainerLimits, capacity: int) -> tuple[bytes, bytes]
     return bytes(image), bytes(ffi.buffer(usage))
 
 
+def usage_bytes(directory: Path) -> int:
+    """Returns how long `usage` was made, as `limits` next to it says, which no container can
+    change.
+
+    Raises:
+        RegionError: `limits` is missing, damaged, or of another layout version.
+    """
+    path = f"{directory}/limits"
+    descriptor = open_shared(path, os.O_RDONLY)
+    try:
+        image = os.pread(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1, 0)
+    finally:
+        os.close(descriptor)
+    view = ffi.from_buffer("unsigned char[]", image)
+    status = lib.limits_check_header(view, len(image))
+    if status != 0:
+        raise RegionError(f"{path} is damaged or of another layout version: {os.strerror(-status)}")
+    header = ffi.cast("struct vgpu_limits_header *", view)
+    return int(lib.usage_file_bytes(header.device_capacity))
+
+
 def slice_bytes(device_capacity: int = 1) -> int:
     """Returns what the files of one slice take."""
     return int(lib.limits_file_bytes(device_capacity) + lib.usage_file_bytes(device_capacity))
@@ -134,18 +156,22 @@ def read_limits(directory: Path) -> LimitsView:
         RegionError: it is missing, damaged, or of another layout version.
     """
     path = f"{directory}/limits"
+    descriptor = open_shared(path, os.O_RDONLY)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            image = os.read(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1)
-        finally:
-            os.close(descriptor)
+        return _read_open(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_open(path: str, descriptor: int) -> LimitsView:
+    try:
+        image = os.pread(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1, 0)
     except OSError as error:
         raise RegionError(f"{path} cannot be read: {error.strerror}") from error
     return _decode(path, ffi.from_buffer("unsigned char[]", image), len(image))
 
 
-def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
+def write_limits(directory: Path, limits: ContainerLimits, held: int | None = None) -> LimitsView:
     """Changes a slice while its processes run; they see it at their next call.
 
     What says the same already is not written.
@@ -153,18 +179,21 @@ def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
     Args:
         directory: where `limits` is.
         limits: the new content; the devices of before must stand first, in the same order.
+        held: a descriptor of `limits` that is open for writing; without one it is opened.
 
     Returns:
         What the file said before.
 
     Raises:
+        RegionBusyError: its container keeps it from being opened.
         RegionError: the file is missing or damaged.
         DevicesDifferError: the devices do not fit; the file is then unchanged.
     """
     path = f"{directory}/limits"
     head, devices = _encode(limits)
-    with locked(directory), _writable(path) as view:
-        before = _decode(path, view, len(view))
+    with locked(directory):
+        # Looked at first: who has nothing to write need not be able to.
+        before = read_limits(directory) if held is None else _read_open(path, held)
         if before.limits == limits:
             return before
         old, new = [d.uuid for d in before.limits.devices], [d.uuid for d in limits.devices]
@@ -172,29 +201,38 @@ def write_limits(directory: Path, limits: ContainerLimits) -> LimitsView:
             raise DevicesDifferError(
                 f"{path} names the devices {old}; a change must keep them first"
             )
-        if lib.limits_publish(view, head, devices) != 0:
-            raise DevicesDifferError(f"{path} has no room for {len(new)} devices")
+        with _writable(path, held) as view:
+            if lib.limits_publish(view, head, devices) != 0:
+                raise DevicesDifferError(f"{path} has no room for {len(new)} devices")
         return before
 
 
-def renew_limits(directory: Path) -> None:
-    """Has a slice's processes look at `limits` again at their next launch, though it says the same.
+def renew_uncapped(directory: Path, device_index: int, held: int) -> None:
+    """Has the processes of a slice without a cap look at `limits` again at their next launch.
 
-    A launch without a cap looks at nothing else than whether `limits` is another.
+    A launch without a cap looks at nothing else than whether `limits` is another, so the same is
+    written once more. Nothing is done where the device has a cap.
+
+    Args:
+        directory: where `limits` is.
+        device_index: which of its devices.
+        held: a descriptor of `limits` that is open for writing.
 
     Raises:
-        RegionError: the file is missing or damaged.
+        RegionError: the file is damaged.
     """
     path = f"{directory}/limits"
-    with locked(directory), _writable(path) as view:
-        head, devices = _encode(_decode(path, view, len(view)).limits)
-        lib.limits_publish(view, head, devices)
+    with locked(directory):
+        limits = _read_open(path, held).limits
+        if limits.devices[device_index].is_whole:
+            with _writable(path, held) as view:
+                lib.limits_publish(view, *_encode(limits))
 
 
 @contextmanager
-def _writable(path: str) -> Iterator[Any]:
+def _writable(path: str, held: int | None) -> Iterator[Any]:
     """Maps `limits` for writing."""
-    descriptor = open_limits(path)
+    descriptor = open_limits(path) if held is None else os.dup(held)
     try:
         with mmap.mmap(descriptor, 0) as area:
             view = ffi.from_buffer("unsigned char[]", area, require_writable=True)

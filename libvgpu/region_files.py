@@ -2,8 +2,13 @@
 
 Made of plain Python alone, so that whoever has the contents from elsewhere (`region` has them from
 C by cffi) makes the very same files. Every file keeps its inode for life.
+
+A container may put a lease on a file that is mounted for it, though it cannot write it: then an
+`open` by others waits until the container gives way, 45 s at most. So every file that a container
+has too is opened by `open_shared`, which never waits.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -12,13 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import RegionError
+from .errors import RegionBusyError, RegionError
 
 LIMITS_MODE = 0o444  # the container reads it, only the host writes
 USAGE_MODE = 0o666  # any user of the container writes
 RING_MODE = 0o666  # any user of the container rings
 DIRECTORY_MODE = 0o700
 _FLOCK = struct.Struct("hhxxxxqqixxxx")
+#: A lease of the container's, or (only for a writer) the container runs the file as a program.
+_BUSY = frozenset({errno.EAGAIN, errno.ETXTBSY})
 
 
 def make_files(
@@ -85,7 +92,8 @@ def make_ring(directory: Path, device_index: int = 0) -> None:
     except FileExistsError:
         if not stat.S_ISFIFO(os.lstat(path).st_mode):
             raise
-    os.chmod(path, RING_MODE)  # not mkfifo's mode: the umask must not narrow it
+    if stat.S_IMODE(os.lstat(path).st_mode) != RING_MODE:
+        os.chmod(path, RING_MODE)  # not mkfifo's mode: the umask must not narrow it
 
 
 def has_ring(directory: Path) -> bool:
@@ -120,10 +128,41 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def open_shared(path: Path | str, flags: int) -> int:
+    """Opens a file that a container has too, without waiting for anybody.
+
+    Args:
+        flags: ``O_RDONLY`` or ``O_RDWR``.
+
+    Raises:
+        RegionBusyError: its container has a lease on it.
+        RegionError: it is missing, a link, or may not be opened.
+    """
+    try:
+        return _open_at_once(path, flags)
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _open_at_once(path: Path | str, flags: int) -> int:
+    # A FIFO would wait for its other end, and a file for who has a lease on it.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def _refused(path: Path | str, error: OSError) -> RegionError:
+    if error.errno in _BUSY:
+        return RegionBusyError(
+            f"{path} cannot be opened now: its container keeps it busy by a lease, which the "
+            "kernel ends in less than a minute"
+        )
+    return RegionError(f"{path} cannot be opened: {error.strerror}")
+
+
 def open_limits(path: Path | str) -> int:
     """Opens `limits` for reading and writing, and keeps it read-only for everybody else.
 
     Raises:
+        RegionBusyError: its container has a lease on it.
         RegionError: it is missing, or not ours.
     """
     return open_ours(str(path), LIMITS_MODE)
@@ -133,41 +172,36 @@ def open_ours(path: str, mode: int) -> int:
     """Opens a file of a slice for reading and writing; its mode stays.
 
     Raises:
+        RegionBusyError: its container has a lease on it.
         RegionError: it is missing, or not ours.
     """
     try:
         try:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return _open_at_once(path, os.O_RDWR)
         except PermissionError:  # an ordinary user's own file has mode 0444 for him too
             os.chmod(path, mode | 0o200)
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            os.fchmod(descriptor, mode)
-            return descriptor
+            try:
+                return _open_at_once(path, os.O_RDWR)
+            finally:
+                os.chmod(path, mode)
     except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
+        raise _refused(path, error) from error
 
 
 def open_for_arbiter(directory: Path, device_index: int) -> tuple[int, int, int]:
     """Opens what an arbiter has of a tenant: its `limits`, its `usage` and its FIFO.
 
     Raises:
+        RegionBusyError: its container has a lease on one of them.
         RegionError: one is missing, or `limits` is not ours; none is left open then.
     """
     owned = [open_limits(directory / "limits")]
     try:
         for path in (directory / "usage", ring_path(directory, device_index)):
-            owned.append(_open_for_reading(path))
+            owned.append(open_shared(path, os.O_RDONLY))
     except RegionError:
         for descriptor in owned:
             os.close(descriptor)
         raise
     limits, usage, ring = owned
     return limits, usage, ring
-
-
-def _open_for_reading(path: Path) -> int:
-    try:
-        # Without O_NONBLOCK a FIFO would wait for its first writer.
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error

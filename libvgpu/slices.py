@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import allocation_dirs, ownership, region
-from .errors import AllocationRefused, VgpuError
+from .errors import AllocationRefused, RegionBusyError, VgpuError
 from .limits import ContainerLimits
 from .sharing_mode import Mode
 
 RUNNING, IDLE, ABANDONED, DAMAGED = "running", "idle", "abandoned", "damaged"
+BUSY = "busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,11 @@ class Slice:
 
     Attributes:
         meta: who it belongs to.
-        limits: None where the file is damaged.
-        usage: None where either file is damaged.
-        state: ``running``, ``idle`` (no process), ``abandoned`` (its `vgpuctl run` is dead) or
-            ``damaged``.
-        problem: what is damaged, a sentence; empty otherwise.
+        limits: None where the file cannot be read.
+        usage: None where either file cannot be read.
+        state: ``running``, ``idle`` (no process), ``abandoned`` (its `vgpuctl run` is dead),
+            ``damaged``, or ``busy`` (its container keeps a file from being read by a lease).
+        problem: what is damaged or busy, a sentence; empty otherwise.
         modes: how each of its GPUs is shared now.
     """
 
@@ -80,7 +81,8 @@ def _read_slice(run_dir: Path, allocation: allocation_dirs.AllocationDir) -> Sli
     except VgpuError as error:
         if not allocation.directory.exists():
             return None  # it ended while we looked
-        return Slice(allocation.meta, limits, None, DAMAGED, error.message, modes)
+        state = BUSY if isinstance(error, RegionBusyError) else DAMAGED
+        return Slice(allocation.meta, limits, None, state, error.message, modes)
     state = RUNNING if any(p.alive for p in usage.processes) else IDLE
     if allocation.meta.source == ownership.SOURCE and ownership.is_abandoned(
         run_dir, allocation.meta.allocation_id

@@ -20,6 +20,7 @@ from typing import Any
 from ._native import ffi, lib
 from .errors import RegionError
 from .limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
+from .region_files import open_shared
 
 #: Names of VGPU_KIND_*, by index.
 KIND_NAMES = ("plain", "async", "managed", "context", "vmm", "array", "module", "other")
@@ -141,15 +142,10 @@ def opened(path: Path) -> Iterator[int]:
     """Opens a tenant's file for reading, without ever waiting for it.
 
     Raises:
+        RegionBusyError: its container has a lease on it.
         RegionError: it cannot be opened.
     """
-    try:
-        # The name is the host's, but nothing is lost by being strict; a FIFO would wait for its
-        # first writer, without O_NONBLOCK.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be read: {error.strerror}") from error
+    descriptor = open_shared(path, os.O_RDONLY)
     try:
         yield descriptor
     finally:
@@ -221,7 +217,7 @@ def _decode(path: Path, descriptor: int) -> ContainerUsage:
         _total(copy, index, window, [p.devices[index] for p in processes])
         for index, window in enumerate(windows)
     )
-    return ContainerUsage(_text(header.allocation_id), totals, processes)
+    return ContainerUsage(text_of(header.allocation_id), totals, processes)
 
 
 def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> ProcessUsage:
@@ -230,7 +226,7 @@ def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> Proce
         slot=slot,
         pid=int(row.pid),
         start_time_ticks=_bounded(row.start_time_ticks),
-        command=_text(row.command),
+        command=text_of(row.command),
         alive=alive,
         shared=bool(row.shared_key[0] or row.shared_key[1]),
         devices=tuple(_device(copy, slot, index, each) for index, each in enumerate(windows)),
@@ -308,7 +304,7 @@ def _entry_name(raw: Any) -> str:
     return name.decode() if _ENTRY_NAME.fullmatch(name) else ""
 
 
-def _text(raw: Any) -> str:
+def text_of(raw: Any) -> str:
     """Returns a C string of the tenant's as printable text: no control characters, no escapes."""
     text = bytes(ffi.buffer(raw)).split(b"\0", 1)[0].decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "?" for c in text)

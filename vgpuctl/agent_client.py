@@ -93,6 +93,15 @@ class ProcessOfReport(msgspec.Struct):
     memory_bytes: int | None = None
     allocation: str = ""
     owner: str = ""
+    how: str = "without the shim"
+
+
+class DamagedOfReport(msgspec.Struct):
+    """A container that has made its `usage` unreadable."""
+
+    allocation: str
+    owner: str = ""
+    problem: str = ""
 
 
 class WatchOfReport(msgspec.Struct):
@@ -104,6 +113,8 @@ class WatchOfReport(msgspec.Struct):
     bypassing: list[ProcessOfReport] = []
     foreign_count: int = 0
     foreign: list[ProcessOfReport] = []
+    damaged_count: int = 0
+    damaged: list[DamagedOfReport] = []
 
 
 class InjectionOfReport(msgspec.Struct):

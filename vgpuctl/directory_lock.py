@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from libvgpu.errors import AllocationRefused
+from libvgpu.closed_files import close_directory
+from libvgpu.errors import AllocationRefused, VgpuError
 
 _POLL_S = 0.01
 
@@ -24,6 +25,8 @@ def locked(directory: Path, patience_s: float, what_others_do: str) -> Iterator[
     Raises:
         AllocationRefused: another one has had it for so long, so it is stopped or stuck.
     """
+    with contextlib.suppress(VgpuError, OSError):  # else others could have the lock
+        close_directory(directory)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         give_up_s = time.monotonic() + patience_s

@@ -19,7 +19,7 @@ from deviceplugin.policy.implicit_units import MemoryNotFreeYet
 from deviceplugin.policy.lone_halves import check_not_lone
 from deviceplugin.recovery import confirmation, kubelet_records
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
-from libvgpu.errors import AllocationRefused, VgpuError
+from libvgpu.errors import AllocationRefused, RegionBusyError, VgpuError
 from libvgpu.limits import Family
 
 from .parts import Allocations
@@ -173,7 +173,10 @@ class ContainerStart:
         done = replace(done, started=True)
         if done.served_by_mps:
             self._state.last_started.update(dict.fromkeys(done.uuids, done.allocation_id))
-        self._store.put_back(done, self._enforcement.resolved(done).limits)
+        try:
+            self._store.put_back(done, self._enforcement.resolved(done).limits)
+        except RegionBusyError as error:  # the limits of before hold until then
+            self._enforcement.note_late(done, error.message)
         if done != allocation:
             self._state.commit([done])
             if done.implicit_units != allocation.implicit_units:

@@ -5,6 +5,9 @@ changes: its units, its owner or that owner's labels, what was set, the rules, h
 shared, or what it is charged outside its ledger. Files, metrics, ``/v1/state`` and the process
 watch all get the kept result.
 
+A container can keep `limits` busy by a lease that it took while no agent ran. Then what was written
+before holds on, and the new limits are written as soon as the kernel has ended the lease.
+
 Only where rules, labels or a `set` are new may a raise take further units out of the GPU; they are
 withdrawn from the kubelet. At any other time an allocation has the units it took. Called under the
 agent's lock.
@@ -28,7 +31,7 @@ from deviceplugin.policy.raise_permission import not_permitted
 from deviceplugin.policy.raise_units import RaiseRoom, room_on, taken_by, with_units
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
-from libvgpu.errors import AllocationRefused, UnknownAllocation, VgpuError
+from libvgpu.errors import AllocationRefused, RegionBusyError, UnknownAllocation, VgpuError
 
 #: Tells the labels of an allocation's pod, None where nobody knows them.
 LabelsOf = Callable[[str], Mapping[str, str] | None]
@@ -67,6 +70,7 @@ class Enforcement:
         self.rules = rules
         self._kept: dict[str, _Kept] = {}
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
+        self._late: set[str] = set()  # allocations whose container keeps `limits` busy
 
     def resolved(self, allocation: Allocation) -> ResolvedLimits:
         """Returns what an allocation may use now, and where each value comes from."""
@@ -82,6 +86,35 @@ class Enforcement:
         for allocation_id in allocation_ids:
             self._kept.pop(allocation_id, None)
             self._unaccounted.pop(allocation_id, None)
+            self._late.discard(allocation_id)
+
+    def write_late(self) -> None:
+        """Puts limits into force that could not be written before."""
+        for allocation_id in sorted(self._late):
+            allocation = self._state.book.allocations.get(allocation_id)
+            if allocation is None:
+                self._late.discard(allocation_id)
+            else:
+                self.write(allocation)
+
+    def note_late(self, allocation: Allocation, reason: str) -> None:
+        """Has limits written later, since the container keeps the file busy."""
+        if allocation.allocation_id in self._late:
+            return
+        self._late.add(allocation.allocation_id)
+        text = (
+            "one of its processes has a lease on the file of its limits, which no program needs: "
+            "new limits hold when the kernel has ended it, in less than a minute; until then those "
+            "of before do"
+        )
+        event(
+            logging.WARNING,
+            "limits are kept busy by their container",
+            notice=container_notice(EventReason.LIMITS_KEPT_BUSY, text, allocation.owner),
+            allocation=allocation.allocation_id,
+            owner=allocation.owner or "unknown",
+            reason=reason,
+        )
 
     def set_unaccounted(self, charges: Mapping[str, Mapping[str, int]]) -> None:
         """Charges allocations with what they hold outside their ledgers; 0 takes it back.
@@ -152,6 +185,9 @@ class Enforcement:
         limits = resolved.limits
         try:
             before = self._store.put(allocation, limits)
+        except RegionBusyError as error:
+            self.note_late(allocation, error.message)
+            return
         except VgpuError as error:
             event(
                 logging.ERROR,
@@ -160,6 +196,7 @@ class Enforcement:
                 reason=error.message,
             )
             return
+        self._late.discard(allocation.allocation_id)
         if before is None:
             return
         waits = pending(before, limits)

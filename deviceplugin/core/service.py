@@ -244,6 +244,11 @@ class SliceService:
         with self.state.lock:
             return self._enforcement.clear_override(allocation_id)
 
+    def write_late(self) -> None:
+        """See `Enforcement.write_late`."""
+        with self.state.lock:
+            self._enforcement.write_late()
+
     def allocations(self) -> list[tuple[Allocation, ContainerLimits]]:
         """Returns all allocations with their limits in force."""
         with self.state.lock:

@@ -105,6 +105,16 @@ CONTAINER = (
         "gauge",
         "Processes of the container that use the GPU without the shim",
     ),
+    _container(
+        "vgpu_container_usage_damaged",
+        "gauge",
+        "1 if the container has made its usage file unreadable",
+    ),
+    _container(
+        "vgpu_container_usage_restored_total",
+        "counter",
+        "Times the agent gave the container's usage file its size again",
+    ),
 )
 CONTAINER_GPU_SECONDS = MetricName(
     "vgpu_container_gpu_seconds_total",

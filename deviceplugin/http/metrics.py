@@ -48,6 +48,7 @@ class NodeCollector:
         publish_problem: Callable[[], str] = str,
         pods_problem: Callable[[], str] = str,
         unheard: Callable[[], Collection[str]] = tuple,
+        restored: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Makes a collector.
 
@@ -60,7 +61,9 @@ class NodeCollector:
             publish_problem: returns why schedulers are not told what the node has; empty: they are.
             pods_problem: returns why the pods of this node are not followed; empty: they are.
             unheard: returns the resources that the kubelet took and does not listen to.
+            restored: returns how often `usage` was given its size again, by allocation.
         """
+        self._restored = restored
         self._publish_problem, self._pods_problem = publish_problem, pods_problem
         self._service, self._store, self._config = service, store, config
         self._unheard = unheard
@@ -103,6 +106,7 @@ class NodeCollector:
         arbiters: Mapping[str, ArbiterCounters],
     ) -> Iterable[Family]:
         _, bypassing = findings.counts()
+        restored, damaged = self._restored(), {each.allocation_id for each in findings.damaged}
         families = [metric.family() for metric in names.CONTAINER]
         seconds = names.CONTAINER_GPU_SECONDS.family()
         for allocation, limits in allocations:
@@ -112,7 +116,12 @@ class NodeCollector:
                 labels = _labels(allocation, limit)
                 wanted_part = _wanted_part(arbiters.get(limit.uuid), directory)
                 values, gpu_seconds = _container_values(limit, usage, index, wanted_part)
-                more = limit.unaccounted_bytes, bypassing[allocation.allocation_id, limit.uuid]
+                more = (
+                    limit.unaccounted_bytes,
+                    bypassing[allocation.allocation_id, limit.uuid],
+                    allocation.allocation_id in damaged,
+                    restored.get(allocation.allocation_id, 0),
+                )
                 for family, value in zip(families, (*values, *more), strict=True):
                     family.add_metric(labels, value)
                 seconds.add_metric([*labels, _estimated(limits, limit, usage, index)], gpu_seconds)

@@ -20,6 +20,7 @@ class EventReason(Enum):
     ALLOCATION_REFUSED = "AllocationRefused", True
     CONTAINER_START_REFUSED = "ContainerStartRefused", True
     LIMITS_CHANGED = "LimitsChanged", False
+    LIMITS_KEPT_BUSY = "LimitsKeptBusy", True
     RAISE_REFUSED = "RaiseRefused", True
     CONFIG_REJECTED = "ConfigRejected", True
     CONFIG_PART_SKIPPED = "ConfigPartSkipped", True
@@ -39,6 +40,8 @@ class EventReason(Enum):
     POD_RESOURCES_AVAILABLE = "PodResourcesAvailable", False
     UNACCOUNTED_MEMORY = "UnaccountedMemory", True
     UNACCOUNTED_MEMORY_GONE = "UnaccountedMemoryGone", False
+    USAGE_RESTORED = "UsageRestored", True
+    USAGE_DAMAGED = "UsageDamaged", True
     SHIM_BYPASSED = "ShimBypassed", True
     BYPASSING_PROCESS_KILLED = "BypassingProcessKilled", True
     FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin", True

@@ -322,7 +322,7 @@ class Daemon:
     def _pid_in_file(self) -> int:
         try:
             with open(self._pipe / _PID_FILE, "rb", opener=_without_links) as file:
-                return int(file.read(16))
+                return int(file.read(16) or b"")  # None: of a FIFO that is open and empty
         except (OSError, ValueError):
             return 0
 

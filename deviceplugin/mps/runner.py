@@ -28,6 +28,7 @@ from deviceplugin.inventory.nvml import Inventory, NvmlInventory
 from deviceplugin.log import event
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.allocation_dirs import default_run_dir
+from libvgpu.closed_files import open_lock
 from libvgpu.errors import MpsError, VgpuError
 
 from .compute_mode import Boards, NvmlBoards
@@ -224,7 +225,7 @@ def _locked(run_dir: Path) -> IO[bytes]:
     try:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(exist_ok=True)
-        file = open(path, "ab")  # noqa: SIM115 — the caller closes it
+        file = os.fdopen(open_lock(path), "r+b")
     except OSError as error:
         raise MpsError(f"{path} cannot be opened: {error.strerror}") from None
     try:

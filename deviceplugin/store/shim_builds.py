@@ -10,11 +10,17 @@ import re
 import shutil
 import tempfile
 from collections.abc import Set
+from contextlib import suppress
 from pathlib import Path
 
 from libvgpu import artifacts
+from libvgpu.errors import RegionBusyError, RegionError
+from libvgpu.region_files import open_shared
+
+from .held_files import HeldFiles
 
 CONTAINER_DIRECTORY = "/run/vgpu"
+_FILES = ("libvgpu.so", "ld.so.preload")
 _BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
 
 
@@ -31,8 +37,8 @@ class ShimBuilds:
         present: its build id.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self._root = state_dir / "lib"
+    def __init__(self, state_dir: Path, held: HeldFiles) -> None:
+        self._root, self._held = state_dir / "lib", held
         self.shim = artifacts.shim_path()
         self.present = artifacts.build_id(self.shim)
 
@@ -43,10 +49,10 @@ class ShimBuilds:
     def is_whole(self, build: str) -> bool:
         """Tells whether the files of a build are there."""
         library = self.directory(build)
-        return (library / "libvgpu.so").is_file() and (library / "ld.so.preload").is_file()
+        return all((library / name).is_file() for name in _FILES)
 
     def install(self) -> None:
-        """Puts the present build under its id.
+        """Puts the present build under its id, and holds the files of all builds.
 
         Raises:
             OSError: it cannot be written.
@@ -57,6 +63,13 @@ class ShimBuilds:
         _place(library / "libvgpu.so", self.shim.read_bytes(), 0o755)
         text = container_shim_path(self.present) + "\n"
         _place(library / "ld.so.preload", text.encode(), 0o644)
+        self.hold()
+
+    def hold(self) -> None:
+        """Holds the files of all builds; one that a container has a lease on, as soon as it can."""
+        for path in self._root.glob("*/*"):
+            with suppress(RegionError):
+                self._held.hold(path)
 
     def remove_others(self, named: Set[str]) -> list[str]:
         """Removes every build but the present one and those that are named; returns them."""
@@ -71,10 +84,19 @@ class ShimBuilds:
 
 
 def _place(path: Path, content: bytes, mode: int) -> None:
+    """Makes a file what it must be.
+
+    One that a container has a lease on is replaced, since who starts now is not to wait for that
+    container. It keeps another name, by which it is held for containers that run.
+    """
     try:
-        if path.read_bytes() == content:
-            return
-    except OSError:
+        with open(open_shared(path, os.O_RDONLY), "rb") as file:
+            if file.read() == content:
+                return
+    except RegionBusyError:
+        with suppress(FileExistsError):
+            os.link(path, f"{path}.{path.stat().st_ino}")
+    except (RegionError, OSError):
         pass
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:

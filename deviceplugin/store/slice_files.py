@@ -10,13 +10,16 @@ first: only core tells whether its GPU is exclusive. How they name the GPUs: `co
 Synchronised by the agent's lock, apart from `running`, which only reads.
 """
 
+import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.config.device_forms import DeviceForms
+from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
@@ -24,11 +27,13 @@ from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
 from deviceplugin.policy.exclusive_gpu import is_exclusive
 from deviceplugin.policy.known_gpus import devices
 from libvgpu import allocation_dirs, region
-from libvgpu.errors import DevicesDifferError, RegionError, VgpuError
+from libvgpu.closed_files import close_directory
+from libvgpu.errors import DevicesDifferError, RegionBusyError, RegionError, VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .container_answer import Answer, Mount, device_parts
 from .container_labels import ContainerLabels
+from .held_files import HeldFiles
 from .mig_nodes import minors_for
 from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
 from .spare_files import SpareFiles
@@ -42,7 +47,11 @@ _AGENTS_ID = re.compile(r"[0-9a-f]{12}")
 
 
 class SliceStore:
-    """The files of all slices of this node."""
+    """The files of all slices of this node.
+
+    Attributes:
+        held: those that containers have too, kept open (see there why).
+    """
 
     def __init__(
         self,
@@ -63,7 +72,8 @@ class SliceStore:
         self.state_dir = state_dir
         self.forms = forms or DeviceForms()
         self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
-        self.builds = ShimBuilds(state_dir)
+        self.held = HeldFiles()
+        self.builds = ShimBuilds(state_dir, self.held)
         self._labels = labels or ContainerLabels()
         self.spare = SpareFiles(run_dir, labels=self._labels)
         self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
@@ -81,6 +91,13 @@ class SliceStore:
         try:
             for directory in (self.run_dir, self.state_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not close_directory(directory):
+                    event(
+                        logging.WARNING,
+                        "a directory of the agent is open to other users, and has files of theirs",
+                        directory=directory,
+                        hint=f"chmod 0700 {directory}, or name one that nobody else uses",
+                    )
             (self.run_dir / "allocations").mkdir(mode=0o700, exist_ok=True)
             self.spare.prepare()
             self.builds.install()
@@ -111,6 +128,8 @@ class SliceStore:
             What `limits` said before, None if it was made or said the same already.
 
         Raises:
+            RegionBusyError: the container keeps `limits` from being written now; what it said holds
+                until that can be done.
             VgpuError: the files cannot be made.
         """
         directory = self.directory(allocation.allocation_id)
@@ -118,8 +137,8 @@ class SliceStore:
             self._make(directory, allocation, limits)
             return None
         try:
-            before = region.write_limits(directory, limits).limits
-        except DevicesDifferError:
+            before = self._write(directory, limits)
+        except (DevicesDifferError, RegionBusyError):
             raise
         except RegionError:
             self._make(directory, allocation, limits)
@@ -130,6 +149,18 @@ class SliceStore:
             raise VgpuError(f"{directory / 'ring'} cannot be made: {error.strerror}") from None
         self.write_meta(allocation)
         return before if before != limits else None
+
+    def _write(self, directory: Path, limits: ContainerLimits) -> ContainerLimits:
+        path = directory / "limits"
+        try:
+            with self.held.writable(path) as descriptor:
+                return region.write_limits(directory, limits, descriptor).limits
+        except RegionBusyError:
+            # Only a lease for writing keeps others from reading, too.
+            before = region.read_limits(directory).limits
+            if before != limits:
+                raise
+            return before
 
     def write_meta(self, allocation: Allocation) -> None:
         """Writes whose the allocation is next to its files, if that is new."""
@@ -159,11 +190,32 @@ class SliceStore:
                 f"with, is missing in {self.state_dir / 'lib'}",
                 hint="delete the pod, so that it is admitted with the present build",
             )
+        directory = self.directory(allocation.allocation_id)
+        if not self.running(allocation.allocation_id) and not _is_whole(directory):
+            # What ran here before has damaged it; who comes now is to have a slice again.
+            self._make(directory, allocation, limits)
+            return
         self.put(allocation, limits)
+
+    def hold(self, allocation_ids: Collection[str]) -> None:
+        """Holds the files of these allocations and of no others.
+
+        What cannot be held now is tried again at the next call.
+        """
+        directories = {self.directory(each) for each in allocation_ids}
+        self.held.keep(directories)
+        for directory in directories:
+            self._hold(directory)
+
+    def _hold(self, directory: Path) -> None:
+        for name in ("limits", "usage"):
+            with suppress(RegionError):
+                self.held.hold(directory / name)
 
     def remove(self, allocation_id: str) -> None:
         """Removes the files of an allocation; running processes keep what they have open."""
         self._metas.pop(allocation_id, None)
+        self.held.let_go(self.directory(allocation_id))
         self.spare.discard(self.directory(allocation_id))
 
     def sweep(self, known: set[str]) -> list[str]:
@@ -200,6 +252,8 @@ class SliceStore:
         """Returns whether processes of an allocation are alive."""
         try:
             usage = region.read_usage(self.directory(allocation_id))
+        except RegionBusyError:
+            return True  # whoever has the lease
         except RegionError:
             return False
         return any(process.alive for process in usage.processes)
@@ -261,6 +315,16 @@ class SliceStore:
         _write_meta(made, meta)
         self._metas[allocation.allocation_id] = meta
         os.rename(made, directory)  # whole or not at all, whenever we are killed
+        self._hold(directory)
+
+
+def _is_whole(directory: Path) -> bool:
+    """Returns whether a container that starts finds its `usage` as it must be."""
+    try:
+        region.read_usage(directory)
+    except RegionError:
+        return False
+    return True
 
 
 def _is_told_of_mps(allocation: Allocation) -> bool:

@@ -6,19 +6,19 @@ counts.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
 from libvgpu.errors import RegionError
-from libvgpu.ledger_view import Ledger, read_ledger
+from libvgpu.ledger_view import Ledger, damage, read_ledger
 from libvgpu.limits import ContainerLimits
 
 from . import procfs
 from .nvml_processes import GpuReading
 from .process_attribution import Attribution, AttributionSource
-from .report import SeenProcess
+from .report import DamagedUsage, SeenProcess
 from .unaccounted_memory import Held, Steady, excess_bytes, next_charge
 
 #: bytes by GPU, by allocation id
@@ -56,6 +56,7 @@ class MemoryComparison:
         bypassing: see `watcher`.
         foreign: the same.
         keys: what is followed over time.
+        damaged: containers whose `usage` they have made unreadable, for as long as that counts.
         sizes: what containers say of contexts and blocks.
     """
 
@@ -87,9 +88,22 @@ class MemoryComparison:
         self.bypassing: list[SeenProcess] = []
         self.foreign: list[SeenProcess] = []
         self.keys: set[Hashable] = set()
+        self.damaged: list[DamagedUsage] = []
         self.sizes: list[MeasuredSizes] = []
         self._gpus, self._steady, self._slice_bytes = gpus, steady, slice_bytes
         self._read_again, self._pause = read_again, pause
+        self._damage: dict[str, str] = {}  # of this very look, by allocation
+
+    def examine_usage(self) -> None:
+        """Judges the files themselves, whether or not a GPU is used; to be called first."""
+        for allocation_id, each in self.watched.items():
+            what = damage(each.directory, allocation_id)
+            found = DamagedUsage(allocation_id, each.allocation.owner, what)
+            if what:
+                self._damage[allocation_id] = what
+            self.keys.add(found.key)
+            if self._steady.note(found.key, self.now_s, bool(what)):
+                self.damaged.append(found)
 
     def examine(self, uuid: str, reading: GpuReading) -> None:
         """Judges one GPU."""
@@ -176,6 +190,8 @@ class MemoryComparison:
             watched.allocation.owner if watched else None,
             watched is not None and watched.index(uuid) is not None,
         )
+        if each.allocation_id in self._damage:
+            seen = replace(seen, how="while its container keeps its usage unreadable")
         key = where is self.foreign, seen.key
         self.keys.add(key)
         if self._steady.note(key, self.now_s, 1):
@@ -188,10 +204,14 @@ class MemoryComparison:
     def _is_bypassing(self, uuid: str, each: Attribution, ledger: Ledger | None) -> bool:
         if self.watched[each.allocation_id].index(uuid) is None:
             return True  # the shim lets nothing onto a GPU that `limits` does not name
-        if ledger is None or each.source is AttributionSource.OLD_MOUNTS:
+        if each.source is AttributionSource.OLD_MOUNTS:
             return False  # nobody knows
+        if ledger is None:
+            # Counts like a process that is not in it, so that no change between the two helps.
+            return each.allocation_id in self._damage
         process = each.process
-        named = process.inner_pid, process.pid_namespace, process.start_time_ticks
+        start = 0 if process.has_own_clock else process.start_time_ticks
+        named = process.inner_pid, process.pid_namespace, start
         return not any(known.is_the_one(*named) for known in ledger.processes)
 
     def _held(
@@ -227,6 +247,8 @@ class MemoryComparison:
             ledger = read_ledger(watched.directory)
         except RegionError:
             return None
+        if allocation_id in self._damage or ledger.allocation_id != allocation_id:
+            return None
         return ledger if len(ledger.used_bytes) >= len(watched.limits.devices) else None
 
 
@@ -235,4 +257,5 @@ def _larger(one: Ledger | None, other: Ledger | None) -> Ledger | None:
     if one is None or other is None:
         return None
     used = tuple(map(max, one.used_bytes, other.used_bytes))
-    return Ledger(used, one.processes | other.processes, one.context_bytes, one.block_bytes)
+    processes = one.processes | other.processes
+    return replace(one, used_bytes=used, processes=processes)

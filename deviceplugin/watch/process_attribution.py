@@ -3,10 +3,13 @@
 * *Mounts*: a container has its allocation's `limits` mounted, and no other's is within its reach.
   The kernel tells file system and path of what is mounted (``mountinfo``), so no name inside the
   container is followed. This names the container itself, whatever the runtime and its cgroups.
-* *Cgroup*: names the pod, which no tenant can change. Where it contradicts the mounts (somebody
-  who reads the run directory mounted a file of another's), the process belongs to nobody. Where
-  the mounts say nothing (a tenant with a user namespace may leave them behind), it is the pod's
-  allocation if the pod has just one; that is enough to charge it and never enough to end it.
+* *Cgroup*: names pod and container, which no tenant can change. Where it contradicts the mounts
+  (somebody who reads the run directory mounted a file of another's), the process belongs to nobody.
+* *Container*: a process may leave its mounts behind (``chroot``, a mount namespace of its own), and
+  not its cgroup. So a container's id is learned from any of its processes that has the mounts, or
+  from its mount namespace, and is enough from then on for the others. While neither has them, a
+  process is of the pod's allocation if the pod has just one; that is enough to charge it and never
+  to end it.
 * A process in no pod (`vgpuctl run`, tests) belongs to the allocation whose files it has mapped.
 
 `ProcessAttribution` remembers what it found by pid and start time, so that a look that brings
@@ -22,18 +25,25 @@ from pathlib import Path
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of
 
+from .cgroups import PodCgroup
 from .procfs import (
     PROC,
     MountPoint,
     Process,
+    container_members,
     read_mapped_files,
     read_mounts,
+    read_namespace_mounts,
     read_process,
     start_time,
 )
 
 _LIMITS = "limits"
 _FILES = frozenset({_LIMITS, "usage"})
+#: So many processes of a container are looked at for its mounts: its first ones have them …
+_MOST_MEMBERS = 16
+#: … and after a search in vain, the next one is so many looks later.
+_SEEK_AGAIN = 8
 
 
 class AttributionSource(StrEnum):
@@ -41,6 +51,7 @@ class AttributionSource(StrEnum):
 
     MOUNTS = "mounts"
     OLD_MOUNTS = "mounts of files that are gone"
+    CONTAINER = "container"
     POD = "pod"
     MAPPED = "mapped files"
 
@@ -54,9 +65,15 @@ class Attribution:
     source: AttributionSource | None = None
 
     @property
+    def is_certain(self) -> bool:
+        """Whether the very container is known."""
+        return self.source in (AttributionSource.MOUNTS, AttributionSource.CONTAINER)
+
+    @property
     def identity(self) -> tuple[Hashable, ...]:
-        """What must be the same for it to be the same one; its name is for itself to choose."""
-        return self.process.key, self.process.pod, self.allocation_id, self.source
+        """What must be the same for it to be the same one; its name is for itself to choose, and
+        whether it has its container's mounts."""
+        return self.process.key, self.process.pod, self.allocation_id, self.is_certain
 
 
 #: pod uids that the kubelet has on record, by allocation id
@@ -167,6 +184,9 @@ class ProcessAttribution:
         """
         self._directory, self._pods, self._proc = allocations_dir, pods, proc
         self._known: dict[int, Attribution] = {}
+        #: Allocation by pod uid and container id; empty where its processes have several.
+        self._containers: dict[PodCgroup, str] = {}
+        self._in_vain: dict[PodCgroup, int] = {}  # and for how many looks to leave it at that
 
     def of(self, pids: Iterable[int], held: Set[str]) -> dict[int, Attribution]:
         """Returns where processes belong; those that are gone are left out.
@@ -175,17 +195,22 @@ class ProcessAttribution:
             held: ids of the agent's allocations.
         """
         found: dict[int, Attribution] = {}
+        self._containers = {
+            container: each for container, each in self._containers.items() if each in held
+        }
         for pid in pids:
             known = self._known.get(pid)
             if (
                 known is not None
                 and known.allocation_id
+                and known.source is not AttributionSource.POD  # more may be known by now
                 and start_time(pid, self._proc) == known.process.start_time_ticks
                 and (known.allocation_id in held or known.source is AttributionSource.MAPPED)
             ):
                 found[pid] = known
             elif (fresh := self.look(pid, held)) is not None:
                 found[pid] = fresh
+        self._seek_containers(found, held)
         self._known = found
         return found
 
@@ -194,15 +219,67 @@ class ProcessAttribution:
         process = read_process(pid, self._proc)
         if process is None:
             return None
+        found = self._judge(process, read_mounts(pid, self._proc), held)
+        still = start_time(pid, self._proc) == process.start_time_ticks
+        return found if still else None
+
+    def _judge(self, process: Process, mounts: Iterable[MountPoint], held: Set[str]) -> Attribution:
         # Anew each time: the run directory may have been mounted since.
         real = os.path.realpath(self._directory)
         place = place_of(read_mounts("self"), real)
-        present, gone = mounted(read_mounts(pid, self._proc), place) if place else (set(), set())
-        found = judge(process, present, gone, held, self._pods() if process.pod else {})
-        if not found.allocation_id and process.pod is None and not present:
-            found = self._by_mapped_files(process)
-        still = start_time(pid, self._proc) == process.start_time_ticks
-        return found if still else None
+        present, gone = mounted(mounts, place) if place else (set(), set())
+        pods = self._pods() if process.pod else {}
+        found = judge(process, present, gone, held, pods)
+        if process.pod is None:
+            if not found.allocation_id and not present:
+                found = self._by_mapped_files(process)
+        elif found.source is AttributionSource.MOUNTS:
+            self._learn(process.pod, found.allocation_id, pods)
+        elif found.source is not AttributionSource.OLD_MOUNTS:
+            learned = self._containers.get(process.pod, "")
+            if learned in held:
+                return Attribution(process, learned, AttributionSource.CONTAINER)
+        return found
+
+    def _learn(self, container: PodCgroup, allocation_id: str, pods: Pods) -> None:
+        """Notes whose a container is, where the kubelet says so of its pod, too."""
+        if container.container_id and container.pod_uid in pods.get(allocation_id, ()):
+            known = self._containers.setdefault(container, allocation_id)
+            if known != allocation_id:
+                self._containers[container] = ""
+
+    def _seek_containers(self, found: dict[int, Attribution], held: Set[str]) -> None:
+        """Looks further for containers of which those processes that were asked for tell nothing.
+
+        These may have left their mounts behind, as a ``chroot`` does. Other processes of the
+        container may have them, and else the namespace has.
+        """
+        unsure = {
+            pid: each.process.pod
+            for pid, each in found.items()
+            if each.process.pod is not None
+            and each.process.pod.container_id
+            and each.source in (None, AttributionSource.POD)
+        }
+        self._in_vain = {c: n - 1 for c, n in self._in_vain.items() if n > 0}
+        sought = {c for c in unsure.values() if c not in self._containers} - self._in_vain.keys()
+        if not sought:
+            return
+        self._in_vain |= dict.fromkeys(sought, _SEEK_AGAIN)
+        wanted = {container.container_id for container in sought}
+        for members in container_members(wanted, self._proc).values():
+            for pid in members[:_MOST_MEMBERS]:
+                self.look(pid, held)
+        for pid, container in unsure.items():
+            if container in sought and container not in self._containers:
+                sought.discard(container)
+                process = found[pid].process
+                mounts = list(read_namespace_mounts(pid, self._proc))
+                if start_time(pid, self._proc) == process.start_time_ticks:
+                    self._judge(process, mounts, held)
+        for pid, container in unsure.items():
+            if container in self._containers and (fresh := self.look(pid, held)) is not None:
+                found[pid] = fresh
 
     def _by_mapped_files(self, process: Process) -> Attribution:
         top = os.path.realpath(self._directory) + "/"

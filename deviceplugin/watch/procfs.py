@@ -8,7 +8,9 @@ a page or a name of the process, since a tenant may put something there that nev
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,19 @@ MOST_BYTES = 1 << 20
 _NAMESPACE_PIDS = re.compile(r"^NSpid:\s*(.+)$", re.M)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _DELETED = "//deleted"
+#: Reads the mounts of a namespace from its own root. What may look up a name is done before.
+_IN_NAMESPACE = """
+import ctypes, os, sys
+own = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
+namespace = os.open(sys.argv[1], os.O_RDONLY)
+if ctypes.CDLL(None).setns(namespace, 0x00020000):  # CLONE_NEWNS
+    os._exit(1)
+table = os.open("mountinfo", os.O_RDONLY, dir_fd=own)
+while part := os.read(table, 1 << 16):
+    os.write(1, part)
+os._exit(0)
+"""
+_NAMESPACE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,8 @@ class Process:
         inner_pid: as it sees itself, in its own PID namespace.
         pod: the pod whose cgroup it is in.
         pid_namespace: its own, an inode; 0 where nobody may know.
+        has_own_clock: it is in another time namespace than we, so it may see its start at another
+            time.
     """
 
     pid: int
@@ -41,6 +58,7 @@ class Process:
     inner_pid: int
     pod: PodCgroup | None
     pid_namespace: int = 0
+    has_own_clock: bool = False
 
     @property
     def key(self) -> tuple[int, int]:
@@ -88,12 +106,54 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         int(inner[1].split()[-1]) if inner else pid,
         pod_cgroup(cgroup),
         _namespace(proc / str(pid) / "ns/pid"),
+        _namespace(proc / str(pid) / "ns/time") not in (0, _namespace(PROC / "self/ns/time")),
     )
 
 
+def container_members(wanted: Collection[str], proc: Path = PROC) -> dict[str, list[int]]:
+    """Returns the pids of the processes in some containers' cgroups, by container id.
+
+    Args:
+        wanted: container ids.
+    """
+    found: dict[str, list[int]] = {}
+    try:
+        pids = sorted(int(name) for name in os.listdir(proc) if name.isdecimal())
+    except OSError:
+        return found
+    for pid in pids:
+        place = pod_cgroup(_read(proc / str(pid) / "cgroup") or "")
+        if place is not None and place.container_id in wanted:
+            found.setdefault(place.container_id, []).append(pid)
+    return found
+
+
 def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[MountPoint]:
-    """Yields the mounts of a process, the oldest first; none where it is gone."""
-    for line in (_read(proc / str(pid) / "mountinfo") or "").splitlines():
+    """Yields the mounts that a process sees, the oldest first; none where it is gone."""
+    return _mounts(_read(proc / str(pid) / "mountinfo") or "")
+
+
+def read_namespace_mounts(pid: int, proc: Path = PROC) -> Iterator[MountPoint]:
+    """Yields the mounts of a process's namespace, those outside of its ``chroot`` as well.
+
+    A program of its own enters the namespace, so it costs as much as one; none where that fails.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _IN_NAMESPACE, str(proc / str(pid) / "ns" / "mnt")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_NAMESPACE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return iter(())
+    return _mounts(done.stdout[:MOST_BYTES].decode("utf-8", "replace"))
+
+
+def _mounts(table: str) -> Iterator[MountPoint]:
+    for line in table.splitlines():
         fields = line.split(" ")
         if len(fields) > 4:
             source = _plain(fields[3])

@@ -26,6 +26,7 @@ class SeenProcess:
         allocation_id: empty where it belongs to none.
         owner: whose container it is in; None where that is not known.
         has_slice: its container has a slice of this GPU.
+        how: how it gets around its slice.
     """
 
     gpu: str
@@ -36,6 +37,7 @@ class SeenProcess:
     allocation_id: str = ""
     owner: Owner | None = None
     has_slice: bool = False
+    how: str = "without the shim"
 
     @property
     def key(self) -> Hashable:
@@ -61,6 +63,34 @@ class SeenProcess:
             "memory_bytes": self.memory_bytes,
             "allocation": self.allocation_id,
             "owner": str(self.owner or "unknown") if self.allocation_id else "",
+            "how": self.how if self.allocation_id else "",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedUsage:
+    """A container that has made its `usage` unreadable.
+
+    Attributes:
+        owner: whose container it is; None where that is not known.
+        what: it did, as the end of a sentence.
+    """
+
+    allocation_id: str
+    owner: Owner | None
+    what: str
+
+    @property
+    def key(self) -> Hashable:
+        """Its name among the findings."""
+        return "damaged", self.allocation_id
+
+    def shown(self) -> dict[str, Any]:
+        """Returns it as ``/v1/state`` has it."""
+        return {
+            "allocation": self.allocation_id,
+            "owner": str(self.owner or "unknown"),
+            "problem": f"the container {self.what}",
         }
 
 
@@ -73,6 +103,7 @@ class WatchFindings:
         policy: what is done about a process that bypasses its slice.
         bypassing: processes of a container that its ledger does not know.
         foreign: processes that belong to no allocation.
+        damaged: containers that have made their `usage` unreadable.
         ended: how many processes were ended since the agent started.
     """
 
@@ -80,6 +111,7 @@ class WatchFindings:
     policy: str = "report"
     bypassing: tuple[SeenProcess, ...] = ()
     foreign: tuple[SeenProcess, ...] = ()
+    damaged: tuple[DamagedUsage, ...] = ()
     ended: int = 0
 
     def outside_bytes(self, gpu: str) -> int:
@@ -106,6 +138,8 @@ class WatchFindings:
             "bypassing": [each.shown() for each in self.bypassing[:MOST_SHOWN]],
             "foreign_count": len(self.foreign),
             "foreign": [each.shown() for each in self.foreign[:MOST_SHOWN]],
+            "damaged_count": len(self.damaged),
+            "damaged": [each.shown() for each in self.damaged[:MOST_SHOWN]],
             "ended_count": self.ended,
         }
 

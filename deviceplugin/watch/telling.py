@@ -10,7 +10,7 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.notices import EventReason, Notice, container_notice, node_notice
 from libvgpu.sizes import format_size
 
-from .report import SeenProcess
+from .report import DamagedUsage, SeenProcess
 
 
 def say_charge(allocation: Allocation, uuid: str, before_bytes: int, now_bytes: int) -> None:
@@ -43,17 +43,33 @@ def say_foreign(seen: SeenProcess) -> None:
 
 
 def say_bypassing(seen: SeenProcess) -> None:
-    """Says that a container's process uses a GPU without the shim."""
-    text = f"{seen.described()} without the shim, so outside its slice"
+    """Says that a container's process uses a GPU around its slice."""
+    text = f"{seen.described()} {seen.how}, so outside its slice"
     notice = container_notice(EventReason.SHIM_BYPASSED, text, seen.owner)
     _say(seen, "process bypasses the shim", notice)
 
 
 def say_killed(seen: SeenProcess) -> None:
     """Says that such a process was killed."""
-    text = f"{seen.described()} without the shim, so outside its slice, and was killed"
+    text = f"{seen.described()} {seen.how}, so outside its slice, and was killed"
     notice = container_notice(EventReason.BYPASSING_PROCESS_KILLED, text, seen.owner)
     _say(seen, "process killed: it bypassed the shim", notice)
+
+
+def say_damaged(found: DamagedUsage) -> None:
+    """Says that a container has made its `usage` unreadable."""
+    text = (
+        f"it {found.what}, so what its processes hold of GPUs is not known; the "
+        "file is made again when the container starts again"
+    )
+    event(
+        logging.WARNING,
+        "usage of a container is damaged",
+        notice=container_notice(EventReason.USAGE_DAMAGED, text, found.owner),
+        allocation=found.allocation_id,
+        owner=found.owner or "unknown",
+        what=found.what,
+    )
 
 
 def _say(seen: SeenProcess, message: str, notice: Notice | None) -> None:

@@ -8,8 +8,11 @@ to (`process_attribution`):
   zero when it goes;
 * a process of a container that its ledger does not know *bypasses* its slice; one that belongs to
   no allocation is *foreign*. Both are told of, in log, metrics, Events and ``/v1/state``;
-* by the policy ``terminate`` a bypassing process is ended, if its mounts name the container and,
-  looked at once more behind a pidfd, start time, cgroup and mounts are still the same.
+* a container that makes its `usage` unreadable, steadily, is *damaged*: told of the same way, and
+  its processes on GPUs count as bypassing, since nothing accounts for them;
+* by the policy ``terminate`` a bypassing process is ended, if its mounts name the container, or its
+  cgroup does whose container is known, and, looked at once more behind a pidfd, start time, cgroup
+  and container are still the same.
 
 The thread has everything here to itself; it meets the rest in `WatchedNode` (which takes the
 agent's lock for a moment), and `findings` is replaced whole. A call of NVML may not return: then
@@ -33,9 +36,9 @@ from . import procfs
 from .comparison import Charges, ComparedAllocation, MemoryComparison
 from .nvml_processes import GpuReading, read_gpus
 from .pid_visibility import PidVisibility, has_own_pid_namespace
-from .process_attribution import AttributionSource, ProcessAttribution
+from .process_attribution import ProcessAttribution
 from .report import Ration, SeenProcess, WatchFindings
-from .telling import say_bypassing, say_charge, say_foreign, say_killed
+from .telling import say_bypassing, say_charge, say_damaged, say_foreign, say_killed
 from .unaccounted_memory import Steady
 
 ACTIVE_S = 1.05
@@ -95,7 +98,6 @@ class MemoryWatch:
         self._most: dict[tuple[str, str], int] = {}
         self._ended = 0
         self._dying: set[tuple[int, int]] = set()
-        self._is_charging = True  # as an earlier agent may have been
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
 
@@ -134,10 +136,6 @@ class MemoryWatch:
         readings = self._read(tuple(gpus)) if gpus else {}
         pids = {pid for reading in readings.values() for pid in reading.memory_bytes}
         pids.discard(os.getpid())
-        if not pids and not self._is_charging and not self._blindness.is_possible:
-            self._steady.keep(())
-            self._say_findings((), ())
-            return False  # what an idle node costs is what came so far
         watched = {each.allocation.allocation_id: each for each in self._node.watched()}
         found = self._attribution.of(pids, watched.keys())
         problem = self._blindness.judge(
@@ -163,6 +161,7 @@ class MemoryWatch:
             lambda uuid: self._read((uuid,)).get(uuid),
             self._stop.wait,
         )
+        check.examine_usage()
         for uuid, reading in readings.items():
             check.examine(uuid, reading)
         self._finish(check)
@@ -186,22 +185,21 @@ class MemoryWatch:
         self._put(check.charges, check.watched)
         if check.sizes:
             self._node.note_sizes(check.sizes)
-        self._is_charging = any(
-            check.charges.get((allocation_id, device.uuid), device.unaccounted_bytes)
-            for allocation_id, each in check.watched.items()
-            for device in each.limits.devices
-        )
         for each in check.foreign:
             if self._ration.may_tell(each.key, each.subject, check.now_s):
                 say_foreign(each)
+        for damaged in check.damaged:
+            if self._ration.may_tell(damaged.key, f"usage of {damaged.allocation_id}", check.now_s):
+                say_damaged(damaged)
         for each in check.bypassing:
             if self._ration.may_tell(each.key, each.subject, check.now_s):
                 say_bypassing(each)
             if self._policy is WatchPolicy.TERMINATE:
                 self._end(each, check)
         self._dying.intersection_update({b.process.key for b in check.found.values()})
-        self._ration.keep({each.key for each in (*check.foreign, *check.bypassing)}, check.now_s)
-        self._say_findings(check.bypassing, check.foreign)
+        told = {each.key for each in (*check.foreign, *check.bypassing)}
+        self._ration.keep(told | {each.key for each in check.damaged}, check.now_s)
+        self._say_findings(check)
 
     def _put(
         self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, ComparedAllocation]
@@ -222,7 +220,7 @@ class MemoryWatch:
     def _end(self, seen: SeenProcess, check: MemoryComparison) -> None:
         """Ends a process that bypasses its slice, if nothing about it is in doubt."""
         was = check.found[seen.pid]
-        if not seen.memory_bytes or was.source is not AttributionSource.MOUNTS:
+        if not seen.memory_bytes or not was.is_certain:
             return
         if was.process.key in self._dying:
             return  # it takes its time to give a GPU back
@@ -236,15 +234,14 @@ class MemoryWatch:
             self._dying.add(was.process.key)
             say_killed(seen)
 
-    def _say_findings(
-        self, bypassing: Sequence[SeenProcess], foreign: Sequence[SeenProcess]
-    ) -> None:
+    def _say_findings(self, check: MemoryComparison) -> None:
         if self.findings.problem:
             event(logging.INFO, "the process watch sees the GPUs' processes again")
         self.findings = WatchFindings(
             policy=self._policy,
-            bypassing=tuple(bypassing),
-            foreign=tuple(foreign),
+            bypassing=tuple(check.bypassing),
+            foreign=tuple(check.foreign),
+            damaged=tuple(check.damaged),
             ended=self._ended,
         )
 

@@ -5,10 +5,10 @@ shows as one row. ``-o json`` gives a list of objects with these keys (null: not
 
 ``version, allocation, source`` (``kubelet`` or ``run``), ``namespace, pod, container, name`` (of a
 run; the table has it instead of the command), ``command`` (a list), ``created_at`` (seconds since
-1970), ``family, state`` (``running``, ``idle``, ``abandoned``, ``damaged``), ``problem`` (what is
-damaged), ``gpu_uuid, pid`` (as the container counts), ``process`` (its name), ``shared_memory``
-(true: no process but memory that several of them hold, named by its maker), ``memory_used_bytes,
-memory_peak_bytes`` (of the process; of the container where ``pid`` is null),
+1970), ``family, state`` (``running``, ``idle``, ``abandoned``, ``damaged``, ``busy``), ``problem``
+(what is damaged or busy), ``gpu_uuid, pid`` (as the container counts), ``process`` (its name),
+``shared_memory`` (true: no process but memory that several of them hold, named by its maker),
+``memory_used_bytes, memory_peak_bytes`` (of the process; of the container where ``pid`` is null),
 ``container_memory_used_bytes, memory_limit_bytes, memory_unaccounted_bytes`` (of the limit: what
 the agent measured beyond the ledger and charges), ``core_percent, compute, mode`` (how the GPU is
 shared now: ``free``, nobody else uses it; ``shared``, it is enough for all that do; ``windows``, it
@@ -211,5 +211,5 @@ def ps(
     empty = f"no slices in {looked_in}" + " that are wanted" * bool(found)
     print_listing(rows, (*COLUMNS, *WIDE) if wide else COLUMNS, output, empty)
     if output == "table":
-        for problem in {str(row["problem"]) for row in rows if row["problem"]}:
-            say(f"vgpuctl: damaged: {problem}")
+        for state, problem in {(row["state"], row["problem"]) for row in rows if row["problem"]}:
+            say(f"vgpuctl: {state}: {problem}")

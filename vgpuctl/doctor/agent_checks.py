@@ -220,12 +220,19 @@ def watch(report: AgentReport) -> list[Finding]:
                 "the limits hold without it; it needs hostPID: true and NVML",
             )
         )
+    for damaged in seen.damaged:
+        found.append(
+            warn(
+                "watch",
+                f"{damaged.problem}, in {damaged.owner} (allocation {damaged.allocation})",
+                "delete its pod, or have its processes ended (watch: {unaccounted: terminate})",
+            )
+        )
     for each in seen.bypassing:
         found.append(
             warn(
                 "watch",
-                f"{_process(each)} without the shim, in {each.owner} "
-                f"(allocation {each.allocation})",
+                f"{_process(each)} {each.how}, in {each.owner} (allocation {each.allocation})",
                 "see why its program avoids the shim, or have such processes ended "
                 "(watch: {unaccounted: terminate})",
             )
@@ -241,6 +248,9 @@ def watch(report: AgentReport) -> list[Finding]:
     left_out = seen.bypassing_count + seen.foreign_count - len(seen.bypassing) - len(seen.foreign)
     if left_out > 0:
         found.append(warn("watch", f"{left_out} more processes like these", "see the metrics"))
+    left_out = seen.damaged_count - len(seen.damaged)
+    if left_out > 0:
+        found.append(warn("watch", f"{left_out} more containers like these", "see the metrics"))
     return found
 
 

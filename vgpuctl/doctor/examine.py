@@ -23,6 +23,7 @@ from ..agent_client import AgentReport, agent_report
 from ..options import chosen_run_dir
 from . import (
     agent_checks,
+    closed_check,
     driver,
     examine_files,
     examine_host,
@@ -121,6 +122,7 @@ def findings(node: Node, begin: Callable[[str], None] = _in_silence) -> list[Fin
         found.append(examine_host.runtime(host, lists))
     begin("looking at the files of agent and slices")
     found += examine_files.run_directory(run_dir)
+    found += closed_check.look(run_dir, state_dir)
     found += leftovers.room(state_dir)
     found.append(examine_files.shim(report, state_dir))
     found += selinux_check.look(host, run_dir, state_dir)

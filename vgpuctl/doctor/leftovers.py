@@ -13,7 +13,7 @@ from pathlib import Path
 from libvgpu.allocation_dirs import META
 from libvgpu.ownership import SOURCE
 from libvgpu.sizes import format_size
-from libvgpu.slices import ABANDONED, DAMAGED, Slice
+from libvgpu.slices import ABANDONED, BUSY, DAMAGED, Slice
 
 from .finding import Finding, fail, ok, warn
 from .node_checks import AS_ROOT
@@ -69,6 +69,15 @@ def look(run_dir: Path, slices: Sequence[Slice], known: Known | None) -> list[Fi
         )
         for each in slices
         if each.state == DAMAGED and each.meta.source != SOURCE
+    ]
+    found += [
+        warn(
+            _CHECK,
+            f"the files of allocation {each.meta.allocation_id} are kept busy: {each.problem}",
+            "start the agent, which lets no container do so; else end the pod",
+        )
+        for each in slices
+        if each.state == BUSY
     ]
     if found or not slices:
         return found

@@ -17,7 +17,7 @@ Version = Annotated[Literal[1], Meta(description="Of this form; keys may come, n
 
 FamilyName = Literal["vgpu", "mps"]
 Source = Literal["kubelet", "run"]
-State = Literal["running", "idle", "abandoned", "damaged"]
+State = Literal["running", "idle", "abandoned", "damaged", "busy"]
 ComputeName = Literal["strict", "elastic", "off"]
 ModeName = Annotated[
     Literal["none", "free", "shared", "windows"],
@@ -49,7 +49,7 @@ class PsRow(TypedDict):
     created_at: Moment
     family: FamilyName
     state: State
-    problem: Annotated[str, Meta(description="What is damaged; empty if nothing is.")]
+    problem: Annotated[str, Meta(description="What is damaged or busy; empty if nothing is.")]
     gpu_uuid: str | None
     pid: Annotated[int, Meta(ge=0, description="As the container counts.")] | None
     process: Annotated[str, Meta(description="Its name.")] | None

@@ -137,7 +137,8 @@ def _refused(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:
 
 
 def _state(row: TopRow, gpus: Mapping[str, TopGpu]) -> Span:
-    return Span(row.state, Look.HIGH if row.state in ("damaged", "abandoned") else Look.PLAIN)
+    is_wrong = row.state in ("damaged", "busy", "abandoned")
+    return Span(row.state, Look.HIGH if is_wrong else Look.PLAIN)
 
 
 _COLUMNS = (

@@ -158,22 +158,31 @@ tolerations:
 # The run directory is a tmpfs of its own, so that what containers write there fills nothing else.
 # It is mounted on the node and outlives this pod; one that holds slices already stays as it is.
 # Process 1 is the node's (hostPID), and so is its table of mounts. The lock keeps this pod and its
-# neighbour from mounting at once.
+# neighbour from mounting at once; users of the node who are not root must not get it, and the
+# kubelet makes the state directory with mode 0755.
 - name: run-dir
   image: {{ include "vgpu.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command:
-    - flock
-    - {{ .Values.dirs.state }}/run-dir.lock
     - sh
     - -euc
     - |
+      python -c 'import sys, pathlib, libvgpu.closed_files as files
+      files.close_directory(pathlib.Path(sys.argv[1]))
+      files.open_lock(pathlib.Path(sys.argv[2]))' "$STATE_DIR" "$STATE_DIR/run-dir.lock"
+      exec 9<>"$STATE_DIR/run-dir.lock"
+      if ! flock -w 60 9; then
+          echo "another process has had $STATE_DIR/run-dir.lock for 60 s: lslocks tells which" >&2
+          exit 1
+      fi
       test -e "$RUN_DIR/allocations" ||
           awk -v dir="$RUN_DIR" '$5 == dir {found = 1} END {exit !found}' /proc/1/mountinfo ||
           mount -t tmpfs -o "mode=0700,nosuid,nodev,noexec,size=$RUN_DIR_SIZE" vgpu "$RUN_DIR"
   env:
     - name: RUN_DIR
       value: {{ .Values.dirs.run }}
+    - name: STATE_DIR
+      value: {{ .Values.dirs.state }}
     - name: RUN_DIR_SIZE
       value: {{ .Values.runDirSize | trimSuffix "i" | quote }}
   securityContext:

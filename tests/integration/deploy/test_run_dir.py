@@ -8,11 +8,12 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from support import install
+from support import ROOT, install
 from support.waiting import PATIENCE_S
 
 pytestmark = [
@@ -31,7 +32,7 @@ def init_container(base: Path) -> str:
     sets = [o for o in install.manifests() if o["kind"] == "DaemonSet"]
     commands = [o["spec"]["template"]["spec"]["initContainers"][0]["command"] for o in sets]
     assert commands[0] == commands[1]
-    command = shlex.join(commands[0]).replace("/var/lib/vgpu", str(base / "state"))
+    command = shlex.join(commands[0])
     steps = [
         f"mount --rbind $RUN_DIR {base}/here",
         f"mount --make-rprivate {base}/run",
@@ -68,7 +69,9 @@ def on_a_node(base: Path, *steps: str) -> list[str]:
     result = subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-euc", node],
         env={
-            "PATH": f"{base}:{os.environ['PATH']}",
+            "PATH": f"{base}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "STATE_DIR": f"{base}/state",
             "RUN_DIR": f"{base}/run/vgpu",
             "RUN_DIR_SIZE": "8M",
         },
@@ -101,3 +104,15 @@ def test_one_that_holds_slices_stays_as_it_is(tmp_path: Path) -> None:
     )
 
     assert said == ["0", "allocations"]
+
+
+def test_users_of_the_node_cannot_take_its_lock(tmp_path: Path) -> None:
+    """The kubelet makes the directory with mode 0755, and an earlier version its lock with 0644."""
+    said = on_a_node(
+        tmp_path,
+        "umask 022; chmod 0755 $STATE_DIR; touch $STATE_DIR/run-dir.lock",
+        init_container(tmp_path),
+        "stat -c %a $STATE_DIR $STATE_DIR/run-dir.lock",
+    )
+
+    assert said == ["700", "600"]

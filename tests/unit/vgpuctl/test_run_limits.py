@@ -194,7 +194,7 @@ def test_a_slice_that_ended_is_said_to_have(tmp_path: Path) -> None:
     one = make(tmp_path, "one", device(A))
     allocation_dirs.remove(one.directory)
 
-    with pytest.raises(RegionError, match="cannot be read"):
+    with pytest.raises(RegionError, match="cannot be opened"):
         change(one, Override(core_percent=5))
 
 

@@ -1,5 +1,6 @@
 """What the shim cannot see, the agent does: memory past it, and who uses a GPU without a slice."""
 
+import os
 import sys
 import tempfile
 import time
@@ -180,6 +181,33 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     other.start(HOLD, GIB, shim=False)
     wait_until(lambda: len(node.lines("process bypasses the shim")) == 2)
     assert alive(other) == [True, True]
+
+
+def test_by_policy_who_empties_its_usage_is_ended(start: Start) -> None:
+    node = start()
+    rogue, other = node.admit("rogue"), node.admit("other")
+    pid = rogue.start(HOLD, GIB)
+    other.start(HOLD, GIB)
+    size = (rogue.directory / "usage").stat().st_size
+
+    os.truncate(rogue.directory / "usage", 0)
+
+    (line,) = wait_until(lambda: node.lines("usage of a container is damaged"))
+    assert f"allocation={rogue.allocation_id}" in line
+    assert "owner=default/rogue/c" in line
+    of_rogue = {"allocation": rogue.allocation_id}
+    wait_until(lambda: node.metric("vgpu_container_usage_damaged", **of_rogue) == 1)
+    assert (rogue.directory / "usage").stat().st_size == size
+    findings = wait_until(lambda: node.doctor())
+    assert any("overwritten the header" in f["message"] for f in findings)
+    assert alive(rogue) == [True]  # reported, as long as the config says no more
+
+    node.config.write_text(TERMINATE)
+
+    wait_until(lambda: alive(rogue) == [False])
+    (line,) = wait_until(lambda: node.lines("process killed: it bypassed the shim"))
+    assert f"pid={pid}" in line
+    assert alive(other) == [True]
 
 
 @needs_time

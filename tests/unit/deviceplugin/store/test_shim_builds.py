@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.store.held_files import HeldFiles
 from deviceplugin.store.shim_builds import ShimBuilds, container_shim_path
 from libvgpu import artifacts
 
@@ -15,7 +16,7 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShimBuilds:
     (tmp_path / "libvgpu.so").write_bytes(b"a build")
     monkeypatch.setattr(artifacts, "SHIM_PATH", tmp_path / "libvgpu.so")
     monkeypatch.setattr(artifacts, "build_id", lambda path: "aa55aa55aa55")
-    builds = ShimBuilds(tmp_path / "state")
+    builds = ShimBuilds(tmp_path / "state", HeldFiles())
     builds.install()
     for build in (OLD, NAMED):
         builds.directory(build).mkdir()

@@ -138,6 +138,52 @@ def test_the_pod_speaks_for_a_process_that_left_its_mounts(
     assert (found.allocation_id, found.source) == ("aaa", AttributionSource.POD)
 
 
+def test_a_container_that_one_of_its_processes_names_is_known_by_its_cgroup(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
+    proc.put(PID, cgroup=pod_path())  # a chroot
+    proc.put(PID - 1, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"))  # its parent
+    sibling = pod_path().replace("c" * 64, "d" * 64)
+    proc.put(PID + 1, cgroup=sibling)
+
+    found = world.belongings.of([PID, PID + 1], HELD)
+
+    assert (found[PID].allocation_id, found[PID].source) == ("aaa", AttributionSource.CONTAINER)
+    assert found[PID].is_certain
+    assert found[PID + 1].source is AttributionSource.POD, "it is another container of the pod"
+    proc.put(PID - 1, cgroup=pod_path(OTHER_UID))
+    again = world.look()
+    assert again is not None and again.identity == found[PID].identity
+
+
+def test_a_process_of_a_pod_is_told_apart_as_soon_as_its_container_is_known(
+    world: AttributionWorld, proc: FakeProc
+) -> None:
+    proc.put(PID, cgroup=pod_path())
+    (before,) = world.belongings.of([PID], HELD).values()
+
+    proc.put(PID + 1, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"))
+    world.belongings.of([PID, PID + 1], HELD)
+    after = world.belongings.of([PID, PID + 1], HELD)[PID]
+
+    assert before.source is AttributionSource.POD
+    assert (after.allocation_id, after.source) == ("aaa", AttributionSource.CONTAINER)
+
+
+def test_a_container_whose_processes_have_the_files_of_two_is_not_known(
+    proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {UID}})
+    place(world, monkeypatch)
+    for pid, name in ((1, "aaa"), (2, "bbb")):
+        proc.put(pid, cgroup=pod_path(), mounts=mount_line(f"{TOP}/{name}/limits"))
+    proc.put(PID, cgroup=pod_path())
+
+    found = world.belongings.of([1, 2, PID], HELD)[PID]
+
+    assert (found.allocation_id, found.is_certain) == ("", False)
+
+
 def test_a_pod_of_two_slices_does_not_say_whose(proc: FakeProc, tmp_path: Path) -> None:
     world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {UID}})
     proc.put(PID, cgroup=pod_path())

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason, Notice
 from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
-from deviceplugin.watch import procfs
+from deviceplugin.watch import process_attribution, procfs
 from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
 from libvgpu.errors import InventoryError
@@ -247,10 +248,10 @@ def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
     assert notices(told) == [Notice(EventReason.FOREIGN_GPU_PROCESS, text, THIS_NODE)]
 
 
-def test_a_ledger_that_cannot_be_read_accuses_nobody(
+def test_a_ledger_that_is_missing_accuses_nobody(
     world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
-    os.truncate(world.allocations / "a" / "usage", 100)
+    (world.allocations / "a" / "usage").unlink()  # no container can
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(KNOWN, 8 * GIB)
     world.look()
@@ -259,7 +260,98 @@ def test_a_ledger_that_cannot_be_read_accuses_nobody(
     world.put(KNOWN, 10 * GIB)
     world.look()
     assert GIB < world.charged() <= 2 * GIB
-    assert world.watch.findings.bypassing == ()
+    assert (world.watch.findings.bypassing, world.watch.findings.damaged) == ((), ())
+
+
+def test_limits_that_are_not_whole_excuse_what_lies_next_to_them(world: WatchWorld) -> None:
+    (world.allocations / "a" / "limits").write_bytes(b"of another version")
+    os.truncate(world.allocations / "a" / "usage", 0)
+    world.put(KNOWN, GIB)
+
+    world.look()
+
+    assert (world.watch.findings.bypassing, world.watch.findings.damaged) == ((), ())
+
+
+def overwrite(usage: Path, at: int, content: bytes) -> None:
+    with open(usage, "r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "emptied": (lambda usage: os.truncate(usage, 0), "0 bytes long"),
+    "cut off": (lambda usage: os.truncate(usage, 4096), "4096 bytes long"),
+    "grown": (lambda usage: os.truncate(usage, 1 << 40), "1099511627776 bytes long"),
+    "zeroed": (lambda usage: overwrite(usage, 0, bytes(256)), "overwritten the header"),
+    "another layout version": (lambda usage: overwrite(usage, 8, b"\x63"), "header"),
+    "another size of its slots": (lambda usage: overwrite(usage, 44, b"\x01"), "header"),
+    "another's bytes": (
+        lambda usage: usage.write_bytes((usage.parent.parent / "b" / "usage").read_bytes()),
+        "another allocation's name",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "what"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_usage_next_to_whole_limits_is_a_finding(
+    world: WatchWorld,
+    told: pytest.LogCaptureFixture,
+    damage: Callable[[Path], object],
+    what: str,
+) -> None:
+    world.add("b")
+    usage = world.allocations / "a" / "usage"
+    whole = usage.read_bytes()
+    damage(usage)
+
+    world.look(2)
+    assert not world.watch.findings.damaged, "it is not steady yet"
+    world.look(2)
+
+    (found,) = world.watch.findings.damaged
+    assert (found.allocation_id, found.owner) == ("a", OWNER)
+    assert what in found.what
+    assert messages(told) == ["usage of a container is damaged"]
+    (notice,) = notices(told)
+    assert notice is not None
+    assert (notice.reason, notice.subject) == (EventReason.USAGE_DAMAGED, OWNER)
+    assert found.what in notice.text
+    world.look(4)
+    assert len(messages(told)) == 1
+
+    os.truncate(usage, len(whole))
+    overwrite(usage, 0, whole)
+    world.look(1)
+    assert not world.watch.findings.damaged
+
+
+def test_a_container_gains_nothing_by_damaging_and_mending_its_usage_in_turns(
+    world: WatchWorld,
+) -> None:
+    usage = world.allocations / "a" / "usage"
+    whole = usage.read_bytes()
+    world.put(STRAY, GIB)
+
+    for _ in range(3):
+        overwrite(usage, 0, bytes(256))
+        world.look(1)
+        overwrite(usage, 0, whole)
+        world.look(1)
+
+    assert [each.pid for each in world.watch.findings.bypassing] == [STRAY]
+
+
+def test_a_pid_of_its_own_namespace_does_not_make_a_process_a_known_one(
+    world: WatchWorld,
+) -> None:
+    world.write_ledger(GIB, KNOWN, start=1000)
+    world.put(KNOWN, GIB, start=1000)
+    world.put(STRAY, GIB, inner_pid=KNOWN, start=2000)
+
+    world.look()
+
+    assert [each.pid for each in world.watch.findings.bypassing] == [STRAY]
 
 
 def test_processes_with_files_from_before_are_not_accused(
@@ -333,10 +425,11 @@ def test_a_broken_nvml_is_said_once_and_changes_nothing(
     assert world.watch.findings.problem == ""
 
 
-def test_an_idle_node_is_asked_nothing_but_nvml(
+def test_of_an_idle_node_only_the_files_are_looked_at(
     world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.look(1)  # an earlier agent may have charged something
-    monkeypatch.setattr(world, "watched", lambda: pytest.fail("nothing is to be compared"))
+    monkeypatch.setattr(
+        process_attribution, "read_process", lambda *_: pytest.fail("nobody is on a GPU")
+    )
 
     assert world.watch.look() is False

@@ -1,6 +1,7 @@
 """Whom the watch ends where the policy says `terminate`, and whom not."""
 
 import logging
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
-from support.fake_proc import OTHER_UID, pod_path
+from support.fake_proc import OTHER_UID, mount_line, pod_path
 from support.waiting import PATIENCE_S
-from support.watch_world import GIB, WatchWorld, messages, notices
+from support.watch_world import GIB, KNOWN, WatchWorld, messages, notices
 
 KILLED = EventReason.BYPASSING_PROCESS_KILLED
 
@@ -69,7 +70,6 @@ def test_terminate_ends_the_bypassing_process_alone(
 CHANGES = {
     "another process has its pid": {"start": 2000},
     "it is in another pod": {"cgroup": pod_path(OTHER_UID)},
-    "its mounts are gone": {"mounts": ""},
     "it only waits to be reaped": {"state": "Z"},
 }
 
@@ -102,6 +102,50 @@ def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen
     for number in range(4):
         world.put(victim.pid, GIB, command=f"name-{number}")
         world.look(1)
+
+    assert ended(victim, PATIENCE_S)
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_who_damages_its_usage_is_ended(
+    world: WatchWorld, victim: subprocess.Popen[bytes], size: int
+) -> None:
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.write_ledger(GIB, victim.pid)
+    world.put(victim.pid, GIB)
+    world.look()
+    assert not ended(victim)
+
+    os.truncate(world.allocations / "a" / "usage", size)
+    world.look(2)
+    assert not ended(victim), "it is not steady yet"
+    world.look(2)
+
+    assert ended(victim, PATIENCE_S)
+
+
+def test_who_left_its_mounts_behind_is_ended_as_its_container_is_known(
+    world: WatchWorld, victim: subprocess.Popen[bytes]
+) -> None:
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.put(victim.pid, GIB, mounts="")
+    mounts = mount_line("/allocations/a/limits")
+    world.proc.put(KNOWN, cgroup=pod_path(), mounts=mounts)  # its shell, which uses no GPU
+
+    world.look()
+
+    assert ended(victim, PATIENCE_S)
+
+
+def test_who_leaves_its_mounts_behind_while_it_is_looked_at_is_ended(
+    world: WatchWorld, victim: subprocess.Popen[bytes]
+) -> None:
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.put(victim.pid, GIB)
+    world.look(2)
+
+    world.put(victim.pid, GIB, mounts="")
+    world.look(2)
 
     assert ended(victim, PATIENCE_S)
 

@@ -72,7 +72,7 @@ def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slice/usage").rename(tmp_path / "elsewhere")
     (tmp_path / "slice/usage").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(RegionError, match="cannot be read"):
+    with pytest.raises(RegionError, match="cannot be opened"):
         read_usage(tmp_path / "slice")
 
 
@@ -138,5 +138,5 @@ def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
     monkeypatch.setattr("libvgpu.ledger_view.is_slot_held", lambda descriptor, slot: slot != 1)
 
     assert read_ledger(tmp_path / "slice") == Ledger(
-        (70,), frozenset({LedgerProcess(11, 4026531836, 5)}), (0,), (0,)
+        (70,), frozenset({LedgerProcess(11, 4026531836, 5)}), (0,), (0,), "alloc-1"
     )
