@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deviceplugin.http.call_server import CallServer
 from deviceplugin.http.calls import TEXT, Answer, Call, Limits
 from deviceplugin.http.listeners import tcp_listener
+from support.waiting import PATIENCE_S
 
 LIMITS = Limits(body_bytes=2000, bodies_bytes=8000, calls=4, read_s=0.5)
 
@@ -38,7 +39,7 @@ class Served:
 
     def echo(self, call: Call) -> Answer:
         self.inside.release()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(PATIENCE_S)
         return Answer(call.body, kind=TEXT)
 
     def health(self, call: Call) -> Answer:
@@ -49,7 +50,9 @@ class Served:
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         port = self.server.server_address[1]
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as one:
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        ) as one:
             one.request(method, path, body)
             answer = one.getresponse()
             return answer.status, answer.read()
@@ -75,7 +78,7 @@ def test_calls_beyond_the_limit_are_told_to_come_again_and_pages_are_not(served:
     ]
     for each in waiting:
         each.start()
-    assert all(served.inside.acquire(timeout=10) for _ in waiting)
+    assert all(served.inside.acquire(timeout=PATIENCE_S) for _ in waiting)
 
     status, why = served.ask("POST", "/echo", b"x")
 
@@ -123,9 +126,7 @@ _LINES = st.sampled_from(
 
 
 @given(st.lists(_LINES | st.binary(max_size=20), max_size=8))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_no_thread_fails(
     served: Served, caplog: pytest.LogCaptureFixture, lines: list[bytes]
 ) -> None:
